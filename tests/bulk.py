@@ -13,10 +13,10 @@ from django.utils import timezone
 from audit.log import leaves
 from audit.models import AuditRecord
 from tests import factories
-from tools.catalog import words
-from tools.catalog.keys import current_key
-from tools.catalog.knowledge import import_graph
-from tools.catalog.versions import statement_of
+from tools.catalog.knowledge.knowledge import import_graph
+from tools.catalog.search import words
+from tools.catalog.signatures.keys import current_key
+from tools.catalog.signatures.versions import statement_of
 from tools.definitions.tool import digest, read_definition
 from tools.knowledge.documents import Syntax
 from tools.models import (

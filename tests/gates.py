@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests import factories
-from tools.catalog import profiles
+from tools.catalog.sandbox import profiles
 from tools.models import Organization, Tool
 
 _WAITS = """

@@ -14,20 +14,20 @@ from tools.agents.asked import REACT
 from tools.agents.following import spent_shape
 from tools.agents.steps import Step
 from tools.approvals import confirmation_rules
-from tools.catalog.channels import written as channel_written
-from tools.catalog.credentials import MASK
-from tools.catalog.mcp_servers import written as mcp_written
+from tools.catalog.mcp.mcp_servers import written as mcp_written
+from tools.catalog.mcp.owners import owner_text, owner_texts
 from tools.catalog.membership import Member
-from tools.catalog.owners import owner_text, owner_texts
-from tools.catalog.profiles import written
 from tools.catalog.registry import CatalogGroup, CatalogTool, Snapshot
-from tools.definitions.names import WILDCARD
+from tools.catalog.sandbox.credentials import MASK
+from tools.catalog.sandbox.profiles import written
+from tools.definitions.texts.names import WILDCARD
 from tools.definitions.tool import as_stored
 from tools.errors import ToolcribError
 from tools.insight.explain import Explained, Explanation
 from tools.insight.replay import MOST_TURNED, Turned
 from tools.insight.whatif import Difference
 from tools.limits.allowances import Standing
+from tools.messaging.channels import written as channel_written
 from tools.models import (
     Agent,
     Confirmation,

@@ -10,7 +10,7 @@ from tests import factories
 from tests.admin.test_admin import place
 from tests.admin.test_changes import Count, recorded
 from tests.ui.pages import POLICY, inline_code, text
-from tools.catalog import credentials, profiles
+from tools.catalog.sandbox import credentials, profiles
 from tools.models import EgressCredential, Organization, SandboxProfile
 
 WRITTEN = {

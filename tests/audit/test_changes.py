@@ -15,18 +15,14 @@ from tools.accounts.grants.grant_actions import grant
 from tools.accounts.installation import record_settings
 from tools.approvals import confirmation_rules
 from tools.catalog import actions as catalog
-from tools.catalog import (
-    channels,
-    content_schemas,
-    credentials,
-    drift,
-    mcp_servers,
-    profiles,
-    services,
-)
-from tools.catalog.sources import save_source
+from tools.catalog.mcp import mcp_servers
+from tools.catalog.sandbox import content_schemas, credentials, profiles
+from tools.catalog.services import services
+from tools.catalog.services.sources import save_source
+from tools.catalog.signatures import drift
 from tools.licensing import tiers
 from tools.limits import allowances
+from tools.messaging import channels
 from tools.models import LicenseTier, McpServer, Token
 
 pytestmark = pytest.mark.django_db

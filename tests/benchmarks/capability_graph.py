@@ -20,8 +20,8 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 django.setup()
 
 from tests.tools.policy.catalog_of import snapshot, tool  # noqa: E402
-from tools.catalog import capabilities  # noqa: E402
 from tools.catalog.registry import CatalogTool, Snapshot  # noqa: E402
+from tools.catalog.workflow import capabilities  # noqa: E402
 from tools.definitions.capability.wishes import Wish, had, wanted  # noqa: E402
 
 TOOLS, FIELDS = 10_000, 500

@@ -37,7 +37,7 @@ django.setup()
 from django.db import connection  # noqa: E402
 
 from tests import crib, factories  # noqa: E402
-from tools.catalog import profiles  # noqa: E402
+from tools.catalog.sandbox import profiles  # noqa: E402
 
 SLEEPS = "import time\ndef main(parameters):\n    time.sleep({})\n    return 1\n"
 ASKS = """

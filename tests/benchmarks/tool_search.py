@@ -32,9 +32,9 @@ django.setup()
 from django.db import connection  # noqa: E402
 
 from tests import crib, factories  # noqa: E402
-from tools.catalog import words  # noqa: E402
 from tools.catalog.registry import CatalogTool, Snapshot  # noqa: E402
-from tools.catalog.search import ranked, relevant  # noqa: E402
+from tools.catalog.search import words  # noqa: E402
+from tools.catalog.search.search import ranked, relevant  # noqa: E402
 from tools.definitions.callers import Caller  # noqa: E402
 from tools.definitions.tool import ToolDefinition, digest, read_definition  # noqa: E402
 from tools.models import LicenseTier, Organization, Tool, ToolVersion  # noqa: E402

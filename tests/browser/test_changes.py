@@ -7,7 +7,7 @@ from playwright.sync_api import Page, expect
 
 from tests import factories
 from tests.browser.test_pages import BARE, PHONE
-from tools.catalog.drift import note_upstream
+from tools.catalog.signatures.drift import note_upstream
 from tools.models import Organization, Tool, UpstreamChange
 
 pytestmark = pytest.mark.part("browser")

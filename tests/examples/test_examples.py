@@ -8,7 +8,7 @@ import pytest
 from tests import factories
 from tests.crib import CHECKOUT
 from tests.stubs import llm
-from tools.catalog.chain_texts import read_text
+from tools.catalog.workflow.chain_texts import read_text
 from tools.execution.pipeline import admit, perform
 from tools.models import Execution
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests import factories
 from tests.faults.clients import DELIVERIES
-from tools.catalog import profiles
+from tools.catalog.sandbox import profiles
 from tools.limits.allowances import set_allowances
 
 ORGANIZATIONS = ("north", "south")

@@ -21,7 +21,7 @@ from tests.journeys.flaky import Cut, Flaky, flaky
 from tests.journeys.test_confirmations import Browser
 from tests.waiting import until
 from tools.catalog.actions import amended
-from tools.catalog.drift import note_upstream
+from tools.catalog.signatures.drift import note_upstream
 from tools.definitions.tool import in_order
 from tools.models import IdempotencyKey, Organization, RateHit, RequestRecord, Token, Tool, User
 

@@ -11,8 +11,8 @@ from tests.journeys.client import Http
 from tests.stubs.web import Reply, Web
 from tests.tools.definitions.openapi.documents import LIBRARY, PETSTORE
 from tests.tools.shapes import check_execution
-from tools.catalog.credentials import create_credential
-from tools.catalog.openapi_import import import_openapi
+from tools.catalog.imports.openapi_import import import_openapi
+from tools.catalog.sandbox.credentials import create_credential
 
 JSON = [("Content-Type", "application/json")]
 REX = {"id": 7, "name": "Rex", "parent": None, "status": None, "kind": {"bark": "wuff"}}

@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo
 from tests.factories import definition
 from tools.catalog.registry import CatalogGroup, CatalogTool, Snapshot, registry
 from tools.definitions.callers import Caller, CallerKind
-from tools.definitions.schedules import DAYS
 from tools.definitions.tool import ToolDefinition, digest, read_definition
+from tools.definitions.values.schedules import DAYS
 from tools.models import LicenseTier, Organization
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)

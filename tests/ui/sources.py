@@ -10,7 +10,8 @@ from django.utils import timezone
 
 from tests import factories
 from toolcrib_service.announcing import statement
-from tools.catalog import announcements, mcp_servers
+from tools.catalog.mcp import mcp_servers
+from tools.catalog.services import announcements
 from tools.models import McpServer, Organization, ToolService
 
 

@@ -14,9 +14,9 @@ from tests import agent_runs, factories
 from tests.tools.held import held
 from tests.ui.pages import POLICY, inline_code, text
 from tests.ui.sources import Author, listed_server, told
-from tools.catalog import content_schemas
 from tools.catalog.actions import find_tool, update_tool
-from tools.catalog.drift import note_upstream
+from tools.catalog.sandbox import content_schemas
+from tools.catalog.signatures.drift import note_upstream
 from tools.execution.pipeline import admit
 from tools.models import Agent, Organization, Session
 

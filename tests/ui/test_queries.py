@@ -21,9 +21,12 @@ from tests.tools.api.test_authorization_matrix import Side
 from tests.ui.addresses import addresses_of
 from tests.ui.knowledge.test_knowledge import ELEMENTS, teller
 from tools.approvals import confirmation_rules
-from tools.catalog import channels, credentials, mcp_servers, profiles, services
-from tools.catalog.drift import note_upstream
+from tools.catalog.mcp import mcp_servers
+from tools.catalog.sandbox import credentials, profiles
+from tools.catalog.services import services
+from tools.catalog.signatures.drift import note_upstream
 from tools.definitions.chains.written import definition_of
+from tools.messaging import channels
 from tools.models import Execution, Organization, User
 
 MOST = 40  # statements of one page

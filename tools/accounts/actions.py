@@ -22,13 +22,13 @@ from tools.accounts.grants.grant_actions import check_narrowing, grant
 from tools.accounts.grants.standing_in import check_may_issue
 from tools.accounts.tokens import hashed, new_token
 from tools.catalog.bounds import read_bound, read_days, read_quota
-from tools.catalog.credentials import check_named
-from tools.catalog.hosts import read_hosts
 from tools.catalog.listed import Listed
+from tools.catalog.sandbox.credentials import check_named
+from tools.catalog.sandbox.hosts import read_hosts
 from tools.catalog.tiers import require_level
 from tools.catalog.uniqueness import unique
-from tools.definitions import names
 from tools.definitions.callers import Caller, CallerKind, Scope
+from tools.definitions.texts import names
 from tools.errors import Conflict, Malformed
 from tools.models import Agent, LicenseTier, Organization, Token, User
 from tools.models.user import default_groups

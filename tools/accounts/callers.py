@@ -14,7 +14,7 @@ from tools.accounts import dead_tokens
 from tools.accounts.impersonation import agents_for
 from tools.accounts.tokens import Presented, hashed, matches, read_token
 from tools.definitions.callers import Caller, CallerKind, Maker, Scope
-from tools.definitions.names import WILDCARD
+from tools.definitions.texts.names import WILDCARD
 from tools.errors import Forbidden, NotFound, Unauthenticated
 from tools.models import Agent, Execution, Organization, Token, User
 from tools.models.callers import (

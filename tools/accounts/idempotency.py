@@ -22,9 +22,9 @@ from audit.events import Event, Outcome
 from config.http.answers import written
 from tools.accounts import people
 from tools.accounts.callers import actor_of
-from tools.catalog import sealing
+from tools.catalog.signatures import sealing
 from tools.definitions.callers import Caller
-from tools.definitions.names import WILDCARD
+from tools.definitions.texts.names import WILDCARD
 from tools.errors import Conflict, Forbidden, Mismatch
 from tools.models import IdempotencyKey, Token
 from tools.models.idempotency_key import Attempt, KeyedBy

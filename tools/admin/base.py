@@ -29,9 +29,9 @@ from audit.changes import difference
 from audit.events import Event, Outcome
 from tools.accounts.callers import actor_of, caller_of_user
 from tools.accounts.grants.grant_actions import check_changeable, check_held
-from tools.definitions import strict_json
 from tools.definitions.callers import Caller
-from tools.definitions.names import SLUG
+from tools.definitions.texts.names import SLUG
+from tools.definitions.values import strict_json
 from tools.errors import Forbidden, ToolcribError
 from tools.models import Organization, User
 

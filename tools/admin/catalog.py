@@ -16,9 +16,9 @@ from tools.accounts.groups import save_group
 from tools.admin.base import ActionAdmin, ActionForm, Guarded, LinesField, ReadOnly, actor, giver
 from tools.catalog import actions
 from tools.catalog.registry import registry
-from tools.catalog.sources import save_source
-from tools.definitions import strict_json
+from tools.catalog.services.sources import save_source
 from tools.definitions.callers import Caller
+from tools.definitions.values import strict_json
 from tools.errors import ToolcribError
 from tools.insight.findings import findings_about
 from tools.models import McpServer, Organization, Tool, ToolGroup, ToolService, ToolVersion

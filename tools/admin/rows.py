@@ -1,21 +1,7 @@
 """Every row of the product, registered. Importing this module is what does it."""
 
-from tools.admin import (
-    agents,
-    alerting,
-    allowances,
-    browsers,
-    catalog,
-    confirming,
-    evidence,
-    logs,
-    messages,
-    organizations,
-    people,
-    sandboxing,
-    second_factors,
-    sources,
-)
+from tools.admin import alerting, catalog, confirming, evidence, logs, messages, sandboxing, sources
+from tools.admin.accounts import agents, allowances, browsers, organizations, people, second_factors
 
 __all__ = [
     "agents",

@@ -8,8 +8,8 @@ from django.http import HttpRequest
 
 from tools.admin.base import ActionForm, HostsField, LinesField, actor
 from tools.admin.catalog import RefusesAloud
-from tools.catalog import credentials, profiles
-from tools.definitions import durations
+from tools.catalog.sandbox import credentials, profiles
+from tools.definitions.values import durations
 from tools.models import EgressCredential, SandboxProfile
 
 

@@ -9,7 +9,7 @@ from django.conf import settings
 from tools.agents import recordings
 from tools.agents.asked import MOST_QUESTION, REACT
 from tools.agents.call_rows import Spent
-from tools.agents.planned import rows_of
+from tools.agents.planning.planned import rows_of
 from tools.agents.steps import Rows, Step
 from tools.definitions.callers import Caller
 from tools.definitions.implementations.builtin import RUN_AGENT

@@ -14,12 +14,20 @@ from typing import Any
 from django.db import transaction
 
 from audit.canonical import commitment
-from tools.agents import plan_records, planner
 from tools.agents.call_rows import ACT
 from tools.agents.ground import Barred
-from tools.agents.planned import ANSWER, PLANS, SETTLED, SKIPPED, STOPPED, SUCCEEDED, PlannedRows
-from tools.agents.planner import rows_of
-from tools.agents.plans import Plan, PlanStep
+from tools.agents.planning import plan_records, planner
+from tools.agents.planning.planned import (
+    ANSWER,
+    PLANS,
+    SETTLED,
+    SKIPPED,
+    STOPPED,
+    SUCCEEDED,
+    PlannedRows,
+)
+from tools.agents.planning.planner import rows_of
+from tools.agents.planning.plans import Plan, PlanStep
 from tools.agents.runs import NotYet, Over, Run
 from tools.agents.steps import Action
 from tools.definitions.chains import values

@@ -7,12 +7,12 @@ made of it. The call meets every gate all the same.
 from dataclasses import dataclass
 from typing import Any
 
-from tools.agents.plans import PlanStep
+from tools.agents.planning.plans import PlanStep
 from tools.agents.toolbox import usable_by
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.chains import values
-from tools.definitions.schemas import Flaw
+from tools.definitions.schemas.schemas import Flaw
 from tools.definitions.vocabulary import ArgumentValidation
 from tools.errors import Malformed, Refused
 from tools.policy import authorization

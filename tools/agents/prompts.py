@@ -16,8 +16,8 @@ from tools.agents.call_rows import MOST_OBSERVATION
 from tools.agents.fences import Fence
 from tools.agents.steps import Step
 from tools.agents.toolbox import Toolbox
-from tools.definitions.names import TOOL_NAME
-from tools.definitions.told import MOST_DESCRIPTION, function_name
+from tools.definitions.texts.names import TOOL_NAME
+from tools.definitions.texts.told import MOST_DESCRIPTION, function_name
 
 NATIVE, TEXT, PLAIN = "native", "text", "plain"
 MOST_BYTES = 200_000  # of a prompt with its tools

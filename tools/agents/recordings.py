@@ -12,12 +12,12 @@ from audit.canonical import commitment
 from tools.accounts.callers import caller_of_account
 from tools.agents.asked import PastStep
 from tools.agents.call_rows import MOST_OBSERVATION
-from tools.agents.planned import rows_of
+from tools.agents.planning.planned import rows_of
 from tools.agents.steps import Action, Step
 from tools.definitions.callers import Caller, CallerKind
 from tools.definitions.implementations.builtin import RUN_AGENT
-from tools.definitions.names import WILDCARD
 from tools.definitions.results import REFUSED
+from tools.definitions.texts.names import WILDCARD
 from tools.errors import Forbidden, NotFound
 from tools.execution.reading import readable
 from tools.models import Execution, User

@@ -15,7 +15,7 @@ from tools.agents.asked import Asked, PastStep, Unusable
 from tools.agents.call_rows import ACT, THINK, Spent
 from tools.agents.fences import Fence
 from tools.agents.ground import Ground
-from tools.agents.planned import rows_of
+from tools.agents.planning.planned import rows_of
 from tools.agents.prompts import Prompt
 from tools.agents.recordings import Recording
 from tools.agents.steps import Action, Move

@@ -10,10 +10,10 @@ from functools import cached_property
 from typing import Any
 
 from tools.catalog.registry import CatalogTool, Snapshot
-from tools.catalog.search import ranked
-from tools.definitions import told
+from tools.catalog.search.search import ranked
 from tools.definitions.callers import Caller
 from tools.definitions.implementations.builtin import ASK_MODEL, CALL_TOOL, FIND_TOOLS, RUN_AGENT
+from tools.definitions.texts import told
 from tools.definitions.tool import ToolDefinition
 from tools.policy import authorization
 from tools.policy.decision import Asked

@@ -16,7 +16,7 @@ from audit.changes import difference
 from audit.events import Event, Outcome
 from tools.catalog.registry import CatalogConfirmationRule, Snapshot
 from tools.catalog.uniqueness import unique
-from tools.definitions import names
+from tools.definitions.texts import names
 from tools.errors import Conflict, Malformed, NotFound
 from tools.models import Agent, ConfirmationRule, Organization
 from tools.policy.confirmations import touches_tool

@@ -12,9 +12,7 @@ from audit.actions import Actor, record
 from audit.changes import difference
 from audit.events import Event, Outcome
 from sandbox.spec import IsolationLevel
-from tools.catalog import newest
 from tools.catalog.bounds import read_bound
-from tools.catalog.chains import check_chain, check_not_called
 from tools.catalog.groups import (
     KEPT,
     Kept,
@@ -25,18 +23,20 @@ from tools.catalog.groups import (
     read_opening,
     written,
 )
-from tools.catalog.keys import current_key
-from tools.catalog.labels import next_label
 from tools.catalog.naming import check_name
-from tools.catalog.origins import origin_of
-from tools.catalog.profiles import check_reference
+from tools.catalog.sandbox.profiles import check_reference
+from tools.catalog.search.words import forget_words, note_words
 from tools.catalog.seats import check_room
-from tools.catalog.services import check_service
+from tools.catalog.services.services import check_service
+from tools.catalog.signatures import newest
+from tools.catalog.signatures.keys import current_key
+from tools.catalog.signatures.labels import next_label
+from tools.catalog.signatures.origins import origin_of
+from tools.catalog.signatures.verified import check_current, check_version, verifies
+from tools.catalog.signatures.versions import statement_of
 from tools.catalog.tiers import forced_level, require_level
 from tools.catalog.uniqueness import unique
-from tools.catalog.verified import check_current, check_version, verifies
-from tools.catalog.versions import statement_of
-from tools.catalog.words import forget_words, note_words
+from tools.catalog.workflow.chains import check_chain, check_not_called
 from tools.definitions.descriptors import canonical_keys
 from tools.definitions.tool import (
     DEFAULT_GROUP,

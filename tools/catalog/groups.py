@@ -5,8 +5,8 @@ from enum import Enum, auto
 from typing import Any
 
 from tools.catalog.listed import Listed
-from tools.definitions.names import WILDCARD, flaw_in_group, is_address
-from tools.definitions.schedules import read_schedule
+from tools.definitions.texts.names import WILDCARD, flaw_in_group, is_address
+from tools.definitions.values.schedules import read_schedule
 from tools.errors import Malformed
 from tools.models import McpServer, Organization, Tool, ToolGroup, ToolService
 

@@ -1,6 +1,6 @@
 """Names of an organization's catalog: none twice, and none that reads like another one."""
 
-from tools.definitions.visible import skeleton
+from tools.definitions.texts.visible import skeleton
 from tools.errors import Conflict
 from tools.models import Organization, Tool
 from tools.models.tool import Skeleton

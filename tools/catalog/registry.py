@@ -24,14 +24,14 @@ from django.db.models import Q, QuerySet
 
 from sandbox.spec import Backend, IsolationLevel, Mount
 from tools import metrics
-from tools.catalog import sealing, versions
-from tools.catalog.hosts import Header, Item
-from tools.catalog.keys import keys_of
-from tools.catalog.mcp_catalog import CatalogServer, catalog_servers
-from tools.catalog.newest import Known, newest
-from tools.catalog.paths import mounts_of
-from tools.catalog.verified import ALTERED, ROLLED_BACK, signed
-from tools.definitions.schemas import Validator
+from tools.catalog.mcp.mcp_catalog import CatalogServer, catalog_servers
+from tools.catalog.sandbox.hosts import Header, Item
+from tools.catalog.sandbox.paths import mounts_of
+from tools.catalog.signatures import sealing, versions
+from tools.catalog.signatures.keys import keys_of
+from tools.catalog.signatures.newest import Known, newest
+from tools.catalog.signatures.verified import ALTERED, ROLLED_BACK, signed
+from tools.definitions.schemas.schemas import Validator
 from tools.definitions.tool import (
     DEFAULT_GROUP,
     Definition,

@@ -8,14 +8,15 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from toolcrib_service.announcing import MOST, digest_of, statement
-from tools.definitions import names, strict_json
 from tools.definitions.dialects.settling import Known, settled
 from tools.definitions.services import (
     Descriptor,
     flaws_in_config,
     read_service,
 )
+from tools.definitions.texts import names
 from tools.definitions.tool import Definition, read_definition
+from tools.definitions.values import strict_json
 from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidDefinition
 

@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 from enum import StrEnum
 from typing import Any
 
-from tools.definitions.visible import hidden_in, lookalikes_in, visible
+from tools.definitions.texts.visible import hidden_in, lookalikes_in, visible
 
 Json = Any
 _NAMED = frozenset({"parameters"})  # lists whose members have names

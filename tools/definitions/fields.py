@@ -6,7 +6,8 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 
-from tools.definitions import durations, names
+from tools.definitions.texts import names
+from tools.definitions.values import durations
 
 DECIMAL = re.compile(r"[0-9]{1,40}(\.[0-9]{1,40})?")
 

@@ -17,8 +17,8 @@ import rfc8785
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from tools.definitions import strict_json
-from tools.definitions.names import SLUG
+from tools.definitions.texts.names import SLUG
+from tools.definitions.values import strict_json
 from tools.errors import Malformed
 
 PREFIX = b"toolcrib-license-v1\n"

@@ -10,8 +10,8 @@ from enum import StrEnum
 from typing import Any
 from urllib.parse import urlsplit
 
-from tools.definitions import names
 from tools.definitions.fields import Fields
+from tools.definitions.texts import names
 from tools.errors import InvalidDefinition
 
 MOST = 100

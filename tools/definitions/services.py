@@ -5,10 +5,11 @@ Queue names are kept to the letter, as names (ruling 12).
 
 from typing import Any
 
-from tools.definitions import names, strict_json
 from tools.definitions.descriptors import FLAT, Flaws, canonical_key
 from tools.definitions.fields import Fields
+from tools.definitions.texts import names
 from tools.definitions.tool import OPTIONAL, SHOWN, WRITTEN
+from tools.definitions.values import strict_json
 from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidDefinition
 

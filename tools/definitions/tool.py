@@ -14,21 +14,16 @@ from typing import Any
 
 from audit.canonical import commitment
 from sandbox.spec import Language
-from tools.definitions import (
-    descriptors,
-    durations,
-    implementations,
-    names,
-    schemas,
-    strict_json,
-    transforms,
-)
+from tools.definitions import descriptors, implementations, transforms
 from tools.definitions.chains.document import Chain
 from tools.definitions.fields import Fields
 from tools.definitions.implementations import defaults
 from tools.definitions.implementations.builtin import COMPOSITES
-from tools.definitions.token_price import price_of
+from tools.definitions.schemas import schemas
+from tools.definitions.texts import names
+from tools.definitions.texts.token_price import price_of
 from tools.definitions.transforms import Transform
+from tools.definitions.values import durations, strict_json
 from tools.definitions.vocabulary import (
     PASSING_TYPES,
     ArgumentValidation,

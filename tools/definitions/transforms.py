@@ -15,9 +15,9 @@ from typing import Any
 
 from jsonpath_rfc9535 import JSONPathEnvironment, JSONPathError, JSONPathNode, JSONPathQuery
 
-from tools.definitions import templates
 from tools.definitions.fields import Fields
-from tools.definitions.path_work import BadPath, check_path, is_singular
+from tools.definitions.schemas.path_work import BadPath, check_path, is_singular
+from tools.definitions.texts import templates
 
 KNOWN = ("select", "redact", "observation")
 LONGEST_PATH = 500

@@ -8,8 +8,8 @@ limit: refusals are recorded by the pipeline.
 from collections.abc import Callable
 from typing import Any
 
-from tools.definitions import strict_json
-from tools.definitions.schemas import Flaw
+from tools.definitions.schemas.schemas import Flaw
+from tools.definitions.values import strict_json
 from tools.definitions.vocabulary import ArgumentValidation
 from tools.errors import InvalidCall, Malformed, NotFound, Refused, Shed
 from tools.execution import references, sessions

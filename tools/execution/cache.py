@@ -22,8 +22,8 @@ from audit.canonical import commitment
 from audit.events import Event, Outcome
 from tools import metrics
 from tools.accounts.callers import actor_of
+from tools.catalog.mcp.upstreams import owner_of
 from tools.catalog.registry import CatalogTool, Snapshot, registry
-from tools.catalog.upstreams import owner_of
 from tools.definitions.callers import Caller
 from tools.definitions.results import EventType, Status
 from tools.definitions.vocabulary import ToolType

@@ -21,11 +21,11 @@ from tools.accounts.callers import actor_of
 from tools.accounts.people import require
 from tools.catalog.proposing import proposed
 from tools.catalog.registry import CatalogTool, Snapshot
-from tools.definitions import strict_json
 from tools.definitions.callers import Caller
-from tools.definitions.names import WILDCARD
 from tools.definitions.results import Status
+from tools.definitions.texts.names import WILDCARD
 from tools.definitions.tool import digest
+from tools.definitions.values import strict_json
 from tools.definitions.vocabulary import ArgumentValidation, ToolType
 from tools.errors import InvalidCall, Malformed, Refused
 from tools.execution import outcomes

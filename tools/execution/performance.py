@@ -22,9 +22,9 @@ from audit.events import Outcome as Evidence
 from config.logs import request_id
 from tools import metrics
 from tools.accounts.callers import caller_of_execution
-from tools.catalog import versions
 from tools.catalog.registry import CatalogTool, Snapshot, catalog_tool
-from tools.catalog.verified import ALTERED, INVALID
+from tools.catalog.signatures import versions
+from tools.catalog.signatures.verified import ALTERED, INVALID
 from tools.definitions.results import EventType, Status
 from tools.definitions.vocabulary import Delivery
 from tools.errors import Malformed, Refused

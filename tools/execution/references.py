@@ -9,10 +9,11 @@ from collections import Counter
 from typing import Any
 from uuid import UUID
 
-from tools.definitions import references, strict_json
+from tools.definitions import references
 from tools.definitions.implementations.builtin import RUN_BATCH
 from tools.definitions.references import BadReference, Reference
 from tools.definitions.results import Status
+from tools.definitions.values import strict_json
 from tools.errors import Gone, InvalidCall
 from tools.execution import outputs
 from tools.execution.context import Admission, Performance, Result

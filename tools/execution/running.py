@@ -16,10 +16,10 @@ from sandbox.client import Until
 from sandbox.errors import NEVER_RAN, ErrorCode
 from sandbox.spec import Outcome, SandboxResult
 from tools.catalog.registry import CatalogTool
-from tools.definitions import strict_json
 from tools.definitions.results import Status
 from tools.definitions.tool import ToolDefinition
 from tools.definitions.transforms import CannotSelect, Transform
+from tools.definitions.values import strict_json
 from tools.definitions.vocabulary import Delivery, ToolType
 from tools.errors import Refused
 from tools.execution import leases, outcomes, outputs, progress, returning

@@ -13,8 +13,8 @@ from tools import metrics
 from tools.accounts.callers import actor_of, caller_of_agent, caller_of_user
 from tools.accounts.people import may, require
 from tools.catalog.registry import CatalogTool, Snapshot, registry
-from tools.definitions import names
 from tools.definitions.callers import Caller
+from tools.definitions.texts import names
 from tools.errors import Conflict, Malformed, NotFound, Refused
 from tools.models import Organization, Session, StateTransition
 from tools.models.session import SessionQuerySet

@@ -4,8 +4,8 @@ import json
 from typing import Any
 from uuid import UUID
 
-from tools.definitions import templates
 from tools.definitions.mcp import contents
+from tools.definitions.texts import templates
 from tools.definitions.tool import ToolDefinition
 
 MAX_OBSERVATION = 20_000

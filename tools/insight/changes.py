@@ -14,7 +14,7 @@ from tools.catalog import seats
 from tools.catalog.groups import check_names, parent_for, read_opening
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
-from tools.definitions.names import WILDCARD
+from tools.definitions.texts.names import WILDCARD
 from tools.definitions.tool import ToolDefinition
 from tools.errors import NotFound
 from tools.models import Agent, LicenseTier, Tool, ToolGroup, ToolStatus

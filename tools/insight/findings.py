@@ -3,9 +3,9 @@
 from typing import Any
 from uuid import UUID
 
-from tools.catalog.lint import Finding, in_service, lint, with_definition
 from tools.catalog.registry import Snapshot
-from tools.catalog.workflow import EVERY_GROUP
+from tools.catalog.workflow.lint import Finding, in_service, lint, with_definition
+from tools.catalog.workflow.workflow import EVERY_GROUP
 from tools.definitions.tool import read_definition
 from tools.models import Agent
 

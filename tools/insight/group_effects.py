@@ -11,7 +11,7 @@ from tools.accounts.groups import save_group
 from tools.catalog.groups import written
 from tools.catalog.membership import members_of
 from tools.catalog.registry import CatalogGroup, Snapshot
-from tools.definitions.schedules import DAYS
+from tools.definitions.values.schedules import DAYS
 from tools.insight.reach import Losers, losers
 
 MOST_TOOLS = 200

@@ -17,10 +17,10 @@ from django.utils import timezone
 
 from tools.accounts.people import may
 from tools.catalog.registry import CatalogTool, Snapshot
-from tools.catalog.search import ranked, relevant
+from tools.catalog.search.search import ranked, relevant
 from tools.definitions.callers import Caller
-from tools.definitions.names import WILDCARD
 from tools.definitions.results import Status
+from tools.definitions.texts.names import WILDCARD
 from tools.models import Execution
 from tools.policy.authorization import GATES
 from tools.policy.availability import AVAILABILITY, STATE

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tools.catalog.registry import CatalogTool, Snapshot
-from tools.catalog.workflow import leads_to
+from tools.catalog.workflow.workflow import leads_to
 from tools.definitions.callers import Caller
 from tools.insight.explain import Explanation
 from tools.policy.decision import Asked

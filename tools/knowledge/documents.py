@@ -8,8 +8,8 @@ from typing import IO, Any
 
 import pyoxigraph as ox
 
-from tools.definitions import strict_json
-from tools.definitions.strict_json import BadJson
+from tools.definitions.values import strict_json
+from tools.definitions.values.strict_json import BadJson
 
 MOST_BYTES = 8 * 1024 * 1024
 MOST_TRIPLES = 50_000

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
-from tools.definitions import strict_json
+from tools.definitions.values import strict_json
 from tools.httpclient.upstreams import Answer, Bounds, Broken, Unreachable, Upstream
 
 log = logging.getLogger(__name__)

@@ -25,7 +25,7 @@ from tools.accounts.people import may
 from tools.catalog.membership import members_of
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
-from tools.definitions.names import WILDCARD
+from tools.definitions.texts.names import WILDCARD
 from tools.models import CatalogNames, Execution, RequestRecord, StateTransition, ToolFilter
 from tools.policy.availability import matches_state
 from tools.policy.decision import Asked

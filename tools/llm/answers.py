@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tools.definitions import strict_json
+from tools.definitions.values import strict_json
 from tools.httpclient.upstreams import Answer, Broken
 from tools.llm import sse
 from tools.llm.calls import Call, Calls

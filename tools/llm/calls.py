@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tools.definitions import strict_json
+from tools.definitions.values import strict_json
 from tools.llm.sse import BadStream
 
 MOST_CALLS = 128

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tools.definitions import strict_json
+from tools.definitions.values import strict_json
 from tools.httpclient.upstreams import Answer, Bounds, Broken, Unreachable, Upstream
 from tools.llm import answers, sse
 from tools.llm.answers import Failure, Limits, Said

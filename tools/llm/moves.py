@@ -18,8 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tools.definitions import strict_json
-from tools.definitions.names import TOOL_NAME
+from tools.definitions.texts.names import TOOL_NAME
+from tools.definitions.values import strict_json
 from tools.llm import reasoning
 from tools.llm.calls import Call
 

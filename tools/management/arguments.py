@@ -4,7 +4,8 @@ import sys
 from argparse import ArgumentParser, ArgumentTypeError
 from typing import Any
 
-from tools.definitions import durations, names, strict_json
+from tools.definitions.texts import names
+from tools.definitions.values import durations, strict_json
 from tools.definitions.vocabulary import ParameterType
 from tools.knowledge.documents import Syntax
 

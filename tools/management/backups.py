@@ -28,7 +28,7 @@ from config.env import env_text
 from config.local import datadir, deployment, embedded, oxigraph, postgres, processes
 from config.local.accounts import sandbox_account
 from config.local.supervisor import Supervisor
-from tools.catalog import newest
+from tools.catalog.signatures import newest
 from tools.management import backup_files
 from tools.management.backup_files import BackupFailed, BadBackup, LogHead, Manifest
 from tools.models import ToolVersion

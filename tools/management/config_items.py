@@ -3,12 +3,12 @@
 from argparse import ArgumentTypeError
 from typing import Any
 
-from tools.catalog import exporting
 from tools.catalog.actions import find_tool
-from tools.catalog.importing_sources import server_descriptor, service_descriptor
-from tools.catalog.verified import INVALID, trusted
+from tools.catalog.imports import exporting
+from tools.catalog.imports.importing_sources import server_descriptor, service_descriptor
+from tools.catalog.signatures.verified import INVALID, trusted
 from tools.definitions.dialects.items import Kind
-from tools.definitions.trustgraph import as_item
+from tools.definitions.texts.trustgraph import as_item
 from tools.errors import Conflict, NotFound
 from tools.models import McpServer, Organization, Tool, ToolService
 

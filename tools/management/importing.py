@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tools.catalog.importing_items import CREATED, REFUSED, UPDATED, Imported
+from tools.catalog.imports.importing_items import CREATED, REFUSED, UPDATED, Imported
 from tools.catalog.registry import registry
 from tools.definitions.dialects import documents, items
 from tools.definitions.dialects.documents import MAX_BYTES, Document

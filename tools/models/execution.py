@@ -12,7 +12,6 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from audit.rows import as_json, insert
-from tools.definitions.rates import Rate
 from tools.definitions.results import (
     FAILURES,
     FINAL,
@@ -23,6 +22,7 @@ from tools.definitions.results import (
     Status,
     event_for,
 )
+from tools.definitions.values.rates import Rate
 from tools.models.agent import Agent
 from tools.models.ids import new_id
 from tools.models.organization import Organization

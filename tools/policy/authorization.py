@@ -11,7 +11,7 @@ from tools.accounts.grants.grants import grants, permissions_of
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.implementations.builtin import ASK_MODEL, RUN_AGENT, RUN_BATCH
-from tools.definitions.names import WILDCARD
+from tools.definitions.texts.names import WILDCARD
 from tools.errors import Malformed, Refused
 from tools.policy.availability import (
     AVAILABILITY,

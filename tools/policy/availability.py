@@ -1,8 +1,8 @@
 """Which tools exist for a request (Tool groups specification, 4.2, and rulings 1 to 3)."""
 
-from tools.catalog.verified import INVALID
+from tools.catalog.signatures.verified import INVALID
 from tools.definitions.callers import CallerKind
-from tools.definitions.names import WILDCARD
+from tools.definitions.texts.names import WILDCARD
 from tools.definitions.vocabulary import ToolType
 from tools.models import ToolStatus
 from tools.policy.decision import Question, Verdict, passed

@@ -7,8 +7,8 @@ granted the tool it asked for: a refusal teaches nobody what else there is.
 from collections.abc import Iterator
 from typing import Any
 
-from tools.catalog.likeness import ranked, relevant
 from tools.catalog.registry import CatalogTool, Snapshot
+from tools.catalog.search.likeness import ranked, relevant
 from tools.policy import authorization
 from tools.policy.decision import Question
 from tools.policy.permissions import PERMISSION

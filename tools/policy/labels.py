@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from tools import metrics
 from tools.catalog.registry import Snapshot
-from tools.definitions.names import WILDCARD
+from tools.definitions.texts.names import WILDCARD
 from tools.policy.decision import DEFAULT_STATE, Asked
 
 _NO_STATE = ""  # no state is named so

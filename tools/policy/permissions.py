@@ -3,7 +3,7 @@
 from tools.accounts.grants.grants import grants, permissions_of
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
-from tools.definitions.names import WILDCARD
+from tools.definitions.texts.names import WILDCARD
 from tools.policy.decision import Question, Verdict, passed
 
 

@@ -17,7 +17,7 @@ from audit.events import Event, Outcome
 from tools.accounts.people import may
 from tools.catalog.actions import find_tool
 from tools.catalog.registry import CatalogTool, Snapshot, catalog_tool, registry
-from tools.catalog.verified import check_version
+from tools.catalog.signatures.verified import check_version
 from tools.definitions.callers import Caller
 from tools.definitions.tool import Definition, ToolDefinition
 from tools.errors import Forbidden, Malformed, NotFound

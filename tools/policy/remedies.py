@@ -10,10 +10,10 @@ from functools import cached_property
 
 from tools.accounts.grants.grants import permissions_of
 from tools.catalog.registry import CatalogTool, Snapshot
-from tools.catalog.verified import INVALID
+from tools.catalog.signatures.verified import INVALID
 from tools.definitions.callers import Caller
-from tools.definitions.names import WILDCARD
-from tools.definitions.schedules import next_opening
+from tools.definitions.texts.names import WILDCARD
+from tools.definitions.values.schedules import next_opening
 from tools.models import LicenseTier
 from tools.policy import authorization
 from tools.policy.availability import STATE

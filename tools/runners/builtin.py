@@ -13,7 +13,7 @@ from sandbox.spec import Outcome, Preloaded, SandboxResult
 from tools.builtin import manifest
 from tools.builtin.schemas import SCHEMAS
 from tools.builtin.workspace import Busy, writing
-from tools.catalog.content_schemas import slot_of
+from tools.catalog.sandbox.content_schemas import slot_of
 from tools.definitions.implementations.builtin import ASK_MODEL
 from tools.models import ContentSchemaVersion
 from tools.runners import ask_model, knowledge, messages

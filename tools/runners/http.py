@@ -12,11 +12,11 @@ from sandbox.egress.rules import Rules, read_rule
 from sandbox.errors import ErrorCode
 from sandbox.spec import Network, Outcome, Preloaded, SandboxResult, SandboxSpec
 from tools.builtin.manifest import HTTP_CALL
-from tools.catalog.hosts import Item, credentials_in, rules_of
-from tools.catalog.masking import Mask
-from tools.definitions.http_request import Request, request_of
-from tools.definitions.http_templates import Unusable
+from tools.catalog.mcp.masking import Mask
+from tools.catalog.sandbox.hosts import Item, credentials_in, rules_of
 from tools.definitions.implementations.http import BODILESS
+from tools.definitions.texts.http_request import Request, request_of
+from tools.definitions.texts.http_templates import Unusable
 from tools.definitions.vocabulary import Delivery
 from tools.runners.base import Run, sandbox
 from tools.runners.sandboxing import (

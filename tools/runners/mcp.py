@@ -11,14 +11,14 @@ from django.db import connection
 
 from sandbox.errors import ErrorCode
 from sandbox.spec import Outcome
-from tools.catalog import mcp_health, mcp_tokens
-from tools.catalog.masking import Mask, of_values
-from tools.catalog.mcp_catalog import CatalogServer
-from tools.catalog.upstreams import endpoint_of, hub, owner_of
-from tools.definitions import schemas
+from tools.catalog.mcp import mcp_health, mcp_tokens
+from tools.catalog.mcp.masking import Mask, of_values
+from tools.catalog.mcp.mcp_catalog import CatalogServer
+from tools.catalog.mcp.upstreams import endpoint_of, hub, owner_of
 from tools.definitions.mcp import contents
 from tools.definitions.mcp.repairs import Repair, cleaned, with_objects
-from tools.definitions.told import UPSTREAM
+from tools.definitions.schemas import schemas
+from tools.definitions.texts.told import UPSTREAM
 from tools.mcpclient.errors import (
     Changed,
     Lost,

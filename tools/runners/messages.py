@@ -10,10 +10,10 @@ from audit.events import Event
 from audit.events import Outcome as Evidence
 from sandbox.errors import ErrorCode
 from sandbox.spec import Outcome
+from tools.messaging import outbox
+from tools.messaging.outbox import Draft, NotWritten
 from tools.models import Message, MessageChannel
-from tools.runners import outbox
 from tools.runners.base import Run, UpstreamResult
-from tools.runners.outbox import Draft, NotWritten
 
 _TIMEOUT_S = 30.0
 _TRIAL_S = 10.0

@@ -5,7 +5,7 @@ from typing import Any
 
 from sandbox.spec import Outcome
 from tools.catalog import model_prices
-from tools.definitions import templates
+from tools.definitions.texts import templates
 from tools.llm import chat, reasoning
 from tools.runners import asking
 from tools.runners.base import Run, UpstreamResult

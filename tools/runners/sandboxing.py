@@ -17,9 +17,9 @@ from sandbox.spec import (
     SandboxSpec,
 )
 from tools.builtin.manifest import Isolated
-from tools.catalog.hosts import Header, Item, credentials_in, rules_of
 from tools.catalog.registry import CatalogProfile, Snapshot
-from tools.catalog.sealing import Unreadable
+from tools.catalog.sandbox.hosts import Header, Item, credentials_in, rules_of
+from tools.catalog.signatures.sealing import Unreadable
 from tools.runners.base import Run, sandbox
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from toolcrib_service.wire import Malformed, Response
 from tools import metrics
-from tools.definitions import strict_json
+from tools.definitions.values import strict_json
 from tools.toolservices.endings import Failed
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.http import QueryDict
 
-from tools.definitions import strict_json
+from tools.definitions.values import strict_json
 
 DEFAULT, THESE, NONE = "default", "these", "none"
 GROUPS = ((DEFAULT, "default"), (THESE, "these:"), (NONE, "none: only through *"))

@@ -8,7 +8,7 @@ import zlib
 from typing import Any
 from uuid import uuid5
 
-from tools.catalog import sealing
+from tools.catalog.signatures import sealing
 from tools.errors import Malformed
 from tools.models import User
 

@@ -14,7 +14,7 @@ from django.utils import timezone
 from tools.accounts.people import may
 from tools.catalog.registry import Snapshot
 from tools.definitions.callers import Caller
-from tools.definitions.names import WILDCARD
+from tools.definitions.texts.names import WILDCARD
 from tools.errors import Malformed
 from tools.execution.reading import readable, reads_all
 from tools.models.execution import ExecutionQuerySet

@@ -18,7 +18,7 @@ from django.utils import timezone
 from config.database import GONE
 from toolcrib_service.wire import Queue
 from tools import metrics
-from tools.catalog import announcements
+from tools.catalog.services import announcements
 from tools.errors import Forbidden, InvalidDefinition
 from tools.models import Organization, ToolService
 from tools.runners.service import client

@@ -10,7 +10,7 @@ from django.conf import settings
 from config.database import GONE, replace_dead_connections
 from tools.accounts import idempotency
 from tools.approvals import expiry
-from tools.catalog import questions
+from tools.catalog.search import questions
 from tools.execution import cache, capacity, isolation
 from tools.execution.hints import RUN_EXECUTION, tell
 from tools.execution.pipeline import perform_next

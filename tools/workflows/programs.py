@@ -16,9 +16,9 @@ from sandbox.errors import ErrorCode
 from sandbox.spec import Outcome, Preloaded, SandboxResult
 from tools.builtin.manifest import ISOLATED
 from tools.catalog.registry import CatalogTool
-from tools.definitions import strict_json
 from tools.definitions.implementations.builtin import RUN_PROGRAM
 from tools.definitions.results import Status
+from tools.definitions.values import strict_json
 from tools.execution import outcomes, sessions
 from tools.execution.composing import CannotGoOn, Composition, Made, NotNow
 from tools.execution.composition import Waiting

@@ -5,9 +5,9 @@ What is found is what a listing would hold for this caller in this request, and 
 
 from typing import Any
 
-from tools.catalog.questions import note_search
 from tools.catalog.registry import CatalogTool
-from tools.catalog.search import ranked, relevant
+from tools.catalog.search.questions import note_search
+from tools.catalog.search.search import ranked, relevant
 from tools.definitions.implementations.builtin import CALL_TOOL, FIND_TOOLS
 from tools.definitions.results import Status
 from tools.execution import sessions

@@ -16,10 +16,11 @@ from tools.accounts.callers import caller_of_user
 from tools.accounts.login import single_sign_on
 from tools.accounts.login.identity_provider import Identity
 from tools.approvals import decisions
-from tools.catalog import channels, mcp_import, mcp_servers
-from tools.catalog.owners import owner_texts
-from tools.catalog.upstreams import endpoint_of, owner_of
+from tools.catalog.mcp import mcp_import, mcp_servers
+from tools.catalog.mcp.owners import owner_texts
+from tools.catalog.mcp.upstreams import endpoint_of, owner_of
 from tools.mcpclient.errors import NotAllowed
+from tools.messaging import channels, outbox
 from tools.models import (
     Agent,
     Confirmation,
@@ -30,7 +31,6 @@ from tools.models import (
     UsedName,
     User,
 )
-from tools.runners import outbox
 
 migration = import_module("tools.migrations.0036_ids_of_people")
 

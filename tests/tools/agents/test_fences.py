@@ -14,7 +14,7 @@ from tools.agents.fences import Fence
 from tools.agents.prompts import Form, prompt_of
 from tools.agents.steps import Move, Step
 from tools.agents.toolbox import Toolbox
-from tools.definitions.told import function_name
+from tools.definitions.texts.told import function_name
 
 FENCE = Fence("5ec3e7")
 

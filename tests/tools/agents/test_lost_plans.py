@@ -6,7 +6,7 @@ from tests import factories
 from tests.tools.agents.conftest import begun, reported
 from tests.tools.agents.test_flow import codes, outcomes, places, plan, said, step
 from tests.tools.execution.working import calls_of
-from tools.agents import plan_records
+from tools.agents.planning import plan_records
 from tools.catalog import actions as catalog
 from tools.execution import composition
 from tools.execution.composing import Composition

@@ -12,7 +12,7 @@ from tools.agents.fences import Fence
 from tools.agents.prompts import Form, TooLong, prompt_of
 from tools.agents.steps import Action, Move, Step
 from tools.agents.toolbox import Toolbox
-from tools.definitions.told import described, function_name
+from tools.definitions.texts.told import described, function_name
 
 FENCE = Fence("5ec3e7")
 LOOK = snapshots.tool(

@@ -40,18 +40,14 @@ from tools.accounts.grants.grant_ids import grant_id
 from tools.accounts.login import freshness
 from tools.accounts.roles import Role, roles
 from tools.approvals import confirmation_rules
-from tools.catalog import (
-    builtins,
-    channels,
-    content_schemas,
-    credentials,
-    keys,
-    mcp_servers,
-    profiles,
-    services,
-)
-from tools.catalog.drift import note_upstream
+from tools.catalog import builtins
+from tools.catalog.mcp import mcp_servers
+from tools.catalog.sandbox import content_schemas, credentials, profiles
+from tools.catalog.services import services
+from tools.catalog.signatures import keys
+from tools.catalog.signatures.drift import note_upstream
 from tools.definitions.chains.written import definition_of
+from tools.messaging import channels
 from tools.models import (
     Confirmation,
     Execution,

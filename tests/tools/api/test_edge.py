@@ -11,7 +11,7 @@ from guardian.shortcuts import assign_perm, remove_perm
 from audit.models import AuditRecord
 from tests import factories
 from tests.api import Api
-from tests.tools.definitions.test_strict_json import HOSTILE
+from tests.tools.definitions.values.test_strict_json import HOSTILE
 from tests.tools.shapes import check_error
 from tools.accounts.callers import caller_of_user
 from tools.accounts.grants.grants import grants

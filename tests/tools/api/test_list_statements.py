@@ -17,7 +17,8 @@ from tests.tools.api.test_authorization_matrix import Side
 from tests.ui.test_queries import grow
 from tools.accounts.grants import grant_actions
 from tools.api.urls import urlpatterns
-from tools.catalog import actions, keys
+from tools.catalog import actions
+from tools.catalog.signatures import keys
 from tools.models import (
     Agent,
     Allowance,

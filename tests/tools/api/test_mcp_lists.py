@@ -8,8 +8,8 @@ import pytest
 from tests import factories
 from tests.stubs.mcp import as_json, mcp_serving
 from tests.tools.api.poisoned import POISONED
-from tools.catalog.mcp_catalog import catalog_servers
-from tools.catalog.upstreams import hub
+from tools.catalog.mcp.mcp_catalog import catalog_servers
+from tools.catalog.mcp.upstreams import hub
 from tools.models import Tool as ToolRow
 
 PLACE = "/mcp-servers"

@@ -13,7 +13,7 @@ from tests import factories
 from tests.properties import examples
 from tests.savepoints import read_catalogs, rolled_back
 from tests.tools.shapes import is_json
-from tools.catalog.drift import note_upstream
+from tools.catalog.signatures.drift import note_upstream
 from tools.models import McpServer
 
 ODD: list[Any] = [

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from tests import factories
-from tools.catalog import content_schemas
+from tools.catalog.sandbox import content_schemas
 
 SCHEMA = {
     "type": "object",

@@ -7,8 +7,9 @@ from tests import factories
 from tests.factories import definition
 from tests.tools.database import tamper
 from tests.tools.snapshots import current_catalog
-from tools.catalog import actions, versions
-from tools.catalog.keys import keys_of
+from tools.catalog import actions
+from tools.catalog.signatures import versions
+from tools.catalog.signatures.keys import keys_of
 from tools.definitions import signing
 from tools.definitions.tool import ToolDefinition
 from tools.errors import Conflict, Forbidden, InvalidDefinition, NotFound

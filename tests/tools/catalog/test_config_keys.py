@@ -6,7 +6,7 @@ import pytest
 
 from tests import factories
 from tools.catalog import actions
-from tools.catalog.importing import import_items
+from tools.catalog.imports.importing import import_items
 from tools.definitions.dialects import documents, items
 from tools.models import Tool
 

@@ -14,8 +14,8 @@ from tests.stubs.oauth import consented, guarded_serving
 from tests.stubs.web import Reply
 from tests.tools.held import over
 from tests.waiting import until
-from tools.catalog import mcp_consents, mcp_import, mcp_servers, mcp_tokens
-from tools.catalog.upstreams import hub
+from tools.catalog.mcp import mcp_consents, mcp_import, mcp_servers, mcp_tokens
+from tools.catalog.mcp.upstreams import hub
 from tools.errors import Conflict, Malformed, NotFound, Unavailable
 from tools.execution.pipeline import perform
 from tools.mcpclient.errors import NeverBegan, NotAllowed

@@ -5,7 +5,7 @@ import json
 import pytest
 from django.conf import settings
 
-from tools.catalog.profiles import read_profile
+from tools.catalog.sandbox.profiles import read_profile
 from tools.errors import Malformed
 
 MIB = 1024 * 1024

@@ -11,9 +11,9 @@ from django.test.utils import CaptureQueriesContext
 from tests import factories
 from tests.factories import definition
 from tools.catalog import actions
-from tools.catalog.keys import current_key
 from tools.catalog.registry import registry
-from tools.catalog.versions import statement_of
+from tools.catalog.signatures.keys import current_key
+from tools.catalog.signatures.versions import statement_of
 from tools.errors import Forbidden
 from tools.licensing import tiers
 from tools.models import LicenseTier, Organization, Tool, ToolVersion

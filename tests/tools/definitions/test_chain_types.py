@@ -7,7 +7,7 @@ import pytest
 
 from tools.definitions.chains.document import MOST_FLAWS, MOST_REFERENCES, Chain, read
 from tools.definitions.chains.types import Interface, doubts
-from tools.definitions.schema_reach import inlined
+from tools.definitions.schemas.schema_reach import inlined
 
 TEXT, WHOLE = {"type": "string"}, {"type": "integer"}
 

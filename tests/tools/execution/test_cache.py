@@ -13,8 +13,9 @@ from tests import factories
 from tests.waiting import until
 from tools.accounts import actions as policy
 from tools.catalog import actions as catalog
-from tools.catalog import mcp_servers, services
+from tools.catalog.mcp import mcp_servers
 from tools.catalog.registry import registry
+from tools.catalog.services import services
 from tools.execution import cache
 from tools.execution.pipeline import perform
 from tools.models import CacheEntry, Execution, Organization, StateTransition

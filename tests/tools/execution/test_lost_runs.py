@@ -14,7 +14,7 @@ from sandbox.spec import Outcome, SandboxResult
 from tests import factories
 from tests.tools.held import attempted_in_thread
 from tests.waiting import LIMIT_S, until
-from tools.catalog import profiles
+from tools.catalog.sandbox import profiles
 from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidDefinition, Refused
 from tools.execution import actions, performance

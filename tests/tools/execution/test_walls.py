@@ -15,8 +15,8 @@ from sandbox.spec import Outcome, ResourceUsage, SandboxResult
 from tests import factories
 from tests.tools.held import attempted
 from tools import metrics
-from tools.catalog import credentials, profiles
 from tools.catalog.registry import registry
+from tools.catalog.sandbox import credentials, profiles
 from tools.execution import outcomes, performance
 from tools.execution.pipeline import perform
 from tools.models import EgressCredential, Execution

@@ -5,9 +5,9 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from tests import bulk, factories
-from tools.catalog import profiles
 from tools.catalog.actions import set_enabled
 from tools.catalog.registry import Snapshot, registry
+from tools.catalog.sandbox import profiles
 from tools.insight.changes import Tier, ToolGroups
 from tools.insight.reach import is_licensed, there_for_somebody
 from tools.licensing.kinds import kinds_after, kinds_among, kinds_in, kinds_of, names_of, passing

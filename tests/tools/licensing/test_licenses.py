@@ -10,7 +10,8 @@ from audit.models import AuditRecord
 from tests import builtins, factories, licenses
 from tests.tools.policy.test_licensing import ends, move, status, tier, tools
 from tests.tools.snapshots import current_catalog
-from tools.catalog import actions, profiles
+from tools.catalog import actions
+from tools.catalog.sandbox import profiles
 from tools.errors import Conflict, Malformed, NotFound, ToolcribError
 from tools.licensing import licenses as ours
 from tools.licensing import tiers

@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from config.local import oxigraph, postgres, processes
 from tests import factories
-from tools.catalog import newest
+from tools.catalog.signatures import newest
 from tools.management import backup_files, backups
 from tools.management.backup_files import BadBackup, Manifest
 from tools.models import Organization, PersonSession, Tool

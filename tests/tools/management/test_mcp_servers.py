@@ -4,7 +4,7 @@ from config.stdio import read_allowed
 from tests import factories
 from tests.stubs import stdio
 from tests.stubs.mcp import mcp_serving
-from tools.catalog.upstreams import hub
+from tools.catalog.mcp.upstreams import hub
 from tools.models import McpServer, Tool
 
 

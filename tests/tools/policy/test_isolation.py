@@ -12,8 +12,9 @@ from tests.tools.database import tamper
 from tests.tools.held import attempted
 from tests.tools.snapshots import current_catalog
 from tools.accounts import actions as policy
-from tools.catalog import actions, profiles
+from tools.catalog import actions
 from tools.catalog.registry import registry
+from tools.catalog.sandbox import profiles
 from tools.errors import Refused
 from tools.execution.pipeline import admit
 from tools.licensing import tiers

@@ -16,8 +16,9 @@ from tests import factories
 from tests.tools.snapshots import current_catalog
 from tools.accounts import actions as policy
 from tools.builtin.manifest import DEFINITIONS
-from tools.catalog import actions, profiles, seats
+from tools.catalog import actions, seats
 from tools.catalog.builtins import install_builtins
+from tools.catalog.sandbox import profiles
 from tools.errors import Forbidden, Malformed, Refused, ToolcribError
 from tools.execution.pipeline import admit, perform
 from tools.licensing import licenses

@@ -12,8 +12,8 @@ from sandbox.egress.policy import HostRule
 from sandbox.spec import IsolationLevel
 from tests.factories import definition
 from tools.builtin.manifest import HTTP_CALL
-from tools.catalog import sealing
 from tools.catalog.registry import CatalogCredential, Snapshot
+from tools.catalog.signatures import sealing
 from tools.definitions.tool import ToolDefinition, read_definition
 from tools.models import LicenseTier
 from tools.runners.base import Run

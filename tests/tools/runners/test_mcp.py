@@ -11,9 +11,10 @@ from tests.stubs.mcp import Error, mcp_serving, text
 from tests.stubs.web import Held, Raw, Reply
 from tests.tools.held import attempted_in_thread, over
 from tests.waiting import until
-from tools.catalog import drift, mcp_import, mcp_servers
 from tools.catalog.actions import register_tool
-from tools.catalog.upstreams import endpoint_of, hub
+from tools.catalog.mcp import mcp_import, mcp_servers
+from tools.catalog.mcp.upstreams import endpoint_of, hub
+from tools.catalog.signatures import drift
 from tools.errors import Unavailable
 from tools.execution.pipeline import perform
 from tools.mcpclient.errors import Changed

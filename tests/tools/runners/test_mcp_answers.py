@@ -14,12 +14,12 @@ from tests.stubs.web import Reply
 from tests.tools.execution.working import work_off
 from tests.tools.held import over
 from tests.waiting import until
-from tools.catalog import mcp_import, mcp_servers
 from tools.catalog.actions import update_tool
+from tools.catalog.mcp import mcp_import, mcp_servers
+from tools.catalog.mcp.upstreams import hub
 from tools.catalog.registry import registry
-from tools.catalog.upstreams import hub
 from tools.definitions.results import Status
-from tools.definitions.strict_json import MAX_DIGITS
+from tools.definitions.values.strict_json import MAX_DIGITS
 from tools.execution import actions
 from tools.execution.context import Result
 from tools.execution.pipeline import perform

@@ -12,12 +12,11 @@ from tests import factories
 from tests.stubs.post_office import open_office
 from tests.stubs.web import Authority, Raw, Reply, serving
 from tests.tools.held import approve, approver, attempted, held, never_began
-from tools.catalog import channels
 from tools.catalog.actions import update_tool
 from tools.errors import Malformed
 from tools.execution.performance import RUN, claim
+from tools.messaging import bounces, channels, outbox
 from tools.models import Execution, InboxItem, Message, MessageChannel
-from tools.runners import bounces, outbox
 
 pytestmark = pytest.mark.usefixtures("committed", "loopback_is_open")
 MAIL = {

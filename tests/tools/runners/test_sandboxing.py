@@ -12,10 +12,10 @@ from sandbox.egress.rules import Rules
 from sandbox.spec import Backend, IsolationLevel, Limits, Mount, Network, Profile
 from tests.factories import definition
 from tools.builtin.manifest import Isolated
-from tools.catalog import sealing
-from tools.catalog.hosts import read_hosts
 from tools.catalog.listed import Listed
 from tools.catalog.registry import CatalogCredential, CatalogProfile, Snapshot
+from tools.catalog.sandbox.hosts import read_hosts
+from tools.catalog.signatures import sealing
 from tools.definitions.tool import ToolDefinition, read_definition
 from tools.models import LicenseTier
 from tools.runners.base import Run

@@ -12,7 +12,7 @@ from tests import factories
 from tests.tools.toolservices.conftest import broker, url
 from toolcrib_service.announcing import statement
 from toolcrib_service.wire import Queue, announcements
-from tools.catalog.announcements import approve_service
+from tools.catalog.services.announcements import approve_service
 from tools.models import ToolService
 from tools.worker import services
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests import factories
 from tests.tools.execution.working import work_off
-from tools.definitions.token_price import price_of, tokens_of
+from tools.definitions.texts.token_price import price_of, tokens_of
 from tools.execution import actions
 from tools.models import Execution
 

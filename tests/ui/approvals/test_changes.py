@@ -10,8 +10,8 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.ui.conftest import Grant
 from tests.ui.pages import codes, htmx, notes, text
-from tools.catalog import drift
 from tools.catalog.actions import amended, delete_tool, update_tool
+from tools.catalog.signatures import drift
 from tools.definitions.tool import in_order
 from tools.models import Decision, Organization, Tool, UpstreamChange
 from tools.ui.approvals.changes import NOT_READ

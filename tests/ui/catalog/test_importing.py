@@ -19,8 +19,8 @@ from tests.tools.definitions.openapi.documents import one, petstore
 from tests.ui.conftest import Grant
 from tests.ui.pages import htmx, inline_code, notes, text
 from tools.catalog.actions import update_tool
-from tools.catalog.credentials import create_credential
-from tools.catalog.import_preview import HIDDEN
+from tools.catalog.imports.import_preview import HIDDEN
+from tools.catalog.sandbox.credentials import create_credential
 from tools.definitions.dialects.documents import MAX_BYTES, Unreadable
 from tools.definitions.dialects.given import decoded
 from tools.definitions.dialects.items import MAX_ITEMS, Source

@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 
 from tests import factories
-from tests.tools.catalog.test_chain_texts import CHAIN
+from tests.tools.catalog.workflow.test_chain_texts import CHAIN
 from tests.tools.execution.workers import stopped
 from tests.tools.execution.working import work_off
 from tests.ui.conftest import Grant

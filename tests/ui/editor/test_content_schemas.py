@@ -7,7 +7,7 @@ from django.test import Client
 
 from tests import factories
 from tests.ui.pages import inline_code, notes, text
-from tools.catalog import content_schemas
+from tools.catalog.sandbox import content_schemas
 from tools.models import ContentSchema, Organization
 
 pytestmark = pytest.mark.django_db

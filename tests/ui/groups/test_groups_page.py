@@ -11,7 +11,7 @@ from tests.tools.snapshots import closed_now
 from tests.ui.conftest import Grant
 from tests.ui.pages import fields, inline_code, notes, text
 from tools.catalog.actions import save_group
-from tools.definitions.schedules import schedule_of
+from tools.definitions.values.schedules import schedule_of
 from tools.models import Organization, ToolGroup
 from tools.ui.groups.week import week_of
 

@@ -17,7 +17,7 @@ from tests.stubs import web
 from tests.stubs.web import Reply
 from tests.ui.conftest import Grant
 from tests.ui.pages import body_of, inline_code, notes, text
-from tools.catalog.knowledge import import_graph
+from tools.catalog.knowledge.knowledge import import_graph
 from tools.knowledge.documents import Syntax
 from tools.knowledge.listing import Named
 from tools.models import Organization

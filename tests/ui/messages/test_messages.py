@@ -8,7 +8,7 @@ from django.test import Client
 from tests import factories
 from tests.ui.conftest import Grant
 from tests.ui.pages import inline_code, notes, text
-from tools.catalog import channels
+from tools.messaging import channels
 from tools.models import InboxItem, Message, MessageChannel, Organization, User
 
 HOSTILE = "<script>alert(1)</script>\u202e"

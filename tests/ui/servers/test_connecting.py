@@ -11,7 +11,7 @@ from django.test import Client
 from tests.stubs.oauth import Guarded, consented, guarded_serving
 from tests.ui.pages import inline_code, notes, text
 from tests.ui.sources import server
-from tools.catalog.upstreams import hub
+from tools.catalog.mcp.upstreams import hub
 from tools.models import McpAuthorization, McpOAuthClient, McpServer, Organization
 
 pytestmark = pytest.mark.usefixtures("loopback_is_open")

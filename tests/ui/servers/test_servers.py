@@ -14,9 +14,9 @@ from tests.stubs.mcp import Tool as Stub
 from tests.ui.conftest import Grant
 from tests.ui.pages import htmx, inline_code, notes, text
 from tests.ui.sources import server
-from tools.catalog.mcp_catalog import catalog_servers
-from tools.catalog.mcp_values import opened_values
-from tools.catalog.upstreams import hub
+from tools.catalog.mcp.mcp_catalog import catalog_servers
+from tools.catalog.mcp.mcp_values import opened_values
+from tools.catalog.mcp.upstreams import hub
 from tools.models import McpServer, Organization, Tool
 
 FORM = {

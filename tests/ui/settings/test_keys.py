@@ -7,7 +7,7 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.ui.conftest import Grant
 from tests.ui.pages import inline_code, notes, text
-from tools.catalog.newest import newest
+from tools.catalog.signatures.newest import newest
 from tools.models import Organization, SigningKey
 from tools.ui.settings.keys import _state
 

@@ -14,7 +14,7 @@ from tests.tools.snapshots import moving, snapshot
 from tests.ui.conftest import Grant
 from tests.ui.pages import htmx, notes, text
 from tools.catalog.registry import registry
-from tools.catalog.workflow import graph
+from tools.catalog.workflow.workflow import graph
 from tools.insight.findings import findings_about
 from tools.models import Organization
 from tools.ui.layout import Box

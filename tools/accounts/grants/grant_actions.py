@@ -19,8 +19,8 @@ from tools.accounts.callers import actor_of, caller_of_account
 from tools.accounts.grants.grants import EXECUTE, EXECUTE_GROUP, grants, permissions_of
 from tools.accounts.people import count_up, may, require
 from tools.catalog.registry import Snapshot, registry
-from tools.definitions import names
 from tools.definitions.callers import Caller, CallerKind
+from tools.definitions.texts import names
 from tools.errors import Forbidden, Malformed, NotFound
 from tools.models import Agent, Organization, Tool, ToolGroup, User
 from tools.models.grant_rows import GrantRow

@@ -4,7 +4,7 @@ import base64
 import binascii
 import json
 
-from tools.definitions import strict_json
+from tools.definitions.values import strict_json
 from tools.models.grant_rows import GrantRow
 
 _LONGEST = 2_000

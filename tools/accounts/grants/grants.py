@@ -16,7 +16,7 @@ from django.db.models import Model, Q
 
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
-from tools.definitions.names import WILDCARD
+from tools.definitions.texts.names import WILDCARD
 from tools.models import (
     ToolGroupGroupObjectPermission,
     ToolGroupObjectPermission,

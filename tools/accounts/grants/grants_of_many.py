@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from tools.accounts.grants.grants import EXECUTE, EXECUTE_GROUP
-from tools.definitions import names
+from tools.definitions.texts import names
 from tools.models import Agent, ToolGroupUserObjectPermission, ToolUserObjectPermission, User
 
 Named = dict[UUID, list[str]]

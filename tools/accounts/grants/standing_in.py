@@ -14,7 +14,7 @@ from tools.accounts.grants.grant_actions import check_held
 from tools.accounts.grants.grants import grants
 from tools.accounts.people import may
 from tools.definitions.callers import Caller
-from tools.definitions.names import WILDCARD
+from tools.definitions.texts.names import WILDCARD
 from tools.errors import Forbidden
 from tools.models import Organization, User
 

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from audit.actions import Actor
 from tools.accounts.login import second_factors
-from tools.catalog import sealing
+from tools.catalog.signatures import sealing
 from tools.errors import Conflict, Malformed
 from tools.models import AuthenticatorApp, User
 

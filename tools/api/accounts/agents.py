@@ -28,8 +28,8 @@ from tools.api.common.bodies import (
 )
 from tools.api.common.conditional import ConditionalView, Representation, conditional
 from tools.api.common.filters import filtered
-from tools.definitions import strict_json
 from tools.definitions.callers import Scope
+from tools.definitions.values import strict_json
 from tools.errors import NotFound
 from tools.limits import allowances
 from tools.models import Agent, Token, User

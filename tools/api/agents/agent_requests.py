@@ -25,7 +25,7 @@ from tools.api.common.renderers import EventStreamRenderer, JSONRenderer
 from tools.api.executions.executions import WAIT, made, waited_for
 from tools.definitions.callers import Caller, Scope
 from tools.definitions.results import Status
-from tools.definitions.strict_json import MAX_VALUES
+from tools.definitions.values.strict_json import MAX_VALUES
 from tools.models import Execution
 from tools.shapes import agent_request_line, agent_request_shape
 from tools.web.pages import CursorPages, newest, paging

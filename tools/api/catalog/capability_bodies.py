@@ -11,8 +11,8 @@ from tools.api.executions.chain_bodies import ChainBody
 from tools.definitions.capability.fits import Fit
 from tools.definitions.capability.ports import key_of
 from tools.definitions.capability.wishes import schema_of_example
-from tools.definitions.names import flaw_in_text
-from tools.definitions.schemas import BadSchema, compiled
+from tools.definitions.schemas.schemas import BadSchema, compiled
+from tools.definitions.texts.names import flaw_in_text
 
 MOST_HAD = 50
 _LONGEST_NAME = 100

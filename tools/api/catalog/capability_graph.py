@@ -10,8 +10,8 @@ from tools.api.catalog.capability_bodies import ChainProposalsAnswer, ProposalsB
 from tools.api.catalog.tools import LISTING, Listing
 from tools.api.common.base import CallerView
 from tools.api.common.idempotency import Keying
-from tools.catalog.capabilities import graph_of, proposals
 from tools.catalog.registry import CatalogTool
+from tools.catalog.workflow.capabilities import graph_of, proposals
 from tools.definitions.callers import Scope
 from tools.definitions.capability.drafts import Proposal
 from tools.definitions.capability.graph import Edge, Node

@@ -5,7 +5,7 @@ from typing import Any
 from rest_framework import serializers
 
 from tools.api.common.fields import Strict, Text
-from tools.catalog.drift import difference_of
+from tools.catalog.signatures.drift import difference_of
 from tools.definitions.differences import Kind
 from tools.models import Decision, UpstreamChange
 from tools.shapes import moment

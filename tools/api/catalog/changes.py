@@ -19,8 +19,9 @@ from tools.api.common.base import CallerView
 from tools.api.common.bodies import DefinitionAnswer
 from tools.api.common.conditional import ConditionalView, Representation, conditional
 from tools.api.common.filters import PERIOD, TOOL, filtered, in_period
-from tools.catalog import actions, drift
-from tools.catalog.compared import versions_apart
+from tools.catalog import actions
+from tools.catalog.signatures import drift
+from tools.catalog.signatures.compared import versions_apart
 from tools.definitions.callers import Scope
 from tools.errors import Malformed
 from tools.models import Decision, UpstreamChange

@@ -1,4 +1,4 @@
-"""What `/api/v1/content-schemas` takes and gives. `tools.catalog.content_schemas` reads bodies."""
+"""What `/api/v1/content-schemas` takes and gives. `catalog.sandbox.content_schemas` reads it."""
 
 from typing import Any
 

@@ -15,9 +15,9 @@ from tools.api.catalog.content_schema_bodies import (
 from tools.api.common import streams
 from tools.api.common.base import CallerView
 from tools.api.common.conditional import ConditionalView, Representation, conditional
-from tools.catalog import content_schemas
+from tools.catalog.sandbox import content_schemas
 from tools.definitions.callers import Scope
-from tools.definitions.strict_json import MAX_VALUES
+from tools.definitions.values.strict_json import MAX_VALUES
 from tools.models import ContentSchema
 from tools.shapes import content_schema_shape, content_schema_version_shape
 from tools.web.pages import CursorPages, by_name, paging

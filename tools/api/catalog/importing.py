@@ -11,14 +11,14 @@ from rest_framework.response import Response
 
 from tools.api.catalog.importing_bodies import ImportAnswer, ImportBody
 from tools.api.common.base import CallerView
-from tools.catalog import exporting, importing
-from tools.catalog.openapi_import import import_openapi
+from tools.catalog.imports import exporting, importing
+from tools.catalog.imports.openapi_import import import_openapi
 from tools.definitions.callers import Scope
 from tools.definitions.dialects import documents, items
 from tools.definitions.dialects.documents import Document
 from tools.definitions.dialects.given import operation_line
 from tools.definitions.dialects.items import Choice, Source
-from tools.definitions.strict_json import MAX_VALUES
+from tools.definitions.values.strict_json import MAX_VALUES
 from tools.errors import Malformed
 from tools.web.proof import Proof, by_method
 

@@ -10,7 +10,7 @@ from rest_framework.response import Response
 from tools.api.common.base import CallerView
 from tools.api.common.bodies import Page
 from tools.api.common.conditional import ConditionalView, Representation, conditional
-from tools.catalog import keys
+from tools.catalog.signatures import keys
 from tools.definitions.callers import Scope
 from tools.errors import NotFound
 from tools.models import SigningKey

@@ -23,14 +23,14 @@ from tools.api.common.filters import IN_SESSION
 from tools.api.common.pagination import BY_NAME, page_of_ranked, page_of_tools, tool_key
 from tools.api.documentation.schema import CODE_TOOL
 from tools.catalog import actions
-from tools.catalog.questions import note_search
 from tools.catalog.registry import CatalogTool
-from tools.catalog.search import ranked, relevant
-from tools.catalog.verified import check_current
+from tools.catalog.search.questions import note_search
+from tools.catalog.search.search import ranked, relevant
+from tools.catalog.signatures.verified import check_current
 from tools.definitions.callers import Scope
-from tools.definitions.strict_json import MAX_VALUES
-from tools.definitions.told import TOLD, Form
+from tools.definitions.texts.told import TOLD, Form
 from tools.definitions.tool import Definition
+from tools.definitions.values.strict_json import MAX_VALUES
 from tools.definitions.vocabulary import Category
 from tools.insight.findings import findings_about
 from tools.limits import requests

@@ -19,7 +19,7 @@ from tools.api.common.fields import (
     texts,
 )
 from tools.catalog.bounds import MOST, MOST_BYTES, MOST_DAYS
-from tools.catalog.hosts import MOST_RULES
+from tools.catalog.sandbox.hosts import MOST_RULES
 from tools.definitions.callers import Scope
 from tools.definitions.licenses import LicenseState
 from tools.definitions.results import Status
@@ -524,7 +524,7 @@ class PathBody(serializers.Serializer[Any]):
 
 
 class ProfileChange(serializers.Serializer[Any]):
-    """A sandbox profile. `tools.catalog.profiles` reads it and names every wrong field."""
+    """A sandbox profile. `tools.catalog.sandbox.profiles` reads it and names every wrong field."""
 
     description = serializers.CharField(required=False)
     backend = serializers.ChoiceField(choices=[str(one) for one in Backend], required=False)

@@ -27,8 +27,8 @@ from tools.accounts.grants.grants import grants
 from tools.accounts.idempotency import Kept
 from tools.accounts.people import noting_permissions
 from tools.catalog.registry import registry
-from tools.definitions import strict_json
 from tools.definitions.callers import Caller
+from tools.definitions.values import strict_json
 from tools.errors import Malformed, ToolcribError
 from tools.models.idempotency_key import Attempt
 from tools.web.queries import QueryView

@@ -4,8 +4,8 @@ from typing import IO, Any
 from rest_framework.exceptions import ParseError, UnsupportedMediaType
 from rest_framework.parsers import BaseParser
 
-from tools.definitions import strict_json
 from tools.definitions.dialects import documents
+from tools.definitions.values import strict_json
 
 
 class StrictJSONParser(BaseParser):

@@ -14,7 +14,7 @@ from tools.api.executions.executions import WAIT, call_of, made, waited_for
 from tools.definitions.callers import Caller, Scope
 from tools.definitions.implementations.builtin import RUN_BATCH
 from tools.definitions.results import FINAL, Status
-from tools.definitions.strict_json import MAX_VALUES
+from tools.definitions.values.strict_json import MAX_VALUES
 from tools.execution.confirmations import of_executions
 from tools.models import Execution
 from tools.shapes import execution_shape

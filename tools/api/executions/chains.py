@@ -31,12 +31,12 @@ from tools.api.executions.executions import (
     waited_for,
 )
 from tools.catalog import actions
-from tools.catalog.chains import doubts_about
 from tools.catalog.registry import CatalogTool
-from tools.catalog.verified import check_current
+from tools.catalog.signatures.verified import check_current
+from tools.catalog.workflow.chains import doubts_about
 from tools.definitions.callers import Scope
 from tools.definitions.chains.written import definition_of, own_field, written_of
-from tools.definitions.strict_json import MAX_VALUES
+from tools.definitions.values.strict_json import MAX_VALUES
 from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidDefinition, Malformed, NotFound
 from tools.execution.confirmations import of_executions

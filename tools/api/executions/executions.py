@@ -25,7 +25,7 @@ from tools.api.common.throttling import note_rate
 from tools.api.documentation.schema import CALL, CALL_OF_TOOL, RESULT
 from tools.definitions.callers import Caller, Scope
 from tools.definitions.results import Status
-from tools.definitions.strict_json import MAX_VALUES
+from tools.definitions.values.strict_json import MAX_VALUES
 from tools.errors import Malformed
 from tools.execution import actions, confirmations, events
 from tools.execution.call import Call

@@ -13,7 +13,7 @@ from tools.api.common.pagination import BY_NAME, page_of_tools
 from tools.api.groups.explain_bodies import DifferenceAnswer, ExplanationPage, WhatIfBody
 from tools.catalog.registry import CatalogTool
 from tools.definitions.callers import Caller, Scope
-from tools.definitions.strict_json import MAX_VALUES
+from tools.definitions.values.strict_json import MAX_VALUES
 from tools.execution import sessions
 from tools.insight.explain import Explanation, pretended, subject_of
 from tools.insight.whatif import what_if

@@ -9,7 +9,7 @@ from rest_framework import serializers
 from tools.api.common.bodies import Page
 from tools.api.common.fields import Strict, Text, texts
 from tools.catalog.membership import Through
-from tools.definitions.schedules import DAYS
+from tools.definitions.values.schedules import DAYS
 
 WINDOWS = inline_serializer(
     "GroupWindow",  # one of its fields has a name that Python keeps for itself

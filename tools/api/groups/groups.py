@@ -20,7 +20,7 @@ from tools.catalog import actions
 from tools.catalog.membership import Member, members_of, memberships
 from tools.catalog.registry import CatalogGroup, Snapshot
 from tools.definitions.callers import Scope
-from tools.definitions.names import WILDCARD
+from tools.definitions.texts.names import WILDCARD
 from tools.errors import NotFound
 from tools.models import ToolGroup
 from tools.policy import authorization

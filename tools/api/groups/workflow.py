@@ -11,10 +11,10 @@ from tools.api.common.bodies import DefinitionBody
 from tools.api.common.idempotency import Keying
 from tools.api.groups.workflow_bodies import GraphAnswer, LintAnswer, ProposalAnswer
 from tools.catalog.registry import Snapshot
-from tools.catalog.workflow import EVERY_GROUP, START, graph
+from tools.catalog.workflow.workflow import EVERY_GROUP, START, graph
 from tools.definitions.callers import Scope
-from tools.definitions.names import WILDCARD
-from tools.definitions.strict_json import MAX_VALUES
+from tools.definitions.texts.names import WILDCARD
+from tools.definitions.values.strict_json import MAX_VALUES
 from tools.insight.findings import findings, findings_of_proposal
 from tools.insight.reach import reach_of
 from tools.policy.decision import Asked

@@ -4,7 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from tools.catalog.lint import Severity
+from tools.catalog.workflow.lint import Severity
 
 
 class FindingAnswer(serializers.Serializer[Any]):

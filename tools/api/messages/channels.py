@@ -23,13 +23,13 @@ from tools.api.messages.channel_bodies import (
     NewMessageChannelAnswer,
     SigningSecretAnswer,
 )
-from tools.catalog import channels
 from tools.definitions.callers import Scope
 from tools.errors import Conflict, TooLarge
+from tools.messaging import bounces, channels
+from tools.messaging.outbox import NotWritten
 from tools.models import MessageChannel
 from tools.models.message import MessageKind
-from tools.runners import bounces, messages
-from tools.runners.outbox import NotWritten
+from tools.runners import messages
 from tools.shapes import channel_shape, message_shape
 from tools.web.pages import CursorPages, by_name, paging
 from tools.web.proof import Proof, by_method

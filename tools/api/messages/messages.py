@@ -17,8 +17,8 @@ from tools.api.messages.channel_bodies import (
 )
 from tools.definitions.callers import Scope
 from tools.errors import NotFound
+from tools.messaging import inbox
 from tools.models import InboxItem, Message, MessageState
-from tools.runners import inbox
 from tools.shapes import inbox_shape, message_shape
 from tools.web.pages import CursorPages, newest, paging
 from tools.web.proof import Proof, by_method

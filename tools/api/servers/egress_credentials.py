@@ -13,7 +13,7 @@ from tools.api.common.bodies import (
     CredentialReplacement,
 )
 from tools.api.common.conditional import ConditionalView, Representation, conditional
-from tools.catalog import credentials
+from tools.catalog.sandbox import credentials
 from tools.definitions.callers import Scope
 from tools.models import EgressCredential
 from tools.shapes import credential_shape

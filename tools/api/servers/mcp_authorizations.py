@@ -19,7 +19,7 @@ from tools.api.servers.mcp_authorization_bodies import (
     McpOAuthClientBody,
 )
 from tools.api.servers.mcp_servers import McpServerView
-from tools.catalog import mcp_consents, owners
+from tools.catalog.mcp import mcp_consents, owners
 from tools.errors import Malformed
 from tools.models import Grant, McpAuthorization, McpOAuthClient, User
 from tools.shapes import mcp_authorization_shape, moment

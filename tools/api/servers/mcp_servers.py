@@ -24,9 +24,9 @@ from tools.api.servers.mcp_bodies import (
     McpServerChange,
     McpServerPage,
 )
-from tools.catalog import mcp_import, mcp_servers, owners
+from tools.catalog.mcp import mcp_import, mcp_servers, owners
 from tools.definitions.callers import Scope
-from tools.definitions.strict_json import MAX_VALUES
+from tools.definitions.values.strict_json import MAX_VALUES
 from tools.errors import Malformed
 from tools.models import McpServer
 from tools.shapes import mcp_server_shape, moment

@@ -11,7 +11,7 @@ from rest_framework.response import Response
 from tools.api.common.bodies import ProfileAnswer, ProfileBody, ProfileChange, ProfilePage
 from tools.api.common.conditional import ConditionalView, Representation, conditional
 from tools.api.documentation.schema import PROFILE
-from tools.catalog import profiles
+from tools.catalog.sandbox import profiles
 from tools.definitions.callers import Scope
 from tools.models import SandboxProfile
 from tools.shapes import profile_shape

@@ -13,7 +13,7 @@ from toolcrib_service.wire import Queue
 from tools.api.common.bodies import Page
 from tools.api.common.conditional import ConditionalView, Representation, conditional
 from tools.api.common.fields import Strict, Text
-from tools.catalog import announcements, services
+from tools.catalog.services import announcements, services
 from tools.definitions.callers import Scope
 from tools.errors import Unavailable
 from tools.models import ServiceStatus, ToolService

@@ -18,8 +18,8 @@ from tools.definitions.chains import values
 from tools.definitions.chains.document import Chain
 from tools.definitions.chains.types import Doubt, Interface, doubts
 from tools.definitions.chains.written import definition_of
-from tools.definitions.schema_parts import below
-from tools.definitions.schema_reach import inlined
+from tools.definitions.schemas.schema_parts import below
+from tools.definitions.schemas.schema_reach import inlined
 from tools.definitions.tool import Definition, read_definition
 from tools.errors import InvalidDefinition
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from tools.definitions.capability.ports import MEANS, TOO_LARGE, Port
-from tools.definitions.fitting import misfits
+from tools.definitions.schemas.fitting import misfits
 
 LACKING = 10  # steps: what lacks nothing stands before what lacks something
 _MOST_REASONS = 3

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from tools.definitions.schema_parts import (
+from tools.definitions.schemas.schema_parts import (
     TOLD,
     below,
     both,
@@ -21,7 +21,7 @@ from tools.definitions.schema_parts import (
     standing_alone,
     values,
 )
-from tools.definitions.words import words_of
+from tools.definitions.texts.words import words_of
 
 MEANS = "x-means"  # in a schema: what the value is, in words, whatever its property is called
 MOST_INPUTS, MOST_OUTPUTS = 60, 80

@@ -7,7 +7,7 @@ from typing import Any
 from tools.definitions.capability.fits import Link, link
 from tools.definitions.capability.graph import CapabilityGraph, Node
 from tools.definitions.capability.ports import Port, key_of, port
-from tools.definitions.schema_parts import below, kind, resolved
+from tools.definitions.schemas.schema_parts import below, kind, resolved
 
 _DEEPEST = 6
 _MOST_MEMBERS = 50

@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tools.definitions import durations, names
 from tools.definitions.chains import conditions, values
+from tools.definitions.texts import names
+from tools.definitions.values import durations
 
 MOST_STEPS = 100
 MOST_REFERENCES = 1_000

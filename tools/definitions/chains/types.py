@@ -11,9 +11,9 @@ from typing import Any
 from tools.definitions.chains import conditions, values
 from tools.definitions.chains.document import Chain, Step
 from tools.definitions.chains.values import Reference
-from tools.definitions.fitting import misfits
-from tools.definitions.schema_parts import EVERY, kind, kinds, named
-from tools.definitions.schema_reach import inlined, reach
+from tools.definitions.schemas.fitting import misfits
+from tools.definitions.schemas.schema_parts import EVERY, kind, kinds, named
+from tools.definitions.schemas.schema_reach import inlined, reach
 from tools.definitions.vocabulary import ArgumentValidation
 
 _DEEPEST = 20

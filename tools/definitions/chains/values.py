@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tools.definitions import templates
 from tools.definitions.chains import pointers
+from tools.definitions.texts import templates
 
 INPUT, STEP, ITEM, TEXT, LITERAL = MARKS = ("$input", "$step", "$item", "$text", "$literal")
 OUTPUT = "/output"

@@ -5,9 +5,9 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from tools.definitions import strict_json
 from tools.definitions.dialects import yaml
 from tools.definitions.dialects.lines import Lines, json_lines, twice
+from tools.definitions.values import strict_json
 from tools.errors import Malformed, TooLarge
 
 MAX_BYTES = 4 * 1024 * 1024

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from tools.definitions import strict_json
 from tools.definitions.dialects import tools_list
 from tools.definitions.dialects.documents import Document, is_client, is_openapi, unreadable
 from tools.definitions.dialects.lines import Lines, json_lines
+from tools.definitions.values import strict_json
 from tools.errors import TooLarge
 
 MAX_ITEMS = 1_000

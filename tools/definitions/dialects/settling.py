@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tools.definitions import names
 from tools.definitions.descriptors import Flaws, canonical_key
 from tools.definitions.implementations.service import plain
+from tools.definitions.texts import names
 from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidDefinition
 

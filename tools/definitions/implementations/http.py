@@ -13,8 +13,8 @@ from sandbox.egress.grammar import Malformed, Url
 from sandbox.egress.paths import is_plain
 from sandbox.egress.rules import HEADER_NAME, OF_THE_CONNECTION
 from tools.definitions.fields import Fields
-from tools.definitions.http_templates import PLACEHOLDER, alone, names_in
-from tools.definitions.names import flaw_in_text
+from tools.definitions.texts.http_templates import PLACEHOLDER, alone, names_in
+from tools.definitions.texts.names import flaw_in_text
 
 LONGEST_URL = 4_096
 LONGEST_VALUE = 2_000

@@ -3,8 +3,8 @@
 import re
 from typing import Any
 
-from tools.definitions import names
 from tools.definitions.fields import Fields
+from tools.definitions.texts import names
 
 PIN = re.compile(r"sha256:[0-9a-f]{64}")
 

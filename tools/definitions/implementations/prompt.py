@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from tools.definitions import templates
 from tools.definitions.fields import Fields
+from tools.definitions.texts import templates
 
 LONGEST_SYSTEM = 20_000
 MOST_TOKENS = 1_000_000

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from tools.definitions.fields import Fields
-from tools.definitions.names import PARAMETER_NAME, TOOL_NAME
+from tools.definitions.texts.names import PARAMETER_NAME, TOOL_NAME
 
 MAX_VALUE = 10_000
 

@@ -7,7 +7,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
-from tools.definitions.schema_parts import below
+from tools.definitions.schemas.schema_parts import below
 
 LONGEST_MESSAGE = 500
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")

@@ -8,7 +8,7 @@ schema that is well-formed comes back equal, so that its digest stays.
 from typing import Any
 
 from tools.definitions.mcp.repairs import Repair
-from tools.definitions.schema_parts import below
+from tools.definitions.schemas.schema_parts import below
 
 _MAPS = frozenset(
     {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas",

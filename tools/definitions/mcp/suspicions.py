@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from tools.definitions.schema_parts import below
-from tools.definitions.visible import hidden_in, lookalikes_in, visible
+from tools.definitions.schemas.schema_parts import below
+from tools.definitions.texts.visible import hidden_in, lookalikes_in, visible
 
 MOST = 10
 _WORDS_OF_ORDERS = re.compile(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
-from tools.definitions import strict_json
+from tools.definitions.values import strict_json
 
 MOST_OPERATIONS = 1_000
 MOST_HOPS = 20

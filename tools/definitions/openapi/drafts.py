@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tools.definitions import schemas as checking
-from tools.definitions.names import plain_name, with_digest
 from tools.definitions.openapi.document import (
     Document,
     Flaw,
@@ -19,8 +17,10 @@ from tools.definitions.openapi.parameters import Told, told
 from tools.definitions.openapi.schemas import Schemas, plain_text
 from tools.definitions.openapi.security import needed
 from tools.definitions.openapi.servers import Servers
+from tools.definitions.schemas import schemas as checking
+from tools.definitions.texts.names import plain_name, with_digest
+from tools.definitions.texts.visible import skeleton
 from tools.definitions.tool import read_definition
-from tools.definitions.visible import skeleton
 from tools.definitions.vocabulary import Category, Delivery, ToolType
 from tools.errors import InvalidDefinition
 

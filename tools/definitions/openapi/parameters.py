@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tools.definitions.implementations.http import Style
-from tools.definitions.names import PARAMETER_NAME, plain_name
 from tools.definitions.openapi.document import (
     Document,
     Flaw,
@@ -20,6 +19,7 @@ from tools.definitions.openapi.document import (
     text_in,
 )
 from tools.definitions.openapi.schemas import LONGEST_DESCRIPTION, Schemas, plain_text
+from tools.definitions.texts.names import PARAMETER_NAME, plain_name
 
 STYLES = {"path": "simple", "query": "form", "header": "simple", "cookie": "form"}
 SEPARATORS = {"form": ",", "spaceDelimited": " ", "pipeDelimited": "|"}

@@ -9,7 +9,7 @@ from django.db import transaction
 from tools.accounts import actions
 from tools.accounts.grants.grant_actions import granted_tool_groups, granted_tools
 from tools.catalog.builtins import install_builtins
-from tools.definitions.names import WILDCARD
+from tools.definitions.texts.names import WILDCARD
 from tools.errors import NotFound
 from tools.licensing import tiers
 from tools.management import arguments, text

@@ -7,8 +7,8 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from tools.catalog.importing_items import CREATED, UPDATED
-from tools.catalog.openapi_import import Row, import_openapi
+from tools.catalog.imports.importing_items import CREATED, UPDATED
+from tools.catalog.imports.openapi_import import Row, import_openapi
 from tools.definitions.dialects import documents
 from tools.errors import Malformed, TooLarge
 from tools.management import agents, arguments

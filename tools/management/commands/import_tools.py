@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from tools.catalog.importing import Way, import_items
+from tools.catalog.imports.importing import Way, import_items
 from tools.definitions.dialects import items
 from tools.definitions.dialects.items import Choice, Item, Source
 from tools.management import agents, arguments

@@ -5,9 +5,9 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from tools.catalog.lint import Finding, Severity
 from tools.catalog.registry import registry
-from tools.catalog.workflow import EVERY_GROUP
+from tools.catalog.workflow.lint import Finding, Severity
+from tools.catalog.workflow.workflow import EVERY_GROUP
 from tools.insight.findings import findings
 from tools.management import agents, arguments
 from tools.management.command import DONE, FAILED, ToolcribCommand

@@ -5,11 +5,11 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from tools.catalog import mcp_import
-from tools.catalog import mcp_servers as servers
-from tools.catalog.importing_items import CREATED, UPDATED
+from tools.catalog.imports.importing_items import CREATED, UPDATED
+from tools.catalog.mcp import mcp_import
+from tools.catalog.mcp import mcp_servers as servers
 from tools.definitions.mcp.listed_tools import read_digest_of
-from tools.definitions.visible import visible
+from tools.definitions.texts.visible import visible
 from tools.management import agents, arguments, text
 from tools.management.command import DONE, FAILED, ToolcribCommand, flaw_text, operator
 from tools.management.importing import lint_of

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from tools.catalog.importing import import_items
+from tools.catalog.imports.importing import import_items
 from tools.definitions.dialects import documents, items
 from tools.definitions.dialects.items import Item
 from tools.management import agents, arguments, config_items

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from tools.catalog.keys import distrust_key, rotate_key
+from tools.catalog.signatures.keys import distrust_key, rotate_key
 from tools.management import arguments
 from tools.management.agents import find_organization
 from tools.management.command import DONE, ToolcribCommand, operator

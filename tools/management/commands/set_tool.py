@@ -5,8 +5,8 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from tools.catalog.actions import amended
-from tools.catalog.importing import import_items
-from tools.catalog.verified import check_current
+from tools.catalog.imports.importing import import_items
+from tools.catalog.signatures.verified import check_current
 from tools.definitions.descriptors import FLAT
 from tools.definitions.dialects.items import Item, Kind
 from tools.definitions.vocabulary import ArgumentValidation, ToolType

@@ -4,9 +4,9 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from tools.catalog import verification
 from tools.catalog.actions import find_tool
-from tools.catalog.verification import DISTRUSTED, Wrong, wrong_in
+from tools.catalog.signatures import verification
+from tools.catalog.signatures.verification import DISTRUSTED, Wrong, wrong_in
 from tools.management import arguments
 from tools.management.agents import find_organization
 from tools.management.command import DONE, FAILED, ToolcribCommand, operator

@@ -12,7 +12,7 @@ from tools.agents.actions import Report
 from tools.agents.call_rows import MOST_OBSERVATION, Spent
 from tools.agents.steps import Step
 from tools.definitions.results import OPEN, Status
-from tools.definitions.visible import visible
+from tools.definitions.texts.visible import visible
 from tools.execution.redacted import redacted
 from tools.models import Confirmation, Execution
 from tools.shapes import money

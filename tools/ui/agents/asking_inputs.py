@@ -4,7 +4,7 @@ from django.conf import settings
 
 from tools.agents import actions
 from tools.agents.asked import ITERATIONS, MOST_ITERATIONS, REACT, THRESHOLD, TOKENS
-from tools.definitions.names import WILDCARD
+from tools.definitions.texts.names import WILDCARD
 from tools.definitions.tool import DEFAULT_GROUP
 from tools.models import Session
 from tools.policy.decision import DEFAULT_STATE

@@ -15,7 +15,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from tools.accounts.callers import actor_of
 from tools.accounts.people import may, require
-from tools.catalog import drift
+from tools.catalog.signatures import drift
 from tools.definitions.differences import shown
 from tools.definitions.tool import in_order
 from tools.errors import Malformed, ToolcribError

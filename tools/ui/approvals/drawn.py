@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tools.definitions.differences import MOST, Difference, Kind, words_changed
-from tools.definitions.visible import lookalikes_in, point
+from tools.definitions.texts.visible import lookalikes_in, point
 from tools.ui.shown import pretty
 
 _NAMED = re.compile(r"‹(U\+[0-9A-F]{4,6}[^‹›]*)›")

@@ -19,7 +19,7 @@ from tools.accounts.callers import actor_of
 from tools.accounts.people import may, require
 from tools.catalog.actions import find_tool, set_enabled
 from tools.catalog.registry import CatalogTool, Snapshot
-from tools.catalog.search import ranked, relevant
+from tools.catalog.search.search import ranked, relevant
 from tools.definitions.vocabulary import Category, ToolType
 from tools.models import ToolStatus
 from tools.policy.licensing import LowestTiers, lowest_tiers

@@ -5,7 +5,7 @@ from django.views.decorators.http import require_safe
 
 from tools.accounts.people import require
 from tools.catalog.actions import find_tool
-from tools.catalog.exporting import Exported, Format, exported
+from tools.catalog.imports.exporting import Exported, Format, exported
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Conflict, Malformed
 from tools.ui.access import PageRequest, page

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 
 from django.core.files.uploadedfile import UploadedFile
 
-from tools.catalog.import_preview import Choices
+from tools.catalog.imports.import_preview import Choices
 from tools.definitions.dialects.documents import MAX_BYTES
 from tools.definitions.dialects.given import Given, decoded
 from tools.definitions.dialects.items import MAX_ITEMS, Source

@@ -4,13 +4,13 @@ import json
 import re
 from typing import Any
 
-from tools.catalog.import_preview import LEFT_OUT, UNREAD, Choices, Row, open_part
-from tools.catalog.importing_items import CREATED, REFUSED, REVIEW, UNCHANGED, UPDATED
+from tools.catalog.imports.import_preview import LEFT_OUT, UNREAD, Choices, Row, open_part
+from tools.catalog.imports.importing_items import CREATED, REFUSED, REVIEW, UNCHANGED, UPDATED
 from tools.definitions.dialects.given import Entry, Given, Read
 from tools.definitions.dialects.items import Item, Kind, Source
 from tools.definitions.differences import Difference
 from tools.definitions.servers import Transport, read_server
-from tools.definitions.visible import visible
+from tools.definitions.texts.visible import visible
 from tools.errors import InvalidDefinition
 from tools.ui.definition_text import definition_text
 

@@ -11,9 +11,9 @@ from django.views.decorators.http import require_http_methods
 
 from tools.accounts.callers import actor_of
 from tools.accounts.people import may, require
-from tools.catalog.import_preview import LEFT_OUT, UNREAD, Choices, Row, digest, perform
-from tools.catalog.importing import permissions
-from tools.catalog.importing_items import CREATED, REFUSED, REVIEW, UNCHANGED, UPDATED
+from tools.catalog.imports.import_preview import LEFT_OUT, UNREAD, Choices, Row, digest, perform
+from tools.catalog.imports.importing import permissions
+from tools.catalog.imports.importing_items import CREATED, REFUSED, REVIEW, UNCHANGED, UPDATED
 from tools.definitions.dialects.documents import MAX_BYTES
 from tools.definitions.dialects.given import Entry, Read, read
 from tools.definitions.dialects.items import Choice, Kind, Source

@@ -11,7 +11,7 @@ from tools.accounts.people import may
 from tools.catalog.actions import find_tool
 from tools.catalog.membership import Through, memberships
 from tools.catalog.registry import CatalogTool, Snapshot
-from tools.catalog.verification import Evidence
+from tools.catalog.signatures.verification import Evidence
 from tools.definitions.callers import Caller
 from tools.definitions.differences import shown
 from tools.errors import ToolcribError

@@ -16,10 +16,10 @@ from django.views.decorators.http import require_POST, require_safe
 
 from tools.accounts.callers import actor_of
 from tools.accounts.people import may, require
-from tools.catalog import drift, verification
 from tools.catalog.actions import find_tool, restore_version
-from tools.catalog.compared import versions_apart
-from tools.catalog.verification import Evidence
+from tools.catalog.signatures import drift, verification
+from tools.catalog.signatures.compared import versions_apart
+from tools.catalog.signatures.verification import Evidence
 from tools.errors import Conflict, Malformed
 from tools.models import (
     Decision,

@@ -13,9 +13,9 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from tools.accounts.callers import actor_of
 from tools.accounts.people import may, require
 from tools.catalog.actions import find_tool, register_tool, update_tool
-from tools.catalog.chain_texts import ChainText, Remark, read_text, text_of
 from tools.catalog.registry import CatalogTool
-from tools.catalog.verified import check_current
+from tools.catalog.signatures.verified import check_current
+from tools.catalog.workflow.chain_texts import ChainText, Remark, read_text, text_of
 from tools.definitions.chains.document import Chain
 from tools.definitions.tool import Definition
 from tools.definitions.vocabulary import ToolType

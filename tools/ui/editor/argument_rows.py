@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tools.definitions import schemas
+from tools.definitions.schemas import schemas
 from tools.definitions.vocabulary import ParameterType
 from tools.ui.inputs import Input, Widget, choices, json_of
 from tools.ui.shown import on_one_line, pretty

@@ -8,9 +8,9 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from tools.catalog.exporting import as_yaml
-from tools.definitions import schemas
+from tools.catalog.imports.exporting import as_yaml
 from tools.definitions.dialects import documents
+from tools.definitions.schemas import schemas
 from tools.definitions.vocabulary import ParameterType
 from tools.errors import ToolcribError
 from tools.ui.editor.argument_rows import CELLS, Row, rows_of

@@ -11,8 +11,8 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from tools.accounts.callers import actor_of
 from tools.accounts.people import may, require
-from tools.catalog import content_schemas
-from tools.definitions import strict_json
+from tools.catalog.sandbox import content_schemas
+from tools.definitions.values import strict_json
 from tools.errors import Malformed, ToolcribError
 from tools.models import ContentSchema, ContentSchemaVersion, SchemaKind
 from tools.ui.access import PageRequest, page

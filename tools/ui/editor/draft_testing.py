@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tools.definitions import strict_json
+from tools.definitions.values import strict_json
 from tools.errors import ToolcribError
 from tools.execution.draft_run import DraftRun, run_draft
 from tools.models import Tool

@@ -11,7 +11,7 @@ from django.views.decorators.http import require_http_methods
 from tools.accounts.callers import actor_of
 from tools.accounts.people import require
 from tools.catalog.actions import find_tool, register_tool, update_tool
-from tools.catalog.verified import check_current
+from tools.catalog.signatures.verified import check_current
 from tools.definitions.implementations import READERS
 from tools.definitions.tool import Definition, in_order, read_definition
 from tools.definitions.vocabulary import ToolType

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tools.catalog.registry import CatalogGroup
-from tools.definitions.schedules import DAYS
+from tools.definitions.values.schedules import DAYS
 from tools.errors import Malformed, ToolcribError
 from tools.ui.inputs import Input, Widget, placed, words
 

@@ -18,8 +18,8 @@ from tools.accounts.groups import create_group, save_group
 from tools.accounts.people import may, require
 from tools.catalog.membership import members_of
 from tools.catalog.registry import CatalogGroup, Snapshot
-from tools.definitions.names import WILDCARD
-from tools.definitions.schedules import schedule_of
+from tools.definitions.texts.names import WILDCARD
+from tools.definitions.values.schedules import schedule_of
 from tools.errors import Conflict, NotFound, ToolcribError
 from tools.insight.group_effects import Effects, effects_of
 from tools.models import Agent, ToolGroup

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from tools.definitions.schedules import DAYS, Schedule, Window
+from tools.definitions.values.schedules import DAYS, Schedule, Window
 
 _HOUR, _ROW, _LEFT, _TOP = 28.0, 22.0, 44.0, 20.0
 _DAY_MINUTES = 24 * 60

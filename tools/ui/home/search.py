@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from tools.catalog.registry import CatalogTool
-from tools.catalog.search import ranked, relevant
+from tools.catalog.search.search import ranked, relevant
 from tools.policy.visibility import visible_tools
 from tools.ui.access import PageRequest, page, snapshot_of
 

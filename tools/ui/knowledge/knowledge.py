@@ -11,9 +11,9 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from tools.accounts.people import may
-from tools.catalog import knowledge_browsing as browsing
-from tools.catalog.knowledge import export_graph
-from tools.definitions.visible import visible
+from tools.catalog.knowledge import knowledge_browsing as browsing
+from tools.catalog.knowledge.knowledge import export_graph
+from tools.definitions.texts.visible import visible
 from tools.errors import Malformed, NotFound
 from tools.knowledge import finding
 from tools.knowledge.documents import Syntax

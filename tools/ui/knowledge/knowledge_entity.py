@@ -7,9 +7,9 @@ from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from tools.catalog import knowledge_browsing as browsing
-from tools.catalog.knowledge_browsing import Entity
-from tools.definitions.visible import visible
+from tools.catalog.knowledge import knowledge_browsing as browsing
+from tools.catalog.knowledge.knowledge_browsing import Entity
+from tools.definitions.texts.visible import visible
 from tools.errors import Malformed
 from tools.knowledge.entries import local_name
 from tools.knowledge.portrait import Relation, Value

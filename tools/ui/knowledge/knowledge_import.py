@@ -9,8 +9,8 @@ from django.views.decorators.http import require_http_methods
 
 from tools.accounts.callers import actor_of
 from tools.accounts.people import require
-from tools.catalog.knowledge import Imported, Preview, import_graph, preview_import
-from tools.definitions.visible import visible
+from tools.catalog.knowledge.knowledge import Imported, Preview, import_graph, preview_import
+from tools.definitions.texts.visible import visible
 from tools.errors import Malformed, TooLarge, ToolcribError
 from tools.knowledge.documents import MOST_FLAWS, Syntax
 from tools.knowledge.entries import local_name

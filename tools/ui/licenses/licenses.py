@@ -22,7 +22,7 @@ from tools.catalog import seats
 from tools.catalog.registry import Snapshot
 from tools.catalog.tiers import Standing, lowest_tier
 from tools.definitions.licenses import LicenseState
-from tools.definitions.names import SLUG
+from tools.definitions.texts.names import SLUG
 from tools.errors import Conflict, NotFound
 from tools.insight.tier_outlook import apply_move, outlook_of_move
 from tools.licensing.kinds import kinds_in, names_of, passing

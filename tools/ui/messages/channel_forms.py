@@ -10,10 +10,10 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from tools.accounts.callers import actor_of
 from tools.accounts.people import require
-from tools.catalog import channels
-from tools.catalog.channel_fields import SECURITIES
-from tools.catalog.credentials import MASK
+from tools.catalog.sandbox.credentials import MASK
 from tools.errors import ToolcribError
+from tools.messaging import channels
+from tools.messaging.channel_fields import SECURITIES
 from tools.models import MessageChannel, MessageKind
 from tools.ui.access import PageRequest, page
 from tools.ui.inputs import Input, Widget, choices, placed, plain, words

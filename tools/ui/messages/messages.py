@@ -11,12 +11,12 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from tools.accounts.callers import actor_of
 from tools.accounts.people import may, require
-from tools.catalog.channels import find_channel, written
 from tools.errors import NotFound
+from tools.messaging.channels import find_channel, written
+from tools.messaging.inbox import items_of, mark_read
+from tools.messaging.outbox import NotWritten
 from tools.models import InboxItem, Message, MessageChannel, MessageState
-from tools.runners.inbox import items_of, mark_read
 from tools.runners.messages import try_channel
-from tools.runners.outbox import NotWritten
 from tools.ui.access import PageRequest, page
 from tools.ui.inputs import plain
 from tools.ui.visible import pieces

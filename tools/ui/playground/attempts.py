@@ -7,7 +7,7 @@ from django.http import QueryDict
 
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
-from tools.definitions.names import WILDCARD
+from tools.definitions.texts.names import WILDCARD
 from tools.errors import ToolcribError
 from tools.models import Execution
 from tools.policy.decision import DEFAULT_STATE

@@ -2,7 +2,7 @@
 
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
-from tools.definitions.names import WILDCARD
+from tools.definitions.texts.names import WILDCARD
 from tools.definitions.vocabulary import ToolType
 from tools.policy.decision import DEFAULT_STATE
 

@@ -15,9 +15,9 @@ from tools.accounts.callers import caller_at_playground
 from tools.accounts.impersonation import agents_for
 from tools.accounts.people import may
 from tools.catalog.registry import CatalogTool, Snapshot
-from tools.catalog.search import ranked, relevant
-from tools.definitions import strict_json
+from tools.catalog.search.search import ranked, relevant
 from tools.definitions.callers import Caller
+from tools.definitions.values import strict_json
 from tools.errors import Malformed, NotFound, ToolcribError
 from tools.execution import actions
 from tools.execution.call import Call

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tools.definitions import strict_json
+from tools.definitions.values import strict_json
 from tools.ui.shown import pretty
 
 PREFIX = "p."

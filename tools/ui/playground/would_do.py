@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from tools.definitions.texts.visible import visible
 from tools.definitions.tool import ToolDefinition
-from tools.definitions.visible import visible
 from tools.definitions.vocabulary import Delivery, ToolType
 from tools.models import ToolVersion
 

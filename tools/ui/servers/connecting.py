@@ -10,7 +10,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from sandbox.egress.grammar import Url
 from tools.accounts.callers import actor_of
 from tools.accounts.people import require
-from tools.catalog import mcp_consents, mcp_servers
+from tools.catalog.mcp import mcp_consents, mcp_servers
 from tools.errors import Conflict, Malformed, NotFound, Unavailable
 from tools.models import Grant, McpOAuthClient, McpServer
 from tools.ui.access import PageRequest, page

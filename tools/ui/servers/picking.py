@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tools.catalog.mcp_import import difference, local_name, suggested
+from tools.catalog.mcp.mcp_import import difference, local_name, suggested
 from tools.definitions.mcp.listed_tools import read_digest_of
 from tools.definitions.vocabulary import Delivery
 from tools.models import McpServer, Tool

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.conf import settings
 
-from tools.catalog.mcp_values import MOST_VALUES, SEALED
+from tools.catalog.mcp.mcp_values import MOST_VALUES, SEALED
 from tools.definitions.servers import MASK
 
 VALUE = "value"

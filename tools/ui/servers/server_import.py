@@ -12,7 +12,7 @@ from django.views.decorators.http import require_POST
 
 from tools.accounts.callers import actor_of
 from tools.accounts.people import require
-from tools.catalog import mcp_import, mcp_servers
+from tools.catalog.mcp import mcp_import, mcp_servers
 from tools.errors import Malformed
 from tools.models import McpServer
 from tools.ui.access import PageRequest, page

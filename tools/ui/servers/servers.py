@@ -12,9 +12,9 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from tools.accounts.callers import actor_of
 from tools.accounts.people import may, require
-from tools.catalog import mcp_import, mcp_servers
-from tools.catalog.owners import owner_text
-from tools.catalog.upstreams import hub
+from tools.catalog.mcp import mcp_import, mcp_servers
+from tools.catalog.mcp.owners import owner_text
+from tools.catalog.mcp.upstreams import hub
 from tools.definitions.mcp.listed_tools import digest_of
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Unavailable

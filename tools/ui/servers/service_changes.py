@@ -10,7 +10,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from tools.accounts.callers import actor_of
 from tools.accounts.people import require
-from tools.catalog import announcements, services
+from tools.catalog.services import announcements, services
 from tools.errors import Conflict, InvalidDefinition, Malformed, ToolcribError
 from tools.models import ToolService
 from tools.ui.access import PageRequest, page

@@ -15,8 +15,8 @@ from django.views.decorators.http import require_safe
 
 from toolcrib_service.wire import Queue
 from tools.accounts.people import may, require
-from tools.catalog.announcements import MOST_PENDING
-from tools.catalog.services import find_service, tools_of
+from tools.catalog.services.announcements import MOST_PENDING
+from tools.catalog.services.services import find_service, tools_of
 from tools.definitions.announcements import Announcement, read_announcement
 from tools.definitions.tool import in_order
 from tools.definitions.vocabulary import ToolType

@@ -12,8 +12,8 @@ from django.views.decorators.http import require_http_methods
 
 from tools.accounts.callers import actor_of
 from tools.accounts.people import may, require
-from tools.catalog import keys
-from tools.catalog.newest import Known, newest
+from tools.catalog.signatures import keys
+from tools.catalog.signatures.newest import Known, newest
 from tools.models import SigningKey, ToolVersion
 from tools.ui.access import PageRequest, page
 from tools.web.proof import Proof, proof

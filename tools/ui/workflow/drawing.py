@@ -4,7 +4,7 @@ from collections import defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tools.catalog.workflow import START, Graph, StateNode
+from tools.catalog.workflow.workflow import START, Graph, StateNode
 from tools.ui.layout import LABEL, Box, Drawing, chain, cut, drawn, label
 
 MOST_STATES = 40

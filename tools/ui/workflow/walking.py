@@ -12,8 +12,8 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from tools.catalog.registry import CatalogTool
-from tools.catalog.workflow import graph, leads_to
-from tools.definitions.names import WILDCARD
+from tools.catalog.workflow.workflow import graph, leads_to
+from tools.definitions.texts.names import WILDCARD
 from tools.insight.explain import subject_of
 from tools.insight.walks import MOST_STEPS, Walk, walked
 from tools.policy.decision import DEFAULT_STATE, Asked

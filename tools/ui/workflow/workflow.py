@@ -9,8 +9,8 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from tools.accounts.people import require
-from tools.catalog.lint import Finding, Severity
-from tools.catalog.workflow import EVERY_GROUP, Edge, Graph, graph
+from tools.catalog.workflow.lint import Finding, Severity
+from tools.catalog.workflow.workflow import EVERY_GROUP, Edge, Graph, graph
 from tools.insight.findings import findings
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.workflow.drawing import Mark, Marks, draw

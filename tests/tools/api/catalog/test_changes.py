@@ -3,7 +3,7 @@
 import pytest
 
 from tests import factories
-from tools.catalog.drift import note_upstream
+from tools.catalog.signatures.drift import note_upstream
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.api import Api
 from tests.tools.shapes import check_error
-from tools.catalog import content_schemas
+from tools.catalog.sandbox import content_schemas
 from tools.errors import NotFound
 from tools.models import ContentSchema, ContentSchemaVersion
 

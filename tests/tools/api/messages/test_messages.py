@@ -10,8 +10,8 @@ from audit.events import Event
 from audit.models import AuditRecord
 from tests import factories
 from tests.api import Api
-from tools.catalog import channels
 from tools.errors import NotFound
+from tools.messaging import channels
 from tools.models import InboxItem, Message
 
 pytestmark = pytest.mark.django_db

@@ -12,9 +12,9 @@ from tests.api import Api
 from tests.stubs.mcp import Tool, mcp_serving
 from tests.stubs.web import Reply
 from tests.waiting import blocks_another_connection, until
-from tools.catalog.mcp_catalog import catalog_servers
-from tools.catalog.mcp_values import MASK, opened_values
-from tools.catalog.upstreams import endpoint_of, hub
+from tools.catalog.mcp.mcp_catalog import catalog_servers
+from tools.catalog.mcp.mcp_values import MASK, opened_values
+from tools.catalog.mcp.upstreams import endpoint_of, hub
 from tools.definitions.mcp.listed_tools import digest_of, well_formed_tool
 from tools.models import McpServer
 from tools.models import Tool as ToolRow

@@ -14,7 +14,7 @@ from tests.sandbox.egress.conftest import NAME
 from tests.stubs.web import Held, Raw, Reply, serving, zipped
 from tests.tools.builtin.isolated.pages import ARTICLE, SENTENCES, page
 from tools.builtin.manifest import DEFINITIONS
-from tools.definitions import schemas
+from tools.definitions.schemas import schemas
 
 (DEFINITION,) = (one for one in DEFINITIONS if one["name"] == "web_fetch")
 PDF = b"%PDF-1.7\n" + bytes(range(256))

@@ -8,10 +8,10 @@ import pytest
 
 from tests.properties import examples
 from tests.tools.definitions.openapi.documents import LIBRARY, PETSTORE, one, petstore
-from tools.definitions import schemas
-from tools.definitions.http_request import request_of
-from tools.definitions.http_templates import Unusable
 from tools.definitions.openapi import BadDocument, drafts
+from tools.definitions.schemas import schemas
+from tools.definitions.texts.http_request import request_of
+from tools.definitions.texts.http_templates import Unusable
 from tools.definitions.tool import ToolDefinition, read_definition
 
 

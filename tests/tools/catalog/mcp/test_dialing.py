@@ -1,0 +1,90 @@
+"""Names without an answer hold up the lookups of the organization that chose them alone."""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from audit.alerts.senders import NotTold
+from sandbox.egress.grammar import Url
+from tests.waiting import until
+from tools.catalog.mcp import dialing
+from tools.httpclient import outbound
+from tools.mcpclient.errors import UpstreamFailure
+from tools.mcpclient.streamable import Streamable
+from tools.messaging import mailing
+
+HEADERS = [("content-type", "application/json")]
+PER_ORGANIZATION = 8
+LETTER = mailing.Letter("1", ["ada@a.example"], "s", "b")
+
+
+def webhook(name: str, organization: str) -> None:
+    outbound.post(f"https://{name}/", HEADERS, b"{}", 30, organization)
+
+
+def mail(name: str, organization: str) -> None:
+    options = {"host": name, "port": 25, "security": "tls"}
+    mailing.mail(options, "", LETTER, 30, organization)
+
+
+def authorization(name: str, organization: str) -> None:
+    fetch = dialing.fetcher(organization)
+    dialing.waited(fetch("GET", f"https://{name}/", [], b""), 30)
+
+
+def mcp(name: str, organization: str) -> None:
+    channel = Streamable(Url.parse(f"https://{name}/"), [], dialing.dialer("https", organization))
+
+    async def reach() -> None:
+        async with channel._origin.exchange("GET", "/", []):
+            pass
+
+    dialing.waited(reach(), 30)
+
+
+class Names:
+    """A server of names that answers nothing before it is let go."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.go = threading.Event()
+
+    def __call__(self, name: bytes, *_: Any, **__: Any) -> list[Any]:
+        self.asked.append(name.decode())
+        self.go.wait(60)
+        raise socket.gaierror(socket.EAI_AGAIN, "There is no answer.")
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> Iterator[Names]:
+    found = Names()
+    dialing._dialer.cache_clear(), outbound._dialer.cache_clear()
+    dialing.dialer("https", "")  # made now, and not by two threads at once
+    monkeypatch.setattr(socket, "getaddrinfo", found)
+    yield found
+    found.go.set()
+    dialing._dialer.cache_clear(), outbound._dialer.cache_clear()
+
+
+@pytest.mark.parametrize("reach", [webhook, mail, authorization, mcp])
+def test_lookups_of_dead_names_leave_places_for_another_organization(
+    names: Names, reach: Callable[[str, str], None]
+) -> None:
+    def quietly(name: str, organization: str) -> None:
+        with suppress(NotTold, UpstreamFailure, TimeoutError):
+            reach(name, organization)
+
+    with ThreadPoolExecutor(30) as clients:
+        for number in range(20):
+            clients.submit(quietly, f"n{number}.dead.example", "loud")
+        until(lambda: len(names.asked) >= PER_ORGANIZATION)
+        clients.submit(quietly, "other.example", "quiet")
+        until(lambda: "other.example" in names.asked)
+        asked = sum(name.endswith("dead.example") for name in names.asked)
+        names.go.set()
+    assert asked == PER_ORGANIZATION

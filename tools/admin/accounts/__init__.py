@@ -1,0 +1,1 @@
+"""Organizations, people, agents and their logins in Django's administration."""

@@ -1,0 +1,236 @@
+"""An import as a person decides it: seen first, and then exactly what was seen, or nothing.
+
+The import is done both times, in one transaction that keeps others from the catalog; what comes of
+it is kept only if whoever asked says so of the very rows that came of it.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q
+
+from audit.actions import Actor
+from tools.catalog.imports.exporting import written
+from tools.catalog.imports.importing import Way, import_items
+from tools.catalog.imports.importing_items import REFUSED, Imported, name_of
+from tools.catalog.imports.importing_sources import kept_server, service_descriptor
+from tools.catalog.imports.openapi_import import import_openapi
+from tools.definitions.dialects.given import Entry, Read
+from tools.definitions.dialects.items import Item, Kind
+from tools.definitions.differences import Difference, differences
+from tools.definitions.differences import Kind as Change
+from tools.definitions.openapi.overview import overview
+from tools.models import McpServer, Organization, Tool, ToolService
+
+LEFT_OUT = "left out"
+UNREAD = "unread"  # a person must read its definition first
+HIDDEN = "•••"
+# Of a server: what may hold a secret is compared, and never shown.
+_SECRET = frozenset({"headers", "env", "args"})
+States = Mapping[tuple[Kind, str], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What a person says beside the documents. `taken`: the numbers of entries; None: nobody
+    chose, and what is offered is taken."""
+
+    group: list[str] | None = None
+    server: str = ""  # of the tools of an MCP server that name none
+    address: str = ""  # in place of an OpenAPI document's own server
+    variables: Mapping[str, str] = field(default_factory=dict)  # in the address of that server
+    credentials: Mapping[str, str] = field(default_factory=dict)
+    taken: frozenset[int] | None = None
+    read: frozenset[str] = frozenset()  # digests of suspicious definitions that the person has read
+
+    def takes(self, entry: Entry) -> bool:
+        return entry.offered if self.taken is None else entry.number in self.taken
+
+
+@dataclass(frozen=True)
+class Row:
+    """What becomes of one entry."""
+
+    entry: Entry
+    name: str
+    result: str
+    errors: list[dict[str, Any]] = field(default_factory=list)
+    changes: list[Difference] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "number": self.entry.number, "key": self.entry.key, "name": self.name,
+            "result": self.result, "errors": self.errors, "notes": self.notes,
+            "changes": [one.as_dict() for one in self.changes],
+        }  # fmt: skip
+
+
+def perform(
+    *,
+    organization: Organization,
+    read: Read,
+    choices: Choices,
+    by: Actor,
+    keep: Callable[[list[Row]], bool],
+) -> list[Row]:
+    """A row for every entry, in their order. Raises `Malformed`, and what `keep` raises."""
+    with transaction.atomic():
+        # Whoever changes the catalog counts up this row first, and waits here.
+        Organization.objects.select_for_update(no_key=True).get(pk=organization.pk)
+        rows = _performed(organization, read, choices, by)
+        if not keep(rows):
+            transaction.set_rollback(True)
+    return rows
+
+
+def digest(rows: Iterable[Row]) -> str:
+    """Of all that a person was shown."""
+    text = json.dumps([row.as_dict() for row in rows], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+
+
+def _performed(organization: Organization, read: Read, choices: Choices, by: Actor) -> list[Row]:
+    taken = [entry for entry in read.entries if choices.takes(entry)]
+    unread = [entry for entry in taken if entry.item and entry.item.unread]
+    rows = {
+        entry.number: Row(entry, _name(entry), LEFT_OUT)
+        for entry in read.entries
+        if not choices.takes(entry)
+    }
+    rows |= {entry.number: Row(entry, _name(entry), UNREAD) for entry in unread}
+    rows |= _of_items(organization, [one for one in taken if one not in unread], choices, by)
+    rows |= _of_operations(organization, taken, choices, by)
+    return [rows[entry.number] for entry in read.entries]
+
+
+def _name(entry: Entry) -> str:
+    return name_of(entry.item) if entry.item else ""
+
+
+def _of_items(
+    organization: Organization, taken: list[Entry], choices: Choices, by: Actor
+) -> dict[int, Row]:
+    entries = [entry for entry in taken if entry.item]
+    items = [entry.item for entry in entries if entry.item]
+    way = Way(group=choices.group, server=choices.server)
+    before = _states(organization, items)
+    done = import_items(organization=organization, items=items, by=by, way=way)
+    after = _states(organization, items)
+    return {
+        entry.number: _row(entry, one, before, after)
+        for entry, one in zip(entries, done, strict=True)
+    }
+
+
+def _row(entry: Entry, done: Imported, before: States, after: States) -> Row:
+    item = entry.item
+    assert item is not None
+    key = (item.kind or Kind.TOOL, done.name)
+    changes = [] if done.result == REFUSED else _changes(key, before, after)
+    notes = [_note(finding) for finding in done.findings]
+    return Row(entry, done.name, done.result, done.errors, changes, notes)
+
+
+def _note(finding: dict[str, Any]) -> str:
+    """With the field before what is not a sentence of its own."""
+    message = finding["message"]
+    return message if message[:1].isupper() else f"{finding['field']} {message}"
+
+
+def _changes(key: tuple[Kind, str], before: States, after: States) -> list[Difference]:
+    if key not in before or key not in after:
+        return []
+    found = differences(before[key], after[key])
+    return [_masked(one) for one in found] if key[0] == Kind.SERVER else found
+
+
+def _masked(one: Difference) -> Difference:
+    part = one.path.split("/")[1]
+    if part == "url":  # what comes after the question mark may be a key
+        return Difference(one.path, one.kind, open_part(one.before), open_part(one.after))
+    if part not in _SECRET:
+        return one
+    hidden = {Change.ADDED: (None, HIDDEN), Change.REMOVED: (HIDDEN, None)}
+    was, now = hidden.get(one.kind, (HIDDEN, f"{HIDDEN} another value"))
+    return Difference(one.path, one.kind, was, now)
+
+
+def open_part(address: Any) -> str:
+    """An address without what may be a key in it."""
+    base, mark, _ = str(address or "").partition("?")
+    return f"{base}{mark}{HIDDEN}" if mark else base
+
+
+def _states(organization: Organization, items: list[Item]) -> dict[tuple[Kind, str], Any]:
+    """As they are now, by kind and name."""
+    names = {name_of(item) for item in items}
+    here = {"organization": organization, "name__in": names}
+    said = {item.value.get("name") for item in items if isinstance(item.value, dict)}
+    old = {name for name in said if isinstance(name, str)}
+    tools = (
+        Tool.objects.present()
+        .select_related("version", "organization")
+        .filter(Q(name__in=names | old) | Q(config_key__in=names), organization=organization)
+    )
+    found: dict[tuple[Kind, str], Any] = {
+        (Kind.TOOL, one.name): written(one) for one in tools if one.version
+    }
+    for service in ToolService.objects.filter(**here):
+        found[Kind.SERVICE, service.name] = service_descriptor(service)
+    for server in McpServer.objects.filter(**here):
+        found[Kind.SERVER, server.name] = kept_server(server)
+    return found
+
+
+def _of_operations(
+    organization: Organization, taken: list[Entry], choices: Choices, by: Actor
+) -> dict[int, Row]:
+    documents: dict[int, list[Entry]] = {}
+    for entry in taken:
+        if entry.document is not None:
+            documents.setdefault(id(entry.document), []).append(entry)
+    found: dict[int, Row] = {}
+    for entries in documents.values():
+        found |= _of_document(organization, entries, choices, by)
+    return found
+
+
+def _of_document(
+    organization: Organization, entries: list[Entry], choices: Choices, by: Actor
+) -> dict[int, Row]:
+    document = entries[0].document
+    assert document is not None
+    rows = import_openapi(
+        organization=organization,
+        document=document.value,
+        by=by,
+        pick=[entry.key for entry in entries],
+        group=choices.group,
+        server=choices.address or None,
+        variables={} if choices.address else _given(document.value, choices.variables),
+        credentials={ours: name for ours, name in choices.credentials.items() if name},
+    )
+    by_key = {row["key"]: row for row in rows}
+    return {entry.number: _operation(entry, by_key[entry.key]) for entry in entries}
+
+
+def _given(document: Any, variables: Mapping[str, str]) -> dict[str, str]:
+    """Those that this document has: several may be imported together."""
+    known = overview(document).variables
+    return {name: value for name, value in variables.items() if value and name in known}
+
+
+def _operation(entry: Entry, row: dict[str, Any]) -> Row:
+    errors = [error | {"line": entry.line} for error in row["errors"]]
+    changes = [
+        Difference(
+            "/" + one["field"].replace(".", "/"), Change.CHANGED, one["before"], one["after"]
+        )
+        for one in row["changes"] if row["errors"] == []
+    ]  # fmt: skip
+    return Row(entry, row["name"], row["result"], errors, changes, row["notes"])

@@ -1,0 +1,377 @@
+"""Bringing tools, services and servers from anywhere into the catalog.
+
+One transaction for the whole, a savepoint for each item; services and servers go before the tools
+that name them. A dry run does all of it and takes it back, so that it answers what would happen.
+What is there already, as it is wanted, is not written again.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from django.db import DataError, IntegrityError, transaction
+from django.db.models import QuerySet
+
+from audit.actions import Actor
+from tools.catalog import actions
+from tools.catalog.imports.importing_items import (
+    CREATED,
+    REFUSED,
+    UNCHANGED,
+    UPDATED,
+    Imported,
+    check_first,
+    check_identifier,
+    error_at,
+    errors_of,
+    keyed_fields,
+    name_of,
+    prompt_id,
+    stronger,
+    titled,
+    with_key,
+    written_fields,
+)
+from tools.catalog.imports.importing_sources import (
+    known_sources,
+    same_server,
+    same_service,
+    save_server,
+    save_service,
+)
+from tools.catalog.signatures.verified import trusted
+from tools.definitions.descriptors import Flaws
+from tools.definitions.dialects.items import Item, Kind
+from tools.definitions.dialects.settling import Known, names_server, read_prompt, settled
+from tools.definitions.servers import read_server
+from tools.definitions.services import read_service
+from tools.definitions.texts import names
+from tools.definitions.tool import digest, read_definition
+from tools.definitions.vocabulary import ToolType
+from tools.errors import InvalidDefinition, ToolcribError
+from tools.models import Organization, Tool, ToolStatus
+
+
+@dataclass(frozen=True)
+class Way:
+    """How an import is done."""
+
+    group: list[str] | None = None  # of the tools that name none; None leaves them as they are
+    server: str = ""  # of the tools of a server that name none
+    dry_run: bool = False
+    atomic: bool = False
+
+
+class _TakenBack(Exception):
+    """Ends a transaction whose work is not kept."""
+
+
+def import_items(
+    *, organization: Organization, items: list[Item], by: Actor, way: Way | None = None
+) -> list[Imported]:
+    """What became of each item, in their order."""
+    way = way or Way()
+    work = _Import(organization, by, way, known_sources(organization))
+    try:
+        with transaction.atomic():
+            found = work.perform(items)
+            refused = sum(one.result == REFUSED for one in found)
+            if way.dry_run or (way.atomic and refused):
+                raise _TakenBack
+    except _TakenBack:
+        pass
+    return _nothing_written(found, items, refused) if way.atomic and refused else found
+
+
+def has_changed(items: list[Item], done: list[Imported]) -> bool:
+    """Whether a tool that was there already is another now."""
+    pairs = zip(items, done, strict=True)
+    return any(one.result == UPDATED and item.kind == Kind.TOOL for item, one in pairs)
+
+
+def _nothing_written(found: list[Imported], items: list[Item], refused: int) -> list[Imported]:
+    others = f"{refused} other item{'s were' if refused > 1 else ' was'}"
+    message = f"nothing of this import was written: {others} refused"
+    return [
+        one
+        if one.result in {REFUSED, UNCHANGED}
+        else replace(one, result=REFUSED, errors=[error_at("", message, item)])
+        for one, item in zip(found, items, strict=True)
+    ]
+
+
+@dataclass
+class _Import:
+    organization: Organization
+    by: Actor
+    way: Way
+    known: Known
+    claimed: frozenset[str] = frozenset()  # identifiers of the tools of this import
+    findings: Flaws = field(default_factory=list)  # of the item whose turn it is
+    saved: Tool | None = None  # likewise
+    used: dict[str, str] = field(default_factory=dict)  # by prompt: what became of a tool of it
+
+    def perform(self, items: list[Item]) -> list[Imported]:
+        done: dict[int, Imported] = {}
+        self._learn(items)
+        self.claimed = frozenset(one.id for one in items if one.kind == Kind.TOOL and one.keyed)
+        seen: dict[tuple[Kind | None, str], Item] = {}
+        for kind in (Kind.SERVICE, Kind.SERVER, Kind.TOOL, Kind.PROMPT, None):
+            for at, item in enumerate(items):
+                if item.kind == kind:
+                    done[at] = self._guarded(item, seen)
+        found = [done[at] for at in range(len(items))]
+        note_same_titles(self.organization, items, found)
+        return found
+
+    def _learn(self, items: list[Item]) -> None:
+        """Prompts are parts of the tools that name them."""
+        prompts, system = {}, ""
+        for item in items:
+            if item.kind != Kind.PROMPT or item.flaw or item.id == "template-index":
+                continue
+            if item.id == "system":
+                system = item.value if isinstance(item.value, str) else ""
+                continue
+            try:
+                prompts[prompt_id(item)] = read_prompt(item.value)
+            except InvalidDefinition:
+                continue  # said when it is the item's turn
+        self.known = replace(self.known, prompts=prompts, system=system, server=self.way.server)
+
+    def _guarded(self, item: Item, seen: dict[tuple[Kind | None, str], Item]) -> Imported:
+        """One item, kept or taken back by itself."""
+        name, self.findings, self.saved = name_of(item), [], None
+        try:
+            if item.flaw:
+                raise InvalidDefinition(item.flaw, errors=[])
+            check_first(item, name, seen)
+            with transaction.atomic():
+                result = self._result(item)
+            findings = [
+                {"code": one["code"], **error_at(one["field"], one["message"], item)}
+                for one in self.findings
+            ]
+            name = self.saved.name if self.saved else name
+            return Imported(item.key, name, result, [], findings)
+        except ToolcribError as error:
+            return Imported(item.key, name, REFUSED, errors_of(error, item))
+        except (DataError, IntegrityError):
+            message = "could not be stored: a value of it cannot be used, or changed meanwhile"
+            return Imported(item.key, name, REFUSED, [error_at("", message, item)])
+
+    def _result(self, item: Item) -> str:
+        kinds: dict[Kind, Callable[[Item], str]] = {
+            Kind.SERVICE: self._service,
+            Kind.SERVER: self._server,
+            Kind.TOOL: self._tool,
+            Kind.PROMPT: self._prompt,
+        }
+        assert item.kind is not None
+        return kinds[item.kind](item)
+
+    def _service(self, item: Item) -> str:
+        check_identifier(item, "id", required=True)
+        value = with_key(item, "id")
+        try:
+            descriptor = read_service(value)
+        except InvalidDefinition as error:
+            flaws = written_fields(error.details["errors"], value)
+            raise InvalidDefinition(error.message, errors=flaws) from None
+        result = UNCHANGED
+        if not same_service(self.organization, descriptor):
+            created = save_service(
+                organization=self.organization, descriptor=descriptor, by=self.by
+            )
+            result = CREATED if created else UPDATED
+        there = {**self.known.services, descriptor["id"]: descriptor["config_params"]}
+        self.known = replace(self.known, services=there)
+        return result
+
+    def _server(self, item: Item) -> str:
+        if item.keyed and isinstance(item.value, dict):
+            check_identifier(item, "name", required=False)
+        descriptor = read_server(item.value, item.id)
+        result = UNCHANGED
+        if not same_server(self.organization, descriptor):
+            created = save_server(organization=self.organization, descriptor=descriptor, by=self.by)
+            result = CREATED if created else UPDATED
+        there = {**self.known.servers, descriptor.name: descriptor.remote_name}
+        self.known = replace(self.known, servers=there)
+        return result
+
+    def _tool(self, item: Item) -> str:
+        tool = tool_of(self.organization, item, self.claimed)
+        raw, canonical = self._definition(item, tool)
+        template = item.value.get("template")
+        missing = self._missing_server(canonical, item)
+        if missing:  # nothing enables it before its server is there
+            raw = {key: value for key, value in raw.items() if key != "enabled"}
+        if tool is None:
+            tool = actions.register_tool(organization=self.organization, definition=raw, by=self.by)
+            actions.set_switches(tool=tool, definition=raw, by=self.by)
+            result = CREATED
+        else:
+            result = self._change(tool, raw, canonical)
+        if self._hold(tool, missing) and result == UNCHANGED:
+            result = UPDATED
+        if item.keyed and tool.config_key != item.id:
+            Tool.objects.filter(pk=tool.pk).update(config_key=item.id)
+        self.saved = tool
+        if isinstance(template, str):
+            self.used[template] = stronger(self.used.get(template), result)
+        return result
+
+    def _change(self, tool: Tool, raw: dict[str, Any], canonical: dict[str, Any]) -> str:
+        """A new version, or the switches of the current one, where they are not what is wanted."""
+        version = tool.version
+        assert version is not None
+        if not trusted(tool):
+            raise InvalidDefinition(
+                f"The stored version of {tool.name} is not what was signed; an import cannot "
+                "vouch for it. Restore a version or delete the tool first.",
+                errors=[],
+            )
+        changed = digest(canonical) != version.digest
+        if changed:
+            wanted = _unlabelled(raw) if _has_label(tool, raw.get("version")) else raw
+            tool = actions.update_tool(tool=tool, definition=wanted, by=self.by)
+        switched = actions.set_switches(tool=tool, definition=raw, by=self.by)
+        return UPDATED if changed or switched else UNCHANGED
+
+    def _missing_server(self, canonical: dict[str, Any], item: Item) -> str:
+        """Why a tool of an MCP server has to wait; "" where its server is there."""
+        server = canonical["implementation"].get("server")
+        if canonical["type"] != ToolType.MCP or server in self.known.servers:
+            return ""
+        named = names_server(item.value)
+        reason = f"There is no MCP server {server}" if named else "It names no MCP server"
+        code, place = ("server_missing", named) if named else ("server_unnamed", "mcp-tool")
+        message = f"{reason}: the tool is pending. Add the server, then import the tool again."
+        self.findings.append({"code": code, "field": place, "message": message})
+        return f"{reason}. Add the server, then enable the tool."
+
+    def _hold(self, tool: Tool, missing: str) -> bool:
+        """Whether the tool began or ended to wait for its server."""
+        tool.refresh_from_db(fields=["status"])
+        if missing and tool.status == ToolStatus.ACTIVE:
+            actions.set_pending(tool=tool, reason=missing, by=self.by)
+            return True
+        if not missing and tool.status == ToolStatus.PENDING:
+            actions.set_enabled(tool=tool, enabled=True, by=self.by)
+            return True
+        return False
+
+    def _definition(self, item: Item, tool: Tool | None) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What is to be registered, and its canonical form, with all that is wrong at once."""
+        value, wrong = with_key(item, "name"), Flaws()
+        if item.keyed:
+            value, wrong, noted = titled(item)
+            self.findings += noted
+            if tool is not None and tool.name != item.id:
+                value["name"] = tool.name
+                if not tool.config_key:
+                    message = (
+                        f"is the old name of this tool: an earlier version imported it as "
+                        f"{tool.name}, and it keeps that name"
+                    )
+                    self.findings.append({"code": "old_name", "field": "name", "message": message})
+        raw, flaws = settled(value, self.known)
+        flaws = wrong + flaws
+        if self.way.group is not None and raw.get("group") is None:
+            raw = raw | {"group": self.way.group}
+        try:
+            canonical = read_definition(raw)
+        except InvalidDefinition as error:
+            named = {flaw["field"] for flaw in flaws}
+            read = [flaw for flaw in error.details["errors"] if flaw["field"] not in named]
+            if item.keyed:
+                read = keyed_fields(read, item)
+            raise InvalidDefinition(error.message, errors=flaws + read) from None
+        if flaws:
+            raise InvalidDefinition("The definition was not accepted.", errors=flaws)
+        return raw, canonical
+
+    def _prompt(self, item: Item) -> str:
+        """Kept in the tools that name it, and nowhere else."""
+        if item.id in {"system", "template-index"}:
+            return UNCHANGED
+        read_prompt(item.value)
+        result = self.used.get(prompt_id(item))
+        if result is None:
+            raise InvalidDefinition(
+                "A prompt is kept in the tools that name it; no tool of this import does.",
+                errors=[],
+            )
+        return result
+
+
+def tool_of(
+    organization: Organization, item: Item, claimed: frozenset[str] = frozenset()
+) -> Tool | None:
+    """The tool that an item is about. A keyed one is found by its key, by its identifier, and by
+    the `name` under which earlier versions imported it; `claimed` are identifiers of other items
+    that have a better right to that name."""
+    there = Tool.objects.present().select_related("version", "organization__tier")
+    there = there.filter(organization=organization)
+    name = name_of(item)
+    if not names.TOOL_NAME.fullmatch(name):
+        return None
+    if not item.keyed:
+        return there.filter(name=name).first()
+    found = there.filter(config_key=name).first() or there.filter(config_key="", name=name).first()
+    return found or _old_tool(there, item, claimed)
+
+
+def _old_tool(there: QuerySet[Tool], item: Item, claimed: frozenset[str]) -> Tool | None:
+    value = item.value if isinstance(item.value, dict) else {}
+    old, kind = value.get("name"), value.get("type")
+    plain = isinstance(old, str) and names.TOOL_NAME.fullmatch(old) and isinstance(kind, str)
+    if not plain or old in claimed or kind == ToolType.BUILTIN:
+        return None
+    found = there.filter(config_key="", name=old, type=kind).first()
+    if found is None or found.version is None:
+        return None
+    return found if found.version.definition.get("title") in (None, value.get("title")) else None
+
+
+def note_same_titles(organization: Organization, items: list[Item], done: list[Imported]) -> None:
+    """A finding for each tool whose title another tool has too."""
+    kept = {one.name for item, one in zip(items, done, strict=True)
+            if item.kind == Kind.TOOL and one.result != REFUSED}  # fmt: skip
+    if not kept:
+        return
+    by_title: dict[str, list[str]] = defaultdict(list)
+    rows = Tool.objects.present().filter(organization=organization).order_by("name")
+    for name, title in rows.values_list("name", "version__definition__title"):
+        if title:
+            by_title[title.casefold()].append(name)
+    alike = {name: others for others in by_title.values() for name in others if len(others) > 1}
+    for item, one in zip(items, done, strict=True):
+        if item.kind == Kind.TOOL and one.name in kept & alike.keys():
+            others = ", ".join(name for name in alike[one.name] if name != one.name)
+            message = f"is the title of another tool too: {others[:200]}"
+            place = "name" if item.keyed else "title"
+            one.findings.append({"code": "same_title", **error_at(place, message, item)})
+
+
+def _has_label(tool: Tool, label: Any) -> bool:
+    return isinstance(label, str) and tool.versions.filter(label=label).exists()
+
+
+def _unlabelled(raw: dict[str, Any]) -> dict[str, Any]:
+    """A file keeps its label for longer than what it says; here no two versions share one."""
+    return {key: value for key, value in raw.items() if key != "version"}
+
+
+def permissions(organization: Organization, items: list[Item]) -> list[str]:
+    """What a person needs, beside registering tools, to import these."""
+    kinds = {item.kind for item in items}
+    named = [name_of(item) for item in items if item.kind == Kind.TOOL]
+    there = Tool.objects.present().filter(organization=organization, name__in=named)
+    return [
+        *(["change_tool"] if there.exists() else []),
+        *(["add_toolservice", "change_toolservice"] if Kind.SERVICE in kinds else []),
+        *(["add_mcpserver", "change_mcpserver"] if Kind.SERVER in kinds else []),
+    ]

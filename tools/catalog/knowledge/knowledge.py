@@ -1,0 +1,152 @@
+"""The graph of an organization as a document: what goes in is on record, what comes out is all."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from tempfile import SpooledTemporaryFile
+from typing import IO
+
+from audit.actions import Actor, record
+from audit.events import Event, Outcome
+from tools.catalog.knowledge import graph_store
+from tools.errors import Malformed, Unavailable
+from tools.httpclient.upstreams import TimeUp
+from tools.knowledge import documents, endpoint, index
+from tools.knowledge.documents import BadDocument, Contents, Syntax
+from tools.models import GraphScope, KnowledgeEntry, Organization
+
+TIMEOUT_S = 60.0
+MOST_EXPORTED = 256 * 1024 * 1024
+_IN_MEMORY = 8 * 1024 * 1024
+_EVERYTHING = "CONSTRUCT { ?s ?p ?o } WHERE { ?s ?p ?o }"
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What an import would do. `known`: entities of which something is said already."""
+
+    contents: Contents
+    known: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Imported:
+    """`count` statements are in the graph, which held so many `before` and `after`: others may
+    have written meanwhile, and what it holds after may be unknown."""
+
+    count: int
+    before: int
+    after: int | None
+
+
+def preview_import(
+    *, organization: Organization, data: bytes, syntax: Syntax, collection: str | None
+) -> Preview:
+    """Nothing is written. Raises `Malformed` with every flaw."""
+    with _flaws_told():
+        found = documents.contents(data, syntax)
+    rows = KnowledgeEntry.objects.within(GraphScope.of(organization.pk, collection))
+    known = rows.filter(iri__in=found.entities).values_list("iri", flat=True)
+    return Preview(found, frozenset(known))
+
+
+def import_graph(
+    *, organization: Organization, data: bytes, syntax: Syntax, collection: str | None, by: Actor
+) -> Imported:
+    """All statements of the document are in the graph, or none is.
+
+    What is there already stays as it is. Raises `Malformed` with every flaw, `Unavailable`.
+    """
+    scope = GraphScope.of(organization.pk, collection)
+    graph, bounds = index.graph_of(scope), graph_store.within(TIMEOUT_S)
+    with _flaws_told():
+        wanted = documents.insertion(graph.iri, data, syntax)
+    try:
+        before = graph_store.size(scope, bounds)
+    except graph_store.Failed as failure:
+        raise graph_store.refusal(failure) from None
+    try:
+        with index.in_step(organization.pk, wanted.subjects, collection):
+            endpoint.update(graph_store.upstream(), graph.endpoint, wanted.text, bounds)
+    except graph_store.Failed as failure:
+        # A store that fell silent may have done it all the same: evidence says so.
+        if isinstance(failure, TimeUp) or failure.lost:
+            _record(by, graph, Imported(wanted.count, before, None), lost=True)
+        raise graph_store.refusal(failure) from None
+    done = Imported(wanted.count, before, _size_after(scope))
+    _record(by, graph, done, lost=False)
+    return done
+
+
+def export_graph(
+    *, organization: Organization, syntax: Syntax, collection: str | None
+) -> IO[bytes]:
+    """Every statement of the graph, in a file that whoever reads it closes; however many there
+    are, memory holds a few. Raises `Unavailable`, `Malformed` where it is too large."""
+    graph = index.graph_of(GraphScope.of(organization.pk, collection))
+    with ExitStack() as opened:
+        written = opened.enter_context(SpooledTemporaryFile(_IN_MEMORY))
+        try:
+            _write_all(graph, syntax, written)
+        except graph_store.Failed as failure:
+            raise graph_store.refusal(failure) from None
+        except BadDocument as flaw:
+            raise Unavailable(str(flaw), code="knowledge_unreadable") from None
+        opened.pop_all()
+    return written
+
+
+def index_graph(
+    *, organization: Organization, collection: str | None, tell: Callable[[int], object]
+) -> int:
+    """How many entities can be found now; `tell` hears how far it is. Raises `Unavailable`."""
+    try:
+        return index.rebuild(GraphScope.of(organization.pk, collection), tell)
+    except graph_store.Failed as failure:
+        raise graph_store.refusal(failure) from None
+
+
+@contextmanager
+def _flaws_told() -> Iterator[None]:
+    try:
+        yield
+    except BadDocument as bad:
+        errors = [{"message": one.message, "line": one.line} for one in bad.flaws]
+        raise Malformed("The document cannot be imported.", errors=errors) from None
+
+
+def _write_all(graph: endpoint.Graph, syntax: Syntax, into: IO[bytes]) -> None:
+    with SpooledTemporaryFile(_IN_MEMORY) as said:
+        _fetch(graph, said)
+        documents.write(said, syntax, into)
+    into.seek(0)
+
+
+def _fetch(graph: endpoint.Graph, into: IO[bytes]) -> None:
+    size, bounds = 0, graph_store.within(TIMEOUT_S)
+    for piece in endpoint.stated(graph_store.upstream(), graph, _EVERYTHING, bounds):
+        size += len(piece)
+        if size > MOST_EXPORTED:
+            raise endpoint.Failure("OUTPUT_LIMIT", "The graph is too large to be exported.")
+        into.write(piece)
+    into.seek(0)
+
+
+def _size_after(scope: GraphScope) -> int | None:
+    """None where the store does not say: the import is done all the same."""
+    try:
+        return graph_store.size(scope, graph_store.within(TIMEOUT_S))
+    except graph_store.Failed:
+        return None
+
+
+def _record(by: Actor, graph: endpoint.Graph, done: Imported, *, lost: bool) -> None:
+    details = {
+        "statements": done.count,
+        "answer_lost": lost,
+        "before": {"statements": done.before},
+        "after": {"statements": done.after},
+    }
+    record(
+        Event.KNOWLEDGE_IMPORT, by=by, outcome=Outcome.CHANGED, subject=graph.iri, details=details
+    )

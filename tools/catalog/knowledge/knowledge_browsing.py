@@ -1,0 +1,77 @@
+"""What people see of their organization's graph: entities, and one of them with what is around."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from tools.catalog.knowledge import graph_store
+from tools.errors import Malformed, NotFound
+from tools.knowledge import entries, finding, listing, neighbours
+from tools.knowledge.endpoint import Rows
+from tools.knowledge.listing import Named
+from tools.knowledge.portrait import Portrait, neighbours_counted, portrait
+from tools.models import GraphScope, KnowledgeEntry, Organization
+
+TIMEOUT_S = 20.0
+DEEPEST = 2
+_OF_EACH = 60
+_MOST_KINDS = 30
+
+
+@dataclass(frozen=True)
+class Entity:
+    """`edges` are statements around it; `neighbours` how many entities are one step away;
+    `more` that the graph has more edges than these. `named` says what every IRI is called."""
+
+    portrait: Portrait
+    edges: list[dict[str, Any]]
+    neighbours: int
+    more: bool
+    named: dict[str, Named]
+
+
+def search(organization: Organization, wanted: finding.Wanted) -> finding.Found:
+    """Entities by words, or all where no word is given."""
+    scope = GraphScope.of(organization.pk, None)
+    found = finding.find if wanted.query.strip() else listing.listed
+    return found(scope, wanted)
+
+
+def kinds(organization: Organization) -> list[tuple[str, int]]:
+    return listing.kinds(GraphScope.of(organization.pk, None), _MOST_KINDS)
+
+
+def size(organization: Organization) -> int:
+    """How many entities can be found."""
+    return KnowledgeEntry.objects.within(GraphScope.of(organization.pk, None)).count()
+
+
+def standing(organization: Organization) -> finding.Standing:
+    return finding.standing(GraphScope.of(organization.pk, None))
+
+
+def entity(organization: Organization, iri: str, depth: int = 1) -> Entity:
+    """Raises `Malformed`, `NotFound` where nothing is said of it, `Unavailable`."""
+    if not entries.fits(iri):
+        raise Malformed("That is no IRI of an entity.", code="invalid")
+    scope = GraphScope.of(organization.pk, None)
+    bounds = graph_store.within(TIMEOUT_S)
+
+    def select(text: str, limit: int) -> Rows:
+        return graph_store.select(scope, text, bounds, limit)
+
+    try:
+        drawn = portrait(iri, select)
+        if drawn.empty:
+            raise NotFound("The graph says nothing of this entity.", code="entity_not_found")
+        edges, more = neighbours.around([iri], depth, select, of_each=_OF_EACH)
+        count = graph_store.number(select(neighbours_counted(iri), 1))
+    except graph_store.Failed as failure:
+        raise graph_store.refusal(failure) from None
+    return Entity(drawn, edges, count, more, listing.named(scope, _iris(drawn, edges)))
+
+
+def _iris(drawn: Portrait, edges: list[dict[str, Any]]) -> list[str]:
+    """Every entity and type that a page of it names."""
+    related = [one.iri for one in (*drawn.leading_out, *drawn.leading_in) if one.iri]
+    ends = [end for one in edges for end in (one["subject"], one["object"])]
+    return list(dict.fromkeys([drawn.iri, *drawn.types, *related, *ends]))

@@ -1,0 +1,3 @@
+"""MCP servers upstream: registered, connected, listed, imported from, and how they are. The
+protocol is `tools.mcpclient`.
+"""

@@ -1,0 +1,56 @@
+"""An MCP server's tool as a definition of ours."""
+
+from typing import Any
+
+from tools.catalog.actions import amended
+from tools.catalog.signatures.verified import check_current
+from tools.definitions.mcp.listed_tools import digest_of
+from tools.definitions.texts.told import UPSTREAM
+from tools.definitions.vocabulary import Category, ToolType
+from tools.errors import Malformed
+from tools.models import Tool
+
+
+def definition_of(server: str, raw: dict[str, Any], name: Any) -> dict[str, Any]:
+    """As the server describes it; its schemas are kept whole."""
+    definition = {
+        "name": name,
+        "type": ToolType.MCP,
+        "title": (raw.get("title") or "")[:200] or None,
+        "description": raw.get("description") or raw["name"],
+        "category": Category.EXTERNAL_API,
+        "input_schema": raw["inputSchema"],
+        "output_schema": raw.get("outputSchema") or {},
+        "implementation": {"server": server, "tool": raw["name"], "pin": digest_of(raw)},
+        "metadata": {UPSTREAM: raw},
+    }
+    return {key: value for key, value in definition.items() if value is not None}
+
+
+def renewed(server: str, tool: Tool, raw: dict[str, Any], wanted: Any) -> dict[str, Any]:
+    """What was written by hand stays; what was the server's becomes what the server says now.
+
+    Raises `Conflict` where the tool is not what was signed.
+    """
+    check_current(tool)
+    assert tool.version is not None
+    current = tool.version.definition
+    implementation = current["implementation"]
+    if implementation["server"] != server or implementation["tool"] != raw["name"]:
+        flaw = {"field": "name", "message": "is another tool's; choose another"}
+        raise Malformed("The tool was not accepted.", errors=[flaw])
+    fresh = definition_of(server, raw, tool.name)
+    approved = current["metadata"].get(UPSTREAM)
+    old = definition_of(server, approved, tool.name) if approved else {}
+    theirs = {
+        key: fresh.get(key, {} if key == "output_schema" else None)
+        for key in ("title", "description", "input_schema", "output_schema")
+        if old and current.get(key) == old.get(key, {} if key == "output_schema" else None)
+    }
+    if current["parameters"] or wanted.get("parameters"):
+        theirs.pop("input_schema", None)
+    own = {
+        "implementation": fresh["implementation"],
+        "metadata": current["metadata"] | fresh["metadata"],
+    }
+    return amended(current, theirs | own | wanted)

@@ -1,0 +1,184 @@
+"""The token a call to an MCP server goes out with, and its renewal: by one process at a time.
+
+A refresh token may be good once, and who sends it twice is taken for a thief. So whoever renews
+says so in the row first; the others wait for what comes of it.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db import connection, transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from audit.actions import Actor, record
+from audit.events import Event, Outcome
+from tools.catalog.mcp.dialing import fetcher, waited
+from tools.catalog.mcp.mcp_catalog import Authorized, CatalogServer
+from tools.catalog.mcp.owners import owner_text
+from tools.catalog.signatures import sealing
+from tools.mcpclient.challenge import Challenge
+from tools.mcpclient.errors import NeverBegan, NotAllowed, UpstreamFailure
+from tools.mcpclient.fetching import AuthorizationFailed
+from tools.mcpclient.oauth import client_credentials, refreshed
+from tools.mcpclient.oauth_tokens import Tokens
+from tools.models import Grant, McpAuthorization, McpServer, Organization
+
+PATIENCE_S = 35.0
+_CLAIM = timedelta(seconds=45)  # longer than a renewal may take
+_EARLY_S = 60.0
+_LOOK_S = 0.1
+_SYSTEM = "mcp-client"
+
+
+def access_token(server: CatalogServer, owner: str, *, refused: str = "") -> str:
+    """Empty where nobody consented to anything. Renewed where it runs out, or is the one that the
+    server `refused`. Raises UpstreamFailure: `NotAllowed` where only a new consent helps."""
+    known = server.authorizations.get(owner)
+    if known is None:
+        return ""
+    if known.url != server.url:
+        raise NotAllowed(_words(server.name, owner, "consent was for another address"))
+    if known.flaw:
+        raise NotAllowed(_words(server.name, owner, known.flaw))
+    if not refused and not _runs_out(known.expires_at):
+        return opened(known.sealed, organization=server.organization_id, row=known.row).access
+    try:
+        return _renewed(server, owner, known, refused).access
+    finally:
+        if not connection.in_atomic_block:
+            connection.close()  # none is held while a tool runs
+
+
+def note_wanted(server: CatalogServer, owner: str, challenge: Challenge) -> None:
+    """The server wants more than was consented to: the next consent asks for it."""
+    known = server.authorizations.get(owner)
+    if known is not None and challenge.scope:
+        wanted = {"scope": list(challenge.scope), "metadata": challenge.resource_metadata}
+        McpAuthorization.objects.filter(pk=known.row).update(wanted=wanted)
+
+
+def sealed(tokens: Tokens, *, organization: UUID, row: UUID) -> bytes:
+    text = json.dumps(tokens.stored(), separators=(",", ":"))
+    return sealing.seal(text, organization=organization, row=row, purpose=sealing.MCP)
+
+
+def opened(kept: bytes, *, organization: UUID, row: UUID) -> Tokens:
+    """Raises NotAllowed: under another SECRET_KEY only a new consent helps."""
+    try:
+        text = sealing.unseal(kept, organization=organization, row=row, purpose=sealing.MCP)
+        return Tokens.restored(json.loads(text))
+    except (sealing.Unreadable, ValueError, KeyError, TypeError):
+        raise NotAllowed("The authorization that was kept cannot be read; connect again.") from None
+
+
+def columns(tokens: Tokens, *, organization: UUID, row: UUID) -> dict[str, Any]:
+    """Of the row that keeps them."""
+    expires = datetime.fromtimestamp(tokens.expires_at, UTC) if tokens.expires_at else None
+    return {
+        "issuer": tokens.issuer[:2_000],
+        "scope": list(tokens.scope),
+        "sealed": sealed(tokens, organization=organization, row=row),
+        "expires_at": expires,
+        "flaw": "",
+        "renewing_until": None,
+    }
+
+
+def _renewed(server: CatalogServer, owner: str, known: Authorized, refused: str) -> Tokens:
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        row = _row(server, owner, known)
+        tokens = opened(bytes(row.sealed), organization=server.organization_id, row=row.pk)
+        if tokens.access != refused and not _runs_out(Authorized.of(row).expires_at):
+            return tokens
+        if _claimed(row, tokens, server.organization_id):
+            return _asked(server, owner, row, tokens)
+        if time.monotonic() > until:
+            raise NeverBegan("The authorization of the MCP server is being renewed; try again.")
+        time.sleep(_LOOK_S)
+
+
+def _row(server: CatalogServer, owner: str, known: Authorized) -> McpAuthorization:
+    row = McpAuthorization.objects.select_related("server").filter(pk=known.row).first()
+    if row is None:
+        raise NotAllowed(_words(server.name, owner, "it was disconnected"))
+    if row.flaw:
+        raise NotAllowed(_words(server.name, owner, row.flaw))
+    return row
+
+
+def _claimed(row: McpAuthorization, tokens: Tokens, organization: UUID) -> bool:
+    """Whether renewing is ours now: nobody else is at it, and nobody was meanwhile."""
+    now = timezone.now()
+    free = Q(renewing_until=None) | Q(renewing_until__lt=now)
+    rows = McpAuthorization.objects.filter(free, pk=row.pk)
+    if not rows.update(renewing_until=now + _CLAIM):
+        return False
+    row.refresh_from_db()
+    if opened(bytes(row.sealed), organization=organization, row=row.pk) == tokens:
+        return True
+    McpAuthorization.objects.filter(pk=row.pk).update(renewing_until=None)
+    return False
+
+
+def _asked(server: CatalogServer, owner: str, row: McpAuthorization, tokens: Tokens) -> Tokens:
+    _let_go()
+    try:
+        fresh = waited(_renewal(row.server, tokens)(), PATIENCE_S)
+    except AuthorizationFailed as problem:
+        _lost(server, owner, row, str(problem))
+        raise NotAllowed(_words(server.name, owner, str(problem))) from None
+    except (UpstreamFailure, TimeoutError) as problem:
+        McpAuthorization.objects.filter(pk=row.pk).update(renewing_until=None)
+        said = str(problem) or "The authorization server did not answer in time."
+        raise NeverBegan(said) from None
+    _keep(server.organization_id, row, fresh)
+    return fresh
+
+
+def _renewal(row: McpServer, tokens: Tokens) -> Callable[[], Any]:
+    fetch = fetcher(row.organization.slug)
+    client = getattr(row, "oauth_client", None)
+    if client is not None and client.grant == Grant.CLIENT_CREDENTIALS:
+        return lambda: client_credentials(fetch, row.url, tokens.client, previous=tokens)
+    return lambda: refreshed(fetch, tokens)
+
+
+@transaction.atomic
+def _keep(organization: UUID, row: McpAuthorization, tokens: Tokens) -> None:
+    """For every process: with another revision they read it."""
+    Organization.objects.next_revision(organization)
+    kept = columns(tokens, organization=organization, row=row.pk)
+    McpAuthorization.objects.filter(pk=row.pk).update(**kept, updated_at=timezone.now())
+
+
+@transaction.atomic
+def _lost(server: CatalogServer, owner: str, row: McpAuthorization, flaw: str) -> None:
+    Organization.objects.next_revision(server.organization_id)
+    McpAuthorization.objects.filter(pk=row.pk).update(flaw=flaw[:500], renewing_until=None)
+    record(
+        Event.MCP_AUTHORIZATION_LOST,
+        by=Actor("system", _SYSTEM, server.organization),
+        outcome=Outcome.FAILURE,
+        subject=server.name,
+        details={"owner": owner_text(owner), "reason": flaw[:500]},
+    )
+
+
+def _let_go() -> None:
+    if not connection.in_atomic_block:
+        connection.close()  # none is held while somebody else's server thinks
+
+
+def _runs_out(expires_at: float) -> bool:
+    return bool(expires_at) and expires_at < time.time() + _EARLY_S
+
+
+def _words(name: str, owner: str, why: str) -> str:
+    who = owner_text(owner) if owner else "an administrator"
+    return f"{who} must connect the MCP server {name} again: {why.rstrip('.')}."

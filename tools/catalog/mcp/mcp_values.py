@@ -1,0 +1,150 @@
+"""Headers and environment of MCP servers: written once, sealed, never shown again.
+
+A value is a text, or a reference to this installation's own environment or files, of those that
+its operator allows: `{"env": "NAME"}`, `{"file": "/path"}`.
+"""
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+
+from tools.catalog.listed import Listed
+from tools.catalog.mcp.mcp_catalog import Values
+from tools.catalog.signatures import sealing
+from tools.definitions.servers import MASK
+
+SEALED = {"sealed": True}
+MOST_VALUES = 50
+LONGEST_VALUE = 8_192
+_HEADER = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_TEXT = re.compile(r"[!-~](?:[ -~]*[!-~])?")
+# What the protocol itself says, and what says where a message ends.
+_OURS = frozenset(
+    {
+        "host", "content-length", "content-type", "accept", "connection", "transfer-encoding",
+        "te", "upgrade", "trailer", "expect", "keep-alive", "proxy-authorization", "last-event-id",
+        "mcp-protocol-version", "mcp-session-id", "mcp-method", "mcp-name",
+    }
+)  # fmt: skip
+# Of a process behind the wall: what would make it another program.
+_LOADERS = re.compile(r"(?:LD_.*|PYTHON(?:STARTUP|PATH|HOME)|NODE_OPTIONS|PATH|BASH_ENV|ENV)")
+
+
+class Unreadable(Exception):
+    """A value that cannot be had; the message says which, never what."""
+
+
+def read_values(
+    fields: Listed, name: str, before: dict[str, Any], kept: dict[str, str]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """What stands in the row openly, and what is to be sealed. The mask leaves a value as it was;
+    `before` and `kept` are the row's."""
+    raw = fields.raw.get(name)
+    if raw is None:
+        return dict(before), dict(kept)
+    if not isinstance(raw, dict) or len(raw) > MOST_VALUES:
+        fields.wrong(name, f"must be an object of at most {MOST_VALUES} names and values")
+        return {}, {}
+    shown: dict[str, Any] = {}
+    secret: dict[str, str] = {}
+    for key, value in raw.items():
+        if flaw := _flaw_in_name(name, key):
+            fields.wrong(f"{name}.{str(key)[:64]}", flaw)
+        elif value == MASK and key in before:
+            shown[key] = before[key]
+            if key in kept:
+                secret[key] = kept[key]
+        elif isinstance(value, dict):
+            shown[key] = _reference(fields, f"{name}.{key}", value)
+        elif _is_text(value):
+            shown[key], secret[key] = dict(SEALED), value
+        else:
+            fields.wrong(f"{name}.{key}", "must be 1 to 8192 printable ASCII characters")
+    return shown, secret
+
+
+def shown_values(values: dict[str, Any]) -> dict[str, Any]:
+    """As anybody may see them: that a value is set, or what it refers to."""
+    return {
+        name: MASK if value == SEALED else dict(value) for name, value in sorted(values.items())
+    }
+
+
+def sealed_values(secret: dict[str, dict[str, str]], *, organization: UUID, row: UUID) -> bytes:
+    text = json.dumps(secret, separators=(",", ":"))
+    return sealing.seal(text, organization=organization, row=row, purpose=sealing.MCP)
+
+
+def opened_secrets(sealed: bytes, *, organization: UUID, row: UUID) -> dict[str, dict[str, str]]:
+    """By `headers` and `env`. Raises `Unreadable`."""
+    if not sealed:
+        return {"headers": {}, "env": {}}
+    try:
+        text = sealing.unseal(sealed, organization=organization, row=row, purpose=sealing.MCP)
+    except sealing.Unreadable:
+        raise Unreadable("the values that were kept cannot be read; set them again") from None
+    return dict(json.loads(text))
+
+
+def opened_values(values: Values, organization: UUID) -> tuple[dict[str, str], dict[str, str]]:
+    """Headers and environment in full. Raises `Unreadable`."""
+    secrets = opened_secrets(values.sealed, organization=organization, row=values.row)
+    return (
+        _opened(values.headers, secrets.get("headers", {})),
+        _opened(values.env, secrets.get("env", {})),
+    )
+
+
+def _opened(shown: dict[str, Any], secret: dict[str, str]) -> dict[str, str]:
+    found = {}
+    for name, value in shown.items():
+        text = secret.get(name, "") if value == SEALED else _referred(name, value)
+        if not _is_text(text):
+            raise Unreadable(f"the value of {name} is not set, or cannot be sent")
+        found[name] = text
+    return found
+
+
+def _flaw_in_name(kind: str, name: Any) -> str | None:
+    pattern = _HEADER if kind == "headers" else _VARIABLE
+    if not isinstance(name, str) or not pattern.fullmatch(name):
+        return "is no name: letters, digits, '_' and '-'"
+    if kind == "headers" and (name.lower() in _OURS or name.lower().startswith("mcp-param-")):
+        return "is a header of the protocol's own"
+    if kind == "env" and _LOADERS.fullmatch(name):
+        return "would change which program runs"
+    return None
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= LONGEST_VALUE and bool(_TEXT.fullmatch(value))
+
+
+def _reference(fields: Listed, name: str, value: dict[str, Any]) -> dict[str, str]:
+    if len(value) != 1 or next(iter(value)) not in {"env", "file"}:
+        fields.wrong(name, 'must be a text, {"env": "NAME"} or {"file": "/path"}')
+        return {}
+    kind, target = next(iter(value.items()))
+    if not isinstance(target, str) or f"{kind}:{target}" not in settings.MCP_REFERENCES_ALLOWED:
+        fields.wrong(name, "refers to what the operator does not allow (MCP_REFERENCES_ALLOWED)")
+    return {kind: str(target)[:1_000]}
+
+
+def _referred(name: str, value: dict[str, str]) -> str:
+    """Allowed when it was written, and still."""
+    kind, target = next(iter(value.items()), ("", ""))
+    if f"{kind}:{target}" not in settings.MCP_REFERENCES_ALLOWED:
+        raise Unreadable(f"{name} refers to what the operator does not allow any more")
+    if kind == "env":
+        return os.environ.get(target, "")
+    try:
+        with Path(target).open(encoding="ascii") as source:
+            return source.read(LONGEST_VALUE + 1).strip()
+    except (OSError, UnicodeDecodeError):
+        raise Unreadable(f"the file that {name} refers to cannot be read") from None

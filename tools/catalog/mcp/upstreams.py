@@ -1,0 +1,102 @@
+"""From a server of the catalog to the conversation with it."""
+
+import atexit
+import hashlib
+import json
+from functools import cache
+from uuid import UUID
+
+from sandbox.egress.grammar import Malformed, Url
+from tools.catalog.mcp.dialing import dialer
+from tools.catalog.mcp.mcp_catalog import CatalogServer
+from tools.catalog.mcp.mcp_stdio import stdio_channel
+from tools.catalog.mcp.mcp_tokens import access_token
+from tools.catalog.mcp.mcp_values import Unreadable, opened_values
+from tools.catalog.mcp.owners import owner_key, owner_text
+from tools.mcpclient.channel import Channel
+from tools.mcpclient.errors import NeverBegan, NotAllowed
+from tools.mcpclient.hub import Endpoint, Hub
+from tools.mcpclient.sse_channel import Sse
+from tools.mcpclient.streamable import Streamable
+from tools.models import CredentialScope, Transport
+
+
+@cache
+def hub() -> Hub:
+    """Of this process."""
+    made = Hub()
+    atexit.register(made.close)
+    return made
+
+
+def owner_of(server: CatalogServer, kind: str, identifier: UUID | str | None) -> str:
+    """Whose credentials a call goes out with, by the id of its agent or user; empty for the
+    organization's."""
+    if server.scope == CredentialScope.ORGANIZATION:
+        return ""
+    return owner_key(kind, identifier)
+
+
+def endpoint_of(server: CatalogServer, owner: str = "", *, refused: str = "") -> Endpoint:
+    """Raises UpstreamFailure: what is not configured, or not by who may, is never called.
+
+    `refused` is a token of consent that the server did not take: it goes out with another one.
+    """
+    if not server.enabled:
+        raise NeverBegan(f"The MCP server {server.name} is switched off.")
+    headers, env = _values(server, owner)
+    token = (
+        "" if server.transport == Transport.STDIO else access_token(server, owner, refused=refused)
+    )
+    if token:
+        headers = _over(headers, {"Authorization": f"Bearer {token}"})
+    hosts = server.allowed_hosts if server.transport == Transport.STDIO else ()
+    what = json.dumps(
+        [server.transport, server.url, server.command, server.args, headers, env, owner, hosts]
+    )
+    digest = hashlib.sha256(what.encode()).hexdigest()
+    return Endpoint(
+        server=str(server.id),
+        key=f"{server.id}:{digest}",
+        make=lambda: _channel(server, headers, env),
+        remembered=server.protocol,
+        fresh_s=server.check_every_s,
+        secrets=(*headers.values(), *env.values(), *([token] if token else [])),
+        token=token,
+        holder=f"{server.id}:{owner}",
+    )
+
+
+def _values(server: CatalogServer, owner: str) -> tuple[dict[str, str], dict[str, str]]:
+    try:
+        headers, env = opened_values(server.own, server.organization_id)
+        if owner:
+            if owner not in server.credentials and owner not in server.authorizations:
+                whose = owner_text(owner)
+                message = f"There are no credentials of {whose} for the MCP server {server.name}."
+                raise NotAllowed(message)
+            if own := server.credentials.get(owner):
+                more = opened_values(own, server.organization_id)
+                headers, env = _over(headers, more[0]), env | more[1]
+    except Unreadable as flaw:
+        raise NeverBegan(f"The MCP server {server.name} cannot be called: {flaw}.") from None
+    return headers, env
+
+
+def _over(headers: dict[str, str], more: dict[str, str]) -> dict[str, str]:
+    """A header has one value, however its name is spelt."""
+    own = {name.lower() for name in more}
+    return {name: value for name, value in headers.items() if name.lower() not in own} | more
+
+
+def _channel(server: CatalogServer, headers: dict[str, str], env: dict[str, str]) -> Channel:
+    if server.transport == Transport.STDIO:
+        return stdio_channel(server, env)
+    try:
+        url = Url.parse(server.url)
+    except Malformed as flaw:
+        raise NeverBegan(f"The address of the MCP server cannot be called: {flaw}.") from None
+    way = dialer(url.scheme, server.organization)
+    if server.transport == Transport.SSE:
+        return Sse(url, list(headers.items()), way)
+    return Streamable(url, list(headers.items()), way)

@@ -1,0 +1,3 @@
+"""Versions of tools: signed, verified, compared with what was approved, and the keys and sealed
+values of an organization.
+"""

@@ -1,0 +1,169 @@
+"""The keys under which an organization's versions are signed.
+
+Each is vouched for by the installation's key file: who can only write the database makes none.
+Retired, a key still speaks for what it signed; distrusted, it speaks for nothing.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+from django.utils import timezone
+
+from audit.actions import Actor, record
+from audit.changes import difference
+from audit.events import Event, Outcome
+from tools.catalog.signatures import newest, sealing
+from tools.catalog.signatures.newest import Known
+from tools.catalog.signatures.versions import installation_key
+from tools.definitions import signing
+from tools.errors import NotFound, Unavailable
+from tools.models import Organization, SigningKey, Tool
+
+_PURPOSE = "tool signing key"
+
+
+def keys_of(
+    organization_id: UUID, known: Known | None = None, *, distrusted: bool = False
+) -> Mapping[str, bytes]:
+    """Public keys whose signatures are believed; with `distrusted` those of which that was so."""
+    taken_back = (known or newest.newest.of(organization_id)).distrusted
+    installation = installation_key()
+    found = {installation.key_id: installation.public}
+    for row in SigningKey.objects.filter(organization_id=organization_id):
+        good = row.distrusted_at is None and row.key_id not in taken_back
+        if vouched(row) and (good or distrusted):
+            found[row.key_id] = bytes(row.public)
+    return found
+
+
+def closed_without(row: SigningKey) -> list[str]:
+    """The tools that distrusting it closes: it signed the version that is in use."""
+    tools = Tool.objects.present().filter(organization_id=row.organization_id)
+    signed = tools.filter(version__key_id=row.key_id)
+    return list(signed.order_by("name").values_list("name", flat=True))
+
+
+def believed(row: SigningKey, known: Known) -> bool:
+    """Whether what the key signed runs."""
+    return row.distrusted_at is None and row.key_id not in known.distrusted and vouched(row)
+
+
+def vouched(row: SigningKey) -> bool:
+    """Whether this installation made the key, for this organization."""
+    public = bytes(row.public)
+    if signing.key_id_of(public) != row.key_id:
+        return False
+    return signing.verifies(installation_key().public, _statement(row), row.voucher)
+
+
+def current_key(organization: Organization, by: Actor) -> signing.SigningKey:
+    """The one that signs; made at first need. Call it behind the organization's lock.
+
+    One that cannot be opened any more, or that nobody vouches for, is retired for a new one.
+    """
+    row = SigningKey.objects.filter(organization=organization, retired_at=None).first()
+    if row is not None:
+        if (key := _opened(row)) is not None:
+            return key
+        _retire(row, by)
+    return _made(organization, by)
+
+
+@transaction.atomic
+def rotate_key(*, organization: Organization, by: Actor) -> SigningKey:
+    """A new key signs from now on; what the old one signed stays good."""
+    Organization.objects.next_revision(organization.pk)
+    for row in SigningKey.objects.filter(organization=organization, retired_at=None):
+        _retire(row, by)
+    key = _made(organization, by)
+    return SigningKey.objects.get(organization=organization, key_id=key.key_id)
+
+
+@transaction.atomic
+def distrust_key(*, organization: Organization, key_id: str, by: Actor) -> SigningKey:
+    """Nothing that the key signed runs before it is signed again. Safe to repeat.
+
+    It is noted beside the installation's keys first: no edit of the row takes it back.
+    """
+    Organization.objects.next_revision(organization.pk)
+    row = find_key(organization, key_id)
+    if row.distrusted_at is not None and key_id in newest.newest.of(organization.pk).distrusted:
+        return row
+    before, now = _written(row), timezone.now()
+    try:
+        newest.append(organization.pk, [f"distrust {row.key_id}"])
+    except OSError as error:
+        raise Unavailable(f"The directory of keys cannot be written: {error.strerror}.") from None
+    row.retired_at, row.distrusted_at = row.retired_at or now, row.distrusted_at or now
+    row.save(update_fields=["retired_at", "distrusted_at"])
+    _record(Event.SIGNING_KEY_DISTRUST, row, by, before)
+    return row
+
+
+def find_key(organization: Organization, key_id: str) -> SigningKey:
+    """Raises `NotFound`, also for another organization's."""
+    rows = SigningKey.objects.filter(organization=organization)
+    found = rows.filter(key_id=key_id).first() if "\x00" not in key_id else None
+    if found is None:
+        raise NotFound(f"There is no signing key {key_id[:16]!r}.", code="key_not_found")
+    return found
+
+
+def _made(organization: Organization, by: Actor) -> signing.SigningKey:
+    key = signing.SigningKey.new()
+    row = SigningKey(organization=organization, key_id=key.key_id, public=key.public)
+    row.sealed = sealing.seal(
+        key.as_hex(), organization=organization.pk, row=row.pk, purpose=sealing.SIGNING
+    )
+    row.voucher = installation_key().sign(_statement(row))
+    row.save()
+    _record(Event.SIGNING_KEY_CREATE, row, by, None)
+    return key
+
+
+def _opened(row: SigningKey) -> signing.SigningKey | None:
+    if not vouched(row) or row.key_id in newest.newest.of(row.organization_id).distrusted:
+        return None
+    try:
+        key = signing.SigningKey.from_hex(
+            sealing.unseal(
+                bytes(row.sealed),
+                organization=row.organization_id,
+                row=row.pk,
+                purpose=sealing.SIGNING,
+            )
+        )
+    except (sealing.Unreadable, ValueError):
+        return None
+    return key if key.key_id == row.key_id else None
+
+
+def _retire(row: SigningKey, by: Actor) -> None:
+    before = _written(row)
+    row.retired_at = timezone.now()
+    row.save(update_fields=["retired_at"])
+    _record(Event.SIGNING_KEY_RETIRE, row, by, before)
+
+
+def _statement(row: SigningKey) -> dict[str, Any]:
+    return {
+        "purpose": _PURPOSE,
+        "organization": str(row.organization_id),
+        "key_id": row.key_id,
+        "public": bytes(row.public).hex(),
+    }
+
+
+def _written(row: SigningKey) -> dict[str, Any]:
+    return {
+        "key_id": row.key_id,
+        "retired_at": row.retired_at,
+        "distrusted_at": row.distrusted_at,
+    }
+
+
+def _record(event: Event, row: SigningKey, by: Actor, before: dict[str, Any] | None) -> None:
+    said = difference(before, _written(row))
+    record(event, by=by, outcome=Outcome.CHANGED, subject=row.key_id, details=dict(said))

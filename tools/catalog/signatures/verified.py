@@ -1,0 +1,82 @@
+"""Whether what a row says of a tool is what was signed: asked before it is handed on."""
+
+from collections.abc import Mapping
+
+import rfc8785
+
+from tools.catalog.signatures import versions
+from tools.catalog.signatures.keys import keys_of
+from tools.catalog.signatures.newest import Known, newest
+from tools.definitions.tool import ToolDefinition
+from tools.errors import Conflict
+from tools.models import Tool, ToolVersion
+
+INVALID = "SIGNATURE_INVALID"
+ALTERED = "The tool's stored definition is not the one that was signed."
+ROLLED_BACK = "The tool was put back to an older version than was in use, not by way of a restore."
+
+
+def verifies(tool: Tool, version: ToolVersion, keys: Mapping[str, bytes] | None = None) -> bool:
+    """Also for rows that somebody edited into what is no definition at all."""
+    return version.tool_id == tool.pk and signed(
+        organization=tool.organization.slug,
+        name=tool.name,
+        version=version,
+        keys=keys_of(tool.organization_id) if keys is None else keys,
+    )
+
+
+def signed(
+    *, organization: str, name: str, version: ToolVersion, keys: Mapping[str, bytes]
+) -> bool:
+    try:
+        return versions.authentic(
+            organization=organization,
+            tool=version.tool_id,
+            name=name,
+            number=version.number,
+            label=version.label,
+            definition=ToolDefinition(version.definition),
+            version_digest=version.digest,
+            origin=version.origin,
+            signature=version.signature,
+            key_id=version.key_id,
+            keys=keys,
+        )
+    except (rfc8785.CanonicalizationError, UnicodeEncodeError):
+        return False
+
+
+def trusted(
+    tool: Tool, keys: Mapping[str, bytes] | None = None, noted: Known | None = None
+) -> bool:
+    """Whether the version in use is what was signed, and no older one than was in use."""
+    assert tool.version is not None
+    return not _rolled_back(tool, noted) and verifies(tool, tool.version, keys)
+
+
+def _rolled_back(tool: Tool, noted: Known | None = None) -> bool:
+    assert tool.version is not None
+    seen = (noted or newest.of(tool.organization_id)).numbers
+    return tool.version.number < seen.get(tool.pk, 0)
+
+
+def check_current(tool: Tool) -> None:
+    """Raises `Conflict`: nothing builds on what nobody wrote.
+
+    Ask it of the very row that is built upon: another reading of it may say something else.
+    """
+    assert tool.version is not None
+    if _rolled_back(tool):
+        raise Conflict(f"{ROLLED_BACK} An operator must see to it.", code=INVALID)
+    check_version(tool, tool.version)
+
+
+def check_version(tool: Tool, version: ToolVersion) -> None:
+    """Raises `Conflict`."""
+    if not verifies(tool, version):
+        raise Conflict(
+            f"The stored version {version.label[:40]} of {tool.name} is not what was signed; "
+            "nothing builds on it. An operator must see to it, or delete the tool.",
+            code=INVALID,
+        )

@@ -1,0 +1,126 @@
+"""A chain as the text a person edits: read with the line of everything wrong, and written back."""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from tools.catalog.actions import read
+from tools.catalog.imports.exporting import OnOneLine, as_yaml
+from tools.catalog.workflow.chains import check_chain, doubts_about
+from tools.definitions.chains import values
+from tools.definitions.chains.written import definition_of, own_field, written_of
+from tools.definitions.dialects import documents
+from tools.definitions.dialects.lines import Lines
+from tools.definitions.tool import Definition, in_order
+from tools.errors import InvalidDefinition, Malformed, TooLarge
+from tools.models import Organization
+
+_STEP = (
+    "id", "tool_name", "when", "for_each", "parallel", "parameters", "retries", "timeout",
+    "on_error", "compensate_with",
+)  # fmt: skip
+_INDEX = re.compile(r"\[(\d+)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """What is wrong, or may be; `line` is None where it is about the whole."""
+
+    line: int | None
+    place: str
+    message: str
+
+
+@dataclass
+class ChainText:
+    """`definition` is None where the text is no chain that can be kept."""
+
+    raw: dict[str, Any] = field(default_factory=dict)
+    definition: Definition | None = None
+    flaws: list[Remark] = field(default_factory=list)
+    doubts: list[Remark] = field(default_factory=list)
+
+
+def read_text(organization: Organization, text: str) -> ChainText:
+    """YAML or JSON. Whatever is wrong is told; nothing is raised, and nothing kept."""
+    found, lines = ChainText(), Lines()
+    try:
+        value, lines = _one_document(text)
+        found.raw = definition_of(value)
+        canonical = read(found.raw, builtin=False)
+        check_chain(organization, canonical)
+        found.definition = canonical
+        doubts = doubts_about(organization, canonical)
+        found.doubts = [_remark(one.place, one.message, lines) for one in doubts]
+    except (Malformed, TooLarge, InvalidDefinition) as error:
+        found.flaws = flaws_of(error, lines)
+    return found
+
+
+def flaws_of(error: Malformed | TooLarge | InvalidDefinition, lines: Lines) -> list[Remark]:
+    told = error.details.get("errors")
+    if not told:
+        return [Remark(None, "", error.message)]
+    return [_told(one, lines) for one in told]
+
+
+def text_of(definition: Definition) -> str:
+    """The shortest text that reads as a stored definition: what goes without saying is left out."""
+    written = written_of(in_order(definition))
+    written["parameters"] = [
+        OnOneLine({key: value for key, value in one.items() if value is not None})
+        for one in written["parameters"]
+    ]
+    for key in list(written["constraints"]):
+        shorter = written | {"constraints": _without(key, written["constraints"])}
+        written = shorter if _reads_as(shorter, definition) else written
+    for key in list(written):
+        shorter = _without(key, written)
+        written = shorter if _reads_as(shorter, definition) else written
+    written["steps"] = [_step_in_order(step) for step in written["steps"]]
+    last = {key: written.pop(key) for key in ("steps", "output") if key in written}
+    return as_yaml(_compact(written | last))
+
+
+def _step_in_order(step: dict[str, Any]) -> dict[str, Any]:
+    """A database keeps no order of keys."""
+    return {key: step[key] for key in _STEP if key in step}
+
+
+def _compact(value: Any) -> Any:
+    """What stands for a value is written on one line, and begins with what says so."""
+    if isinstance(value, dict) and (mark := values.mark_of(value)) is not None:
+        return OnOneLine({mark: value[mark]} | value)
+    if isinstance(value, dict):
+        return type(value)({key: _compact(one) for key, one in value.items()})
+    return [_compact(one) for one in value] if isinstance(value, list) else value
+
+
+def _without(key: str, value: dict[str, Any]) -> dict[str, Any]:
+    return {name: one for name, one in value.items() if name != key}
+
+
+def _reads_as(written: dict[str, Any], definition: Definition) -> bool:
+    try:
+        return read(definition_of(written), builtin=False) == definition
+    except InvalidDefinition:
+        return False
+
+
+def _one_document(text: str) -> tuple[Any, Lines]:
+    found = documents.read(text)
+    if len(found) != 1:
+        raise documents.unreadable("must be one chain, and not several")
+    return found[0].value, found[0].lines
+
+
+def _told(flaw: dict[str, Any], lines: Lines) -> Remark:
+    if "line" in flaw:  # of a text that could not be taken apart
+        return Remark(flaw["line"], "", f"The text {flaw['message']}.")
+    return _remark(own_field(flaw["field"]), flaw["message"], lines)
+
+
+def _remark(place: str, message: str, lines: Lines) -> Remark:
+    parts = _INDEX.sub(r".\1", place).split(".")
+    steps = [int(one) if one.isdecimal() and len(one) < 6 else one for one in parts]
+    return Remark(lines.at(tuple(steps)) if place else None, place, message)

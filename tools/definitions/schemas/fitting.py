@@ -1,0 +1,242 @@
+"""Whether what one schema lets out is what another lets in (shared tool access: composition).
+
+Nothing said means that every value the first allows the second takes. A misfit that is certain is
+a place where nothing the first allows would be taken; one that is not is a place where something
+may come that is not taken, and a call will show. What is not understood is never called fitting.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tools.definitions.schemas.schema_parts import (
+    MAX_DEPTH,
+    OF_TYPE,
+    TOLD,
+    below,
+    both,
+    is_number,
+    kind,
+    kinds,
+    members,
+    named,
+    resolved,
+    short,
+    standing_alone,
+    values,
+)
+from tools.definitions.schemas.schemas import Schema, Validator
+
+MAX_COMPARISONS = 5_000
+_HANDLED = frozenset(
+    {"type", "enum", "const", "allOf", "anyOf", "oneOf", "$ref", "properties", "required",
+     "additionalProperties", "items"}
+)  # fmt: skip
+# Bounds, by the kinds of value they bind. Of the first more is narrower, of the others less.
+_NUMBERS = frozenset(OF_TYPE["number"])
+_LEAST = {"minimum": _NUMBERS, "exclusiveMinimum": _NUMBERS, "minLength": frozenset({"string"}),
+          "minItems": frozenset({"array"}), "minProperties": frozenset({"object"})}  # fmt: skip
+_MOST = {"maximum": _NUMBERS, "exclusiveMaximum": _NUMBERS, "maxLength": frozenset({"string"}),
+         "maxItems": frozenset({"array"}), "maxProperties": frozenset({"object"})}  # fmt: skip
+_BOUNDS = _LEAST | _MOST
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """`path` is a JSON pointer into the value; `/*` stands for any item of an array.
+
+    `bound`: only how long or large it may be, or how it is written, is in doubt.
+    """
+
+    path: str
+    message: str
+    certain: bool
+    bound: bool = False
+
+
+def misfits(source: Schema | bool, target: Schema | bool, path: str = "") -> list[Misfit]:
+    """What of `source` is no `target`, each place once, what is certain first."""
+    if source == target:
+        return []
+    found = dict.fromkeys(_Comparison(source, target).of(source, target, path, 0))
+    return sorted(found, key=lambda one: (not one.certain, one.path))
+
+
+class _Comparison:
+    def __init__(self, source: Any, target: Any) -> None:
+        self._source, self._target = source, target
+        self._left = MAX_COMPARISONS
+
+    def of(self, source: Any, target: Any, path: str, depth: int) -> list[Misfit]:
+        self._left -= 1
+        if depth > MAX_DEPTH or self._left < 0:
+            return [_doubt(path, "nests or branches too far to be compared")]
+        given, taken = resolved(self._source, source), resolved(self._target, target)
+        if given is None or taken is None:
+            return [_doubt(path, "refers to something that cannot be compared")]
+        if taken is True or given is False:
+            return []
+        if taken is False:
+            return [Misfit(path, "nothing is taken there", True)]
+        return self._of_given({} if given is True else given, taken, path, depth)
+
+    def _of_given(self, given: Schema, taken: Schema, path: str, depth: int) -> list[Misfit]:
+        """Each thing that may be given must be taken."""
+        listed = values(given)
+        if listed is not None:
+            return _of_values(listed, self._target, taken, path)
+        for word in ("anyOf", "oneOf"):
+            if isinstance(given.get(word), list):
+                rest = {key: value for key, value in given.items() if key != word}
+                branches = [both(rest, resolved(self._source, one)) for one in given[word]]
+                found = [self.of(one, taken, path, depth + 1) for one in branches]
+                return _of_any(found, path)
+        if isinstance(given.get("allOf"), list):
+            return self._of_intersection(given, taken, path, depth)
+        return self._of_taken(given, taken, path, depth)
+
+    def _of_intersection(self, given: Schema, taken: Schema, path: str, depth: int) -> list[Misfit]:
+        """A value is all of its parts: what is said of one of them is said of it."""
+        rest = {key: value for key, value in given.items() if key != "allOf"}
+        whole: Any = rest
+        for part in given["allOf"]:
+            whole = both(whole, resolved(self._source, part))
+        pieces = [whole, rest, *given["allOf"]]
+        found = [self.of(piece, taken, path, depth + 1) for piece in pieces]
+        return min(found, key=len)
+
+    def _of_taken(self, given: Schema, taken: Schema, path: str, depth: int) -> list[Misfit]:
+        """`given` has no choices any more; each thing that is asked for must hold."""
+        found = []
+        for word in ("anyOf", "oneOf"):
+            if isinstance(taken.get(word), list):
+                branches = [self.of(given, one, path, depth + 1) for one in taken[word]]
+                found += _of_choice(branches, path, one_alone=word == "oneOf")
+        for part in taken.get("allOf") or ():
+            found += self.of(given, part, path, depth + 1)
+        choice = values(taken)
+        if choice is not None:
+            found += _of_list(given, choice, path)
+        return found + self._of_kinds(given, taken, path, depth)
+
+    def _of_kinds(self, given: Schema, taken: Schema, path: str, depth: int) -> list[Misfit]:
+        gives, takes = kinds(given), kinds(taken)
+        both = gives & takes
+        if not both:
+            return [Misfit(path, f"is {named(gives)}, and {named(takes)} is taken", True)]
+        found = []
+        if gives - takes:
+            found.append(_doubt(path, f"may be {named(gives - takes)}, and {named(takes)}"
+                                " is taken"))  # fmt: skip
+        found += _of_words(given, taken, both, path)
+        if "object" in both:
+            found += self._of_members(given, taken, path, depth)
+        if "array" in both and "items" in taken:
+            items = given.get("items", True)
+            found += self.of(items, taken["items"], f"{path}/*", depth + 1)
+        return found
+
+    def _of_members(self, given: Schema, taken: Schema, path: str, depth: int) -> list[Misfit]:
+        gives, takes = members(given), members(taken)
+        sure = set(given.get("required") or ())
+        others = given.get("additionalProperties", True)
+        found = []
+        for name in set(taken.get("required") or ()) - sure:
+            never = others is False and name not in gives
+            said = "is needed and never there" if never else "is needed and may be missing"
+            found.append(Misfit(below(path, name), said, never))
+        for name, wanted in takes.items():
+            if name in gives or others is not False:
+                here = gives.get(name, others)
+                found += self.of(here, wanted, below(path, name), depth + 1)
+        return found + self._of_others(given, taken, path, depth)
+
+    def _of_others(self, given: Schema, taken: Schema, path: str, depth: int) -> list[Misfit]:
+        """What the other side does not name."""
+        rest = taken.get("additionalProperties", True)
+        if rest is True:
+            return []
+        found = []
+        sure = set(given.get("required") or ())
+        for name in members(given).keys() - members(taken).keys():
+            place = below(path, name)
+            if rest is not False:
+                found += self.of(members(given)[name], rest, place, depth + 1)
+            else:
+                found.append(Misfit(place, "is not taken", name in sure))
+        others = given.get("additionalProperties", True)
+        if others is not False:
+            found += [
+                replace(one, message=f"further members: {one.message}", certain=False)
+                for one in self.of(others, rest, path, depth + 1)
+            ]
+        return found
+
+
+def _of_any(found: list[list[Misfit]], path: str) -> list[Misfit]:
+    """Of what may be this or that: certain only where no branch is taken."""
+    if found and all(_certain(one) for one in found):
+        return min(found, key=lambda one: _never(one, path))
+    return [replace(one, certain=False) for branch in found for one in branch]
+
+
+def _of_choice(found: list[list[Misfit]], path: str, *, one_alone: bool) -> list[Misfit]:
+    """What is taken is one of several: a branch that takes it all is enough.
+
+    Where it must be one alone, no value at all may pass the others.
+    """
+    others = sum(not _never(one, path) for one in found) - 1
+    if any(not one for one in found) and not (one_alone and others):
+        return []
+    if found and all(_certain(one) for one in found):
+        if not all(_never(one, path) for one in found):
+            return next(one for one in found if not _never(one, path))
+        said = f"fits none of the {len(found)} that are taken: {min(found, key=len)[0].message}"
+        return [Misfit(path, said, certain=True)]
+    return [_doubt(path, f"may fit none of the {len(found)} that are taken, or several")]
+
+
+def _never(found: list[Misfit], path: str) -> bool:
+    """Whether no value at all fits: below, an array that is empty still would."""
+    return any(one.certain and one.path == path for one in found)
+
+
+def _of_values(values: list[Any], root: Any, taken: Schema, path: str) -> list[Misfit]:
+    check = Validator(standing_alone(root, taken))
+    wrong = [value for value in values if check.flaws(value)]
+    if not wrong:
+        return []
+    said = ", ".join(short(value) for value in wrong[:3])
+    return [Misfit(path, f"{said} is not taken", len(wrong) == len(values))]
+
+
+def _of_list(given: Schema, choice: list[Any], path: str) -> list[Misfit]:
+    said = ", ".join(short(value) for value in choice[:5])
+    never = not {kind(value) for value in choice} & kinds(given)
+    return [Misfit(path, f"only {said}{' and others' if choice[5:] else ''} is taken", never)]
+
+
+def _of_words(given: Schema, taken: Schema, both: frozenset[str], path: str) -> Iterator[Misfit]:
+    """Bounds are compared; of what else binds, only the very same is known to hold."""
+    for word, wanted in taken.items():
+        if word in TOLD or word in _HANDLED or given.get(word) == wanted:
+            continue
+        if word in _BOUNDS and not _BOUNDS[word] & both:
+            continue
+        if not _narrower(word, given.get(word), wanted):
+            said = f"{word} {short(wanted)} is asked for and may not hold"
+            yield Misfit(path, said, certain=False, bound=True)
+
+
+def _narrower(word: str, has: Any, wanted: Any) -> bool:
+    if word not in _BOUNDS or not is_number(has) or not is_number(wanted):
+        return False
+    return bool(has >= wanted if word in _LEAST else has <= wanted)
+
+
+def _certain(found: list[Misfit]) -> bool:
+    return any(one.certain for one in found)
+
+
+def _doubt(path: str, message: str) -> Misfit:
+    return Misfit(path, message, certain=False)

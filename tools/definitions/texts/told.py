@@ -1,0 +1,167 @@
+"""How a tool is told to a model or to a client of another kind: one form for each of them."""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from typing import Any
+
+from tools.definitions.texts.names import WILDCARD
+from tools.definitions.texts.trustgraph import as_item
+from tools.definitions.tool import ToolDefinition
+
+MOST_DESCRIPTION = 1_000  # characters
+UPSTREAM = "upstream"  # where a definition's metadata keeps what a server's tool was approved as
+_FOR_CLIENTS: dict[str, type] = {"annotations": dict, "_meta": dict, "icons": list}
+# Never one that looks like a name made here, for nobody's tool stands in for another.
+_FUNCTION_NAME = re.compile(r"(?!.*_[0-9a-f]{12}\Z)[A-Za-z0-9_-]{1,64}")
+_NO_FUNCTION_NAME = re.compile(r"[^A-Za-z0-9_-]")
+
+
+class Form(StrEnum):
+    MCP = "mcp"
+    OPENAI = "openai"
+    ANTHROPIC = "anthropic"
+    REACT = "react"
+    TRUSTGRAPH = "trustgraph"
+
+
+def function(tool: ToolDefinition) -> dict[str, Any]:
+    """As chat endpoints take it."""
+    return {
+        "name": function_name(tool.name),
+        "description": described(tool),
+        "parameters": tool.raw["input_schema"],
+    }
+
+
+def function_name(name: str) -> str:
+    """As chat endpoints allow it; another tool never has the same."""
+    if _FUNCTION_NAME.fullmatch(name):
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:12]
+    return f"{_NO_FUNCTION_NAME.sub('_', name)[:51]}_{digest}"
+
+
+def described(tool: ToolDefinition) -> str:
+    """Its own words, within bounds."""
+    words = " ".join(str(tool.raw["description"]).split())
+    return words if len(words) <= MOST_DESCRIPTION else f"{words[:MOST_DESCRIPTION]} [cut]"
+
+
+def paragraph(tool: ToolDefinition) -> str:
+    """For a prompt: with every argument, its type, default and choices (checklist S5, 2)."""
+    lines = [f"- {tool.name}: {described(tool)}", *_arguments(tool.raw["input_schema"])]
+    return "\n".join(lines)
+
+
+def in_workflow(tool: ToolDefinition) -> str:
+    """The same for a planner: with the states it is available in and leads to, and what it gives
+    back."""
+    states = ", ".join(sorted(tool.states)) or "none"
+    facts = [f"available in states: {states.replace(WILDCARD, 'all')}"]
+    if tool.raw["state"] is not None:
+        facts.append(f"leads to state: {tool.raw['state']}")
+    if gives := _members(tool.raw["output_schema"]):
+        facts.append(f"gives: {gives}"[:MOST_DESCRIPTION])
+    return f"{paragraph(tool)}\n    [{'; '.join(facts)}]"
+
+
+def _members(schema: Any) -> str:
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    if not isinstance(properties, dict):
+        return ""
+    of = {name: one if isinstance(one, dict) else {} for name, one in properties.items()}
+    return ", ".join(f"{name} ({_type(one)})" for name, one in of.items())
+
+
+def _arguments(schema: dict[str, Any]) -> Iterable[str]:
+    properties = schema.get("properties")
+    if not isinstance(properties, dict) or not properties:
+        return ["    (no arguments)"]
+    required = schema.get("required") or ()
+    return [_argument(name, one, name in required) for name, one in properties.items()]
+
+
+def _argument(name: str, schema: Any, required: bool) -> str:
+    of = schema if isinstance(schema, dict) else {}
+    facts = [_type(of), "required" if required else "optional"]
+    if "default" in of:
+        facts.append(f"default {_plain(of['default'])}")
+    if isinstance(of.get("enum"), list):
+        facts.append("one of " + ", ".join(map(_plain, of["enum"])))
+    words = " ".join(str(of.get("description") or "").split())[:MOST_DESCRIPTION]
+    return f"    {name} ({'; '.join(facts)}): {words}".rstrip(": ")
+
+
+def _type(schema: dict[str, Any]) -> str:
+    kind = schema.get("type", "any")
+    return " or ".join(map(str, kind)) if isinstance(kind, list) else str(kind)
+
+
+def _plain(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)[:200]
+
+
+def _openai(tool: ToolDefinition) -> dict[str, Any]:
+    return {"type": "function", "function": _offered(tool) | {"parameters": _schema(tool)}}
+
+
+def _anthropic(tool: ToolDefinition) -> dict[str, Any]:
+    return _offered(tool) | {"input_schema": _schema(tool)}
+
+
+def _offered(tool: ToolDefinition) -> dict[str, Any]:
+    return {"name": function_name(tool.name), "description": tool.raw["description"]}
+
+
+def _schema(tool: ToolDefinition) -> dict[str, Any]:
+    """Its title is the tool's own name, where endpoints take another."""
+    schema: dict[str, Any] = tool.raw["input_schema"]
+    named = function_name(tool.name) == tool.name
+    return schema if named else schema | {"title": tool.name}
+
+
+def _mcp(tool: ToolDefinition) -> dict[str, Any]:
+    raw = tool.raw
+    shown = {
+        "name": tool.name,
+        "title": raw["title"],
+        "description": raw["description"],
+        "inputSchema": raw["input_schema"],
+    }
+    output = raw["output_schema"]
+    # The protocol has objects alone there.
+    has_one = isinstance(output, dict) and output.get("type") == "object"
+    return shown | ({"outputSchema": output} if has_one else {}) | _beside(raw.get("metadata", {}))
+
+
+def _beside(metadata: dict[str, Any]) -> dict[str, Any]:
+    """A server's annotations, meta and icons of its tool for clients, as they were approved."""
+    for place in (UPSTREAM, "mcp"):
+        kept = metadata.get(place)
+        if isinstance(kept, dict):
+            return {
+                key: kept[key]
+                for key, kind in _FOR_CLIENTS.items()
+                if isinstance(kept.get(key), kind)
+            }
+    return {}
+
+
+def _react(tool: ToolDefinition) -> dict[str, Any]:
+    return {"name": tool.name, "text": paragraph(tool)}
+
+
+def _trustgraph(tool: ToolDefinition) -> dict[str, Any]:
+    return {"key": f"tool/{tool.name}", "value": as_item(tool.raw)}
+
+
+TOLD: dict[Form, Callable[[ToolDefinition], dict[str, Any]]] = {
+    Form.MCP: _mcp,
+    Form.OPENAI: _openai,
+    Form.ANTHROPIC: _anthropic,
+    Form.REACT: _react,
+    Form.TRUSTGRAPH: _trustgraph,
+}

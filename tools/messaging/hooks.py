@@ -1,0 +1,83 @@
+"""Messages as HTTP requests: a signed webhook, and what Slack and its likes take."""
+
+import time
+from typing import Any
+
+import orjson
+
+from audit.alerts.senders import NotTold, signature
+from tools.catalog.mcp import dialing
+from tools.catalog.mcp.masking import Mask
+from tools.httpclient import outbound
+from tools.models import Message
+
+_SPARE_S = 5.0  # the request ends itself before
+# Of these nobody knows whether the receiver behind it had taken it already.
+_UNSURE = frozenset({500, 502, 504})
+
+
+def webhook(
+    secrets: dict[str, str], message: Message, data: dict[str, Any], timeout_s: float
+) -> str:
+    """What the receiver answered. Raises `NotTold`.
+
+    The body is the same each time it is sent; whoever gets it twice knows it by its key.
+    """
+    body = orjson.dumps(
+        {
+            "delivery": str(message.pk),
+            "channel": message.channel_name,
+            "sender": message.sender,
+            "subject": message.subject,
+            "text": message.body,
+            "data": data,
+        }
+    )
+    signed = signature(secrets["key"].encode(), int(time.time()), body)
+    return _posted(secrets, message, body, [("toolcrib-signature", signed)], timeout_s)
+
+
+def slack(secrets: dict[str, str], message: Message, timeout_s: float) -> str:
+    """Nothing in it is read as a mention or a link that the writer did not spell out."""
+    text = f"*{_escaped(message.subject)}*\n{_escaped(message.body)}"
+    return _posted(secrets, message, orjson.dumps({"text": text}), [], timeout_s)
+
+
+def mask_of(secrets: dict[str, str]) -> Mask:
+    """A receiver may answer with what it got."""
+    url = secrets.get("url", "")
+    target = url.partition("://")[2].partition("/")[2]
+    parts = [url, target, secrets.get("key", ""), secrets.get("password", "")]
+    return Mask(part for part in parts if len(part) >= 6)
+
+
+def _posted(
+    secrets: dict[str, str],
+    message: Message,
+    body: bytes,
+    headers: list[tuple[str, str]],
+    timeout_s: float,
+) -> str:
+    delivery = str(message.pk)
+    common = [
+        ("content-type", "application/json"),
+        ("user-agent", "toolcrib"),
+        ("idempotency-key", delivery),
+        ("toolcrib-delivery", delivery),
+    ]
+    work = outbound.send(
+        secrets["url"], [*common, *headers], body, timeout_s, message.organization.slug
+    )
+    try:
+        receipt = dialing.waited(work, timeout_s + _SPARE_S)
+    except TimeoutError:
+        raise NotTold("The receiver did not answer in time.", begun=True) from None
+    words = mask_of(secrets).text(receipt.words.decode("utf-8", "replace"))
+    told = f"{receipt.status} {' '.join(words.split())}".strip()[:300]
+    if not 200 <= receipt.status < 300:
+        raise NotTold(f"The receiver refused it: {told}", begun=receipt.status in _UNSURE)
+    return told
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,0 +1,217 @@
+"""Mail handed to a server that a tenant chose.
+
+By the rules of tools/httpclient/outbound.py: its name is asked for once, an address that is not
+public is refused, the connection goes to exactly that address, unencrypted only into networks that
+the operator opened. All recipients are taken or nobody is written to.
+"""
+
+import asyncio
+import smtplib
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from email.message import EmailMessage
+from email.policy import SMTP
+from typing import Any, BinaryIO
+
+from django.conf import settings
+
+from audit.alerts.senders import NotTold
+from sandbox.egress.denials import Denied
+from sandbox.egress.grammar import parse_host
+from sandbox.egress.trust import client_context
+from tools.catalog.mcp import dialing
+
+_MOST_REPLIES = 256 * 1024  # bytes of one conversation
+_CONNECT_S = 15.0
+
+
+class Turned(NotTold):
+    """The server does not take mail for some recipients; nobody has got it."""
+
+    def __init__(self, refused: dict[str, str], *, lasting: bool) -> None:
+        super().__init__(f"The server refuses recipients: {', '.join(refused)}.")
+        self.refused, self.lasting = refused, lasting
+
+
+@dataclass(frozen=True)
+class Letter:
+    """`delivery` is the same each time it is sent, and its Message-ID with it."""
+
+    delivery: str
+    recipients: list[str]
+    subject: str
+    body: str
+
+
+def mail(
+    options: dict[str, Any], password: str, letter: Letter, timeout_s: float, organization: str
+) -> str:
+    """What the server said when it took the letter. Raises `NotTold`."""
+    channel = _connected(options, organization)
+    with _given_up_after(timeout_s, channel):
+        return _handed_in(_Conversation(channel, options, timeout_s), options, password, letter)
+
+
+def content(sender: str, letter: Letter) -> bytes:
+    made = EmailMessage(policy=SMTP)
+    made["From"] = sender
+    made["To"] = ", ".join(letter.recipients)
+    made["Subject"] = letter.subject
+    made["Message-ID"] = f"<{letter.delivery}@{sender.rpartition('@')[2]}>"
+    made["Auto-Submitted"] = "auto-generated"
+    made.set_content(letter.body)
+    return made.as_bytes()
+
+
+def _connected(options: dict[str, Any], organization: str) -> socket.socket:
+    """To an address that was looked at."""
+    host, clear = parse_host(options["host"]), options["security"] == "none"
+    dialer = dialing.dialer("http" if clear else "https", organization)
+
+    async def dial() -> socket.socket:
+        line = await dialer.connect(host, options["port"], dialer.turns())
+        return line.stream.channel
+
+    try:
+
+        async def bounded() -> socket.socket:
+            async with asyncio.timeout(_CONNECT_S):
+                return await dial()
+
+        return dialing.waited(bounded(), _CONNECT_S + 1)
+    except Denied as refusal:
+        raise NotTold(f"{refusal.code}: {refusal}.") from None
+    except TimeoutError:
+        raise NotTold("The mail server did not answer in time.") from None
+
+
+@contextmanager
+def _given_up_after(timeout_s: float, channel: socket.socket) -> Iterator[None]:
+    """However slowly the other side speaks."""
+    raw = channel.dup()
+
+    def end() -> None:
+        with suppress(OSError):
+            raw.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(timeout_s, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        raw.close()
+
+
+class _Replies:
+    """What a server says, no more than is sensible."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._left = file, _MOST_REPLIES
+
+    def readline(self, most: int) -> bytes:
+        line = self._file.readline(most)
+        self._left -= len(line)
+        if self._left < 0:
+            raise OSError("the server says too much")
+        return line
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _Conversation(smtplib.SMTP):
+    """SMTP over a connection that stands already."""
+
+    def __init__(self, channel: socket.socket, options: dict[str, Any], timeout_s: float) -> None:
+        self._channel, self._options = channel, options
+        self._replies: _Replies | None = None
+        super().__init__(local_hostname=options["sender"].rpartition("@")[2], timeout=timeout_s)
+        self._host = options["host"]
+
+    @property
+    def file(self) -> Any:
+        return self._replies
+
+    @file.setter
+    def file(self, file: Any) -> None:
+        self._replies = None if file is None else _Replies(file)
+
+    def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
+        self._channel.settimeout(timeout)
+        if self._options["security"] != "tls":
+            return self._channel
+        context = client_context(settings.EGRESS_CA_FILE)
+        return context.wrap_socket(self._channel, server_hostname=self._options["host"])
+
+
+def _handed_in(
+    server: _Conversation, options: dict[str, Any], password: str, letter: Letter
+) -> str:
+    begun = False
+    try:
+        _introduced(server, options, password)
+        _addressed(server, options["sender"], letter.recipients)
+        data = content(options["sender"], letter)
+        begun = True
+        code, words = server.data(data)
+        if code != 250:
+            raise smtplib.SMTPDataError(code, words)
+        return _told(code, words)
+    except smtplib.SMTPResponseException as refusal:
+        raise NotTold(_refusal(refusal)) from None
+    except (OSError, smtplib.SMTPException, ValueError) as problem:
+        reason = f"The mail server could not be used ({type(problem).__name__})."
+        raise NotTold(reason, begun=begun) from None
+    finally:
+        _ended(server)
+
+
+def _introduced(server: _Conversation, options: dict[str, Any], password: str) -> None:
+    code, words = server.connect(options["host"], options["port"])
+    if code != 220:
+        raise smtplib.SMTPConnectError(code, words)
+    server.ehlo_or_helo_if_needed()
+    if options["security"] == "starttls":
+        server.starttls(context=client_context(settings.EGRESS_CA_FILE))
+        server.ehlo_or_helo_if_needed()
+    if options["username"]:
+        server.login(options["username"], password)
+
+
+def _addressed(server: _Conversation, sender: str, recipients: list[str]) -> None:
+    """Raises `Turned` where one of them is refused: half a message is none."""
+    code, words = server.mail(sender)
+    if code != 250:
+        raise smtplib.SMTPResponseException(code, words)
+    answers = {one: server.rcpt(one) for one in recipients}
+    refused = {one: answer for one, answer in answers.items() if answer[0] not in {250, 251}}
+    if refused:
+        lasting = any(code >= 500 for code, _ in refused.values())
+        raise Turned({one: _told(*answer) for one, answer in refused.items()}, lasting=lasting)
+
+
+def _refusal(refusal: smtplib.SMTPResponseException) -> str:
+    """An answer to a login may quote what was sent, so of that only the number is told."""
+    if isinstance(refusal, smtplib.SMTPAuthenticationError):
+        return f"The mail server refuses the login with {refusal.smtp_code}."
+    said = refusal.smtp_error
+    return f"The mail server refused it: {_told(refusal.smtp_code, said)}"
+
+
+def _told(code: int, words: bytes | str) -> str:
+    text = words.decode("utf-8", "replace") if isinstance(words, bytes) else words
+    return f"{code} {' '.join(text.split())}"[:300]
+
+
+def _ended(server: _Conversation) -> None:
+    with suppress(OSError, smtplib.SMTPException):
+        if server.sock is not None:
+            server.quit()
+    server.close()
+    server._channel.close()

@@ -1,0 +1,218 @@
+"""A message is written down before anything of it leaves, and what became of it afterwards."""
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import QuerySet
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from audit.alerts.senders import NotTold
+from tools.definitions.texts import templates
+from tools.definitions.values.recipients import flaw_in_address, not_allowed
+from tools.errors import Conflict
+from tools.messaging import hooks, mailing
+from tools.messaging.channels import opened
+from tools.models import InboxItem, Message, MessageChannel, MessageKind, MessageState, User
+
+MOST_SUBJECT, MOST_BODY = 200, 100_000  # characters, as rendered
+_HOUR = timedelta(hours=1)
+_WITHOUT_RECIPIENTS = frozenset({MessageKind.WEBHOOK, MessageKind.SLACK})
+
+
+class NotWritten(Exception):
+    """Nothing left us. `code` is for programs, the text for people."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What somebody wants to be sent. Of one execution there is one message, however often."""
+
+    channel: str
+    recipients: list[str]
+    subject: str
+    body: str
+    sender: str
+    data: dict[str, Any] = field(default_factory=dict)
+    execution_id: UUID | None = None
+
+
+@transaction.atomic
+def write(organization_id: UUID, draft: Draft) -> Message:
+    """The row of it, also where it was written before. Raises `NotWritten`."""
+    locked = MessageChannel.objects.select_for_update()
+    channel = locked.filter(organization_id=organization_id, name=draft.channel).first()
+    if channel is None:
+        raise NotWritten("CHANNEL_UNKNOWN", f"There is no channel {draft.channel[:63]!r}.")
+    if not channel.enabled:
+        raise NotWritten("CHANNEL_DISABLED", f"The channel {channel.name} is switched off.")
+    _check_recipients(channel, draft.recipients)
+    if draft.execution_id is not None:
+        own = Message.objects.filter(organization_id=organization_id)
+        if found := own.filter(execution_id=draft.execution_id).first():
+            return found
+    _check_hour(channel)
+    subject, body = _rendered(channel, draft)
+    inbox = channel.kind == MessageKind.INBOX
+    people = people_of(organization_id, draft.recipients) if inbox else []
+    return Message.objects.create(
+        organization_id=organization_id,
+        channel=channel,
+        channel_name=channel.name,
+        kind=channel.kind,
+        execution_id=draft.execution_id,
+        sender=draft.sender[:254],
+        recipients=draft.recipients,
+        addressees=[one.pk for one in people],
+        subject=subject,
+        body=body,
+    )
+
+
+def deliver(message: Message, data: dict[str, Any], timeout_s: float) -> None:
+    """Send it and note what became of it. Raises `NotTold` when it was not, or nobody knows."""
+    channel = message.channel
+    if message.state == MessageState.SENT:
+        return
+    if channel is None:
+        raise _noted(message, NotTold("The channel is not there any more."))
+    try:
+        secrets = opened(channel)
+    except Conflict as problem:
+        raise _noted(message, NotTold(problem.message)) from None
+    mask = hooks.mask_of(secrets)  # who receives it may say what it was sent
+    _note(message, MessageState.UNKNOWN)  # what a worker that dies now leaves behind
+    try:
+        answer = _sent(channel, secrets, message, data, timeout_s)
+    except mailing.Turned as problem:
+        refused = {one: mask.text(words) for one, words in problem.refused.items()}
+        raise _noted(message, mailing.Turned(refused, lasting=problem.lasting)) from None
+    except NotTold as problem:
+        said = NotTold(mask.text(str(problem)), begun=problem.begun)
+        raise _noted(message, said) from None
+    _note(message, MessageState.SENT, answer=mask.text(answer))
+
+
+def _sent(
+    channel: MessageChannel,
+    secrets: dict[str, str],
+    message: Message,
+    data: dict[str, Any],
+    timeout_s: float,
+) -> str:
+    match channel.kind:
+        case MessageKind.EMAIL:
+            letter = mailing.Letter(
+                str(message.pk), message.recipients, message.subject, message.body
+            )
+            place = message.organization.slug
+            return mailing.mail(channel.options, secrets["password"], letter, timeout_s, place)
+        case MessageKind.WEBHOOK:
+            return hooks.webhook(secrets, message, data, timeout_s)
+        case MessageKind.SLACK:
+            return hooks.slack(secrets, message, timeout_s)
+        case _:
+            return _put_into_inboxes(message)
+
+
+def _put_into_inboxes(message: Message) -> str:
+    people = _coming_in(message.organization_id).filter(pk__in=message.addressees)
+    InboxItem.objects.bulk_create(
+        [InboxItem(message=message, user=one) for one in people], ignore_conflicts=True
+    )
+    return "kept"
+
+
+def people_of(organization_id: UUID, names: list[str]) -> list[User]:
+    """Those who are there and may come in."""
+    return list(_coming_in(organization_id).filter(username__in=names))
+
+
+def _coming_in(organization_id: UUID) -> QuerySet[User]:
+    found = User.objects.filter(organization_id=organization_id)
+    return found.filter(is_active=True, is_service_account=False)
+
+
+def _check_recipients(channel: MessageChannel, recipients: list[str]) -> None:
+    if channel.kind in _WITHOUT_RECIPIENTS:
+        if recipients:
+            words = "This channel has one receiver; leave `to` empty."
+            raise NotWritten("RECIPIENT_NOT_ALLOWED", words)
+        return
+    if not 1 <= len(recipients) <= channel.most_recipients:
+        words = f"Name 1 to {channel.most_recipients} recipients."
+        raise NotWritten("RECIPIENTS_COUNT", words)
+    wrong = not_allowed(recipients, channel.recipients)
+    if channel.kind == MessageKind.EMAIL:
+        wrong += [one for one in recipients if flaw_in_address(one)]
+    else:
+        there = {one.username for one in people_of(channel.organization_id, recipients)}
+        wrong += [one for one in recipients if one not in there]
+    if wrong:
+        words = f"The channel {channel.name} does not allow {wrong[0][:100]!r}."
+        raise NotWritten("RECIPIENT_NOT_ALLOWED", words)
+
+
+def _check_hour(channel: MessageChannel) -> None:
+    """Under the lock of the channel's row. What failed or bounced was an attempt as well, and who
+    receives attempts is to be spared them."""
+    recent = Message.objects.filter(channel=channel, created_at__gt=Now() - _HOUR)
+    if recent.count() >= channel.most_an_hour:
+        words = f"The channel {channel.name} sends {channel.most_an_hour} messages an hour."
+        raise NotWritten("CHANNEL_FULL", words)
+
+
+def _rendered(channel: MessageChannel, draft: Draft) -> tuple[str, str]:
+    values = {
+        "subject": draft.subject,
+        "body": draft.body,
+        "data": draft.data,
+        "sender": draft.sender,
+        "channel": channel.name,
+        "recipients": draft.recipients,
+    }
+    try:
+        subject = templates.render(channel.subject_template, values)
+        body = templates.render(channel.body_template, values)
+    except templates.CannotRender as flaw:
+        raise NotWritten("MESSAGE_INVALID", str(flaw)) from None
+    if len(body) > MOST_BODY:
+        raise NotWritten("MESSAGE_TOO_LONG", f"The message is longer than {MOST_BODY} characters.")
+    line = "".join(one if one.isprintable() else " " for one in subject)
+    return " ".join(line.split())[:MOST_SUBJECT], body
+
+
+def _noted(message: Message, problem: NotTold) -> NotTold:
+    if isinstance(problem, mailing.Turned):
+        state = MessageState.BOUNCED if problem.lasting else MessageState.FAILED
+        _note(message, state, answer=str(problem), refused=problem.refused)
+    else:
+        state = MessageState.UNKNOWN if problem.begun else MessageState.FAILED
+        _note(message, state, answer=str(problem))
+    return problem
+
+
+def _note(
+    message: Message,
+    state: MessageState,
+    *,
+    answer: str = "",
+    refused: dict[str, str] | None = None,
+) -> None:
+    """Unless somebody has noted something else meanwhile: a bounce may be reported before the
+    provider's answer has come. Then the message becomes what its row says."""
+    seen = Message.objects.filter(pk=message.pk, state=message.state)
+    seen.update(
+        state=state,
+        answer=answer.replace("\0", "")[:500],
+        refused=refused or {},
+        updated_at=timezone.now(),
+    )
+    message.refresh_from_db(fields=["state", "answer", "refused", "updated_at"])
