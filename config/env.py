@@ -14,7 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from sandbox.egress.addresses import read_network
+from sandbox.egress.rules.addresses import read_network
 
 TRUE = frozenset({"1", "true", "yes", "on"})
 FALSE = frozenset({"0", "false", "no", "off"})

@@ -19,7 +19,7 @@ from typing import Any
 
 from sandbox import wire
 from sandbox.egress.client import EgressClient
-from sandbox.egress.policy import Tally
+from sandbox.egress.rules.policy import Tally
 from sandbox.errors import ErrorCode, SpecInvalid
 from sandbox.spec import Mount, Network, Outcome, SandboxResult, SandboxSpec
 

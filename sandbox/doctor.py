@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from sandbox.daemon.capability import Capability, Verdict
-from sandbox.daemon.trial import Trial, Wall, attempt
+from sandbox.daemon.trials.capability import Capability, Verdict
+from sandbox.daemon.trials.trial import Trial, Wall, attempt
 from sandbox.machine import Facts, Run
 from sandbox.remedies import DEGRADED_NEEDS_ABI, Trouble, remedies
 from sandbox.spec import Backend, IsolationLevel

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from sandbox import wire
-from sandbox.daemon.capability import Capability
+from sandbox.daemon.trials.capability import Capability
 from sandbox.errors import SpecInvalid
 from sandbox.fields import Fields
 

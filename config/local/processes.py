@@ -34,7 +34,7 @@ from config.local.embedded import (
     sandbox_socket,
     socket_directory,
 )
-from sandbox.daemon import cgroups
+from sandbox.daemon.limits import cgroups
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 BEAT_LACKS = frozenset({

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from sandbox.daemon.slot import Disk, Slot
+from sandbox.daemon.runs.slot import Disk, Slot
 from sandbox.spec import Backend, IsolationLevel, Profile
 
 

@@ -5,9 +5,9 @@ import os
 from pathlib import Path
 
 from sandbox.backends.runtimes import Process, Runtime, Started, Streams
-from sandbox.daemon import scratch
 from sandbox.daemon.children import wait_child
 from sandbox.daemon.logs import log
+from sandbox.daemon.runs import scratch
 
 _RUNTIME = "runtime"
 _numbers = itertools.count(1)

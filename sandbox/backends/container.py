@@ -11,11 +11,11 @@ from sandbox.backends import oci
 from sandbox.backends.bundle import Bundle, leftovers
 from sandbox.backends.container_launch import ContainerLaunch, ContainerSlot
 from sandbox.backends.runtimes import Runtime, RuntimeFailed, installed
-from sandbox.daemon.cgroups import Driver
-from sandbox.daemon.paths import open_mounts
-from sandbox.daemon.reap import remove_patiently, wait_for_end
-from sandbox.daemon.slot import Disk
-from sandbox.daemon.template import close_all
+from sandbox.daemon.limits.cgroups import Driver
+from sandbox.daemon.runs.paths import open_mounts
+from sandbox.daemon.runs.reap import remove_patiently, wait_for_end
+from sandbox.daemon.runs.slot import Disk
+from sandbox.daemon.runs.template import close_all
 from sandbox.errors import ErrorCode, Refused
 from sandbox.levels import at_least, strongest
 from sandbox.spec import Backend, IsolationLevel, Limits, Profile

@@ -11,11 +11,11 @@ from sandbox.backends.bundle import Bundle
 from sandbox.backends.mountcheck import MountWrong, check_mounts
 from sandbox.backends.roomy import RoomyLeaf
 from sandbox.backends.runtimes import RuntimeFailed, Started, Streams
-from sandbox.daemon.cgroups import Driver
-from sandbox.daemon.leaves import Leaf
-from sandbox.daemon.reap import remove_patiently
-from sandbox.daemon.slot import Slot
-from sandbox.daemon.template import close_all
+from sandbox.daemon.limits.cgroups import Driver
+from sandbox.daemon.limits.leaves import Leaf
+from sandbox.daemon.runs.reap import remove_patiently
+from sandbox.daemon.runs.slot import Slot
+from sandbox.daemon.runs.template import close_all
 from sandbox.inside import frames, guest
 from sandbox.spec import Profile
 

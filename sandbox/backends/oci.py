@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sandbox.backends import oci_seccomp
-from sandbox.daemon.slot import Disk
+from sandbox.daemon.runs.slot import Disk
 from sandbox.levels import Layers, layers_of
 from sandbox.spec import Profile
 

@@ -1,6 +1,6 @@
 """The control group of a run that is a kernel to itself: more processes than the tool may have."""
 
-from sandbox.daemon.leaves import Leaf
+from sandbox.daemon.limits.leaves import Leaf
 
 
 class RoomyLeaf:

@@ -19,17 +19,19 @@ from sandbox.backends.degraded import DegradedBackend
 from sandbox.backends.monty import MontyBackend
 from sandbox.backends.process import ProcessBackend
 from sandbox.backends.registry import Registry
-from sandbox.daemon import account_helper, cgroups, children, launch, privileges, reap
+from sandbox.daemon import account_helper, children, privileges
 from sandbox.daemon.accounts import Accounts, Helper, choose
-from sandbox.daemon.capability import Capability
-from sandbox.daemon.doors import Doors
+from sandbox.daemon.limits import cgroups
+from sandbox.daemon.limits.operations import Counter
 from sandbox.daemon.listening import listen
 from sandbox.daemon.logs import log, log_crash
-from sandbox.daemon.operations import Counter
-from sandbox.daemon.scratch import clear, make_root
+from sandbox.daemon.runs import launch, reap
+from sandbox.daemon.runs.doors import Doors
+from sandbox.daemon.runs.scratch import clear, make_root
+from sandbox.daemon.runs.slots import Slots
 from sandbox.daemon.server import Server, Service
 from sandbox.daemon.serving import Servers
-from sandbox.daemon.slots import Slots
+from sandbox.daemon.trials.capability import Capability
 from sandbox.inside import libc
 from sandbox.machine import Facts
 from sandbox.spec import IsolationLevel, Profile

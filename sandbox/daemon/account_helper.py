@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from sandbox.daemon.accounts import MESSAGE_BYTES, MOST_DESCRIPTORS, give_way
-from sandbox.daemon.leaves import RUN_PREFIX, write
-from sandbox.daemon.paths import open_plainly
+from sandbox.daemon.limits.leaves import RUN_PREFIX, write
 from sandbox.daemon.privileges import closed_ancestor, cover, make_mount_point
+from sandbox.daemon.runs.paths import open_plainly
 from sandbox.inside import capabilities, libc, sessions
 
 UIDS = range(70_000, 90_000)  # below those that distributions give to containers

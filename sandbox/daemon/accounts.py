@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from sandbox.daemon import children
-from sandbox.daemon.leaves import write
+from sandbox.daemon.limits.leaves import write
 from sandbox.daemon.logs import log
 from sandbox.inside import sessions
 

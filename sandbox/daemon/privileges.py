@@ -8,7 +8,7 @@ import stat
 import sys
 from pathlib import Path
 
-from sandbox.daemon import cgroups
+from sandbox.daemon.limits import cgroups
 from sandbox.daemon.logs import log
 from sandbox.inside import libc
 

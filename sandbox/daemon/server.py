@@ -15,16 +15,16 @@ from typing import Any
 from sandbox import doctor, wire
 from sandbox.backends.registry import Registry
 from sandbox.daemon.accounts import Accounts
-from sandbox.daemon.capability import Capability
-from sandbox.daemon.doors import Doors
 from sandbox.daemon.listening import peer_uid
 from sandbox.daemon.logs import log
-from sandbox.daemon.paths import flaw_of
-from sandbox.daemon.reap import Janitor
-from sandbox.daemon.run import Run, SlotEnded
+from sandbox.daemon.runs.doors import Doors
+from sandbox.daemon.runs.paths import flaw_of
+from sandbox.daemon.runs.reap import Janitor
+from sandbox.daemon.runs.run import Run, SlotEnded
+from sandbox.daemon.runs.slot import Slot
+from sandbox.daemon.runs.slots import Slots
 from sandbox.daemon.serving import Servers
-from sandbox.daemon.slot import Slot
-from sandbox.daemon.slots import Slots
+from sandbox.daemon.trials.capability import Capability
 from sandbox.daemon.worker import Worker
 from sandbox.errors import ErrorCode, Refused, SpecInvalid
 from sandbox.fields import Fields

@@ -14,10 +14,10 @@ import ssl
 import sys
 
 from sandbox.daemon.logs import log
-from sandbox.egress.addresses import Gate, read_network
 from sandbox.egress.broker import Broker, Users, listen
 from sandbox.egress.dial import Dialer
 from sandbox.egress.resolve import Resolver, prepare_system_lookup
+from sandbox.egress.rules.addresses import Gate, read_network
 from sandbox.egress.trust import client_context
 from sandbox.inside import libc
 

@@ -10,10 +10,10 @@ from sandbox.daemon.logs import log
 from sandbox.egress import control
 from sandbox.egress.crew import Crew
 from sandbox.egress.dial import Dialer
-from sandbox.egress.policy import EgressPolicy, Tally
+from sandbox.egress.doors.streams import accepted
 from sandbox.egress.reach import Reach
+from sandbox.egress.rules.policy import EgressPolicy, Tally
 from sandbox.egress.run import Run, Unfit
-from sandbox.egress.streams import accepted
 from sandbox.errors import SpecInvalid
 from sandbox.fields import Fields
 

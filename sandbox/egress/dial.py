@@ -8,11 +8,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
-from sandbox.egress.addresses import Gate
-from sandbox.egress.denials import Code, Denied
-from sandbox.egress.grammar import Address, Host
+from sandbox.egress.doors.streams import Plain, Stream, Tls
 from sandbox.egress.resolve import Resolver, Turns
-from sandbox.egress.streams import Plain, Stream, Tls
+from sandbox.egress.rules.addresses import Gate
+from sandbox.egress.rules.denials import Code, Denied
+from sandbox.egress.rules.grammar import Address, Host
 
 MOST_DIALLED = 4
 CONNECT_S = 5.0

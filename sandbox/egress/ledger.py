@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from sandbox.egress.denials import Code, Denied
-from sandbox.egress.policy import Attempt, EgressLimits, Tally
+from sandbox.egress.rules.denials import Code, Denied
+from sandbox.egress.rules.policy import Attempt, EgressLimits, Tally
 
 MOST_DESCRIBED = 200
 _LONGEST_WRITTEN = 100

@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
-from sandbox.egress.denials import Code, Denied
 from sandbox.egress.dial import Dialer, Line
-from sandbox.egress.grammar import BadHost, Host, Malformed, Url, parse_authority
+from sandbox.egress.doors.messages import Answer, Asked, Upstream, check, outgoing
+from sandbox.egress.doors.streams import Stream
 from sandbox.egress.ledger import Entry, Ledger, host_in_authority, host_in_url
-from sandbox.egress.messages import Answer, Asked, Upstream, check, outgoing
-from sandbox.egress.policy import EgressPolicy
-from sandbox.egress.rules import Rules
-from sandbox.egress.streams import Stream
+from sandbox.egress.rules.denials import Code, Denied
+from sandbox.egress.rules.grammar import BadHost, Host, Malformed, Url, parse_authority
+from sandbox.egress.rules.policy import EgressPolicy
+from sandbox.egress.rules.rules import Rules
 
 HELPER, PROXY, TUNNEL = "helper", "proxy", "tunnel"
 TIRING = frozenset({Code.REQUEST_LIMIT, Code.CONNECTION_LIMIT})

@@ -9,8 +9,8 @@ from contextlib import ExitStack, suppress
 from ipaddress import ip_address
 from weakref import WeakValueDictionary
 
-from sandbox.egress.denials import Code, Denied
-from sandbox.egress.grammar import Address, Host
+from sandbox.egress.rules.denials import Code, Denied
+from sandbox.egress.rules.grammar import Address, Host
 
 type Lookup = Callable[[str], list[str]]
 

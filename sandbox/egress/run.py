@@ -5,10 +5,10 @@ import secrets
 import socket
 
 from sandbox.egress.crew import Crew
-from sandbox.egress.door import Door
-from sandbox.egress.policy import Tally
-from sandbox.egress.proxy import Proxy
+from sandbox.egress.doors.door import Door
+from sandbox.egress.doors.proxy import Proxy
 from sandbox.egress.reach import Reach
+from sandbox.egress.rules.policy import Tally
 
 _PROXY_ADDRESS = "127.0.0.1"
 

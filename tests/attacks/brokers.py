@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from ipaddress import ip_network
 
 from sandbox.daemon.privileges import SANDBOX_UID
-from sandbox.egress.addresses import Gate
 from sandbox.egress.broker import Broker, Users, listen
 from sandbox.egress.dial import Dialer
 from sandbox.egress.resolve import Resolver
+from sandbox.egress.rules.addresses import Gate
 from sandbox.egress.trust import client_context
 from tests.attacks.services import NAMES, WEB
 

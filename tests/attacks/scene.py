@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
 
-from sandbox.daemon import scratch
+from sandbox.daemon.runs import scratch
 from sandbox.spec import Limits
 from tests.sandbox.watching import all_end
 from tests.waiting import LIMIT_S

@@ -26,10 +26,10 @@ import django
 
 django.setup()
 
-from sandbox.egress.addresses import Gate, read_network  # noqa: E402
 from sandbox.egress.dial import Dialer  # noqa: E402
-from sandbox.egress.grammar import Url  # noqa: E402
 from sandbox.egress.resolve import Resolver  # noqa: E402
+from sandbox.egress.rules.addresses import Gate, read_network  # noqa: E402
+from sandbox.egress.rules.grammar import Url  # noqa: E402
 from sandbox.egress.trust import client_context  # noqa: E402
 from tests.stubs.mcp import MODERN, mcp_serving  # noqa: E402
 from tools.mcpclient.hub import Endpoint, Hub  # noqa: E402

@@ -13,7 +13,7 @@ from config.local import embedded, processes
 from config.local.accounts import EGRESS_UID, sandbox_account
 from config.local.children import launcher
 from sandbox.egress.client import EgressClient
-from sandbox.egress.policy import EgressPolicy
+from sandbox.egress.rules.policy import EgressPolicy
 from tests.waiting import until
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")

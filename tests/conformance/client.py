@@ -12,10 +12,10 @@ from functools import cache
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from sandbox.egress.addresses import Gate, read_network
 from sandbox.egress.dial import Dialer
-from sandbox.egress.grammar import Url
 from sandbox.egress.resolve import Resolver
+from sandbox.egress.rules.addresses import Gate, read_network
+from sandbox.egress.rules.grammar import Url
 from sandbox.egress.trust import client_context
 from tools.mcpclient.client import Client
 from tools.mcpclient.errors import InputRequired, Unauthorized

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sandbox.daemon.operations import Counter
+from sandbox.daemon.limits.operations import Counter
 
 ROUNDS, PAIRS = 300, 100
 WORK = """

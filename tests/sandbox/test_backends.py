@@ -22,10 +22,10 @@ from sandbox.backends.bundle import Bundle
 from sandbox.backends.container import ContainerBackend, Containers
 from sandbox.backends.registry import Registry
 from sandbox.backends.runtimes import Runtime, installed
-from sandbox.daemon.cgroups import NoDriver
-from sandbox.daemon.reap import clear_away
-from sandbox.daemon.run import Run
-from sandbox.daemon.slot import Disk
+from sandbox.daemon.limits.cgroups import NoDriver
+from sandbox.daemon.runs.reap import clear_away
+from sandbox.daemon.runs.run import Run
+from sandbox.daemon.runs.slot import Disk
 from sandbox.daemon.worker import Worker
 from sandbox.errors import Refused
 from sandbox.inside import calls, syscalls
@@ -320,9 +320,9 @@ HOLD = """
 import json, os, signal, sys
 from sandbox.backends.container import Containers
 from sandbox.backends.runtimes import installed
-from sandbox.daemon.cgroups import NoDriver
+from sandbox.daemon.limits.cgroups import NoDriver
 from sandbox.daemon.children import become_subreaper
-from sandbox.daemon.slot import Disk
+from sandbox.daemon.runs.slot import Disk
 from sandbox.inside import frames
 from sandbox.spec import Backend, IsolationLevel, Limits, Profile
 become_subreaper()

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from sandbox.daemon import cgroups, leaves
+from sandbox.daemon.limits import cgroups, leaves
 from tests.sandbox.conftest import GROUPS
 from tests.waiting import until
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from sandbox import doctor, machine
-from sandbox.daemon.capability import Attack, Capability
-from sandbox.daemon.trial import Trial, Wall, attempt
+from sandbox.daemon.trials.capability import Attack, Capability
+from sandbox.daemon.trials.trial import Trial, Wall, attempt
 from sandbox.inside.attacks import EVERY
 from sandbox.inside.selfcheck import ATTACKS
 from sandbox.machine import Facts, Signs

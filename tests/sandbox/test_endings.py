@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.client import SandboxClient
-from sandbox.daemon import cgroups
+from sandbox.daemon.limits import cgroups
 from sandbox.spec import Outcome
 from tests.sandbox.conftest import GROUPS, ROOT
 from tests.sandbox.watching import ENDLESS_S, SPAWN_AND_TELL, all_end, arrange, pidfds_of

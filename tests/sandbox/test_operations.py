@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.daemon.counting import is_full
-from sandbox.daemon.operations import Counter, Tally
+from sandbox.daemon.limits.counting import is_full
+from sandbox.daemon.limits.operations import Counter, Tally
 from sandbox.inside import bpf, notify, syscalls
 from sandbox.inside.bpf import ARCHITECTURES
 from tests.sandbox.test_seccomp_filter import execute

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from sandbox.daemon import cgroups
+from sandbox.daemon.limits import cgroups
 from sandbox.spec import MIB
 from tests.sandbox.conftest import GROUPS
 from tests.sandbox.watching import arrange

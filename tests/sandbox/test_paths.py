@@ -12,8 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.daemon.paths import Sources, flaw_of, open_mounts, open_plainly, sources_of, unchanged
-from sandbox.daemon.template import close_all
+from sandbox.daemon.runs.paths import (
+    Sources,
+    flaw_of,
+    open_mounts,
+    open_plainly,
+    sources_of,
+    unchanged,
+)
+from sandbox.daemon.runs.template import close_all
 from sandbox.spec import Backend, IsolationLevel, Mount, Outcome, Profile, SandboxResult
 from tests.sandbox.watching import arrange
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from sandbox.daemon.quotas import Room, look_through
+from sandbox.daemon.limits.quotas import Room, look_through
 from sandbox.spec import MIB, IsolationLevel, Mount, Profile
 
 LEVELS = (IsolationLevel.NONE, IsolationLevel.STANDARD)

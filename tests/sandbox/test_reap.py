@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.daemon import scratch
-from sandbox.daemon.leaves import NoLeaf
-from sandbox.daemon.reap import Janitor
-from sandbox.daemon.slot import Slot
+from sandbox.daemon.limits.leaves import NoLeaf
+from sandbox.daemon.runs import scratch
+from sandbox.daemon.runs.reap import Janitor
+from sandbox.daemon.runs.slot import Slot
 
 
 class TellingLeaf(NoLeaf):

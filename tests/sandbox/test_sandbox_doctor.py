@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from sandbox.daemon.capability import Attack, Capability, Verdict
+from sandbox.daemon.trials.capability import Attack, Capability, Verdict
 from sandbox.management.commands.sandbox_doctor import lines, refuses_something
 from sandbox.spec import Backend, IsolationLevel
 from tests.sandbox.conftest import ROOT

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.daemon import scratch
+from sandbox.daemon.runs import scratch
 
 
 @pytest.fixture

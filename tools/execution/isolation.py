@@ -12,7 +12,7 @@ from django.db.models import OuterRef, Q, QuerySet, Subquery
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.models import AuditRecord
-from sandbox.daemon.capability import Capability
+from sandbox.daemon.trials.capability import Capability
 from sandbox.state import Watch
 from tools.definitions.callers import CallerKind
 from tools.models import Organization

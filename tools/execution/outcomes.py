@@ -3,8 +3,8 @@
 import logging
 from typing import Any
 
-from sandbox.egress.denials import Code
-from sandbox.egress.policy import Attempt
+from sandbox.egress.rules.denials import Code
+from sandbox.egress.rules.policy import Attempt
 from sandbox.errors import ErrorCode
 from sandbox.spec import Outcome, ResourceUsage, SandboxResult
 from tools import metrics

@@ -12,14 +12,14 @@ from functools import lru_cache
 from django.conf import settings
 
 from audit.alerts.senders import NotTold
-from sandbox.egress.addresses import Gate, read_network
-from sandbox.egress.denials import Denied
 from sandbox.egress.dial import Dialer
-from sandbox.egress.grammar import Address, Malformed, Url
-from sandbox.egress.messages import Answer, Asked
-from sandbox.egress.policy import EgressLimits, EgressPolicy, HostRule
+from sandbox.egress.doors.messages import Answer, Asked
 from sandbox.egress.reach import HELPER, Reach
 from sandbox.egress.resolve import Resolver
+from sandbox.egress.rules.addresses import Gate, read_network
+from sandbox.egress.rules.denials import Denied
+from sandbox.egress.rules.grammar import Address, Malformed, Url
+from sandbox.egress.rules.policy import EgressLimits, EgressPolicy, HostRule
 from sandbox.egress.trust import client_context
 from sandbox.errors import SpecInvalid
 from tools.httpclient.loop import Loop

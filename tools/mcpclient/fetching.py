@@ -9,7 +9,7 @@ from typing import Any
 
 from sandbox import strictjson
 from sandbox.egress.dial import Dialer
-from sandbox.egress.grammar import Malformed, Url
+from sandbox.egress.rules.grammar import Malformed, Url
 from tools.mcpclient.errors import Lost, NeverBegan, NotAllowed, Unusable
 from tools.mcpclient.http import Headers, Origin
 

@@ -11,10 +11,10 @@ from urllib.parse import urljoin
 
 import h11
 
-from sandbox.egress.denials import Denied
 from sandbox.egress.dial import Dialer, Line
-from sandbox.egress.grammar import Malformed, Url
-from sandbox.egress.streams import Stream
+from sandbox.egress.doors.streams import Stream
+from sandbox.egress.rules.denials import Denied
+from sandbox.egress.rules.grammar import Malformed, Url
 from tools.mcpclient.challenge import read_challenge
 from tools.mcpclient.errors import Lost, NeverBegan, Unauthorized, Unusable, quoted
 from tools.mcpclient.messages import MOST_BYTES

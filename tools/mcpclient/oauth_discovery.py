@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sandbox.egress.grammar import Url
+from sandbox.egress.rules.grammar import Url
 from tools.mcpclient.challenge import Challenge, scopes
 from tools.mcpclient.errors import Unusable
 from tools.mcpclient.fetching import (

@@ -5,7 +5,7 @@ import asyncio
 from urllib.parse import urljoin
 
 from sandbox.egress.dial import Dialer
-from sandbox.egress.grammar import Malformed, Url
+from sandbox.egress.rules.grammar import Malformed, Url
 from tools.mcpclient.duplex import Duplex, never_usable
 from tools.mcpclient.errors import Lost, NeverBegan, Unusable, UpstreamFailure
 from tools.mcpclient.http import Headers, Origin, redirected, refused

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 
 from sandbox.egress.dial import Dialer
-from sandbox.egress.grammar import Url
+from sandbox.egress.rules.grammar import Url
 from tools.mcpclient.channel import PROBE_S, Hear
 from tools.mcpclient.errors import (
     LONGEST_QUOTE,

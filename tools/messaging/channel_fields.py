@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from sandbox.egress.grammar import Malformed, Url, parse_host
+from sandbox.egress.rules.grammar import Malformed, Url, parse_host
 from tools.catalog.listed import Listed
 from tools.definitions.texts import templates
 from tools.definitions.tool import PROFILE_NAME

@@ -19,8 +19,8 @@ from typing import Any, BinaryIO
 from django.conf import settings
 
 from audit.alerts.senders import NotTold
-from sandbox.egress.denials import Denied
-from sandbox.egress.grammar import parse_host
+from sandbox.egress.rules.denials import Denied
+from sandbox.egress.rules.grammar import parse_host
 from sandbox.egress.trust import client_context
 from tools.catalog.mcp import dialing
 

@@ -5,10 +5,10 @@ import base64
 from dataclasses import replace
 from typing import Any
 
-from sandbox.egress.denials import Denied
-from sandbox.egress.grammar import Malformed, Url
-from sandbox.egress.policy import MIB, Attempt, EgressLimits, EgressPolicy, HostRule
-from sandbox.egress.rules import Rules, read_rule
+from sandbox.egress.rules.denials import Denied
+from sandbox.egress.rules.grammar import Malformed, Url
+from sandbox.egress.rules.policy import MIB, Attempt, EgressLimits, EgressPolicy, HostRule
+from sandbox.egress.rules.rules import Rules, read_rule
 from sandbox.errors import ErrorCode
 from sandbox.spec import Network, Outcome, Preloaded, SandboxResult, SandboxSpec
 from tools.builtin.manifest import HTTP_CALL

@@ -21,7 +21,7 @@ from psycopg_pool import PoolTimeout
 
 from audit.log.standing import sealer_silent_s
 from config import metrics_files
-from sandbox.daemon.capability import Capability
+from sandbox.daemon.trials.capability import Capability
 from sandbox.spec import IsolationLevel
 from sandbox.state import State, ask
 from tools import metrics as counted

@@ -15,8 +15,8 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from sandbox.daemon import cgroups
-from sandbox.daemon.capability import Capability
+from sandbox.daemon.limits import cgroups
+from sandbox.daemon.trials.capability import Capability
 from sandbox.spec import IsolationLevel
 
 _PROJECT = Path(__file__).resolve().parents[3]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from sandbox.egress.attach import attach
 from sandbox.egress.client import EgressClient
-from sandbox.egress.policy import EgressLimits, EgressPolicy, HostRule
+from sandbox.egress.rules.policy import EgressLimits, EgressPolicy, HostRule
 from sandbox.inside import sandbox_http
 from tests.sandbox.egress.test_process import LOOPBACK, Process
 from tests.stubs.web import Authority, Reply, Web, serving

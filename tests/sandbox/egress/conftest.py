@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from sandbox.egress.addresses import Gate
 from sandbox.egress.attach import attach
 from sandbox.egress.broker import Broker, Users, listen
 from sandbox.egress.client import EgressClient, Ticket
 from sandbox.egress.dial import Dialer
-from sandbox.egress.policy import Attempt, EgressLimits, EgressPolicy, HostRule, Tally
 from sandbox.egress.resolve import Resolver
+from sandbox.egress.rules.addresses import Gate
+from sandbox.egress.rules.policy import Attempt, EgressLimits, EgressPolicy, HostRule, Tally
 from sandbox.egress.trust import client_context
 from sandbox.inside import sandbox_http
 from tests.crib import CHECKOUT

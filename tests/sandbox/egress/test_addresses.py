@@ -4,8 +4,8 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from sandbox.egress import addresses
-from sandbox.egress.addresses import Gate, is_ours, read_network, special
+from sandbox.egress.rules import addresses
+from sandbox.egress.rules.addresses import Gate, is_ours, read_network, special
 
 SPECIAL = [
     # This network, private, shared, loopback, link-local

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 import pytest
 
 from sandbox.egress.attach import attach
-from sandbox.egress.door import BrokenRule, Parser, read_request
-from sandbox.egress.policy import EgressLimits, EgressPolicy
+from sandbox.egress.doors.door import BrokenRule, Parser, read_request
+from sandbox.egress.rules.policy import EgressLimits, EgressPolicy
 from sandbox.inside.sandbox_http import FRAME_CAP, Frame, Kind, pack, unpack
 from tests.sandbox.egress.conftest import NAME
 from tests.stubs.web import Held, Reply

@@ -8,7 +8,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from sandbox.egress.grammar import BadHost, Host, Malformed, Url, parse_authority, parse_host
+from sandbox.egress.rules.grammar import BadHost, Host, Malformed, Url, parse_authority, parse_host
 
 FUZZ_S = 1.0
 

@@ -8,8 +8,8 @@ from functools import partial
 
 import pytest
 
-from sandbox.egress import hello
-from sandbox.egress.grammar import parse_host
+from sandbox.egress.doors import hello
+from sandbox.egress.rules.grammar import parse_host
 
 HOST = parse_host("good.example")
 ECH, GREASE = 0xFE0D, 0x0A0A

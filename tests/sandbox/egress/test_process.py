@@ -17,7 +17,7 @@ import pytest
 
 from sandbox.egress.attach import attach
 from sandbox.egress.client import EgressClient
-from sandbox.egress.policy import EgressLimits, EgressPolicy, HostRule
+from sandbox.egress.rules.policy import EgressLimits, EgressPolicy, HostRule
 from sandbox.inside import sandbox_http
 from tests.crib import CHECKOUT
 from tests.sandbox.egress.conftest import python, refused

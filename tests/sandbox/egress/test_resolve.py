@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from sandbox.egress.denials import Denied
-from sandbox.egress.grammar import parse_host
 from sandbox.egress.resolve import MOST_ADDRESSES, Resolver, Turns
+from sandbox.egress.rules.denials import Denied
+from sandbox.egress.rules.grammar import parse_host
 from tests.sandbox.egress.conftest import python
 from tests.sandbox.egress.loops import in_a_loop_of_its_own
 

@@ -7,11 +7,11 @@ from urllib.parse import quote, unquote
 
 import pytest
 
-from sandbox.egress import paths
-from sandbox.egress.denials import Denied
-from sandbox.egress.grammar import Url, parse_authority
-from sandbox.egress.policy import EgressPolicy, HostRule
-from sandbox.egress.rules import MOST_RULES, Rules
+from sandbox.egress.rules import paths
+from sandbox.egress.rules.denials import Denied
+from sandbox.egress.rules.grammar import Url, parse_authority
+from sandbox.egress.rules.policy import EgressPolicy, HostRule
+from sandbox.egress.rules.rules import MOST_RULES, Rules
 from sandbox.errors import SpecInvalid
 
 

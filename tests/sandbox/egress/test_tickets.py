@@ -12,7 +12,7 @@ from sandbox.egress import control
 from sandbox.egress.attach import attach
 from sandbox.egress.broker import Users
 from sandbox.egress.client import EgressClient, connect
-from sandbox.egress.policy import EgressPolicy, HostRule, Tally
+from sandbox.egress.rules.policy import EgressPolicy, HostRule, Tally
 from sandbox.errors import ErrorCode, Refused, SpecInvalid
 from sandbox.inside.frames import FrameReader
 from tests.sandbox.egress.conftest import placed, python
@@ -68,7 +68,7 @@ def test_tickets_of_many_threads_do_not_mix(place):
 FORK = """
 import os, sys
 from sandbox.egress.client import EgressClient
-from sandbox.egress.policy import EgressPolicy
+from sandbox.egress.rules.policy import EgressPolicy
 client = EgressClient(sys.argv[1])
 client.open(EgressPolicy(), "acme").close()
 child = os.fork()

@@ -9,7 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from audit.models import AuditRecord
-from sandbox.egress.policy import Attempt
+from sandbox.egress.rules.policy import Attempt
 from sandbox.errors import ErrorCode
 from sandbox.spec import Outcome, ResourceUsage, SandboxResult
 from tests import factories

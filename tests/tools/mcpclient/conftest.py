@@ -1,9 +1,9 @@
 import pytest
 
-from sandbox.egress.addresses import Gate, read_network
 from sandbox.egress.dial import Dialer
-from sandbox.egress.grammar import Url
 from sandbox.egress.resolve import Resolver
+from sandbox.egress.rules.addresses import Gate, read_network
+from sandbox.egress.rules.grammar import Url
 from sandbox.egress.trust import client_context
 from tests.stubs.mcp import MODERN, mcp_serving
 from tools.mcpclient.hub import Endpoint, Hub

@@ -3,9 +3,9 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from sandbox.egress.addresses import Gate, read_network
 from sandbox.egress.dial import Dialer
 from sandbox.egress.resolve import Resolver
+from sandbox.egress.rules.addresses import Gate, read_network
 from sandbox.egress.trust import client_context
 from tests.stubs.oauth import oauth_serving
 from tests.stubs.web import Reply, endless

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from sandbox.egress.grammar import Url
+from sandbox.egress.rules.grammar import Url
 from tests.stubs.web import Reply, serving
 from tests.waiting import until
 from tools.mcpclient.errors import Changed, Lost, NeverBegan, NotAllowed, Unusable

@@ -13,7 +13,7 @@ import pytest
 from django.test import Client
 
 from sandbox import wire
-from sandbox.daemon.capability import Capability, Verdict
+from sandbox.daemon.trials.capability import Capability, Verdict
 from sandbox.spec import IsolationLevel
 from tools.execution.isolation import watch
 from tools.web import probes

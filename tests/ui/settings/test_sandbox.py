@@ -9,8 +9,8 @@ import pytest
 from django.test import Client
 
 from sandbox import doctor
-from sandbox.daemon.capability import Attack, Capability
-from sandbox.daemon.trial import Trial, Wall
+from sandbox.daemon.trials.capability import Attack, Capability
+from sandbox.daemon.trials.trial import Trial, Wall
 from sandbox.machine import Facts, Signs
 from sandbox.spec import Backend, IsolationLevel
 from tests.ui.conftest import Grant

@@ -7,9 +7,9 @@ from typing import Any
 
 from django.conf import settings
 
-from sandbox.egress.addresses import Gate, read_network
 from sandbox.egress.dial import Dialer
 from sandbox.egress.resolve import Resolver
+from sandbox.egress.rules.addresses import Gate, read_network
 from sandbox.egress.trust import client_context
 from tools.httpclient.loop import Loop
 from tools.httpclient.outbound import Opened

@@ -7,8 +7,8 @@ from django.db import transaction
 from audit.actions import Actor, record
 from audit.changes import difference
 from audit.events import Event, Outcome
-from sandbox.egress.grammar import Malformed as MalformedUrl
-from sandbox.egress.grammar import Url
+from sandbox.egress.rules.grammar import Malformed as MalformedUrl
+from sandbox.egress.rules.grammar import Url
 from tools.catalog.groups import note_groups
 from tools.catalog.listed import Listed
 from tools.catalog.mcp.mcp_stdio import NOT_ALLOWED, allowed, forbidden

@@ -10,7 +10,7 @@ from django.conf import settings
 
 from config.stdio import WORKSPACE, StdioServer
 from sandbox.egress.client import EgressClient
-from sandbox.egress.policy import EgressLimits, EgressPolicy
+from sandbox.egress.rules.policy import EgressLimits, EgressPolicy
 from sandbox.servers import ServerSpec
 from sandbox.serving import start_server
 from sandbox.spec import Mount, Network

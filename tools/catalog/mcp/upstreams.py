@@ -6,7 +6,7 @@ import json
 from functools import cache
 from uuid import UUID
 
-from sandbox.egress.grammar import Malformed, Url
+from sandbox.egress.rules.grammar import Malformed, Url
 from tools.catalog.mcp.dialing import dialer
 from tools.catalog.mcp.mcp_catalog import CatalogServer
 from tools.catalog.mcp.mcp_stdio import stdio_channel

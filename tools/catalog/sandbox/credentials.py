@@ -8,8 +8,8 @@ from django.db import transaction
 from audit.actions import Actor, record
 from audit.changes import difference
 from audit.events import Event, Outcome
-from sandbox.egress.policy import HostRule
-from sandbox.egress.rules import read_rule
+from sandbox.egress.rules.policy import HostRule
+from sandbox.egress.rules.rules import read_rule
 from tools.catalog.listed import Listed, described
 from tools.catalog.sandbox.hosts import Item, credentials_in
 from tools.catalog.signatures import sealing

@@ -7,8 +7,8 @@ port, a method and a path may be, the broker's own rules say.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sandbox.egress.policy import HostRule
-from sandbox.egress.rules import read_rule
+from sandbox.egress.rules.policy import HostRule
+from sandbox.egress.rules.rules import read_rule
 from tools.catalog.listed import Listed, described
 from tools.definitions.tool import PROFILE_NAME
 

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Any
 
-from sandbox.egress.grammar import Malformed, Url
-from sandbox.egress.paths import is_plain
-from sandbox.egress.rules import HEADER_NAME, OF_THE_CONNECTION
+from sandbox.egress.rules.grammar import Malformed, Url
+from sandbox.egress.rules.paths import is_plain
+from sandbox.egress.rules.rules import HEADER_NAME, OF_THE_CONNECTION
 from tools.definitions.fields import Fields
 from tools.definitions.texts.http_templates import PLACEHOLDER, alone, names_in
 from tools.definitions.texts.names import flaw_in_text

@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
-from sandbox.egress.grammar import Url
+from sandbox.egress.rules.grammar import Url
 from tools.accounts.callers import actor_of, caller_of_user
 from tools.accounts.login import freshness, identity_provider, single_sign_on
 from tools.accounts.login.identity_provider import Identity

@@ -7,7 +7,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from sandbox.egress.grammar import Url
+from sandbox.egress.rules.grammar import Url
 from tools.accounts.callers import actor_of
 from tools.accounts.people import require
 from tools.catalog.mcp import mcp_consents, mcp_servers

@@ -15,7 +15,7 @@ from django.shortcuts import render
 from django.utils.functional import SimpleLazyObject
 from django.views.decorators.http import require_safe
 
-from sandbox.daemon.capability import Attack, Capability, Verdict
+from sandbox.daemon.trials.capability import Attack, Capability, Verdict
 from sandbox.spec import Backend, IsolationLevel
 from sandbox.state import State
 from tools.errors import Forbidden

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from audit.alerts.senders import NotTold
-from sandbox.egress.grammar import Url
+from sandbox.egress.rules.grammar import Url
 from tests.waiting import until
 from tools.catalog.mcp import dialing
 from tools.httpclient import outbound

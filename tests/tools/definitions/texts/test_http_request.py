@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.egress.grammar import Url
+from sandbox.egress.rules.grammar import Url
 from tools.definitions.texts.http_request import request_of
 from tools.definitions.texts.http_templates import Unusable
 

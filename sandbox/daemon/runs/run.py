@@ -7,12 +7,12 @@ import socket
 import struct
 from collections.abc import Callable
 
-from sandbox.daemon.answers import End, read_answer
 from sandbox.daemon.children import threads_of
-from sandbox.daemon.ending import was_killed
-from sandbox.daemon.meter import KeptText, Meter
-from sandbox.daemon.quotas import Share, file_bytes
-from sandbox.daemon.slot import Slot
+from sandbox.daemon.limits.meter import KeptText, Meter
+from sandbox.daemon.limits.quotas import Share, file_bytes
+from sandbox.daemon.runs.answers import End, read_answer
+from sandbox.daemon.runs.ending import was_killed
+from sandbox.daemon.runs.slot import Slot
 from sandbox.daemon.worker import Worker
 from sandbox.errors import ErrorCode, Refused
 from sandbox.inside import frames

@@ -13,7 +13,7 @@ from ipaddress import (
     ip_network,
 )
 
-from sandbox.egress.grammar import Address
+from sandbox.egress.rules.grammar import Address
 
 type Network = IPv4Network | IPv6Network
 

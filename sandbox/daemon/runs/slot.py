@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 from sandbox.daemon.accounts import OURS, Account
-from sandbox.daemon.leaves import Leaf
+from sandbox.daemon.limits.leaves import Leaf
+from sandbox.daemon.limits.operations import Tally
 from sandbox.daemon.logs import log
-from sandbox.daemon.operations import Tally
 from sandbox.spec import Limits
 
 

@@ -7,10 +7,10 @@ import threading
 import time
 from collections.abc import Callable
 
-from sandbox.daemon import scratch
-from sandbox.daemon.leaves import Leaf
+from sandbox.daemon.limits.leaves import Leaf
 from sandbox.daemon.logs import log
-from sandbox.daemon.slot import Slot
+from sandbox.daemon.runs import scratch
+from sandbox.daemon.runs.slot import Slot
 
 _PATIENCE_S = 5.0
 _RETRY_S = 0.02

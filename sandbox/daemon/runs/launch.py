@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import IO, Any
 
 from sandbox.daemon.accounts import Accounts, Program, Shared
-from sandbox.daemon.engines import Engine, engine_of
-from sandbox.daemon.paths import Sources, open_mounts, sources_of
+from sandbox.daemon.runs.engines import Engine, engine_of
+from sandbox.daemon.runs.paths import Sources, open_mounts, sources_of
 from sandbox.inside.network import PROXY_PORT
 from sandbox.levels import Layers, layers_of
 from sandbox.spec import Network, Profile
 
 NOBODY = 65534
-_INSIDE = Path(__file__).resolve().parent.parent / "inside"
+_INSIDE = Path(__file__).resolve().parents[2] / "inside"
 _PYTHON = "/python"
 _LIBRARIES = "/libraries"
 _TOP_LEVEL_LIBRARIES = ("lib", "lib32", "lib64")

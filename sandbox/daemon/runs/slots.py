@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from sandbox.backends.base import SlotSource
 from sandbox.daemon.logs import log
-from sandbox.daemon.slot import Disk, Slot
+from sandbox.daemon.runs.slot import Disk, Slot
 from sandbox.spec import Limits, Profile
 
 _IDLE_S = 600

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sandbox.daemon.bait import Bait
-from sandbox.daemon.capability import Attack
+from sandbox.daemon.trials.bait import Bait
+from sandbox.daemon.trials.capability import Attack
 from sandbox.errors import ErrorCode
 from sandbox.inside import selfcheck
 from sandbox.levels import LAYERS

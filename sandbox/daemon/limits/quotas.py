@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import NamedTuple
 
-from sandbox.daemon.operations import Tally
+from sandbox.daemon.limits.operations import Tally
 from sandbox.spec import MIB, Limits, Profile
 
 _DEEPEST = 512  # a descriptor for each; what lies deeper counts as more than any quota

@@ -14,10 +14,10 @@ from typing import Any
 from sandbox import strictjson
 from sandbox.daemon.logs import log
 from sandbox.egress.crew import Crew
-from sandbox.egress.denials import Denied
-from sandbox.egress.messages import Answer, Asked
+from sandbox.egress.doors.messages import Answer, Asked
+from sandbox.egress.doors.streams import Plain
 from sandbox.egress.reach import HELPER, TIRING, Reach
-from sandbox.egress.streams import Plain
+from sandbox.egress.rules.denials import Denied
 from sandbox.fields import Fields
 from sandbox.inside.sandbox_http import PIECE, Frame, Kind, pack, unpack
 

@@ -13,12 +13,12 @@ from typing import NoReturn
 import h11
 
 from sandbox.egress.crew import Crew
-from sandbox.egress.denials import Code, Denied
-from sandbox.egress.messages import VERSIONS, Answer, Asked, decoded, gathered
+from sandbox.egress.doors.messages import VERSIONS, Answer, Asked, decoded, gathered
+from sandbox.egress.doors.streams import Plain, accepted
+from sandbox.egress.doors.tunnel import Tunnel
 from sandbox.egress.reach import PROXY, TIRING, Reach
-from sandbox.egress.rules import TLS_PORTS
-from sandbox.egress.streams import Plain, accepted
-from sandbox.egress.tunnel import Tunnel
+from sandbox.egress.rules.denials import Code, Denied
+from sandbox.egress.rules.rules import TLS_PORTS
 
 IDLE_S = 30.0  # for a whole request head, and between two requests
 _HEAD_BYTES = 32 * 1024  # of a program's request; reading one takes its time

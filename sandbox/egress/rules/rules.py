@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from sandbox.egress import paths
-from sandbox.egress.denials import Code, Denied
-from sandbox.egress.grammar import Host, Malformed, Url, parse_host, split_url
-from sandbox.egress.policy import EgressPolicy, HostRule
+from sandbox.egress.rules import paths
+from sandbox.egress.rules.denials import Code, Denied
+from sandbox.egress.rules.grammar import Host, Malformed, Url, parse_host, split_url
+from sandbox.egress.rules.policy import EgressPolicy, HostRule
 from sandbox.errors import SpecInvalid
 
 MOST_RULES = 1000

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sandbox.daemon.slot import Slot
+from sandbox.daemon.runs.slot import Slot
 from sandbox.egress.attach import attach
 from sandbox.errors import ErrorCode, Refused
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Protocol
 
 from sandbox.daemon.accounts import OURS, Account
-from sandbox.daemon.leaves import (
+from sandbox.daemon.limits.leaves import (
     RUN_PREFIX,
     V1_CONTROLLERS,
     HybridLeaf,

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
-from sandbox.egress import hello
-from sandbox.egress.denials import Code, Denied
-from sandbox.egress.grammar import Host
+from sandbox.egress.doors import hello
+from sandbox.egress.doors.streams import Plain
 from sandbox.egress.ledger import Entry
-from sandbox.egress.streams import Plain
+from sandbox.egress.rules.denials import Code, Denied
+from sandbox.egress.rules.grammar import Host
 
 
 class Source:

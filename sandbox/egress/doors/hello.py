@@ -6,7 +6,7 @@ Pure and strict: a message that two servers might read differently is refused.
 import struct
 from collections.abc import Iterator
 
-from sandbox.egress.grammar import BadHost, Host, parse_host
+from sandbox.egress.rules.grammar import BadHost, Host, parse_host
 
 HEADER_BYTES = 5
 MOST_RECORD_BYTES = HEADER_BYTES + (1 << 14)

@@ -14,16 +14,16 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 
-from sandbox.daemon import launch, scratch
 from sandbox.daemon.accounts import Account, Accounts, Program
-from sandbox.daemon.cgroups import Driver
-from sandbox.daemon.launch import Launch
-from sandbox.daemon.leaves import Leaf
+from sandbox.daemon.limits.cgroups import Driver
+from sandbox.daemon.limits.leaves import Leaf
+from sandbox.daemon.limits.operations import Counter, Tally
 from sandbox.daemon.logs import log
-from sandbox.daemon.operations import Counter, Tally
-from sandbox.daemon.paths import Sources, unchanged
-from sandbox.daemon.reap import clear_away
-from sandbox.daemon.slot import Disk, Slot
+from sandbox.daemon.runs import launch, scratch
+from sandbox.daemon.runs.launch import Launch
+from sandbox.daemon.runs.paths import Sources, unchanged
+from sandbox.daemon.runs.reap import clear_away
+from sandbox.daemon.runs.slot import Disk, Slot
 from sandbox.errors import ErrorCode, Refused
 from sandbox.inside.template import GOODBYE
 from sandbox.spec import Limits

@@ -21,9 +21,9 @@ from collections import deque
 from contextlib import suppress
 from pathlib import Path
 
-from sandbox.daemon import counting
 from sandbox.daemon.children import start_child, wait_child
-from sandbox.daemon.counting import (
+from sandbox.daemon.limits import counting
+from sandbox.daemon.limits.counting import (
     BYTES,
     BYTES_LIMIT,
     COUNT,
@@ -48,10 +48,10 @@ _RUN_BYTES = counting.CELL_BYTES * len(counting.CELLS)
 _SEND_PATIENCE = struct.pack("=qq", 5, 0)
 _SHORT_LIFE_S = 1.0
 _PAUSE_S = 1.0
-_CODE_ROOT = str(Path(__file__).resolve().parents[2])
+_CODE_ROOT = str(Path(__file__).resolve().parents[3])
 _START = (
     f"import sys; sys.path.insert(0, {_CODE_ROOT!r}); sys.dont_write_bytecode = True; "
-    "from sandbox.daemon import counting; counting.main(int(sys.argv[1]), int(sys.argv[2]))"
+    "from sandbox.daemon.limits import counting; counting.main(int(sys.argv[1]), int(sys.argv[2]))"
 )
 
 

@@ -3,8 +3,8 @@
 import os
 import time
 
-from sandbox.daemon.leaves import Leaf
-from sandbox.daemon.operations import Tally
+from sandbox.daemon.limits.leaves import Leaf
+from sandbox.daemon.limits.operations import Tally
 from sandbox.errors import ErrorCode
 from sandbox.spec import Limits, ResourceUsage
 
