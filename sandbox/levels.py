@@ -1,6 +1,7 @@
 """The isolation levels: which layers each has, and how many processes.
 
-The table of the design: what a line says here is what `inside/stage2.py` and `daemon/launch.py` do.
+The table of the design: what a line says here is what `inside/stage2.py` and
+`daemon/runs/launch.py` do.
 """
 
 from dataclasses import asdict, dataclass, replace

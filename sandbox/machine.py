@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from sandbox.inside import landlock
+from sandbox.inside.layers import landlock
 from sandbox.spec import Backend, Limits, Profile, SandboxResult
 
 type Run = Callable[[Profile, Limits, dict[str, Any]], tuple[SandboxResult, bytes]]

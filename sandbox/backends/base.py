@@ -7,7 +7,7 @@ from sandbox.spec import Backend, IsolationLevel, Profile
 
 
 class SlotSource(Protocol):
-    """Slots for the runs of one organization with one profile; `daemon/template.py` is one.
+    """Slots for the runs of one organization with one profile; `daemon/runs/template.py` is one.
 
     `used_at` is a time of the monotonic clock, `forks` how many slots were ever made.
     """

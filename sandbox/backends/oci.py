@@ -1,6 +1,6 @@
 """The bundle of one container: a root directory of nothing but mount points, and config.json.
 
-What a run sees is what `daemon/launch.py` shows it; an OCI runtime makes the namespaces.
+What a run sees is what `daemon/runs/launch.py` shows it; an OCI runtime makes the namespaces.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The filter of `inside/calls.py` in the words of the OCI specification.
+"""The filter of `inside/filter/calls.py` in the words of the OCI specification.
 
 It holds from before the interpreter starts, so it has what starting and `inside/guest.py` need.
 The filter of the level itself, which has less, the guest loads before its job.
@@ -7,9 +7,9 @@ The filter of the level itself, which has less, the guest loads before its job.
 from itertools import product
 from typing import Any
 
-from sandbox.inside import calls
-from sandbox.inside.arguments import YES, Case, Check, Rule
-from sandbox.inside.calls import Wanted
+from sandbox.inside.filter import calls
+from sandbox.inside.filter.arguments import YES, Case, Check, Rule
+from sandbox.inside.filter.calls import Wanted
 
 _MACHINES = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
 _START = Wanted("usual", programs=True, new_code=True, sessions=True)

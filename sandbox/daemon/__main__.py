@@ -32,7 +32,7 @@ from sandbox.daemon.runs.slots import Slots
 from sandbox.daemon.server import Server, Service
 from sandbox.daemon.serving import Servers
 from sandbox.daemon.trials.capability import Capability
-from sandbox.inside import libc
+from sandbox.inside.layers import libc
 from sandbox.machine import Facts
 from sandbox.spec import IsolationLevel, Profile
 

@@ -28,7 +28,8 @@ from sandbox.daemon.accounts import MESSAGE_BYTES, MOST_DESCRIPTORS, give_way
 from sandbox.daemon.limits.leaves import RUN_PREFIX, write
 from sandbox.daemon.privileges import closed_ancestor, cover, make_mount_point
 from sandbox.daemon.runs.paths import open_plainly
-from sandbox.inside import capabilities, libc, sessions
+from sandbox.inside import sessions
+from sandbox.inside.layers import capabilities, libc
 
 UIDS = range(70_000, 90_000)  # below those that distributions give to containers
 _ANCILLARY = socket.CMSG_SPACE(4 * MOST_DESCRIPTORS)

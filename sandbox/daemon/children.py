@@ -6,7 +6,8 @@ import subprocess
 import threading
 from typing import Any, NoReturn
 
-from sandbox.inside import libc, sessions
+from sandbox.inside import sessions
+from sandbox.inside.layers import libc
 
 _starting = threading.RLock()
 _own: set[int] = set()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sandbox.daemon.limits import cgroups
 from sandbox.daemon.logs import log
-from sandbox.inside import libc
+from sandbox.inside.layers import libc
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 SANDBOX_UID = 61917  # owns nothing; outside the ranges distributions hand out

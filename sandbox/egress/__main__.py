@@ -19,7 +19,7 @@ from sandbox.egress.dial import Dialer
 from sandbox.egress.resolve import Resolver, prepare_system_lookup
 from sandbox.egress.rules.addresses import Gate, read_network
 from sandbox.egress.trust import client_context
-from sandbox.inside import libc
+from sandbox.inside.layers import libc
 
 
 def main() -> int:

@@ -14,8 +14,10 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from sandbox.inside import frames, landlock, libc, runner, sandbox_http, seccomp, toolcrib
-from sandbox.inside.calls import Wanted
+from sandbox.inside import frames, runner, sandbox_http, toolcrib
+from sandbox.inside.filter import seccomp
+from sandbox.inside.filter.calls import Wanted
+from sandbox.inside.layers import landlock, libc
 
 GO, READY, FAILED = b"go", b"ready", b"failed "
 _ABOVE_STREAMS = 3

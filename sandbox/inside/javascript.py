@@ -10,7 +10,7 @@ import socket
 import struct
 from typing import NamedTuple, NoReturn
 
-from sandbox.inside import rlimits
+from sandbox.inside.layers import rlimits
 
 _MIB = 1 << 20
 _ASKS_NOTHING = ("--no-remote", "--no-npm", "--no-config", "--no-lock", "--cached-only")

@@ -20,7 +20,8 @@ from pydantic_monty import (
     MontySyntaxError,
 )
 
-from sandbox.inside import frames, rlimits, runner
+from sandbox.inside import frames, runner
+from sandbox.inside.layers import rlimits
 from sandbox.inside.toolcrib import ToolError
 
 _JOB_CAP = 1 << 28  # our own side sends it; only a slip could be larger

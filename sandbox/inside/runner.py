@@ -9,7 +9,8 @@ from collections.abc import Callable
 from types import CodeType, ModuleType, TracebackType
 from typing import Any, NoReturn
 
-from sandbox.inside import frames, rlimits
+from sandbox.inside import frames
+from sandbox.inside.layers import rlimits
 from sandbox.inside.toolcrib import ToolError
 
 RESULT, ERROR = b"R", b"E"

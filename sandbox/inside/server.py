@@ -11,7 +11,7 @@ import struct
 from types import ModuleType
 from typing import Any, NoReturn
 
-from sandbox.inside import rlimits
+from sandbox.inside.layers import rlimits
 
 _LENGTH = struct.Struct(">I")
 _NOT_STARTED = 127  # as a shell says it

@@ -13,18 +13,9 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import NamedTuple, NoReturn
 
-from sandbox.inside import (
-    capabilities,
-    landlock,
-    libc,
-    mounts,
-    network,
-    notify,
-    rlimits,
-    runner,
-    sandbox_http,
-    seccomp,
-)
+from sandbox.inside import runner, sandbox_http
+from sandbox.inside.filter import notify, seccomp
+from sandbox.inside.layers import capabilities, landlock, libc, mounts, network, rlimits
 
 _NAMESPACES = (
     os.CLONE_NEWNS | os.CLONE_NEWNET | os.CLONE_NEWIPC | os.CLONE_NEWUTS | os.CLONE_NEWCGROUP

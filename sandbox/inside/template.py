@@ -16,22 +16,10 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from sandbox.inside import (
-    capabilities,
-    javascript,
-    landlock,
-    mounts,
-    network,
-    notify,
-    runner,
-    sandbox_http,
-    seccomp,
-    server,
-    sessions,
-    stage2,
-    toolcrib,
-)
-from sandbox.inside.calls import Wanted
+from sandbox.inside import javascript, runner, sandbox_http, server, sessions, stage2, toolcrib
+from sandbox.inside.filter import notify, seccomp
+from sandbox.inside.filter.calls import Wanted
+from sandbox.inside.layers import capabilities, landlock, mounts, network
 from sandbox.inside.stage2 import Disk, Layers
 
 _LIBRARIES = "/libraries"

@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 from uuid import uuid4
 
 from sandbox.daemon import privileges
-from sandbox.inside import libc
+from sandbox.inside.layers import libc
 from tests.attacks import plain_http, services, suite
 from tests.attacks.attack import Attack, Duel
 from tests.attacks.evidence import ALWAYS, Evidence

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from sandbox.errors import ErrorCode
-from sandbox.inside import libc, toolcrib
+from sandbox.inside import toolcrib
+from sandbox.inside.layers import libc
 from sandbox.spec import MIB, Outcome
 from tests.attacks import plain_http
 from tests.attacks.scene import Scene

@@ -3,10 +3,10 @@
 import textwrap
 from pathlib import Path
 
-from sandbox.inside.bpf import ARCHITECTURES
+from sandbox.inside.filter.bpf import ARCHITECTURES
 from tests.sandbox.libseccomp import Library
 
-TARGET = Path(__file__).resolve().parents[2] / "sandbox" / "inside" / "syscalls.py"
+TARGET = Path(__file__).resolve().parents[2] / "sandbox" / "inside" / "filter" / "syscalls.py"
 TEXT = '''\
 """The numbers of all system calls: name → (on x86_64, on aarch64); None: no such call there.
 

@@ -10,8 +10,8 @@ import os
 import struct
 from collections.abc import Mapping
 
-from sandbox.inside.arguments import Case, Check, Rule
-from sandbox.inside.bpf import ARCHITECTURES, Block
+from sandbox.inside.filter.arguments import Case, Check, Rule
+from sandbox.inside.filter.bpf import ARCHITECTURES, Block
 
 _NUMBERS = range(1000)
 _MASKED_EQUAL = 7

@@ -28,8 +28,8 @@ from sandbox.daemon.runs.run import Run
 from sandbox.daemon.runs.slot import Disk
 from sandbox.daemon.worker import Worker
 from sandbox.errors import Refused
-from sandbox.inside import calls, syscalls
-from sandbox.inside.arguments import NO
+from sandbox.inside.filter import calls, syscalls
+from sandbox.inside.filter.arguments import NO
 from sandbox.spec import (
     Backend,
     IsolationLevel,

@@ -15,8 +15,8 @@ import pytest
 
 from sandbox.daemon.limits.counting import is_full
 from sandbox.daemon.limits.operations import Counter, Tally
-from sandbox.inside import bpf, notify, syscalls
-from sandbox.inside.bpf import ARCHITECTURES
+from sandbox.inside.filter import bpf, notify, syscalls
+from sandbox.inside.filter.bpf import ARCHITECTURES
 from tests.sandbox.test_seccomp_filter import execute
 
 ROOT = Path(__file__).resolve().parents[2]

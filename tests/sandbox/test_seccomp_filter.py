@@ -19,10 +19,10 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.inside import bpf, calls, seccomp, syscalls
-from sandbox.inside.arguments import Rule
-from sandbox.inside.bpf import Block
-from sandbox.inside.calls import Wanted
+from sandbox.inside.filter import bpf, calls, seccomp, syscalls
+from sandbox.inside.filter.arguments import Rule
+from sandbox.inside.filter.bpf import Block
+from sandbox.inside.filter.calls import Wanted
 from tests.sandbox import generate_syscalls
 from tests.sandbox.libseccomp import Library
 

@@ -5,7 +5,7 @@ import platform
 
 import pytest
 
-from sandbox.inside.syscalls import MACHINES
+from sandbox.inside.filter.syscalls import MACHINES
 
 TRY = """
 import ctypes, errno, os

@@ -21,7 +21,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from sandbox.daemon.logs import log
-from sandbox.inside import libc, notify, syscalls
+from sandbox.inside.filter import notify, syscalls
+from sandbox.inside.layers import libc
 
 # The cells of a run in the shared memory. Sandboxd writes the limits, this process the others.
 CELLS = range(12)

@@ -14,7 +14,7 @@ from typing import IO, Any
 from sandbox.daemon.accounts import Accounts, Program, Shared
 from sandbox.daemon.runs.engines import Engine, engine_of
 from sandbox.daemon.runs.paths import Sources, open_mounts, sources_of
-from sandbox.inside.network import PROXY_PORT
+from sandbox.inside.layers.network import PROXY_PORT
 from sandbox.levels import Layers, layers_of
 from sandbox.spec import Network, Profile
 

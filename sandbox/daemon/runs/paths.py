@@ -11,7 +11,7 @@ import struct
 from typing import NamedTuple
 
 from sandbox.errors import ErrorCode, Refused
-from sandbox.inside import libc
+from sandbox.inside.layers import libc
 from sandbox.spec import Mount, Profile
 
 _OPENAT2, _AT_FDCWD = 437, -100

@@ -5,7 +5,7 @@ import os
 import struct
 from collections.abc import Iterable
 
-from sandbox.inside import libc
+from sandbox.inside.layers import libc
 
 NOBODY = 65534
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000

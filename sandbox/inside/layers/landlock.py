@@ -6,7 +6,7 @@ import stat
 import struct
 from collections.abc import Iterable
 
-from sandbox.inside import libc
+from sandbox.inside.layers import libc
 
 _CREATE, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _PATH_BENEATH, _PORT = 1, 2

@@ -7,8 +7,9 @@ stricter answer of the two: what the wall refuses is refused without having been
 import ctypes
 import errno
 
-from sandbox.inside import bpf, libc, syscalls
-from sandbox.inside.seccomp import Program
+from sandbox.inside.filter import bpf, syscalls
+from sandbox.inside.filter.seccomp import Program
+from sandbox.inside.layers import libc
 
 # Of these it is also asked whether the disk was full, before what filled it is taken away.
 TAKING_AWAY = frozenset(

@@ -1,6 +1,6 @@
 """Give up every capability, and every way to get one back."""
 
-from sandbox.inside import libc
+from sandbox.inside.layers import libc
 
 _AMBIENT_CLEAR_ALL = 4
 

@@ -2,10 +2,11 @@
 
 import ctypes
 
-from sandbox.inside import arguments, bpf, calls, libc, syscalls
-from sandbox.inside.arguments import Case, Rule
-from sandbox.inside.bpf import Block
-from sandbox.inside.calls import Wanted
+from sandbox.inside.filter import arguments, bpf, calls, syscalls
+from sandbox.inside.filter.arguments import Case, Rule
+from sandbox.inside.filter.bpf import Block
+from sandbox.inside.filter.calls import Wanted
+from sandbox.inside.layers import libc
 
 _SECCOMP_MODE_FILTER = 2
 _X32_NUMBERS = 0x40000000

@@ -8,9 +8,9 @@ kernel counts for all processes of a user together.
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from sandbox.inside import arguments
-from sandbox.inside.arguments import ABSENT, NO, NO_LOCKS, NOT_SUPPORTED, YES, Rule
-from sandbox.inside.syscalls import NUMBERS
+from sandbox.inside.filter import arguments
+from sandbox.inside.filter.arguments import ABSENT, NO, NO_LOCKS, NOT_SUPPORTED, YES, Rule
+from sandbox.inside.filter.syscalls import NUMBERS
 
 
 class Wanted(NamedTuple):

@@ -7,7 +7,7 @@ ever asked for.
 import errno
 from typing import NamedTuple
 
-from sandbox.inside import bpf
+from sandbox.inside.filter import bpf
 
 YES = bpf.ALLOW
 NO, ABSENT, INVALID = bpf.error(errno.EPERM), bpf.error(errno.ENOSYS), bpf.error(errno.EINVAL)
