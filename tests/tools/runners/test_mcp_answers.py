@@ -146,6 +146,30 @@ def test_an_integer_is_exact_from_step_to_step_of_a_chain(agent, organization, i
     assert stub.asked("tools/call")[-1]["params"]["arguments"]["n"] == 2**63
 
 
+def test_warnings_of_an_answer_come_with_it_from_the_cache(agent, imported, stub):
+    imported(delivery="pure", cache_ttl="PT5M")
+    stub.tools["echo"].does = lambda given: {"content": [part("a"), {"type": "odd"}]}
+    other = factories.agent(agent.organization, groups=["default", "nowhere"])
+    first = ask(other, a=1, group=["default", "nowhere"])
+    second = ask(agent, a=1)
+    assert (first.cached, second.cached) == (False, True)
+    (told,) = second.warnings
+    assert 'of the kind "odd"' in told
+    assert told in first.warnings and "nowhere" in str(first.warnings)
+
+
+def test_warnings_of_an_answer_come_with_it_to_a_call_that_waited_for_it(agent, imported, stub):
+    imported(delivery="pure", cache_ttl="PT5M")
+    stub.tools["echo"].does = lambda given: {"content": [part("a"), {"type": "odd"}]}
+    waiting = [factories.execution(agent, "echo", a=1) for _ in range(2)]
+    for one in waiting:
+        perform(one.pk)
+        until(lambda one=one: over(one))
+    first, second = (Execution.objects.get(pk=one.pk) for one in waiting)
+    assert (second.cached_from, second.warnings) == (first.pk, first.warnings)
+    assert 'of the kind "odd"' in str(second.warnings)
+
+
 _TEMPLATE = "id {{ steps.one.output.Id }}"
 
 
