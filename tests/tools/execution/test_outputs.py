@@ -338,6 +338,13 @@ def test_a_float_stays_a_float(agent, organization):
     assert (kept, [type(one).__name__ for one in kept]) == (FLOATS, ["float"] * 5)
 
 
+def test_a_default_reaches_the_code_as_the_float_that_it_is(agent, organization):
+    array = {"name": "given", "type": "Array", "description": "What.", "default": FLOATS}
+    factories.tool(organization, "kinds", parameters=[array], implementation={"source": KINDS})
+    done = called(agent, "kinds")
+    assert (done.output["given"], done.output["kinds"]) == (FLOATS, ["float"] * 5)
+
+
 def test_whole_numbers_stay_whole(agent, organization):
     array = {"name": "given", "type": "Array", "description": "What.", "required": True}
     factories.tool(organization, "kinds", parameters=[array], implementation={"source": KINDS})
