@@ -20,6 +20,4 @@ def test_the_database_has_the_same_skeletons(db):
     here = Organization.objects.all()[:1]
     for some in itertools.batched(names, 500):
         columns = {f"n{at}": Skeleton(Value(name, TextField())) for at, name in enumerate(some)}
-        assert here.annotate(**columns).values_list(*columns).get() == tuple(
-            map(skeleton, some)
-        )
+        assert here.annotate(**columns).values_list(*columns).get() == tuple(map(skeleton, some))

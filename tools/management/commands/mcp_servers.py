@@ -132,9 +132,7 @@ class Command(ToolcribCommand):
         saved = [item.name for item in items if item.result in {CREATED, UPDATED}]
         found = {} if options["dry_run"] else lint_of(row.organization, saved)
         lines = [(visible(item.name or item.tool), _result(item)) for item in items]
-        odd = [
-            f"{name}: {flaw_text(one)}" for name, about in found.items() for one in about
-        ]
+        odd = [f"{name}: {flaw_text(one)}" for name, about in found.items() for one in about]
         shape = {
             "items": [item.as_dict() | {"findings": found.get(item.name, [])} for item in items],
             "findings": row.findings,
