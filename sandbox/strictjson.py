@@ -19,9 +19,10 @@ class Hostile(ValueError):
     """The text says which rule was broken."""
 
 
-def parse(raw: bytes) -> Any:
-    """Strict UTF-8, depth at most 64, no duplicate keys, no NaN, no NUL, integers to ±2^53."""
-    value = _decoded(raw, _strict)
+def parse(raw: bytes, *, large_integers: bool = False) -> Any:
+    """Strict UTF-8, depth at most 64, no duplicate keys, no NaN, no NUL, and integers to ±2^53 or,
+    where they may be large, of up to `MOST_DIGITS` digits."""
+    value = _decoded(raw, _strict_but_large if large_integers else _strict)
     if b"\\u" in raw:
         _check_texts(value)
     return value
@@ -97,6 +98,12 @@ def _check_texts(value: Any) -> None:
 _strict = json.JSONDecoder(
     object_pairs_hook=_unique,
     parse_int=_integer,
+    parse_float=_number,
+    parse_constant=_no_constant,
+)
+_strict_but_large = json.JSONDecoder(
+    object_pairs_hook=_unique,
+    parse_int=_large_integer,
     parse_float=_number,
     parse_constant=_no_constant,
 )

@@ -85,11 +85,19 @@ function place(error) {
   return found ? ` (line ${found[1]})` : "";
 }
 
-/** JSON.stringify turns into null, or leaves out, what JSON cannot say. */
+/**
+ * JSON.stringify turns into null, or leaves out, what JSON cannot say. The digits of an integer
+ * beyond 2^53 are not those that the tool was given, unless it is a BigInt.
+ */
 function sayable(key, value) {
+  if (typeof value === "bigint") return JSON.rawJSON(String(value));
+  const at = key ? `key ${key}` : "the top";
   const odd = typeof value === "function" || typeof value === "symbol";
   if (odd || (typeof value === "number" && !Number.isFinite(value))) {
-    throw new TypeError(`${String(value).slice(0, 40)} at ${key ? `key ${key}` : "the top"}`);
+    throw new TypeError(`${String(value).slice(0, 40)} at ${at}`);
+  }
+  if (Number.isInteger(value) && Math.abs(value) > 2 ** 53 && Math.abs(value) < 1e21) {
+    throw new TypeError(`${value} at ${at} is beyond 2^53 and may be inexact; return a BigInt`);
   }
   return value;
 }

@@ -83,7 +83,7 @@ def is_clean(value: Any, depth: int = 0) -> bool:
         return "\0" not in value and not any("\ud800" <= letter <= "\udfff" for letter in value)
     if isinstance(value, float):
         return math.isfinite(value)
-    return value is None or abs(value) <= 2**53
+    return value is None or abs(value) < 10**strictjson.MOST_DIGITS
 
 
 def answers(luck: random.Random) -> Iterator[bytes]:

@@ -69,7 +69,8 @@ def failed(done: dict[str, Any], code: str) -> str:
 
 def test_a_call_is_the_request_its_definition_says(allow, call, web):
     allow()
-    web.replies["/users/a%2Fb"] = Reply(201, JSON, b'{"ok": [1, 2.5, null, "\xc3\xbc"]}')
+    body = b'{"ok": [1, 2.5, null, "\xc3\xbc", 1917043659912705296]}'
+    web.replies["/users/a%2Fb"] = Reply(201, JSON, body)
     done = call(
         {"id": "a/b", "more": {"x": [1]}},
         method="POST",
@@ -77,7 +78,7 @@ def test_a_call_is_the_request_its_definition_says(allow, call, web):
             "query": {"q": "{id}"}, "headers": {"X-Id": "{id}"}, "body": {"m": "{more}"}
         },
     )  # fmt: skip
-    output = {"status": 201, "body": {"ok": [1, 2.5, None, "ü"]}}
+    output = {"status": 201, "body": {"ok": [1, 2.5, None, "ü", 1917043659912705296]}}
     assert check_execution(done, "Success")["output"] == output
     (seen,) = web.seen
     assert (seen.method, seen.target) == ("POST", "/users/a%2Fb?q=a%2Fb")

@@ -17,7 +17,8 @@ from sandbox.daemon.limits.operations import Counter
 ROUNDS, PAIRS = 300, 100
 WORK = """
 import array, os, socket, sys, time
-from sandbox.inside import calls, libc, notify, seccomp
+from sandbox.inside.filter import calls, notify, seccomp
+from sandbox.inside.layers import libc
 channel = socket.socket(fileno=int(sys.argv[1]))
 machine = os.uname().machine
 wall = seccomp.Filter(machine, calls.Wanted("usual", new_code=True))

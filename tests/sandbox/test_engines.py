@@ -59,8 +59,12 @@ RETURNED = [
                  "    return {'twice': p['n'] * 2, 'all': (1, None, True, p['text'])}",
                  ({"n": 21, "text": "ü"},), {"twice": 42, "all": [1, None, True, "ü"]}),
         "another entry point": ("def add(p):\n    return p[0] + p[1]", ([1, 2], "add"), 3),
+        "a large integer": ("def main(p):\n    return [2**64 - 1, p]", (-(2**63),),
+                            [2**64 - 1, -(2**63)]),
     }),
     *rows("deno", {
+        "a large integer": ("function main() { return { id: 1917043659912705296n, n: [2 ** 53] } }",
+                            (), {"id": 1917043659912705296, "n": [2**53]}),
         "json": ("function main(p) { return { twice: p.n * 2, text: 'ü' } }",
                  ({"n": 21},), {"twice": 42, "text": "ü"}),
         "no environment": ("function main() { return Deno.env.get('HOME') ?? 'nothing' }", (),
@@ -109,7 +113,7 @@ FAILED = [
                          "(lambda: 1)")},
         **{f"what a database could not keep: {value!r}":
                (f"def main(p):\n    return [{value}]", (), "INVALID_RESULT", ANY)
-           for value in ("'\\0'", "'\\ud800'", "2**60", "1e999")},
+           for value in ("'\\0'", "'\\ud800'", "10**300", "1e999")},
     }),
     *rows("monty", {
         "the line of the tool": (
@@ -152,6 +156,9 @@ FAILED = [
                            "os.urandom(1)", "os.system")
     }, each=2, mark=SANDBOX),
     *rows("deno", {
+        "an integer that may be inexact": (
+            "function main() { return { id: JSON.parse('1917043659912705296') } }", (),
+            "INVALID_RESULT", rf"{ANY}key id is beyond 2\^53 and may be inexact; return a BigInt"),
         "the line of the tool": (
             "function main(p) {\n  return help(p)\n}\nconst help = (p) => p.a.b", ({},),
             "TOOL_ERROR",
@@ -243,7 +250,7 @@ TWICE = {
     "deno": "async function main(p) {\n  console.log('hi');\n  return { twice: p.n * 2 }\n}",
 }
 HOSTILE = {
-    "monty": "def main(p):\n    return [2**60]",
+    "monty": "def main(p):\n    return [10**300]",
     "deno": "function main() { return ['\\0'] }",
 }
 SMALL, SHORT = {"memory_bytes": 64 * MIB}, {"output_bytes": 1 << 16}

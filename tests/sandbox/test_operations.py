@@ -22,7 +22,8 @@ from tests.sandbox.test_seccomp_filter import execute
 ROOT = Path(__file__).resolve().parents[2]
 BEGIN = """
 import array, ctypes, os, signal, socket, sys, threading
-from sandbox.inside import calls, libc, mounts, notify, seccomp, syscalls
+from sandbox.inside.filter import calls, notify, seccomp, syscalls
+from sandbox.inside.layers import libc, mounts
 machine = os.uname().machine
 channel = socket.socket(fileno=int(sys.argv[1]))
 place = sys.argv[2]

@@ -16,7 +16,8 @@ NAME = f"{GROUPS}-user"
 # What a root supervisor does between fork and exec. `enter` is optional on this machine's hybrid.
 BECOME = f"""
 import os, sys
-from sandbox.daemon import cgroups, privileges
+from sandbox.daemon import privileges
+from sandbox.daemon.limits import cgroups
 if sys.argv[1] == "enter":
     cgroups.enter({NAME!r}, os.getpid())
 os.unshare(os.CLONE_NEWNS)

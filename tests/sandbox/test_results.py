@@ -1,3 +1,4 @@
+import pytest
 import yaml
 
 from sandbox.spec import IsolationLevel, Limits, Outcome, Preloaded, Profile, SandboxSpec
@@ -18,6 +19,22 @@ def test_what_a_tool_says_as_it_ends_itself_is_its_error(run):
     assert 500 <= len(long) < 600
     said = run("import sys\ndef main(p):\n    sys.exit(['a', {'b': 1}])").error_message
     assert said == "SystemExit: ['a', {'b': 1}] (line 3)"
+
+
+@pytest.mark.parametrize(
+    "number", [1917043659912705296, -(2**63), 10**23, 10**299, -(10**299)], ids=range(5)
+)
+def test_an_integer_is_exact(run, number):
+    assert run(f"def main(p):\n    return {{'id': {number}}}").output == {"id": number}
+
+
+def test_an_integer_of_more_than_300_digits_is_refused(run):
+    for sign in ("", "-"):
+        result = run(f"def main(p):\n    return [{sign}10**300]")
+        assert (result.error_code, "more than 300 digits" in result.error_message) == (
+            "INVALID_RESULT",
+            True,
+        )
 
 
 def test_an_exit_without_words_has_none(run):

@@ -379,7 +379,8 @@ def test_every_jump_stays_inside_the_program():
 
 UNDER_IT = """
 import asyncio, ctypes, errno, fcntl, mmap, os, shutil, socket, sys, tempfile, threading
-from sandbox.inside import calls, libc, seccomp
+from sandbox.inside.filter import calls, seccomp
+from sandbox.inside.layers import libc
 os.chdir(sys.argv[2])
 wanted = eval(sys.argv[1], {"Wanted": calls.Wanted})
 libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)

@@ -51,6 +51,11 @@ allows, and say what is missing."""
 _NONE = "You have no tools in this request. Answer by yourself."
 _MORE = "There are {count} more tools than are listed here; find_tools finds them, if it is listed."
 
+_MOST_NAMED = 20
+_NOT_MADE = (
+    "Not made: {}. Of the actions of one reply only the first is; write the next one again, alone, "
+    "if it is still needed."
+)
 _NOT_CALLED = (
     "This call was not made: of the calls of one turn only the first is. Read what came of it, and "
     "make this call again if it is still needed."
@@ -110,9 +115,10 @@ class _Told:
 
 def _of_past(step: PastStep, fence: Fence) -> _Told:
     """Another's words, in all its parts."""
-    name = step.action if TOOL_NAME.fullmatch(step.action) else function_name(step.action or "none")
     thought = fence.around(step.thought, _MOST_THOUGHT) if step.thought else ""
-    return _Told(thought, name, fence.unmarked(step.arguments), step.observation)
+    return _Told(
+        thought, _plain_name(step.action), fence.unmarked(step.arguments), step.observation
+    )
 
 
 def _of_step(step: Step, fence: Fence) -> _Told:
@@ -208,11 +214,16 @@ def _native(number: int, told: _Told, fence: Fence) -> list[dict[str, Any]]:
 def _as_text(number: int, told: _Told, fence: Fence) -> list[dict[str, Any]]:
     arguments = json.dumps(told.arguments, ensure_ascii=False)
     said = f"Thought: {told.thought}\nAction: {told.action}\nArguments: {arguments}"
-    observed = fence.around(told.observation, told.most)
-    return [
-        {"role": "assistant", "content": said},
-        {"role": "user", "content": f"Observation:\n{observed}"},
-    ]
+    observed = f"Observation:\n{fence.around(told.observation, told.most)}"
+    if told.further:
+        names = [_plain_name(one["name"]) for one in told.further]
+        more = [f"{len(names) - _MOST_NAMED} more"] if len(names) > _MOST_NAMED else []
+        observed += "\n\n" + _NOT_MADE.format(", ".join(names[:_MOST_NAMED] + more))
+    return [{"role": "assistant", "content": said}, {"role": "user", "content": observed}]
+
+
+def _plain_name(name: str) -> str:
+    return name if TOOL_NAME.fullmatch(name) else function_name(name or "none")
 
 
 def _flawed(told: _Told, fence: Fence) -> list[dict[str, Any]]:

@@ -46,6 +46,11 @@ class Transform:
         redacted = tuple(raw.get("redact", ()))
         return cls(raw.get("select", ""), redacted, raw.get("observation", ""))
 
+    @property
+    def narrows(self) -> bool:
+        """Whether it decides what of an output anybody gets."""
+        return bool(self.path or self.redacted)
+
     def select(self, output: Any) -> Any:
         """One value where the path can mean only one, else the list of what it means."""
         if not self.path:

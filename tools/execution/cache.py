@@ -84,6 +84,7 @@ def ending(admission: Admission, hit: Hit) -> dict[str, Any]:
         "output_bytes": hit.output_bytes,
         "output_digest": hit.output_digest,
         "output_type": hit.output_type,
+        "warnings": [*admission.warnings, *hit.warnings],
         "cached": True,
         "cached_from": hit.execution_id,
         "state_after": admission.resolved.definition.raw["state"] or admission.asked.state,
@@ -149,6 +150,7 @@ def at_claim(performance: Performance) -> None:
         cached_from=hit.execution_id,
         parcel=_parcel(hit),
         observation=hit.observation,
+        warnings=hit.warnings,
     )
     metrics.cache_lookups.labels(tool.name, "shared").inc()
 
@@ -159,7 +161,12 @@ def keep(performance: Performance, result: Result) -> None:
     if not performance.leads or ttl_s is None:
         return
     if result.status == Status.SUCCESS:
-        CacheEntry.objects.fill(performance.leads, execution=performance.execution.pk, ttl_s=ttl_s)
+        CacheEntry.objects.fill(
+            performance.leads,
+            execution=performance.execution.pk,
+            ttl_s=ttl_s,
+            warnings=result.warnings,
+        )
     else:
         give_up(performance.execution.pk)
 
@@ -218,6 +225,7 @@ def _members(organization: Organization, tool: str | None, group: str | None) ->
 def _good(key: str) -> Hit | None:
     entry = CacheEntry.objects.good(key).select_related("execution").only(
         "key",
+        "warnings",
         "execution__output",
         "execution__observation",
         "execution__output_bytes",
@@ -232,7 +240,9 @@ def _good(key: str) -> Hit | None:
     digest, kind = found.output_digest, found.output_type
     if digest and not StoredOutput.objects.touch(found.organization_id, digest):
         return None
-    return Hit(found.pk, found.output, found.observation, found.output_bytes, digest, kind)
+    return Hit(
+        found.pk, found.output, found.observation, found.output_bytes, digest, kind, entry.warnings
+    )
 
 
 def _parcel(hit: Hit) -> Parcel | None:

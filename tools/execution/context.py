@@ -34,6 +34,7 @@ class Hit:
     output_bytes: int | None
     output_digest: str = ""
     output_type: str = ""
+    warnings: list[str] = field(default_factory=list)
 
 
 @dataclass

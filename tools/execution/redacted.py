@@ -17,6 +17,7 @@ _MOST_TEXT = 20_000
 _MOST_ITEMS = 1_000
 _JSON = ("{", "[")
 _REFERENCE = re.compile(r"\[[^{}\"]*\]")  # to an image, a link: no JSON that was cut
+_RECEIVED = frozenset({"answer", "data"})  # in `error_details`: values, or their text, cut
 FIELDS = ("parameters", "output", "observation", "error_message", "error_details", "warnings")
 
 
@@ -27,6 +28,10 @@ def redacted(execution: Execution) -> dict[str, Any]:
     values = {name: getattr(execution, name) for name in FIELDS}
     values["parameters"] = execution.asked  # what stands for another's output may be secret there
     said = {name: redactor.clean(value, sensitive) for name, value in values.items()}
+    for name in _RECEIVED & values["error_details"].keys():
+        received = values["error_details"][name]
+        if isinstance(received, str):
+            said["error_details"][name] = _observation(received, redactor, sensitive)
     if definition.transform.observation:
         said["observation"] = _rendered(execution, definition, said["output"])
     else:

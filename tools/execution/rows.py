@@ -49,9 +49,8 @@ def write_row(admission: Admission, status: Status, **ended: Any) -> Execution:
         rated_by=admission.rated_by,
         cost=Decimal(0) if refused else admission.cost,
         cache_key=admission.cache_key,
-        warnings=admission.warnings,
         status=status,
-        **ended,
+        **({"warnings": admission.warnings} | ended),
     )
     execution.version_label, execution.rate = tool.version, admission.rate
     Execution.objects.accept(execution)

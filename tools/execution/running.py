@@ -208,10 +208,10 @@ def _validate(tool: CatalogTool, result: Result) -> None:
 
 
 def _answer_of(definition: ToolDefinition, output: object) -> dict[str, str]:
-    """What the upstream sent, as a text, which is not an output: the call was made, and may be one
-    that must not be made again. It is left out where the definition redacts or selects."""
-    transform = definition.transform
-    if definition.type not in _UPSTREAM or transform.path or transform.redacted:
+    """What the upstream sent, as a text: the call was made, and may be one that must not be made
+    again. It is no output (ruling 10): nothing can refer to it, no model reads it, no cache keeps
+    it. It is left out where the definition redacts or selects."""
+    if definition.type not in _UPSTREAM or definition.transform.narrows:
         return {}
     text = json.dumps(output, ensure_ascii=False)
     return {_ANSWER: text if len(text) <= _MOST_ANSWER else f"{text[:_MOST_ANSWER]}…"}

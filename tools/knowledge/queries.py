@@ -51,6 +51,11 @@ _WORDS = re.compile(
 _READS = frozenset({"SELECT", "ASK"})
 STATEMENTS = frozenset({"CONSTRUCT", "DESCRIBE"})
 _PROLOGUE = frozenset({"PREFIX", "BASE"})
+_BEHIND_GROUP = frozenset({"GROUP", "HAVING", "ORDER", "LIMIT", "OFFSET", "VALUES"})
+_EMPTY_GROUP = (
+    ("space", " "), ("word", "WHERE"), ("space", " "), ("mark", "{"), ("space", " "), ("mark", "}"),
+    ("space", " "),
+)  # fmt: skip
 _REFUSED = {
     "SERVICE": "may not call other endpoints (SERVICE)",
     "FROM": "may not name its graphs (FROM): the tool's definition says which",
@@ -130,15 +135,22 @@ def _bound(words: list[tuple[str, str]], parameters: Mapping[str, Any]) -> list[
     _check_bound(words, values)
     root, groups = _blocks(words)
     if root.where is None:  # DESCRIBE ?x
-        more = [("mark", "{"), ("space", " "), ("mark", "}")]
-        words = [*words, ("space", " "), ("word", "WHERE"), ("space", " "), *more]
-        groups = [_Block(len(words) - 2, variables=root.variables)]
+        words = _with_group(words)
+        _, groups = _blocks(words)
     found = list(words)
     for group in sorted(groups, key=lambda one: -one.start):
         found[group.start : group.start] = [
             word for name in values if name in group.variables for word in _values(name, values)
         ]
     return found
+
+
+def _with_group(words: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """With an empty group of patterns, which comes before ORDER BY, LIMIT and the like."""
+    behind = (at for at, (kind, text) in enumerate(words)
+              if kind == "word" and text.upper() in _BEHIND_GROUP)  # fmt: skip
+    at = next(behind, len(words))
+    return [*words[:at], *_EMPTY_GROUP, *words[at:]]
 
 
 def _variable(name: str) -> str:

@@ -70,6 +70,7 @@ _FENCE_BEGINS = re.compile(r" {0,3}`{1,3}|`{0,3} {0,3}```[A-Za-z]{0,20}[ \t\r]{0
 _FENCE_LINE = re.compile(r"^[ ]{0,3}```.*$", re.MULTILINE)
 _QUOTES = " \t\r\"'`*“”‘’«»"
 _LONGEST_CALL = 2_000  # characters of a call that is told back
+_MOST_FURTHER = 127  # actions behind the first
 
 MADE_UP = (
     "You wrote an Observation yourself. Observations come from tools alone, after an action; "
@@ -106,7 +107,7 @@ class Move:
     action: Action | None = None
     answer: str | None = None
     flaw: str | None = None
-    further: tuple[Call, ...] = ()  # calls of the same reply, which were not made
+    further: tuple[Call, ...] = ()  # calls behind the action, which were not made
 
 
 def plain(text: str) -> Move:
@@ -258,7 +259,8 @@ class Reader:
 
 def _end(label: str, text: str, *, fenced: bool) -> dict[str, Any]:
     if label == _ACTION:
-        return _called(text)
+        found = _called(text)
+        return found if "flaw" in found else found | {"further": _further(text)}
     if label == _OBSERVATION or _MADE_UP.search(text):
         return {"flaw": MADE_UP}
     answer = _answer(text, fenced=fenced) if label else ""
@@ -281,10 +283,33 @@ def _answer(text: str, *, fenced: bool) -> str:
 
 
 def _called(text: str) -> dict[str, Any]:
+    return _decided(*_asked(text), strict_json.leading)
+
+
+def _asked(text: str) -> tuple[str, str]:
+    """The name behind a label of an action, and the text from the beginning of its arguments."""
     line = _NAME.match(text)
     name, end = (line[1].strip(_QUOTES), line.end()) if line else ("", 0)
     arguments = _BEFORE_OBJECT.match(text, end)
-    return _decided(name, text[arguments.end() :] if arguments else "", strict_json.leading)
+    return name, text[arguments.end() :] if arguments else ""
+
+
+def _further(text: str) -> tuple[Call, ...]:
+    """The actions behind the first. What the model made up in a tool's place ends them, and no
+    label begins a line within the arguments of the first, for JSON has no such line."""
+    text = reasoning.visible(text)
+    if made_up := _MADE_UP.search(text):
+        text = text[: made_up.start()]
+    labels = [*_LABEL_LINE.finditer(text)]
+    ends = [*(label.start() for label in labels[1:]), len(text)]
+    found = list[Call]()
+    for at, label in enumerate(labels):
+        if _LABELS[label.group()] == _ACTION and len(found) < _MOST_FURTHER:
+            with_arguments = labels[at + 1 : at + 2]
+            goes_on = with_arguments and _LABELS[with_arguments[0].group()] == _ARGUMENTS
+            name, arguments = _asked(text[label.end() : ends[at + bool(goes_on)]])
+            found.append(Call(name[:128], arguments.strip("` \t\r\n")[:_LONGEST_CALL]))
+    return tuple(found)
 
 
 def _decided(

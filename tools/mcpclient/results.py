@@ -17,7 +17,8 @@ MOST_WARNINGS = 20
 
 @dataclass(frozen=True)
 class ToolAnswer:
-    """`failed` with the server's words for it and its `data`, else the output.
+    """`failed` with the server's words for it and its `data`, else the output. `structured`: the
+    output is structured content, or the words are its JSON.
 
     `beside` are parts with more than the output contains, `warnings` what of the answer was
     read as something else than it was.
@@ -64,14 +65,20 @@ def read_answer(result: Message) -> ToolAnswer:
 
 def _failure(read: CallResult) -> ToolAnswer:
     """What came beside its text is kept as data: a field, how long to wait, where to look."""
-    text = quoted(_text(read)) or quoted(message_in(read.structured)) or _short(read.structured)
+    text = quoted(_text(read)) or quoted(message_in(read.structured))
     others = [_without_bytes(part) for part in read.content if part["type"] != "text"]
     data = read.structured
     if others or read.unknown:
         data = {} if data is None else {"structuredContent": data}
         data = data | {"content": [*others, *read.unknown]}
-    message = text or "The tool failed."
-    return ToolAnswer(None, failed=True, message=message, data=data, warnings=_warnings(read))
+    return ToolAnswer(
+        None,
+        failed=True,
+        message=text or _short(read.structured),
+        structured=not text,
+        data=data,
+        warnings=_warnings(read),
+    )
 
 
 def _without_bytes(part: dict[str, Any]) -> dict[str, Any]:

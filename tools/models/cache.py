@@ -47,10 +47,10 @@ class CacheEntryQuerySet(models.QuerySet["CacheEntry"]):
     def led_by(self, execution: UUID) -> "CacheEntryQuerySet":
         return self.filter(execution=execution, ready=False)
 
-    def fill(self, key: str, *, execution: UUID, ttl_s: float) -> bool:
+    def fill(self, key: str, *, execution: UUID, ttl_s: float, warnings: list[str]) -> bool:
         """False when it was invalidated meanwhile."""
-        until = Now() + timedelta(seconds=ttl_s)
-        return self.led_by(execution).filter(key=key).update(ready=True, expires_at=until) == 1
+        found, until = self.led_by(execution).filter(key=key), Now() + timedelta(seconds=ttl_s)
+        return found.update(ready=True, expires_at=until, warnings=warnings) == 1
 
     def expired(self) -> "CacheEntryQuerySet":
         return self.filter(ready=True, expires_at__lte=Now())
@@ -66,6 +66,12 @@ class CacheEntry(models.Model):
     ready = models.BooleanField(default=False)
     created_at = models.DateTimeField(db_default=Now())
     expires_at = models.DateTimeField(null=True, blank=True)
+    warnings = models.JSONField(
+        default=list,
+        blank=True,
+        db_default=models.Value([], models.JSONField()),
+        help_text="Of the answer, without those of the call that it was found for.",
+    )
 
     objects = CacheEntryQuerySet.as_manager()
 

@@ -76,7 +76,7 @@ def _with_token(run: Run, server: CatalogServer, owner: str, refused: str = "") 
             return _with_token(run, server, owner, endpoint.token)
         return _failed(problem.code, str(problem), mask, data=problem.data)
     except Unusable as problem:
-        return _failed(problem.code, str(problem), mask, answer=problem.answer)
+        return _failed(problem.code, str(problem), mask, answer=_shown(run, problem.answer))
     except UpstreamFailure as problem:
         return _failed(problem.code, str(problem), mask, data=problem.data)
     return _result(run, answer, tool, mask)
@@ -155,14 +155,16 @@ def _noted(note: Callable[[], None]) -> None:
 
 def _result(run: Run, answer: ToolAnswer, tool: UpstreamTool | None, mask: Mask) -> UpstreamResult:
     if answer.failed:
-        return _failed(
-            ErrorCode.TOOL_ERROR, answer.message, mask, answer.warnings, data=answer.data
-        )
+        data = _shown(run, answer.data)
+        hidden = answer.structured and run.definition.transform.narrows
+        message = (not hidden and answer.message) or "The tool failed."
+        return _failed(ErrorCode.TOOL_ERROR, message, mask, answer.warnings, data=data)
     declared = _promised(run, tool)
     if declared:
         answer, flaw = _held_to(declared, answer, run)
         if flaw:
-            return _failed(UpstreamCode.INVALID, flaw, mask, answer.warnings, answer=_whole(answer))
+            whole = _shown(run, _whole(answer))
+            return _failed(UpstreamCode.INVALID, flaw, mask, answer.warnings, answer=whole)
     output, left_out = _with_bytes(run, answer, mask)
     if _size(output) > run.definition.max_output_bytes:
         message = "The MCP server answered more than the tool may return."
@@ -234,6 +236,11 @@ def _whole(answer: ToolAnswer) -> Any:
     return {"structuredContent": answer.output, "content": [*answer.beside]}
 
 
+def _shown(run: Run, received: Any) -> Any:
+    """What an error may show of an answer: nothing where the definition decides what is read."""
+    return None if run.definition.transform.narrows else received
+
+
 def _with_bytes(run: Run, answer: ToolAnswer, mask: Mask) -> tuple[Any, tuple[str, ...]]:
     """The output, and a warning where something of the answer is not in it. Images and audio
     beside structured content are in it under a name of their own, where the definition's schema
@@ -243,7 +250,7 @@ def _with_bytes(run: Run, answer: ToolAnswer, mask: Mask) -> tuple[Any, tuple[st
     if not held or not answer.structured:
         return output, ()
     transform, schema = run.definition.transform, run.definition.raw["output_schema"]
-    if isinstance(output, dict) and not (transform.path or transform.redacted):
+    if isinstance(output, dict) and not transform.narrows:
         whole = {**output, BESIDE: mask.value(held)}
         if not schema or not schemas.compiled(schema).flaws(whole):
             return whole, ()

@@ -28,7 +28,7 @@ def read_answer(frame: bytes) -> End:
     """Anything unclean is INVALID_RESULT; an accepted output is handed on as it came."""
     kind, payload = frame[:1], frame[1:]
     try:
-        value = strictjson.parse(payload)
+        value = strictjson.parse(payload, large_integers=True)
         if kind == RESULT:
             return End(output=payload)
         if kind == ERROR:

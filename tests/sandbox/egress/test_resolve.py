@@ -19,7 +19,7 @@ from tests.sandbox.egress.loops import in_a_loop_of_its_own
 SCENE = """
 import json, os, socket, sys, tempfile, threading
 from sandbox.egress import resolve
-from sandbox.inside import libc, network
+from sandbox.inside.layers import libc, network
 
 def labels(question):
     at, found = 12, []

@@ -326,6 +326,26 @@ def test_each_call_of_one_turn_has_an_answer_in_the_transcript(asked, model):
     assert agent_request_shape(report)["steps"][0]["not_called"] == ["say", "say"]
 
 
+def test_each_action_of_one_reply_is_answered_in_the_text_form(asked, model, settings):
+    settings.LLM_TOOL_CALLS = False
+    said = "".join(f'Action: say\nArguments: {{"text": "{one}"}}\n' for one in "ab")
+    model.plays(said + "Action: <<fetch>>\nArguments: {", "Answer: Done.")
+    report = asked()
+    assert report.answer == "Done." and calls_of(report.run).filter(tool_name="say").count() == 1
+    observed = model.questions[1]["messages"][-1]["content"]
+    assert observed.startswith("Observation:\n") and "said" in observed
+    assert "Not made: say, __fetch___" in observed and "<<fetch>>" not in observed
+    assert agent_request_shape(report)["steps"][0]["not_called"] == ["say", "<<fetch>>"]
+
+
+def test_one_action_of_a_reply_is_answered_without_a_word_of_others(asked, model, settings):
+    settings.LLM_TOOL_CALLS = False
+    model.plays('Action: say\nArguments: {"text": "a"}\n', "Answer: Done.")
+    report = asked()
+    assert "Not made" not in json.dumps(model.questions[1])
+    assert agent_request_shape(report)["steps"][0]["not_called"] == []
+
+
 @pytest.mark.parametrize("native", [True, False])
 def test_what_a_model_weighs_is_not_done(asked, model, settings, native):
     settings.LLM_TOOL_CALLS = native

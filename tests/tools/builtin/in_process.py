@@ -55,7 +55,7 @@ def answer(tool: str, parameters: dict[str, Any], **added: Any) -> Answer:
     if kind == runner.ERROR:
         error = json.loads(frame)
         return Answer("Failed", error_code=error["code"], error_message=error["message"])
-    output = strictjson.parse(frame)
+    output = strictjson.parse(frame, large_integers=True)
     _fits(tool, "output_schema", output)
     return Answer("Success", output)
 

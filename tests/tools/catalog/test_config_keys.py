@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from audit.actions import Actor
 from tests import factories
 from tools.catalog import actions
 from tools.catalog.imports.importing import import_items
@@ -67,12 +68,12 @@ def put(organization):
 
 @pytest.fixture
 def old(organization):
-    """A tool as an earlier version imported it: under the `name` of its value."""
+    """A tool as a command of an earlier version imported it: under the `name` of its value."""
 
-    def make(name, **fields):
+    def make(name, *, by=("system", "command:operator"), **fields):
         raw = {"name": name, "type": "text-completion", "description": "d", **fields}
-        by = factories.by(organization)
-        return actions.register_tool(organization=organization, definition=raw, by=by)
+        author = Actor(*by, organization.slug)
+        return actions.register_tool(organization=organization, definition=raw, by=author)
 
     return make
 
@@ -158,6 +159,34 @@ def test_a_tool_is_found_by_the_name_under_which_it_was_imported(organization, p
     again = put([item("weather", "Tomorrow's weather")])["tool/weather"]
     assert (again.result, again.name, codes(again)) == ("updated", "forecast", [])
     assert there(organization) == {"forecast": ("Tomorrow's weather", "active")}
+
+
+@pytest.mark.parametrize(
+    "by",
+    [
+        ("person", "ada"),
+        ("agent", "scout"),
+        ("system", "service command:x"),
+        ("person", "command:x"),
+    ],
+)
+def test_a_tool_that_no_import_wrote_is_left_alone_and_named(organization, put, old, by):
+    mine = old("forecast", by=by)
+    done = put([item("weather", "forecast", group=["g"])])["tool/weather"]
+    assert (done.result, done.name, codes(done)) == ("created", "weather", ["name_of_another"])
+    assert "no import wrote forecast" in done.findings[0]["message"]
+    assert set(there(organization)) == {"forecast", "weather"}
+    kept = actions.find_tool(organization, "forecast")
+    assert (kept.version_id, kept.config_key) == (mine.version_id, "")
+    assert codes(put([item("weather", "forecast", group=["g"])])["tool/weather"]) == []
+
+
+def test_an_imported_tool_that_a_person_edited_is_still_found(organization, put, old):
+    raw = {"name": "forecast", "type": "text-completion", "description": "edited"}
+    by = Actor("person", "ada", organization.slug)
+    actions.update_tool(tool=old("forecast"), definition=raw, by=by)
+    done = put([item("weather", "forecast")])["tool/weather"]
+    assert (done.result, done.name, codes(done)) == ("updated", "forecast", ["old_name"])
 
 
 def test_a_tool_of_another_type_is_no_old_one(organization, put, old):

@@ -3,6 +3,7 @@
 import pytest
 
 from tests import factories
+from tools.catalog.registry import registry
 from tools.definitions.tool import digest, read_definition
 from tools.models import ToolVersion
 
@@ -26,3 +27,17 @@ def test_a_definition_with_any_number_is_the_same_when_it_is_read_again(
     version = ToolVersion.objects.get(tool__organization=organization, tool__name="numbers")
     assert digest(version.definition) == version.digest
     assert digest(read_definition(with_number(number))) == version.digest
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("number", [1e22, -1.5e300, 1e16, 0.1, 2.0, 5e-324], ids=str)
+def test_a_default_of_a_signed_definition_stays_a_float(organization, number):
+    """Stored, read anew and verified, it is the number that its author wrote."""
+    parameter = {"name": "a", "type": "Number", "description": "How much.", "default": number}
+    tool = factories.tool(organization, "numbers", parameters=[parameter])
+    registry.forget()
+    organization.refresh_from_db()
+    read = registry.snapshot(organization.pk, organization.revision).tools["numbers"]
+    default = read.definition.defaults["a"]
+    assert (read.flaw, repr(default)) == ("", repr(number))
+    assert digest(read.definition.raw) == read.digest == tool.version.digest

@@ -2,6 +2,7 @@
 
 import json
 from datetime import timedelta
+from decimal import Decimal
 
 import pytest
 from django.db import IntegrityError
@@ -305,12 +306,16 @@ KINDS = (
 )
 
 
-def kinds_of(agent, given):
-    """Of what reached the code, and what came back."""
-    execution = factories.execution(agent, "kinds", given=given)
+def called(agent, name, **parameters):
+    execution = admit(factories.caller(agent), factories.call(name, parameters))
     if execution.status == "Pending":
         perform(execution.pk)
-    found = Execution.objects.get(pk=execution.pk)
+    return Execution.objects.get(pk=execution.pk)
+
+
+def kinds_of(agent, given):
+    """Of what reached the code, and what came back."""
+    found = called(agent, "kinds", given=given)
     assert found.status == "Success", (found.error_code, found.error_message)
     return found, found.output["kinds"], [type(one).__name__ for one in found.output["given"]]
 
@@ -334,8 +339,42 @@ def test_a_float_stays_a_float(agent, organization):
     assert (kept, [type(one).__name__ for one in kept]) == (FLOATS, ["float"] * 5)
 
 
+def test_a_default_reaches_the_code_as_the_float_that_it_is(agent, organization):
+    array = {"name": "given", "type": "Array", "description": "What.", "default": FLOATS}
+    factories.tool(organization, "kinds", parameters=[array], implementation={"source": KINDS})
+    done = called(agent, "kinds")
+    assert (done.output["given"], done.output["kinds"]) == (FLOATS, ["float"] * 5)
+
+
 def test_whole_numbers_stay_whole(agent, organization):
     array = {"name": "given", "type": "Array", "description": "What.", "required": True}
     factories.tool(organization, "kinds", parameters=[array], implementation={"source": KINDS})
     _, inside, outside = kinds_of(agent, [0, -7, 2**53])
     assert (inside, outside) == (["int"] * 3, ["int"] * 3)
+
+
+LARGE = [1917043659912705296, -(2**63), 2**64 - 1, 10**23]
+
+
+def test_a_large_integer_that_a_tool_gives_back_is_exact(agent, organization):
+    """In the output, in what is observed, over REST, from the cache, in evidence, and where a call
+    refers to it."""
+    source = f"def main(p):\n    return {{'given': {LARGE}}}\n"
+    factories.tool(
+        organization, "ids", implementation={"source": source}, parameters=[],
+        delivery="pure", cache_ttl="PT5M",
+    )  # fmt: skip
+    array = {"name": "given", "type": "Array", "description": "What.", "required": True}
+    factories.tool(organization, "kinds", parameters=[array], implementation={"source": KINDS})
+    first, again = called(agent, "ids"), called(agent, "ids")
+    assert (first.status, first.output) == ("Success", {"given": LARGE}), first.error_message
+    assert (again.cached, again.output) == (True, first.output)
+    assert str(LARGE[0]) in first.observation and str(LARGE[3]) in again.observation
+    shown = factories.api(agent).get(f"/executions/{first.pk}").content.decode()
+    assert json.dumps(LARGE, separators=(",", ":")) in shown.replace(" ", "")
+    record = AuditRecord.objects.get(execution_id=first.pk, code="TOOL.END")
+    kept = payloads.opened(record.pk)["payload"]["output"]["given"]
+    assert [Decimal(str(one)) for one in kept] == LARGE
+    reference = {"$result": str(first.pk), "path": "/output/given"}
+    referred, inside, outside = kinds_of(agent, reference)
+    assert (referred.output["given"], inside, outside) == (LARGE, ["int"] * 4, ["int"] * 4)

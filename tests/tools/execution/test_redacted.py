@@ -2,6 +2,7 @@
 
 import pytest
 
+from audit.models import AuditRecord
 from tests import factories
 from tests.factories import definition
 from tools.execution.pipeline import admit, perform
@@ -42,3 +43,29 @@ def test_where_the_output_lies_apart_such_an_observation_is_left_out(done, setti
     execution = done()
     assert execution.output_digest and execution.observation == "a enters with hunter2"
     assert redacted(execution)["observation"] == ""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "the token ghp_0123456789abcdefghijABCDEFGHIJ012345 was refused",
+        "Authorization: Bearer abcdefghijklmnop.qrstuvwxyz0123456789 was refused",
+        "cannot open postgres://ada:hunter2@db.example/x, was refused",
+    ],
+    ids=["token", "header", "address"],
+)
+def test_what_a_program_says_as_it_ends_itself_is_shown_without_its_secrets(
+    agent, organization, words
+):
+    source = f"import sys\ndef main(p):\n    sys.exit({words!r})\n"
+    factories.tool(organization, "ends", parameters=[], implementation={"source": source})
+    execution = admit(factories.caller(agent), factories.call("ends"))
+    perform(execution.pk)
+    done = Execution.objects.get(pk=execution.pk)
+    assert done.error_message == f"SystemExit: {words} (line 3)"  # as its caller has it
+    shown = redacted(done)["error_message"]
+    assert shown.startswith("SystemExit: ") and "was refused (line 3)" in shown
+    secrets = ("ghp_0123456789", "qrstuvwxyz", "hunter2")
+    assert not any(secret in shown for secret in secrets) and "[redacted" in shown
+    kept = str(AuditRecord.objects.filter(execution_id=done.pk).values())
+    assert not any(secret in kept for secret in secrets)

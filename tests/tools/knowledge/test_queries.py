@@ -179,6 +179,52 @@ def test_what_a_parameter_names_is_described(store):
 
 
 @pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("DESCRIBE ?it LIMIT 5", 1),
+        ("DESCRIBE ?it LIMIT 0", None),
+        ("DESCRIBE ?it ?other ORDER BY DESC(?it) LIMIT 1 OFFSET 0", 1),
+        ("PREFIX limit: <http://example.org/> DESCRIBE limit:0 $it LIMIT 5", (0, 1)),
+        ("DESCRIBE ?it HAVING(EXISTS { ?it ?p 1 })", 1),
+        ("DESCRIBE ?it VALUES ?it { <http://example.org/0> <http://example.org/1> }", 1),
+        ("DESCRIBE ?it VALUES ?it { <http://example.org/0> }", None),
+        ("DESCRIBE ?it { ?it ?p 0 } LIMIT 5", None),
+        ("DESCRIBE ?it WHERE { ?it ?p 1 } ORDER BY ?it LIMIT 5", 1),
+    ],
+)
+def test_what_comes_behind_a_description_stays_behind_its_parameters(store, query, found):
+    names = {None: (), 1: (1,)}.get(found, found)
+    described = {line.split()[0] for line in asked(store, query, it=f"<{EX}1>")}
+    assert described == {f"{EX}{name}" for name in names}
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("CONSTRUCT { ?s <urn:is> ?v } WHERE { ?s ?p ?v } ORDER BY ?s LIMIT 1", [f"{EX}0 Xe"]),
+        ("CONSTRUCT { ?s <urn:is> ?v } { ?s ?p ?v } LIMIT 0", []),
+        ("ASK { ?s ?p ?v } LIMIT 1", True),
+        ("ASK WHERE { ?s ?p ?v } OFFSET 1", False),
+    ],
+)
+def test_what_comes_behind_other_forms_stays_behind_their_parameters(store, query, found):
+    assert asked(store, query, v="Xe") == found
+
+
+@pytest.mark.parametrize("query", ["DESCRIBE ?it LIMIT 3", "DESCRIBE ?it ORDER BY ?it LIMIT 3"])
+def test_a_description_with_a_limit_gets_no_other(query):
+    read = queries.read(query, statements=True, parameters={"it": f"<{EX}1>"})
+    assert read.within(9) == read.text and read.text.endswith("LIMIT 3")
+
+
+def test_a_value_cannot_end_a_description(store):
+    value = f"<{EX}1> }} LIMIT 0 #"
+    assert asked(store, "DESCRIBE ?it ?s { ?s ?p ?it } LIMIT 5", it=value) == []
+    with pytest.raises(terms.BadTerm):
+        asked(store, "DESCRIBE ?it LIMIT 5", it=f"<{EX}1 }} LIMIT 0>")
+
+
+@pytest.mark.parametrize(
     ("query", "parameters", "message"),
     [
         ("SELECT ?s { ?s ?p ?value }", {"valeu": 1}, "is [?]value meant"),

@@ -325,3 +325,34 @@ def test_calls_behind_the_first_are_kept_as_they_were_asked():
     assert moves.native("", Call("add", '{"a": 1}'), more).further == more
     flawed = moves.native("Hm.", Call("add", "?"), more)
     assert flawed.action is None and '[add {"a": 2}]' in flawed.text and flawed.thought == "Hm."
+
+
+TWO = 'Action: add\nArguments: {"a": 1}\n'
+
+
+@pytest.mark.parametrize(
+    ("behind", "further"),
+    [
+        ("", ()),
+        ('Action: say\nArguments: {"b": 2}\n', (Call("say", '{"b": 2}'),)),
+        ("Thought: and then\n**Action:** `say`\nAction Input: ```json\n{}\n```",
+         (Call("say", "{}"),)),
+        ("Action: say\nAction: add\nArguments: {", (Call("say", ""), Call("add", "{"))),
+        ("Action: say\nArguments: {}\nObservation: said\nAction: wipe\nArguments: {}",
+         (Call("say", "{}"),)),
+        ("<think>\nAction: wipe\nArguments: {}\n</think>\nAction: say\n", (Call("say", ""),)),
+        ("Answer: Action: say", ()),
+        (" and Action: say\n", ()),
+    ],
+)  # fmt: skip
+def test_actions_behind_the_first_are_kept_as_they_were_written(behind, further):
+    move = read(TWO + behind)
+    assert (move.action, move.further) == (Action("add", {"a": 1}), further)
+    assert read(*(TWO + behind)) == move
+
+
+def test_behind_an_action_that_cannot_be_made_there_is_none_and_of_many_no_more_than_may_be():
+    assert read("Action: add\nArguments: {\n" + TWO).further == ()
+    assert len(read(TWO * 1_000).further) == 127
+    (long,) = read(TWO + "Action: " + "x" * 9_000 + "\nArguments: {" + "y" * 9_000).further
+    assert (len(long.name), len(long.arguments)) == (128, 2_000)

@@ -14,12 +14,15 @@ from tests.stubs.web import Reply
 from tests.tools.execution.working import work_off
 from tests.tools.held import over
 from tests.waiting import until
+from tools.agents.call_rows import call_rows
+from tools.agents.steps import observation_of
 from tools.catalog.actions import update_tool
 from tools.catalog.mcp import mcp_import, mcp_servers
 from tools.catalog.mcp.upstreams import hub
 from tools.catalog.registry import registry
 from tools.definitions.results import Status
 from tools.definitions.values.strict_json import MAX_DIGITS
+from tools.errors import Refused
 from tools.execution import actions
 from tools.execution.context import Result
 from tools.execution.pipeline import perform
@@ -144,6 +147,30 @@ def test_an_integer_is_exact_from_step_to_step_of_a_chain(agent, organization, i
     assert done.error_message == ""
     assert done.output["got"] == {"n": 2**63, "t": f"id {2**63}"}
     assert stub.asked("tools/call")[-1]["params"]["arguments"]["n"] == 2**63
+
+
+def test_warnings_of_an_answer_come_with_it_from_the_cache(agent, imported, stub):
+    imported(delivery="pure", cache_ttl="PT5M")
+    stub.tools["echo"].does = lambda given: {"content": [part("a"), {"type": "odd"}]}
+    other = factories.agent(agent.organization, groups=["default", "nowhere"])
+    first = ask(other, a=1, group=["default", "nowhere"])
+    second = ask(agent, a=1)
+    assert (first.cached, second.cached) == (False, True)
+    (told,) = second.warnings
+    assert 'of the kind "odd"' in told
+    assert told in first.warnings and "nowhere" in str(first.warnings)
+
+
+def test_warnings_of_an_answer_come_with_it_to_a_call_that_waited_for_it(agent, imported, stub):
+    imported(delivery="pure", cache_ttl="PT5M")
+    stub.tools["echo"].does = lambda given: {"content": [part("a"), {"type": "odd"}]}
+    waiting = [factories.execution(agent, "echo", a=1) for _ in range(2)]
+    for one in waiting:
+        perform(one.pk)
+        until(lambda one=one: over(one))
+    first, second = (Execution.objects.get(pk=one.pk) for one in waiting)
+    assert (second.cached_from, second.warnings) == (first.pk, first.warnings)
+    assert 'of the kind "odd"' in str(second.warnings)
 
 
 _TEMPLATE = "id {{ steps.one.output.Id }}"
@@ -439,23 +466,114 @@ def test_a_structure_that_its_schema_does_not_allow_is_refused_with_place_and_an
     assert json.loads(done.error_details["answer"]) == {"n": None}
 
 
+NULLS = {"type": "http", "implementation": {"method": "GET", "url": "https://a.example.com/null"}}
+
+
+@pytest.fixture
+def refused_nulls(organization):
+    """What becomes of an output with a null that the schema does not allow."""
+
+    def settled(output, **fields):
+        schema = {"type": "object", "properties": {"foo": {"type": "string"}}}
+        factories.tool(organization, "nulls", parameters=[], output_schema=schema, **fields)
+        organization.refresh_from_db()
+        tool = registry.snapshot(organization.pk, organization.revision).tool("nulls")
+        result = Result(Status.SUCCESS, output=output)
+        settle(tool, result)
+        assert (result.error_code, result.output) == ("OUTPUT_INVALID", None)
+        assert result.error_details["places"] == ["/foo"]
+        return result.error_details.get("answer")
+
+    return settled
+
+
 def test_a_null_that_the_schema_of_an_http_tool_does_not_allow_is_refused_with_the_answer(
-    organization,
+    refused_nulls,
 ):
-    factories.tool(
-        organization,
-        "nulls",
-        type="http",
-        parameters=[],
-        implementation={"method": "GET", "url": "https://api.example.com/null"},
-        output_schema={"type": "object", "properties": {"foo": {"type": "string"}}},
-    )
-    organization.refresh_from_db()
-    tool = registry.snapshot(organization.pk, organization.revision).tool("nulls")
-    result = Result(Status.SUCCESS, output={"foo": None})
-    settle(tool, result)
-    assert (result.error_code, result.output) == ("OUTPUT_INVALID", None)
-    assert result.error_details == {"places": ["/foo"], "answer": '{"foo": null}'}
+    assert refused_nulls({"foo": None}, **NULLS) == '{"foo": null}'
+
+
+def test_a_long_answer_of_an_http_tool_is_cut(refused_nulls):
+    answer = refused_nulls({"foo": None, "more": "x" * 9_000}, **NULLS)
+    assert len(answer) == 4_001 and answer.endswith("x…")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        NULLS | {"transform": {"redact": ["$.token"]}},
+        NULLS | {"transform": {"select": "$"}},
+        {"type": "code", "implementation": {"source": "def main(p):\n    return 1\n"}},
+    ],
+    ids=["redacts", "selects", "code"],
+)
+def test_an_invalid_output_of_code_or_of_what_redacts_is_not_shown_at_all(refused_nulls, fields):
+    assert refused_nulls({"foo": None, "token": "abc"}, **fields) is None
+
+
+def test_a_refused_answer_is_a_text_in_the_details_and_no_output_anywhere(agent, imported, stub):
+    """Both sides of it: what came is not lost, and nothing takes it for a result."""
+    stub.tools["echo"].more = {"outputSchema": PROMISED}
+    imported(delivery="pure", cache_ttl="PT5M")
+    sent = {"n": None, "note": "it was sent"}
+    stub.tools["echo"].does = lambda given: text("it was sent", structuredContent=sent)
+    done, again = ask(agent), ask(agent)
+    assert json.loads(done.error_details["answer"]) == sent
+    assert (done.output, done.observation, done.output_digest) == (None, "", "")
+    assert not again.cached and len(stub.asked("tools/call")) == 2
+    shown = factories.api(agent).get(f"/executions/{done.pk}").json()
+    assert (shown["output"], shown["observation"]) == (None, "")
+    assert factories.api(agent).get(f"/executions/{done.pk}/output").status_code == 404
+    with pytest.raises(Refused):
+        ask(agent, a={"$result": str(done.pk), "path": "/output/note"})
+    (read_by_a_model,) = call_rows(None, Execution.objects.filter(pk=done.pk)).values()
+    assert "it was sent" not in observation_of(read_by_a_model)
+
+
+def test_a_refused_answer_is_masked_and_bounded(agent, answered, stub):
+    stub.tools["echo"].more = {"outputSchema": PROMISED}
+    sent = {"n": None, "key": "swordfish-1", "rest": "é" * 9_000}
+    answer = answered(text("x", structuredContent=sent)).error_details["answer"]
+    assert "swordfish-1" not in answer and "[credential]" in answer
+    assert len(answer) == 4_001 and answer.endswith("…")
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        text("x", structuredContent={"n": None, "token": "abc-of-ada"}),
+        text('{"n": null, "token": "abc-of-ada"}'),
+        {"token": "abc-of-ada"},
+        {"isError": True, "content": [], "structuredContent": {"token": "abc-of-ada"}},
+    ],
+    ids=["structure", "text", "no-result", "failure"],
+)
+@pytest.mark.parametrize("transform", [{"redact": ["$.token"]}, {"select": "$.n"}])
+def test_where_a_definition_redacts_or_selects_nothing_else_of_an_answer_is_shown(
+    agent, imported, stub, result, transform
+):
+    stub.tools["echo"].more = {"outputSchema": PROMISED}
+    tool = imported(output_schema={} if "select" in transform else PROMISED)
+    changed = tool.version.definition | {"transform": transform}
+    update_tool(tool=tool, definition=changed, by=factories.by(agent.organization))
+    stub.tools["echo"].does = lambda given: result
+    done = ask(agent)
+    if done.status == "Success":
+        assert done.output is None  # what was selected is all that is shown
+    shown = f"{done.output} {done.observation} {done.error_message} {done.error_details}"
+    assert "abc-of-ada" not in shown
+
+
+def test_a_refused_answer_is_redacted_on_pages_as_an_output_is(agent, answered, stub):
+    stub.tools["echo"].more = {"outputSchema": PROMISED}
+    sent = {"n": None, "password": "hunter2"}
+    done = answered(text("x", structuredContent=sent))
+    assert "hunter2" in done.error_details["answer"]
+    shown = redacted(Execution.objects.select_related("tool_version").get(pk=done.pk))
+    assert "hunter2" not in str(shown) and '"n": null' in shown["error_details"]["answer"]
+    long = answered(text("x", structuredContent=sent | {"rest": "x" * 9_000}))
+    shown = redacted(Execution.objects.select_related("tool_version").get(pk=long.pk))
+    assert (shown["error_details"]["answer"], shown["error_details"]["places"]) == ("", ["/n"])
 
 
 def test_what_a_failure_says_in_structure_alone_reaches_the_caller(agent, answered):

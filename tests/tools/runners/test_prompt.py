@@ -133,6 +133,72 @@ def test_half_an_answer_is_none(agent, greet, model):
     assert (done.status, done.error_code, done.output) == ("Failed", "MODEL_CUT", None)
 
 
+REASONED = "<think>\nIt is no secret.\n</think>\n"
+
+
+@pytest.fixture
+def asking(organization):
+    factories.register(
+        organization, {"name": "ask", "type": "text-completion", "description": "Asks."}
+    )
+
+
+@pytest.mark.parametrize(
+    ("tool_name", "parameters"), [("greet", {"text": "Ada"}), ("ask", {"question": "Why?"})]
+)
+@pytest.mark.parametrize(
+    ("said", "answer"),
+    [
+        (f"{REASONED}Hello", "Hello"),
+        ("It is no secret.\n</think>\n\nHello", "Hello"),
+        ("[THINK]It is no secret.[/THINK]Hello", "Hello"),
+        ("Hello\n<think>It is no secret", "Hello"),
+        ("  Hello <b>Ada</b>\n", "  Hello <b>Ada</b>\n"),
+        ("`<think>` is a tag", "`<think>` is a tag"),
+    ],
+)
+def test_reasoning_is_no_part_of_the_answer(
+    agent, greet, asking, model, said, answer, tool_name, parameters
+):
+    model.says(*(said[at : at + 5] for at in range(0, len(said), 5)))
+    done = called(agent, tool_name, **parameters)
+    assert (done.status, done.output) == ("Success", answer), done.error_message
+    assert "no secret" not in done.observation
+
+
+@pytest.mark.parametrize("said", [f"{REASONED}Hello", "[THINK]no secret[/THINK]Hello"])
+def test_reasoning_is_not_shown_while_it_comes(agent, greet, model, said):
+    model.says(*said)
+    events = called(agent).events.all()
+    words = "".join(one.message for one in events if one.type == "InProgress")
+    assert words.strip() == "Hello"
+
+
+@pytest.mark.parametrize("said", [REASONED, "<think>It goes on", "It was all weighed.</think>\n"])
+def test_reasoning_alone_is_no_answer_and_costs_what_was_counted(agent, priced, model, said):
+    allowing.bound(agent, budget=allowing.budget(WORST))
+    model.says(said, tokens=(10, 5))
+    done = called(agent)
+    assert (done.status, done.error_code) == ("Failed", "MODEL_NO_ANSWER")
+    assert (done.output, done.observation, done.cost) == (None, "", 20)
+    assert "weighed" not in done.error_message and "secret" not in done.error_message
+
+
+@pytest.mark.parametrize("reason", ["length", "LENGTH", "max_tokens", "content_filter"])
+def test_an_answer_that_its_endpoint_cut_is_none_and_says_what_helps(agent, greet, model, reason):
+    end = llm.event({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
+    model.streams([llm.piece("Hello A"), end, b"data: [DONE]\n\n"])
+    done = called(agent)
+    assert (done.status, done.error_code, done.output) == ("Failed", "MODEL_CUT", None)
+    assert "Raise max_tokens" in done.error_message and "Hello A" not in done.error_message
+
+
+def test_reasoning_that_its_endpoint_cut_is_a_cut_answer(agent, greet, model):
+    end = llm.event({"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]})
+    model.streams([llm.piece("<think>on and on"), end, b"data: [DONE]\n\n"])
+    assert ended(agent) == ("Failed", "MODEL_CUT")
+
+
 @pytest.mark.part("matrices", but_each=4)
 @pytest.mark.parametrize(
     "pieces",

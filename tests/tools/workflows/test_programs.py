@@ -55,6 +55,20 @@ def test_what_a_program_says_as_it_ends_itself_is_its_error(agent):
     assert (ended.status, ended.output["result"]) == ("Success", 1)
 
 
+def test_a_large_integer_is_exact_in_a_call_and_in_the_result(agent):
+    array = {"name": "given", "type": "Array", "description": "What.", "required": True}
+    implementation = {"source": "def main(p):\n    return {'next': [p['given'][0] + 1]}\n"}
+    factories.tool(agent.organization, "next", parameters=[array], implementation=implementation)
+    found = ran(
+        agent,
+        "first = call('next', {'given': [2**63]})\n"
+        "second = call('next', {'given': first['next']})\n"
+        "result = {'first': first['next'], 'second': second['next']}\n",
+    )
+    assert found.output["result"] == {"first": [2**63 + 1], "second": [2**63 + 2]}
+    assert calls_of(found)[1].parameters == {"given": [2**63 + 1]}
+
+
 def test_tools_are_functions(agent):
     found = ran(
         agent,

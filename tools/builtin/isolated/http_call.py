@@ -54,7 +54,7 @@ def _excerpt(answer: sandbox_http.Response) -> str:
     """Of JSON without its escapes, so that what stands in it can be found."""
     if is_json(answer):
         try:
-            value = strictjson.parse(_utf8(answer))
+            value = strictjson.parse(_utf8(answer), large_integers=True)
             return charsets.printable(json.dumps(value, ensure_ascii=False))[:EXCERPT]
         except strictjson.Hostile:
             pass  # what calls itself JSON and is none is shown as it came
@@ -85,7 +85,7 @@ def _value(answer: sandbox_http.Response) -> tuple[Any, dict[str, str]]:
 
 def _parsed(answer: sandbox_http.Response) -> Any:
     try:
-        return strictjson.parse(_utf8(answer))
+        return strictjson.parse(_utf8(answer), large_integers=True)
     except strictjson.Hostile as reason:
         message = f"The answer says it is JSON, and cannot be read as such: {reason}."
         raise ToolError("RESPONSE_NOT_JSON", message) from None

@@ -24,7 +24,7 @@ MOST_PRINTED = 100_000  # characters
 MOST_TOGETHER = 50
 _FILE = "<tool>"
 MOST_DEPTH = 48  # of parameters and the result: whoever passes them on puts them into others
-LARGEST_INTEGER = 2**53
+MOST_DIGITS = 300  # of an integer
 _CUT = "\n… the rest of what was printed is left out"
 _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 _encode_sorted = json.JSONEncoder(allow_nan=False, sort_keys=True, separators=(",", ":")).encode
@@ -209,8 +209,8 @@ def _as_json(value: Any) -> Any:
             pending += [(part, depth + 1) for part in item]
         elif isinstance(item, str) and _readable(item) != item:
             raise ValueError("a text holds NUL or half a surrogate pair")
-        elif isinstance(item, int) and abs(item) > LARGEST_INTEGER:
-            raise ValueError("a whole number is beyond 2^53; send it as a text")
+        elif isinstance(item, int) and abs(item) >= 10**MOST_DIGITS:
+            raise ValueError(f"a whole number has more than {MOST_DIGITS} digits")
     return given
 
 

@@ -52,6 +52,8 @@ from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidDefinition, ToolcribError
 from tools.models import Organization, Tool, ToolStatus
 
+_BY_COMMAND = "system:command:"  # of a version that a command wrote
+
 
 @dataclass(frozen=True)
 class Way:
@@ -203,6 +205,8 @@ class _Import:
 
     def _tool(self, item: Item) -> str:
         tool = tool_of(self.organization, item, self.claimed)
+        if tool is None and item.keyed:
+            self._note_same_name(item)
         raw, canonical = self._definition(item, tool)
         template = item.value.get("template")
         missing = self._missing_server(canonical, item)
@@ -222,6 +226,15 @@ class _Import:
         if isinstance(template, str):
             self.used[template] = stronger(self.used.get(template), result)
         return result
+
+    def _note_same_name(self, item: Item) -> None:
+        other = _same_name(_present(self.organization), item, self.claimed)
+        if other is not None:
+            message = (
+                f"is the name of another tool, and no import wrote {other.name}: both are kept. "
+                f"Where they are one tool, delete {other.name} or import tool/{other.name}"
+            )
+            self.findings.append({"code": "name_of_another", "field": "name", "message": message})
 
     def _change(self, tool: Tool, raw: dict[str, Any], canonical: dict[str, Any]) -> str:
         """A new version, or the switches of the current one, where they are not what is wanted."""
@@ -307,24 +320,30 @@ class _Import:
         return result
 
 
+def _present(organization: Organization) -> QuerySet[Tool]:
+    there = Tool.objects.present().select_related("version", "organization__tier")
+    return there.filter(organization=organization)
+
+
 def tool_of(
     organization: Organization, item: Item, claimed: frozenset[str] = frozenset()
 ) -> Tool | None:
     """The tool that an item is about. A keyed one is found by its key, by its identifier, and by
     the `name` under which earlier versions imported it; `claimed` are identifiers of other items
     that have a better right to that name."""
-    there = Tool.objects.present().select_related("version", "organization__tier")
-    there = there.filter(organization=organization)
+    there = _present(organization)
     name = name_of(item)
     if not names.TOOL_NAME.fullmatch(name):
         return None
     if not item.keyed:
         return there.filter(name=name).first()
     found = there.filter(config_key=name).first() or there.filter(config_key="", name=name).first()
-    return found or _old_tool(there, item, claimed)
+    old = None if found else _same_name(there, item, claimed)
+    return old if old is not None and _imported_by_command(old) else found
 
 
-def _old_tool(there: QuerySet[Tool], item: Item, claimed: frozenset[str]) -> Tool | None:
+def _same_name(there: QuerySet[Tool], item: Item, claimed: frozenset[str]) -> Tool | None:
+    """The tool whose name is the `name` of a keyed item, and which may be that item's."""
     value = item.value if isinstance(item.value, dict) else {}
     old, kind = value.get("name"), value.get("type")
     plain = isinstance(old, str) and names.TOOL_NAME.fullmatch(old) and isinstance(kind, str)
@@ -334,6 +353,13 @@ def _old_tool(there: QuerySet[Tool], item: Item, claimed: frozenset[str]) -> Too
     if found is None or found.version is None:
         return None
     return found if found.version.definition.get("title") in (None, value.get("title")) else None
+
+
+def _imported_by_command(tool: Tool) -> bool:
+    """Whether a command of the operator wrote its first version. What a person or an agent
+    imported cannot be told from what they registered, and is never taken."""
+    first = tool.versions.order_by("number").first()
+    return first is not None and first.created_by.startswith(_BY_COMMAND)
 
 
 def note_same_titles(organization: Organization, items: list[Item], done: list[Imported]) -> None:

@@ -72,6 +72,23 @@ def test_json_is_utf_8_or_what_the_answer_names(ask, kind, codec):
     assert ask(kind, text.encode(codec), select="/text")["output"] == CHINESE
 
 
+@pytest.mark.parametrize(
+    "number", [1917043659912705296, -(2**63), 2**64 - 1, 10**299], ids=range(4)
+)
+def test_an_integer_is_exact(ask, number):
+    body = b'{"rows": [{"id": %d}]}' % number
+    assert ask("application/json", body)["output"]["body"] == {"rows": [{"id": number}]}
+    assert ask("application/json", body, select="/rows/0/id")["output"] == number
+    refused = ask("application/json", body, status=409)
+    assert refused["excerpt"] == body.decode()
+
+
+def test_an_integer_of_more_than_300_digits_is_no_answer(ask):
+    modules = loaded("http_call")
+    with pytest.raises(modules["http_call"].ToolError, match="more than 300 digits"):
+        ask("application/json", b"[1%s]" % (b"0" * 300))
+
+
 def test_json_in_a_charset_that_nobody_names_is_none(ask):
     modules = loaded("http_call")
     with pytest.raises(modules["http_call"].ToolError) as caught:
