@@ -27,6 +27,7 @@ LINT = (
     (*PYTHON, "ruff", "format", "--check", "."),
     (sys.executable, "-c", "from importlinter.cli import lint_imports_command as main; main()"),
     (*PYTHON, "tests.lint"),
+    (*PYTHON, "tests.language"),
 )
 TYPES = (*PYTHON, "mypy", ".")
 

@@ -1,3 +1,5 @@
+"""The rows of evidence: records, logs and checkpoints, alerts, and exports."""
+
 from audit.models.alerts import Alert, AlertChannel, AlertDelivery, AlertRule, ChannelKind
 from audit.models.exports import AuditExport, ExportState
 from audit.models.log import (
