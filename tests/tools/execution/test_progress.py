@@ -1,4 +1,4 @@
-"""What a run says while it runs."""
+"""Progress output of a run is streamed while it runs."""
 
 import pytest
 
