@@ -139,7 +139,7 @@ class Needs:
     manages: bool = False  # needs a managing scope for rows of others
     of_tool: bool = False  # a token narrowed to the tool may change it
     other_tool: bool = False  # a call of another tool: hidden from a token narrowed to one
-    refuses: bool = False  # refuses a wrong password, whoever the caller is
+    refuses: bool = False  # refuses a wrong password from every caller
     body: Any = field(default_factory=lambda: NONSENSE, hash=False)
 
 
