@@ -366,7 +366,7 @@ PAGES: dict[str, dict[str, Needs]] = {
     "catalog-change": dict.fromkeys(("get", "post"), Needs(permission="tools.change_tool")),
     "catalog-undo": {"post": Needs(permission="tools.change_tool")},
     "login": {"get": OPEN, "post": Needs(anybody=True, refuses=True)},
-    # Visitors without a correct password are redirected to the login, whatever else is true.
+    # Visitors without a correct password are redirected to the login in every case.
     "second-factor": {"get": OPEN, "post": OPEN},
     "single-sign-on": {"get": OPEN},  # tests/ui/accounts/test_single_sign_on.py
     "single-sign-on-back": {"get": OPEN},

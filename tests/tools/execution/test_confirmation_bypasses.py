@@ -172,7 +172,7 @@ def test_a_yes_that_lost_its_ground_before_the_start_does_not_count(person, conf
     assert (done.error_code, never_began(done)) == ("confirmation_missing", True)
 
 
-# --- what is decided about ------------------------------------------------------------------------
+# --- what is approved -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shown", ["", "0" * 64, "A" * 64, "é" * 64, "another's"])
@@ -289,7 +289,7 @@ def test_loosened_options_loosen_nothing(agent, organization, options):
     assert (done.status, never_began(done)) == ("PermissionDenied", True)
 
 
-# --- what a caller may say ------------------------------------------------------------------------
+# --- what a caller may send -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

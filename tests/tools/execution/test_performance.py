@@ -1,5 +1,5 @@
-"""Performance, the second half of the execution pipeline: one worker claims a row, checks again,
-and ends it once."""
+"""The second half of the execution pipeline: one worker claims a row, checks it again, and ends it
+once."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Progress output of a run is streamed while it runs."""
+"""Progress output is streamed while the call runs."""
 
 import pytest
 

@@ -53,7 +53,7 @@ def taken_by(crib: Crib, process: Process, make: Callable[[], Execution]) -> Exe
 
 
 def killed(process: Process) -> None:
-    """The worker's leases expire at once, so that nothing waits for them."""
+    """Kill the process and expire the leases of its calls, so that no test waits for them."""
     process.kill()
     process.wait()
     held = Execution.objects.filter(status="Running", worker__contains=f":{process.pid}:")
