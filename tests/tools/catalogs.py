@@ -1,4 +1,4 @@
-"""Catalogs that several tests speak of."""
+"""Catalogs that several tests use."""
 
 from tests import factories
 from tools.models import Organization

@@ -1,4 +1,4 @@
-"""What tests of several rooms of `tools` ask for."""
+"""Fixtures that tests of several packages of `tools` use."""
 
 import pytest
 

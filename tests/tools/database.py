@@ -1,4 +1,4 @@
-"""What only somebody with the database in hands could do."""
+"""Changes that require direct access to the database."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,12 +12,12 @@ from tools.models import Organization, ToolVersion
 
 
 def tamper(version: ToolVersion, **fields: Any) -> None:
-    """Change a stored definition behind the trigger's back; digest and signature stay."""
+    """Change a stored definition in spite of the trigger; digest and signature stay."""
     overwrite(version, version.definition | fields)
 
 
 def overwrite(version: ToolVersion, definition: object) -> None:
-    """Put anything in its place, in the same way."""
+    """Replace the definition in the same way."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
         cursor.execute("ALTER TABLE tools_toolversion DISABLE TRIGGER tool_version_never_changes")
@@ -30,14 +30,14 @@ def overwrite(version: ToolVersion, definition: object) -> None:
 
 @contextmanager
 def no_evidence_for(organization: Organization) -> Iterator[None]:
-    """While it lasts, no audit record of the organization can be written."""
+    """Meanwhile no audit record of the organization can be written."""
     with _refusing("INSERT ON audit_auditrecord", f"NEW.organization = '{organization.slug}'"):
         yield
 
 
 @contextmanager
 def no_lease_for(organization: Organization) -> Iterator[None]:
-    """While it lasts, no lease of the organization's executions can be renewed."""
+    """Meanwhile no lease of the organization's executions can be renewed."""
     renewed = "NEW.lease_until > OLD.lease_until AND NEW.status = OLD.status"
     whose = f"NEW.organization_id = '{organization.pk}'"
     with _refusing("UPDATE ON tools_execution", f"{renewed} AND {whose}"):
@@ -46,7 +46,7 @@ def no_lease_for(organization: Organization) -> Iterator[None]:
 
 @contextmanager
 def no_transition_for(organization: Organization) -> Iterator[None]:
-    """While it lasts, each state transition of the organization is a fault of ours."""
+    """Meanwhile each state transition of the organization fails with an internal error."""
     whose = f"NEW.organization_id = '{organization.pk}'"
     with _refusing("INSERT ON tools_statetransition", whose, "restrict_violation"):
         yield

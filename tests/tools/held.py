@@ -1,4 +1,4 @@
-"""Held calls and the people who decide about them."""
+"""Calls that require approval, and the people who decide about them."""
 
 import threading
 from dataclasses import replace
@@ -17,43 +17,43 @@ from tools.models import Agent, Confirmation, Execution, Organization, User
 
 
 def held(agent: Agent, name: str = "echo", **fields: Any) -> Confirmation:
-    """A call of the agent's that waits for a person."""
+    """A call of the agent that awaits approval."""
     execution = factories.execution(agent, name, **fields)
     return Confirmation.objects.get(execution=execution)
 
 
 def approver(organization: Organization) -> User:
-    """A person who may decide."""
+    """A person with the permission to decide."""
     user = factories.person(organization)
     factories.permit(user, "decide_confirmation")
     return user
 
 
 def at_the_browser(user: User) -> Caller:
-    """The person in their browser's session."""
+    """The person as the caller of a browser session."""
     return caller_of_user(User.objects.select_related("organization").get(pk=user.pk))
 
 
 def with_a_token(user: User) -> Caller:
-    """The same person, calling with a personal token."""
+    """The person as the caller of a personal token."""
     text = factories.token(user, scopes=["read", "execute", "manage"])
     return caller_of_token(text)
 
 
 def word(confirmation: Confirmation, *, approve: bool = True, **fields: Any) -> Word:
-    """What somebody says who has read it."""
+    """The decision of a person who has read the call."""
     return replace(Word(confirmation.pk, confirmation.bound_hash, approve), **fields)
 
 
 def approve(confirmation: Confirmation, *people: User) -> Confirmation:
-    """With the consent of everybody named."""
+    """Approve as each of these people."""
     for person in people:
         confirmation = decisions.decide(caller=at_the_browser(person), word=word(confirmation))
     return confirmation
 
 
 def reject(confirmation: Confirmation, person: User) -> Confirmation:
-    """The person says no."""
+    """Reject as this person."""
     no = word(confirmation, approve=False)
     return decisions.decide(caller=at_the_browser(person), word=no)
 
@@ -65,13 +65,13 @@ def attempted(execution: Execution) -> Execution:
 
 
 def over(execution: Execution) -> Execution | None:
-    """Its row once it is over, which a worker of the product may have been quicker with."""
+    """Its row once it has ended; a worker of the crib may have performed it."""
     row = Execution.objects.get(pk=execution.pk)
     return row if row.over else None
 
 
 def attempted_in_thread(execution: Execution) -> threading.Thread:
-    """The thread in which a worker tries to run it."""
+    """A thread in which a worker tries to run it."""
 
     def attempt() -> None:
         perform(execution.pk)
@@ -83,7 +83,7 @@ def attempted_in_thread(execution: Execution) -> threading.Thread:
 
 
 def never_began(execution: Execution) -> bool:
-    """No start of it is on record, and nothing came out of it."""
+    """No start is recorded, and there is no output."""
     row = Execution.objects.get(pk=execution.pk)
     started = AuditRecord.objects.filter(execution_id=execution.pk, code="TOOL.START").exists()
     return not started and row.output is None and row.status not in {"Success", "Running"}

@@ -1,4 +1,4 @@
-"""The shapes of the API contract, written once."""
+"""Response shapes of the API contract."""
 
 import json
 from typing import Any
@@ -18,7 +18,7 @@ METRICS = {"peak_memory_bytes", "cpu_time_ms", "filesystem_operations", "network
 
 
 def check_execution(body: dict[str, Any], status: str) -> dict[str, Any]:
-    """The body, when it is an execution's answer to the letter."""
+    """The body of an answer about an execution, if it has exactly the contract's shape."""
     assert body["status"] == status, body
     assert set(body) >= EXECUTION
     assert set(body["input"]) == {"tool_name", "parameters"}
@@ -39,7 +39,7 @@ def check_execution(body: dict[str, Any], status: str) -> dict[str, Any]:
 
 
 def check_error(response: Any, status: int, code: str | None = None) -> dict[str, Any]:
-    """The body, when it is an error's answer to the letter."""
+    """The body of an error, if it has exactly the contract's shape."""
     body = response.json()
     assert response.status_code == status, body
     assert {"code", "message", "details", "request_id"} <= set(body), body

@@ -1,4 +1,4 @@
-"""Catalogs in memory, as a process keeps them: for what asks no database."""
+"""Catalog snapshots in memory, for tests without a database."""
 
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
@@ -35,13 +35,13 @@ def group(name: str, **fields: Any) -> CatalogGroup:
 
 
 def closed_now() -> list[dict[str, Any]]:
-    """A schedule that is closed today, yesterday and tomorrow, wherever one is."""
+    """A schedule that is closed today, yesterday and tomorrow in every time zone."""
     far = datetime.now(UTC) + timedelta(days=3)
     return [{"days": [DAYS[far.weekday()]], "from": "12:00", "to": "13:00"}]
 
 
 def current_catalog(organization: Organization) -> Snapshot:
-    """The organization's own, as this process has it now."""
+    """The organization's catalog snapshot in this process."""
     revision = Organization.objects.get(pk=organization.pk).revision
     return registry.snapshot(organization.pk, revision)
 
@@ -54,7 +54,7 @@ def snapshot(
     tier: LicenseTier | None = None,
     **fields: Any,
 ) -> Snapshot:
-    """`parents` names groups with the group each is part of."""
+    """`parents` maps groups to their parents."""
     below = [group(name, parent=parent) for name, parent in (parents or {}).items()]
     tools = {one.name: one for one in things if isinstance(one, CatalogTool)}
     groups = {one.name: one for one in (*things, *below) if isinstance(one, CatalogGroup)}
@@ -70,7 +70,7 @@ def enterprise(**limits: Any) -> LicenseTier:
 
 
 def anybody() -> Caller:
-    """Whom every gate behind the groups and states lets pass."""
+    """A caller that passes every gate after groups and states."""
     return Caller(
         CallerKind.PERSON, "anybody", uuid4(), "here", 1, uuid4(),
         granted_groups=frozenset(["*"]), granted_permissions=frozenset(["*"]), is_superuser=True,

@@ -1,4 +1,4 @@
-"""A release that is taken back takes its migrations back."""
+"""Every migration is reversible, so that a release can be rolled back."""
 
 from django.db.migrations.loader import MigrationLoader
 

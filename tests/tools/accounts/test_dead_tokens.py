@@ -1,4 +1,4 @@
-"""A token that was good once and is tried again: somebody holds what should be gone."""
+"""Use of a revoked or expired token is recorded, because it may have been stolen."""
 
 from datetime import timedelta
 
@@ -55,7 +55,7 @@ def test_and_that_of_a_suspended_agents(agent, organization):
 def test_garbage_and_guessed_secrets_leave_nothing(agent, organization):
     good, other = (factories.token(agent.service_account) for _ in range(2))
     Token.objects.update(revoked_at=timezone.now())
-    guessed = f"{good[:13]}{other[13:]}"  # the checksum is that of another
+    guessed = f"{good[:13]}{other[13:]}"  # the checksum belongs to another token
     for text in ("", "tcr_", "garbage", guessed):
         tried(text)
     assert not noted(organization).exists()

@@ -1,4 +1,4 @@
-"""What a page tells of the operator's settings is what the documentation tells."""
+"""The settings page describes the operator's settings as the documentation does."""
 
 import re
 from pathlib import Path

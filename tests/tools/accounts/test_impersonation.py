@@ -1,4 +1,4 @@
-"""People who call tools as an agent: only who was granted it, and always named in evidence."""
+"""People impersonate agents only with a grant, and the audit log always names the person."""
 
 from uuid import uuid4
 
@@ -22,7 +22,7 @@ from tools.models import Agent, Execution, Organization, User
 
 @pytest.fixture
 def person(organization: Organization) -> User:
-    """Who may act as every agent of the organization."""
+    """A person who may impersonate every agent of the organization."""
     found = factories.person(organization)
     factories.permit(found, "impersonate_agent", "view_execution")
     return found

@@ -1,4 +1,4 @@
-"""What an operator changes in the environment is on record at the next start."""
+"""Changes that an operator makes in the environment are recorded at the next start."""
 
 import json
 

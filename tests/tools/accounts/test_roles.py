@@ -1,4 +1,5 @@
-"""Roles: groups that the product makes, keeps true, and leaves operators' own alone beside."""
+"""Roles are groups that the product creates and keeps current; groups of operators are left
+alone."""
 
 from uuid import uuid4
 

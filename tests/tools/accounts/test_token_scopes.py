@@ -1,4 +1,5 @@
-"""A token narrower than its holder: in listings, in calls, at the claim, and never wider."""
+"""A scoped token narrows its holder's grants in listings, in calls and at the claim, and never
+widens them."""
 
 from typing import Any
 
@@ -24,7 +25,7 @@ def narrow(agent: Agent, **limits: Any) -> str:
 
 
 def caller_with(holds: list[str], token: list[str] | None, organization: Organization) -> Caller:
-    """Written past the action, as a holder may have lost what its token names."""
+    """Written without the action, since a holder may have lost a grant that the token names."""
     agent = factories.agent(organization, groups=holds)
     text = narrow(agent)
     Token.objects.filter(user=agent.service_account).update(groups=token)
@@ -32,7 +33,7 @@ def caller_with(holds: list[str], token: list[str] | None, organization: Organiz
 
 
 NARROWED = [
-    # what the holder has, what the token says, what is left
+    # the holder's grants, the token's scope, the result
     (["a", "b"], None, {"a", "b"}),
     (["a", "b"], ["*"], {"a", "b"}),
     (["a", "b"], ["a"], {"a"}),
@@ -74,7 +75,7 @@ def test_a_token_requests_its_own_groups_and_no_others(agent):
     assert names(api, "?group=read-only") == ["read_file", "validate_content"]
     check_error(api.get("/tools?group=write"), 403, "group_not_granted")
     check_error(api.get("/tools?group=*"), 403, "group_not_granted")
-    check_error(api.get("/tools"), 403, "group_not_granted")  # absent is default
+    check_error(api.get("/tools"), 403, "group_not_granted")  # an absent group means default
 
 
 def test_a_token_shows_and_calls_its_own_tools_and_no_others(agent):
@@ -160,7 +161,7 @@ def test_a_narrow_tokens_call_runs_within_what_it_is_good_for(crib, committed, a
 
 
 def test_a_visitor_who_was_sent_home_meanwhile_does_not_run(organization):
-    """Acting in another organization is a grant like any other: asked for again at the claim."""
+    """Acting in another organization is a grant, and the claim checks it again."""
     other = factories.organization(f"{organization.slug}-b")
     factories.tool(other)
     chief = factories.superuser(organization)
@@ -178,7 +179,7 @@ def test_a_visitor_who_was_sent_home_meanwhile_does_not_run(organization):
     assert (execution.status, execution.error_code) == ("PermissionDenied", "caller_suspended")
 
 
-# --- making them ----------------------------------------------------------------------------------
+# --- issuing --------------------------------------------------------------------------------------
 
 
 def test_a_tokens_limits_are_kept_and_shown(admin_api, agent):

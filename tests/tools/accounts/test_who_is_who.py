@@ -1,5 +1,5 @@
-"""A user name is what people read. What is somebody's hangs on an id, so a change of names hands
-nothing over, and a name is given once."""
+"""User names are for display, and ownership refers to ids: renaming a user transfers nothing, and a
+name that was used once is not assigned again."""
 
 from importlib import import_module
 from uuid import uuid4
@@ -120,7 +120,7 @@ def test_single_sign_on_gives_no_freed_name(organization, server, alice, setting
 def test_who_issued_a_token_decides_nothing_of_it_by_another_name(organization, agent, alice):
     factories.tool(organization, requires_confirmation=True)
     factories.permit(alice, "decide_confirmation", "view_confirmation")
-    User.objects.filter(pk=alice.pk).update(is_superuser=True)  # to issue; not to decide
+    User.objects.filter(pk=alice.pk).update(is_superuser=True)  # may issue, not decide
     alice.refresh_from_db()
     token, _ = actions.create_token(
         user=agent.service_account, by=factories.by(organization), giver=caller_of_user(alice)
@@ -160,7 +160,7 @@ def test_a_message_reaches_whom_it_was_written_to(organization, alice):
     assert [one.user_id for one in message.items.all()] == [alice.pk]
 
 
-# --- what home granted ----------------------------------------------------------------------------
+# --- groups granted by the home organization ------------------------------------------------------
 
 
 def test_what_home_granted_stays_at_home(organization):
@@ -175,7 +175,7 @@ def test_what_home_granted_stays_at_home(organization):
     assert chief.granted_groups == chief.granted_permissions == {"*"}
 
 
-# --- today's rows ---------------------------------------------------------------------------------
+# --- migration of existing rows -------------------------------------------------------------------
 
 
 def test_rows_of_before_are_carried_over_to_ids(organization, server, alice, agent):
@@ -195,7 +195,7 @@ def test_rows_of_before_are_carried_over_to_ids(organization, server, alice, age
     message = inbox(organization, alice.username)
     Message.objects.filter(pk=message.pk).update(addressees=[])
 
-    for _ in range(2):  # safe to repeat
+    for _ in range(2):  # the migration is idempotent
         migration.carry_over(apps, None)
 
     now = {text: McpCredential.objects.get(pk=row.pk).owner for text, row in rows.items()}

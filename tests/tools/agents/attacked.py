@@ -1,4 +1,4 @@
-"""An organization with things that an agent must never reach, and what is held against its rows."""
+"""An organization with tools that an agent must never reach, and the checks of its rows."""
 
 import re
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from tools.policy import authorization
 from tools.policy.decision import Asked, Question
 from tools.policy.pins import snapshot_for
 
-GROUPS = ["default", "composition", "agents"]  # with every detour that the product has
+GROUPS = ["default", "composition", "agents"]  # all indirect ways to call a tool
 RAN = frozenset({Status.RUNNING, Status.SUCCESS, Status.FAILED, Status.TIMEOUT})
 _LENT = frozenset({"group", "group_open", "state", "object_permission"})
 _MARK = re.compile("<data ([0-9a-f]{16})>")
@@ -45,12 +45,13 @@ class Place:
         return cls(organization, factories.agent(organization, groups=GROUPS))
 
     def gives(self, output: Any) -> None:
-        """The tool `page` gives this back."""
+        """Register the tool `page`, which returns this."""
         source = f"def main(p):\n    return {output!r}\n"
         factories.tool(self.organization, "page", implementation={"source": source}, parameters=[])
 
     def ran(self, question: str = "What does the page say?", **wanted: Any) -> Execution:
-        """A run, until nothing of it can go on though people have refused what it asked for."""
+        """Perform a run until nothing is left to do; people reject every approval that it
+        requests."""
         run = begun(self.agent, question, group=GROUPS, max_iterations=30, **wanted)
         person = approver(self.organization)
         while work_off(self.organization):
@@ -61,7 +62,7 @@ class Place:
         return Execution.objects.get(pk=run.pk)
 
     def check(self) -> None:
-        """Nothing began that `explain` does not show as passed, and no yes was made up."""
+        """No call started that `explain` does not show as passed, and no approval was forged."""
         began = AuditRecord.objects.filter(code="TOOL.START", execution_id__isnull=False)
         rows = Execution.objects.filter(organization=self.organization)
         for row in rows:
@@ -73,13 +74,13 @@ class Place:
         assert not decided.filter(spent_at__isnull=False).exists()
 
     def tried(self) -> set[str]:
-        """What stands in the rows of calls, however they ended."""
+        """The tool names of all calls, however they ended."""
         rows = Execution.objects.filter(organization=self.organization)
         return set(rows.values_list("tool_name", flat=True))
 
 
 def refused_by(row: Execution) -> list[str]:
-    """Gates that say no to this call at this moment, for its caller, groups and state."""
+    """The gates that refuse this call now, for its caller, groups and state."""
     assert row.agent is not None
     agent = Agent.objects.get(pk=row.agent_id)
     caller = caller_of_agent(agent)
@@ -96,9 +97,9 @@ def refused_by(row: Execution) -> list[str]:
 
 
 def check_fences(questions: list[dict[str, Any]]) -> None:
-    """In every question the marks stand in pairs, are those of the rules, and hold no other."""
+    """In every prompt the marks are balanced, are those of the rules, and enclose no other mark."""
     asked = [one for one in questions if one["messages"][0]["role"] == "system"]
-    assert asked  # what a model asks `ask_model` itself is no prompt of a run
+    assert asked  # messages that a model passes to `ask_model` are not a prompt of the run
     for question in asked:
         for text in _texts(question):
             _check_pairs(text, _mark_of(question))

@@ -1,4 +1,4 @@
-"""Agents performed in the test, and a model that says what the test wants."""
+"""Agent runs performed in the test's process, against a stub model with scripted replies."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -29,7 +29,7 @@ def model(settings: Any) -> Iterator[llm.Endpoint]:
 
 @pytest.fixture
 def agent(organization: Any) -> Agent:
-    """With the tools `say` and `fail`, `hidden` beyond its groups, and a workflow of two states."""
+    """Has the tools `say` and `fail`, `hidden` outside its groups, and a workflow of two states."""
     factories.tool(organization, "say", implementation={"source": SAYS})
     factories.tool(organization, "fail", implementation={"source": FAILS})
     factories.tool(organization, "hidden", group=["secret"])
@@ -44,7 +44,7 @@ def agent(organization: Any) -> Agent:
 
 
 def begun(agent: Agent, question: str = "Why?", **wanted: Any) -> Execution:
-    """`wanted` holds parameters of `run_agent`, and what `Wanted` has."""
+    """`wanted` holds parameters of `run_agent` and fields of `Wanted`."""
     of_call = {name: wanted.pop(name) for name in Wanted.__annotations__ if name in wanted}
     caller = factories.caller(agent)
     given = Wanted({"question": question} | wanted, **of_call)
@@ -59,7 +59,7 @@ def reported(agent: Agent, run: Execution) -> Report:
 
 @pytest.fixture
 def asked(alone: None, agent: Agent, model: llm.Endpoint) -> Callable[..., Report]:
-    """The report of a request, performed until nothing of it can go on."""
+    """The report of a request that was performed until nothing was left to do."""
 
     def ask(question: str = "Why?", **wanted: Any) -> Report:
         run = begun(agent, question, **wanted)

@@ -1,5 +1,5 @@
-"""Whatever a model says, and whatever changes meanwhile: an agent never executes what `explain`
-does not show as passed."""
+"""Property test: whatever a model replies and whatever changes meanwhile, an agent never executes a
+call that `explain` does not show as passed."""
 
 import json
 from dataclasses import dataclass, field
@@ -38,7 +38,7 @@ CHANGES = (
 
 @dataclass(frozen=True)
 class Kind:
-    """One tool of a drawn catalog."""
+    """One tool of a generated catalog."""
 
     group: str
     states: tuple[str, ...]
@@ -47,12 +47,12 @@ class Kind:
     works: bool
 
 
-BROKEN = Kind("a", STATES, None, held=False, works=False)  # what chance may leave out
+BROKEN = Kind("a", STATES, None, held=False, works=False)  # random generation may omit one like it
 
 
 @dataclass(frozen=True)
 class Said:
-    """One reply of the drawn script; `tool` counts beyond the catalog for names that none has."""
+    """One reply of the generated script; `tool` may exceed the catalog, for names of no tool."""
 
     tool: int
     arguments: str
@@ -80,7 +80,8 @@ changes = st.dictionaries(st.integers(1, 12), st.sampled_from(CHANGES), max_size
 
 @dataclass
 class World:
-    """One example: its own tools, groups and agent, in an organization that all examples share."""
+    """One example with its own tools, groups and agent, in an organization that all examples
+    share."""
 
     organization: Organization
     kinds: list[Kind]
@@ -96,7 +97,7 @@ class World:
 
     @property
     def groups(self) -> list[str]:
-        """Of what there is in `b` nothing is asked for."""
+        """The group `b` is never requested."""
         return [f"g{self.number}-a"]
 
     def _tool(self, at: int, kind: Kind) -> Tool:
@@ -160,8 +161,8 @@ class World:
                 reject(one, self.person)
 
     def perform(self, run: Execution, changing: dict[int, str]) -> None:
-        """Until nothing can go on; what is new after each performance is held against the gates as
-        they were all the while: nothing changes but between two of them."""
+        """Perform until nothing is left to do. After each performance the new calls are checked
+        against the gates as they were during it, because changes occur only between two of them."""
         self.admitted.add(run.pk)
         for turn in range(1, 400):
             if turn in changing:
@@ -230,7 +231,7 @@ def test_no_script_makes_an_agent_execute_what_explain_does_not_show_as_passed(
         run = begun(world.agent, group=[*world.groups, "composition"], max_iterations=8)
         world.perform(run, changing)
         assert not Execution.objects.filter(agent=world.agent, status="Running").exists()
-        # Open confirmations are closed: the next script begins without any.
+        # Close open confirmations, so that the next script begins without any.
         world.change("cancelled", Execution.objects.filter(agent=world.agent, parent=None).get())
         world.perform(Execution.objects.filter(agent=world.agent, parent=None).get(), {})
 

@@ -1,4 +1,5 @@
-"""The marks around data: nobody outside can write them, and nothing stands in them unseen."""
+"""The marks that fence data in prompts cannot be forged, and invisible characters inside become
+visible."""
 
 import json
 

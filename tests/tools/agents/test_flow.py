@@ -1,4 +1,5 @@
-"""Runs by plans: a plan with confidences, checked before and while it is carried out (S1, 4.3)."""
+"""Runs with a plan: a plan with confidences is checked before and during its execution (S1,
+4.3)."""
 
 import json
 from datetime import timedelta
@@ -70,7 +71,7 @@ def places(report):
 
 
 def said(model, number):
-    """All that the model was told in a question."""
+    """The text of all messages of one prompt."""
     return "\n".join(one["content"] for one in model.questions[number]["messages"])
 
 
@@ -80,12 +81,12 @@ def codes(report, code):
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch):
-    """Between attempts."""
+    """No pauses between attempts."""
     monkeypatch.setattr(attempts, "clock", lambda: timezone.now() + timedelta(hours=1))
 
 
 def strict(organization):
-    """A tool that takes a text and nothing else."""
+    """A tool that accepts one text and no other argument."""
     made = factories.definition("strict", input_schema=STRICT)
     factories.register(organization, {key: made[key] for key in made if key != "parameters"})
 
@@ -100,7 +101,7 @@ def planned(asked):
 
 @pytest.fixture
 def waiting(agent, organization, model):
-    """A run whose first step waits for a person; what goes on from there."""
+    """A run whose first step awaits approval."""
 
     def ask(*moves, **wanted):
         model.plays(*moves)
@@ -300,7 +301,7 @@ def test_a_plan_has_no_more_steps_than_the_run_has_turns(planned, model):
     assert report.answer == "Shorter." and "it has 3 steps, and 2 is the most" in said(model, 1)
 
 
-# --- while it runs ---
+# --- during the run --
 UNSURE = step("sure-not", confidence=0.4)
 
 
@@ -458,7 +459,7 @@ def test_what_the_run_may_spend_bounds_its_steps(planned, model):
     assert report.plan["steps"][0]["error_code"] == "NEARLY_SPENT" and report.answer == "Nearly."
 
 
-# --- evidence and memory ---
+# --- audit and memory ------
 @pytest.mark.part("agents")
 def test_a_plan_is_on_record_before_and_after_it_is_carried_out(planned, model):
     model.plays(plan(step("a", text="4711"), step("b", "fail", "a")), plan(), "So.")

@@ -1,4 +1,5 @@
-"""What a plan stands on: what may be used in the state that the workflow will be in then."""
+"""What a planner is given: the tools that are available in the state the workflow will have
+reached."""
 
 import pytest
 

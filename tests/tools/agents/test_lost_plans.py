@@ -1,4 +1,4 @@
-"""Workers that are lost under a run by a plan: what was decided is not decided again."""
+"""Workers that are killed during a run with a plan: accepted decisions are not made again."""
 
 import pytest
 
@@ -20,11 +20,11 @@ MOVES = ("no plan", plan(step("a"), step("b", "say", "a", text=SAID)), "There.")
 
 
 class Killed(BaseException):
-    """As a worker is: nothing after it is done."""
+    """Kills the worker: nothing after it is executed."""
 
 
 def work_off_losing(organization, run):
-    """Every worker that is killed under the run has another after it."""
+    """Each worker that is killed during the run is followed by another one."""
     times = 0
     while waiting := queue.next_of(organization.pk):
         try:
@@ -42,7 +42,7 @@ def lose(run):
 
 
 def every_second(function, *, after):
-    """Killed as it is called, or as soon as it has done its work."""
+    """Every second call is killed before it starts, or right after it has done its work."""
     calls = []
 
     def dying(*given, **more):

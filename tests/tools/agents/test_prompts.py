@@ -1,4 +1,5 @@
-"""What a model is told: data within marks, every argument of every tool, and no more than fits."""
+"""Prompts contain data within marks and every argument of every tool, and fit the context
+window."""
 
 import json
 

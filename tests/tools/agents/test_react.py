@@ -1,4 +1,5 @@
-"""ReAct: think, act, observe; whatever a model says, the gates decide (specification S1, 4.3)."""
+"""ReAct: think, act, observe. Whatever a model replies, the gates decide (specification S1,
+4.3)."""
 
 import json
 from decimal import Decimal
@@ -224,7 +225,7 @@ def test_an_endpoint_without_tool_calls_is_asked_in_the_text_form(asked, model):
 
 @pytest.mark.part("agents")
 def test_a_busy_endpoint_is_asked_again_after_a_while(agent, organization, model, monkeypatch):
-    said = iter([Reply(503)] * 3)  # one question asks so often by itself
+    said = iter([Reply(503)] * 3)  # one question is asked so often without the product's retries
     model.answers_by(lambda _: next(said, "There."))
     run = begun(agent)
     work_off(organization)
@@ -253,10 +254,10 @@ def test_everything_is_in_the_evidence(asked, model):
 
 
 def test_a_grant_that_is_taken_away_counts_at_once(agent, organization, model):
-    """Between what the model was told and what it says."""
+    """The grant is revoked between the prompt and the model's reply."""
     model.plays(calls(*SAY), "Not any more.")
     run = begun(agent)
-    perform(run.pk)  # the turn that asks
+    perform(run.pk)  # the turn that asks the model
     (question,) = calls_of(run)
     grant_actions.grant(agent=agent, by=factories.by(organization), groups=[])
     work_off(organization)

@@ -1,4 +1,4 @@
-"""Runs that others go on from, and replays that call nothing."""
+"""Runs that continue an earlier run, and replays that call no tool."""
 
 import pytest
 
@@ -70,7 +70,7 @@ def test_another_agent_goes_on_from_what_was_shared_with_it(asked, model, organi
     work_off(organization)
     report = reported(other, run)
     assert report.answer == "Inside." and '{"said": "o"}' in told(model.questions[-2])
-    with pytest.raises(NotFound):  # to go on from it is not to read it
+    with pytest.raises(NotFound):  # continuing a run does not permit reading it
         reported(other, earlier.run)
 
 
@@ -168,7 +168,7 @@ def test_an_execution_of_another_tool_is_no_run(agent, organization, model):
 
 @pytest.mark.part("agents")
 def test_the_tool_itself_meets_the_same_rights(earlier, agent, organization, model):
-    """Not only the door: a run that was asked for as a tool looks for itself."""
+    """Not only the entry point checks: a run that was started as a tool checks again."""
     other = factories.agent(organization, groups=["default", "agents"])
     call = factories.call(
         "run_agent", {"question": "?", "continues": str(earlier.run.pk)},

@@ -1,4 +1,4 @@
-"""What tests of the API share."""
+"""Fixtures that the tests of the API share."""
 
 import pytest
 
@@ -7,5 +7,5 @@ from tests.tools.api.document import MadeOnce
 
 @pytest.fixture
 def document_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests that ask for the API's document many times, but not for what it says."""
+    """For tests that request the API document many times without checking its content."""
     monkeypatch.setattr("tools.api.documentation.openapi.SchemaGenerator", MadeOnce)

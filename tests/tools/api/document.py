@@ -1,5 +1,5 @@
-"""The generated document of the API, and what an answer has that it does not say. It takes half a
-second to make, so each process makes it once for the tests that read it."""
+"""The generated OpenAPI document, and a check of answers against it. It takes half a second to
+generate, so each process does so once."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from drf_spectacular.generators import SchemaGenerator
 AS_JSON = {"Accept": "application/json"}  # YAML, the default, takes another half a second
 BASE = "/api/v1/"
 URN = "urn:document"
-Pointer = tuple[str, ...]  # to a node of the document
+Pointer = tuple[str, ...]  # path of a node in the document
 
 
 @cache
@@ -31,8 +31,8 @@ class MadeOnce(SchemaGenerator):
 
 
 def flaws(method: str, path: str, response: HttpResponseBase) -> Iterator[str]:
-    """What the document does not say of the answer; nothing for an address that it does not have,
-    and for faults of ours."""
+    """The differences between an answer and the document; none for undocumented routes and for
+    status 500."""
     operation = _operation(method, path)
     status = str(response.status_code)
     if operation is None or status == "500":
@@ -49,7 +49,7 @@ def flaws(method: str, path: str, response: HttpResponseBase) -> Iterator[str]:
         elif at(header).get("required"):
             yield f"{status} without the header {name}"
     if response.get("Idempotent-Replay-Withheld") == "*":
-        return  # the header says what the body is instead
+        return  # the header describes the body instead
     yield from _wrong_content((*answer, "content"), at(answer).get("content", {}), response)
 
 
@@ -93,7 +93,7 @@ def at(pointer: Pointer) -> Any:
 
 
 def followed(pointer: Pointer) -> Pointer:
-    """Where the reference leads that stands there; otherwise there."""
+    """The target of the reference at this node, or the node itself."""
     node = at(pointer)
     return tuple(node["$ref"].removeprefix("#/").split("/")) if "$ref" in node else pointer
 

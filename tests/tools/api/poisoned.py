@@ -1,5 +1,5 @@
-"""Tool definitions that are poisoned in the ways that public benchmarks of MCP servers name: what a
-model reads and obeys, and a person does not see or expect."""
+"""Poisoned tool definitions, in the forms that public benchmarks of MCP servers list: a model reads
+and obeys them, and a person does not notice them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Agents, grants, groups, organizations and tiers over the API, for people who may."""
+"""Agents, grants, groups, organizations and tiers over REST, for people with the permission."""
 
 import pytest
 

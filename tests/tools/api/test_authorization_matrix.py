@@ -1,7 +1,7 @@
-"""Every address × method × kind of caller × organization, against one table.
+"""Every route × method × kind of caller × organization, checked against one table.
 
-The addresses come from the URL resolver. One that the table does not know fails: add a row to
-EXPECTED that says what its callers need.
+The routes come from the URL resolver. One that the table does not contain fails: add a row to
+EXPECTED with the requirements for its callers.
 """
 
 import copy
@@ -66,9 +66,9 @@ from tools.models.grant_rows import GrantRow
 from tools.ui.settings import workspace
 from tools.web import proof
 
-IN = "in"  # past every question of who may: 2xx, or a 4xx that is about something else
-LOGIN = "login"  # a page sends whoever is unknown to the login page
-NONSENSE = {"nonsense": 1}  # a body that is refused with 400 by whoever reads it
+IN = "in"  # authorized: 2xx, or a 4xx for another reason
+LOGIN = "login"  # a page redirects unauthenticated visitors to the login page
+NONSENSE = {"nonsense": 1}  # refused with 400 by every view that reads a body
 NOBODY = "nobody holds this"
 MCP_ADDRESSES = (
     "api-mcp-authorizations", "api-mcp-authorization", "api-mcp-oauth-client",
@@ -93,9 +93,9 @@ CHAINS = ("api-chain", "api-chain-execute", "api-chain-rehearse", "chain-edit")
 READ, EXECUTE = (frozenset([scope]) for scope in ("read", "execute"))
 PARTS = ("catalog", "agents", "audit", "organization")
 CATALOG, AGENTS, AUDIT, ORGANIZATION = (frozenset([scope]) for scope in PARTS)
-MANAGE = CATALOG | AGENTS | AUDIT | ORGANIZATION  # what the scope `manage` says
+MANAGE = CATALOG | AGENTS | AUDIT | ORGANIZATION  # the scopes that `manage` includes
 ALL = READ | EXECUTE | MANAGE
-# The scope of a token that changes these rows.
+# The scope that a token needs to change these rows.
 SCOPES = {
     CATALOG: """
         confirmationrule contentschema mcpserver messagechannel sandboxprofile tool toolgroup
@@ -107,44 +107,44 @@ SCOPES = {
 }
 SCOPE_OF = {row: scope for scope, rows in SCOPES.items() for row in rows.split()}
 METHODS = ("get", "post", "put", "patch", "delete")
-WRITTEN = re.compile(  # ON CONFLICT DO UPDATE is the INSERT's own
+WRITTEN = re.compile(  # ON CONFLICT DO UPDATE belongs to the INSERT
     r'(INSERT INTO|(?<!FOR )(?<!KEY )(?<!DO )UPDATE|DELETE FROM) "?(\w+)"?(?: SET "?(\w+)"?)?'
 )
 LEFT_BY_A_REFUSAL = {
     "INSERT INTO audit_auditrecord", "INSERT INTO audit_auditpayload",
     "INSERT INTO audit_auditkey",  # with an organization's first payload
-    # A call that is refused is a row too.
+    # A refused call is recorded as a row too.
     "INSERT INTO tools_execution", "INSERT INTO tools_executionevent",
     "INSERT INTO tools_requestrecord", "INSERT INTO tools_toolfilter",
     "INSERT INTO tools_catalognames",
     "UPDATE tools_token last_used_at",
-    "UPDATE tools_organization revision",  # before what is not there is looked for, and taken back
+    "UPDATE tools_organization revision",  # runs before the row is looked up, and is rolled back
     "DELETE FROM tools_authenticatorapp",
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What a caller needs for one method of one address."""
+    """The requirements for one method of one route."""
 
     scopes: frozenset[str] = READ
     permission: str = ""  # without it 403
-    sees: str = ""  # without it 404: for who may not see it, it is not there
-    owner: bool = False  # agents of the place hold both for what is theirs
+    sees: str = ""  # without it 404, as if it did not exist
+    owner: bool = False  # the organization's agents hold both for their own rows
     superuser: bool = False
-    session: bool = False  # a browser's: no token will do
-    everywhere: bool = False  # organizations and tiers: whose they are makes no difference
-    anybody: bool = False  # also who is unknown
-    people: bool = False  # no agent may, though it sees what is its own
-    manages: bool = False  # for what is another's, the token must manage
+    session: bool = False  # needs a browser session; tokens are refused
+    everywhere: bool = False  # organizations and tiers: in any organization
+    anybody: bool = False  # also unauthenticated callers
+    people: bool = False  # refused to agents, even for their own rows
+    manages: bool = False  # needs a managing scope for rows of others
     of_tool: bool = False  # a token narrowed to the tool may change it
-    other_tool: bool = False  # the call of another tool: not seen with a token narrowed to one
-    refuses: bool = False  # a password that is wrong, whoever sends it
+    other_tool: bool = False  # a call of another tool: hidden from a token narrowed to one
+    refuses: bool = False  # refuses a wrong password from every caller
     body: Any = field(default_factory=lambda: NONSENSE, hash=False)
 
 
 def reads(permission: str = "", **more: Any) -> Needs:
-    """For people who hold the permission where one is named, else for everybody."""
+    """For people with the permission if one is named, otherwise for all callers."""
     return Needs(READ, permission, **more)
 
 
@@ -153,7 +153,7 @@ def manages(permission: str, **more: Any) -> Needs:
 
 
 def four(row: str, *methods: str, **more: Any) -> dict[str, Needs]:
-    """A kind of row that Django's own permissions guard."""
+    """The methods of a model's route, guarded by Django's model permissions."""
     verbs = {"get": "view", "put": "change", "patch": "change", "delete": "delete", "post": "add"}
     return {
         method: reads(f"tools.view_{row}")
@@ -176,7 +176,7 @@ OTHER_EXECUTION = Needs(READ, sees="tools.view_execution", owner=True, other_too
 DECIDES = Needs(AGENTS, "tools.decide_confirmation", session=True, body=WORD)
 CONFIRMED = Needs(READ, "tools.view_confirmation")
 
-# What each method of each address of the API needs, by the name of the address.
+# The requirements of each method of each REST route, by the route's name.
 EXPECTED: dict[str, dict[str, Needs]] = {
     "api-schema": {"get": OPEN},
     "api-docs": {"get": OPEN},
@@ -228,7 +228,7 @@ EXPECTED: dict[str, dict[str, Needs]] = {
             other_tool=True,
         )
     },
-    # Without a question 400, whoever asks.
+    # Without a question 400 for every caller.
     "api-agent-requests": {"get": reads(), "post": Needs(EXECUTE)},
     "api-agent-request": {"get": OTHER_EXECUTION},
     "api-agent-request-events": {"get": OTHER_EXECUTION},
@@ -307,7 +307,7 @@ EXPECTED: dict[str, dict[str, Needs]] = {
     "api-channel": four("messagechannel", "get", "patch", "delete"),
     "api-channel-key": {"post": manages("tools.change_messagechannel")},
     "api-channel-test": {"post": manages("tools.change_messagechannel")},
-    # Nobody's account: whoever holds the channel's key signs with it.
+    # Without an account: the provider signs with the channel's key.
     "api-channel-bounces": {"post": Needs(anybody=True, refuses=True)},
     "api-messages": {"get": reads("tools.view_message")},
     "api-message": {"get": reads("tools.view_message")},
@@ -356,17 +356,17 @@ EXPECTED: dict[str, dict[str, Needs]] = {
     "api-alerts": {"get": Needs(READ, "audit.view_auditrecord")},
     "api-alert-acknowledge": {"post": manages("audit.change_alert")},
 }
-# The same for pages. They know people in a browser alone; a method that is not named is not there.
+# The same for pages. They accept browser sessions only; a method that is not named is refused.
 SEEN_TOOL = Needs(sees="tools.view_tool")
 SEEN_EXECUTION = Needs(sees="tools.view_execution")
 PAGES: dict[str, dict[str, Needs]] = {
     "catalog": {"get": Needs()},
-    "home": {"get": Needs()},  # of one's own calls, or of all
+    "home": {"get": Needs()},  # the user's own calls, or all
     "search": {"get": Needs()},
     "catalog-change": dict.fromkeys(("get", "post"), Needs(permission="tools.change_tool")),
     "catalog-undo": {"post": Needs(permission="tools.change_tool")},
     "login": {"get": OPEN, "post": Needs(anybody=True, refuses=True)},
-    # Who has shown no password is led to the login; nothing is told apart.
+    # Visitors without a correct password are redirected to the login in every case.
     "second-factor": {"get": OPEN, "post": OPEN},
     "single-sign-on": {"get": OPEN},  # tests/ui/accounts/test_single_sign_on.py
     "single-sign-on-back": {"get": OPEN},
@@ -382,7 +382,7 @@ PAGES: dict[str, dict[str, Needs]] = {
     "factor-key": {"get": Needs(), "post": Needs()},
     "factor-key-remove": {"post": Needs(sees=NOBODY)},
     "factor-codes": {"post": Needs()},
-    "single-sign-on-connect": {"post": Needs(sees=NOBODY)},  # where none is set up
+    "single-sign-on-connect": {"post": Needs(sees=NOBODY)},  # none is configured
     "single-sign-on-disconnect": {"post": Needs(sees=NOBODY)},
     "profile-sessions-end": {"post": Needs()},
     "profile-session-end": {"post": Needs(sees=NOBODY)},
@@ -422,7 +422,7 @@ PAGES: dict[str, dict[str, Needs]] = {
     "group-change": dict.fromkeys(("get", "post"), Needs(permission="tools.change_toolgroup")),
     "walk": {
         "get": Needs()
-    },  # one's own, or an agent's as Explain: tests/ui/workflow/test_walking.py
+    },  # the user's own, or an agent's as Explain: tests/ui/workflow/test_walking.py
     "workflow": {"get": Needs(permission="tools.view_tool")},
     # Or with grants of the group that read_file is in: tests/ui/settings/test_workspace.py.
     "workspace": {"get": Needs(superuser=True)},
@@ -443,7 +443,7 @@ PAGES: dict[str, dict[str, Needs]] = {
     "playground": dict.fromkeys(("get", "post"), Needs()),  # tests/ui/playground/test_playground.py
     "settings": {"get": Needs(permission="audit.view_auditrecord")},
     "settings-organization": dict.fromkeys(("get", "post"), Needs(superuser=True)),
-    "usage": {"get": Needs()},  # of one's own calls, or of all
+    "usage": {"get": Needs()},  # the user's own calls, or all
     "explain": {"get": Needs()},
     "what-if": {"get": Needs(permission="tools.view_agent")},
     "sandbox": {"get": Needs(permission="tools.change_tool")},
@@ -452,7 +452,7 @@ PAGES: dict[str, dict[str, Needs]] = {
     "licenses-change": {"post": Needs(superuser=True, body={"tier": "Core"})},
     "license-tier": dict.fromkeys(("get", "post"), Needs(superuser=True, everywhere=True)),
     "licenses-undo": {"post": Needs(superuser=True)},
-    # One's own, or of all; of an agent that one may act as: tests/ui/agents/test_agent_asking.py.
+    # The user's own, or all; for an agent with impersonation: tests/ui/agents/test_agent_asking.py.
     "agent-requests": {"get": Needs()},
     "agent-request-new": dict.fromkeys(("get", "post"), Needs()),
     "agent-request": {"get": SEEN_EXECUTION},
@@ -488,12 +488,12 @@ PAGES: dict[str, dict[str, Needs]] = {
     "server-credentials": dict.fromkeys(
         ("get", "post"), Needs(permission="tools.change_mcpserver")
     ),
-    # Of nobody's credentials: refused before anything is asked of the server.
+    # An owner that does not exist: refused before the server is contacted.
     "server-refresh": {
         "post": Needs(permission="tools.change_mcpserver", body={"owner": "agent:nobody"})
     },
     "server-import": {"post": Needs(permission="tools.add_tool")},
-    # As nobody whose consent could be asked for.
+    # An owner that does not exist, who cannot be asked for consent.
     "server-connect": {
         "post": Needs(permission="tools.change_mcpserver", body={"owner": "nobody"})
     },
@@ -518,7 +518,7 @@ PAGES: dict[str, dict[str, Needs]] = {
     ),
     "inbox": {"get": Needs()},
     "inbox-read": {"post": Needs(sees=NOBODY)},
-    "batches": {"get": Needs()},  # one's own, or of all
+    "batches": {"get": Needs()},  # the user's own, or all
     "batch": {"get": SEEN_EXECUTION},
     "batch-cancel": {
         "post": Needs(permission="tools.change_execution", sees="tools.view_execution")
@@ -553,7 +553,7 @@ PAGES: dict[str, dict[str, Needs]] = {
     "alert-rule": dict.fromkeys(("get", "post"), Needs(superuser=True, everywhere=True)),
     "alert-rule-new": dict.fromkeys(("get", "post"), Needs(superuser=True)),
     "audit-exports": dict.fromkeys(("get", "post"), Needs(permission="audit.view_auditrecord")),
-    # Of those who asked alone: tests/ui/audit/test_exports_page.py.
+    # Only for the user who requested it: tests/ui/audit/test_exports_page.py.
     "audit-export-file": {"get": Needs(sees=NOBODY)},
     "audit-export-remove": {"post": Needs(sees=NOBODY)},
     "channel-test": {"post": Needs(permission="audit.change_alertchannel")},
@@ -574,7 +574,7 @@ NOT_OURS = ("admin/", "healthz", "readyz", "metrics", "csp-report")
 
 
 def every_address() -> dict[str, URLPattern]:
-    """By name, as the resolver holds them."""
+    """All routes of the resolver, by name."""
 
     def walk(patterns: Any, prefix: str) -> Iterator[tuple[str, URLPattern]]:
         for pattern in patterns:
@@ -594,7 +594,7 @@ def every_address() -> dict[str, URLPattern]:
 ADDRESSES = every_address()
 
 
-# What gives power, hands out a secret, decides or destroys: an old proof is not enough for it.
+# What grants, issues a secret, decides or destroys needs a recent authentication.
 POWER = {
     ("post",): """
         api-enable api-change-approve api-change-reject api-restore api-resolve
@@ -651,28 +651,28 @@ def methods_of(name: str) -> set[str]:
 
 
 def bodiless(name: str) -> frozenset[str]:
-    """The methods of an address that refuse a body, from whoever may use them."""
+    """The methods of a route that refuse a body from every caller."""
     view: Any = getattr(ADDRESSES[name].callback, "cls", None)
     return getattr(view, "bodiless", frozenset())
 
 
-# --- the world they meet in -----------------------------------------------------------------------
+# --- the rows of both organizations ---------------------------------------------------------------
 
 
 class Side:
-    """An organization with one of everything."""
+    """An organization with one row of everything."""
 
     def __init__(self, organization: Organization, label: str) -> None:
         self.organization, self.label = organization, label
         self.by = factories.by(organization)
         self.tool = factories.tool(organization, f"tool-{label}", group=[f"desk-{label}"])
         self.chain = self._chain()
-        # What distrusts it is noted beside the keys too, where no rollback takes it back: it signs
-        # nothing, and what is made later is signed with the next one.
+        # Its distrust is also recorded beside the keys, which no rollback undoes: it signs nothing,
+        # and later signatures use the next key.
         self.key = keys.rotate_key(organization=organization, by=self.by)
         self.newest_key = keys.rotate_key(organization=organization, by=self.by)
         self.agent = factories.agent(organization, f"bot-{label}", groups=["*"], permissions=["p"])
-        factories.agent(organization, "twin")  # for a body that names one: there is one anywhere
+        factories.agent(organization, "twin")  # a body may name it: both organizations have one
         self.somebody = factories.person(organization)
         factories.token(self.agent.service_account)
         factories.token(self.somebody)
@@ -763,7 +763,7 @@ class Side:
 
     @cached_property
     def request(self) -> Execution:
-        """Of an agent, with one step; the agent waits for the next."""
+        """A run with one step whose agent waits for the next reply."""
         run = agent_runs.begun(agent_runs.of_agent(self.agent, group=["*"]))
         agent_runs.thought(run, 1, "I look first.", (self.tool.name, {"text": "x"}))
         agent_runs.acted(run, 1, self.tool.name, {"text": "x"}, observed='{"echo": "x"}')
@@ -777,7 +777,7 @@ class Side:
 
     @cached_property
     def change(self) -> UpstreamChange:
-        """Of another tool, for this one stays open."""
+        """A change of another tool, because this one stays open."""
         drifted = factories.tool(self.organization, "drifted")
         assert drifted.version is not None
         seen = drifted.version.definition | {"description": "Other words."}
@@ -786,7 +786,7 @@ class Side:
         return change
 
     def place(self, name: str) -> dict[str, Any]:
-        """What stands in the places of the address `name`."""
+        """The values of the path parameters of the route `name`."""
         of_organization = name in {"api-organization", "api-tier-preview"}
         names = {
             **dict.fromkeys(("api-group", "group-change"), f"desk-{self.label}"),
@@ -834,7 +834,7 @@ class Side:
         return {part: known[part]() for part in wanted}
 
     def marks(self) -> set[str]:
-        """What only an answer that is about its rows has in it."""
+        """Texts that occur only in an answer about these rows."""
         rows = (
             self.execution, self.run, self.batch, self.request, self.confirmation, self.change,
             self.session, self.message, self.item, self._records().earliest("pk"),
@@ -851,21 +851,21 @@ class Side:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of caller, and what it holds."""
+    """A kind of caller and its authorization."""
 
     name: str
     client: Client
     headers: dict[str, str] = field(default_factory=dict)
     known: bool = True
-    welcome: bool = True  # in the organization it names
+    welcome: bool = True  # may act in the named organization
     home: str = "here"
     scopes: frozenset[str] = ALL
     permissions: frozenset[str] = frozenset()
     superuser: bool = False
     agent: bool = False
     session: bool = False
-    part: bool = False  # its token has one managing scope of four
-    narrowed: bool = False  # its token is good for one tool
+    part: bool = False  # its token has one of the four managing scopes
+    narrowed: bool = False  # its token is narrowed to one tool
 
     def holds(self, permission: str, needs: Needs) -> bool:
         if permission in ("", NOBODY):
@@ -898,7 +898,7 @@ def bearer(user: User, **limits: Any) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def sides(django_db_setup: None, django_db_blocker: Any) -> Iterator[dict[str, Side]]:
-    """Two organizations, written once for all tests of this module: each request is rolled back."""
+    """Two organizations, created once for all tests of this module; each request is rolled back."""
     with django_db_blocker.unblock():
         made = {
             label: Side(factories.organization(f"org-{uuid4().hex[:12]}"), label)
@@ -912,7 +912,7 @@ def sides(django_db_setup: None, django_db_blocker: Any) -> Iterator[dict[str, S
 
 @pytest.fixture(scope="module")
 def callers(sides: dict[str, Side]) -> list[Kind]:
-    """Whoever calls the API, with bearer tokens but for the last."""
+    """Callers of the API, with bearer tokens except for the last."""
     here, there = sides["here"].organization, sides["there"].organization
     bot, suspended = sides["here"].agent, factories.agent(here)
     gone = bearer(bot.service_account)
@@ -980,7 +980,7 @@ def _named(found: list[Permission]) -> frozenset[str]:
 
 @pytest.fixture(scope="module")
 def browsers(sides: dict[str, Side]) -> list[Kind]:
-    """Whoever opens a page: people who logged in, and others."""
+    """Visitors of pages: logged-in people and others."""
     here, there = sides["here"].organization, sides["there"].organization
     views, everything = permitted("view_"), permitted("")
     approver = next(role for role in roles() if role.name == "approver")
@@ -1015,15 +1015,15 @@ def browsers(sides: dict[str, Side]) -> list[Kind]:
 
 @pytest.fixture(autouse=True)
 def _logged_in_lately(settings: Any) -> None:
-    """The browsers log in once for all tests here, however long a loaded machine takes for them."""
+    """The browsers log in once for all tests of this module, however slow the machine is."""
     settings.FRESH_SECONDS = 86_400
 
 
-# --- what is expected -----------------------------------------------------------------------------
+# --- the expected answers -------------------------------------------------------------------------
 
 
 def expected(needs: Needs, kind: Kind, *, whose: str, page: bool, names_row: bool) -> Any:
-    """The class of the answer; for a page that sends to the login, `LOGIN`."""
+    """The expected status class; `LOGIN` where a page redirects to the login."""
     if needs.anybody:
         return IN
     if not kind.known:
@@ -1053,8 +1053,8 @@ def expected(needs: Needs, kind: Kind, *, whose: str, page: bool, names_row: boo
 def boundary(
     kinds: list[Kind], needs: Needs, *, whose: str, page: bool, names_row: bool
 ) -> list[Kind]:
-    """Of those who are admitted the one who holds least, and of those who are refused for one
-    reason the one who holds most: where a guard is wrong, one of them is answered otherwise."""
+    """Of the admitted callers the one with the fewest grants, and of those refused for one reason
+    the one with the most: if a guard is wrong, one of them gets another answer."""
 
     def holdings(kind: Kind) -> tuple[bool, int, int]:
         return kind.superuser, len(kind.permissions), len(kind.scopes)
@@ -1076,7 +1076,7 @@ def boundary(
 def answered(
     kind: Kind, method: str, path: str, body: Any, *, page: bool, htmx: bool = False
 ) -> Any:
-    """The class of the answer. Whatever the request changed is taken back."""
+    """The status class of the answer. The request's changes are rolled back."""
     cookies = copy.deepcopy(kind.client.cookies)
     headers = kind.headers | AS_JSON if path == "/api/schema/" else kind.headers
     if htmx:
@@ -1086,9 +1086,9 @@ def answered(
         sent: dict[str, Any] = {} if page else {"content_type": "application/json"}
         data = {"data": body} if method in {"post", "put", "patch"} else {}
         response = getattr(kind.client, method)(path, headers=headers, **data, **sent)
-    kind.client.cookies = cookies  # whoever logged out is back
+    kind.client.cookies = cookies  # restores a session that the request logged out
     for close in response._resource_closers if response.streaming else ():
-        close()  # an event stream that nobody reads gives its place back
+        close()  # an event stream without a reader releases its place
     if response.status_code == 302 and response["Location"].startswith("/login/?"):
         got: Any = LOGIN
     elif response.status_code in (401, 403, 404, 405):
@@ -1101,7 +1101,7 @@ def answered(
 
 
 class Writes:
-    """What statements write where, but for what a refusal may leave."""
+    """The tables that statements write, except those that a refusal may write."""
 
     def __init__(self) -> None:
         self.found: set[str] = set()
@@ -1113,7 +1113,7 @@ class Writes:
 
 
 def paths_of(names: Iterable[str], sides: dict[str, Side]) -> dict[tuple[str, str], str]:
-    """By name and side. They are made before the first request, for that writes their rows."""
+    """Paths by name and side, created before the first request because that writes rows."""
     paths = {
         (name, whose): reverse(name, kwargs=side.place(name))
         for name in names
@@ -1132,7 +1132,7 @@ def wrong_answers(
     page: bool,
     everybody: bool,
 ) -> list[str]:
-    """A line for each caller who was answered otherwise than expected."""
+    """A line for each caller with an unexpected answer."""
     wrong = []
     for (name, whose), path in paths_of(names, sides).items():
         names_row = bool(ADDRESSES[name].pattern.converters)
@@ -1144,9 +1144,9 @@ def wrong_answers(
             for kind in kinds if everybody else edge:
                 wanted = expected(needs, kind, **where)
                 if page and wanted == IN and not everybody:
-                    continue  # each page has tests of its own, and callers the part
-                # HTMX is refused with a line. The page around it costs more to draw than the
-                # refusal to decide: who is asked in both runs gets it in the part.
+                    continue  # each page has its own tests, and all callers run in the part
+                # HTMX gets a refusal of one line. The page around it costs more to render than the
+                # decision, so callers in both runs get the page in the part.
                 htmx = page and wanted in (403, 404) and not (everybody and kind in edge)
                 body = {} if method.upper() in bodiless(name) else needs.body
                 got = answered(kind, method, path, body, page=page, htmx=htmx)
@@ -1164,7 +1164,7 @@ def opened_by_absent_methods(
     page: bool,
     everybody: bool,
 ) -> list[str]:
-    """A line for each method that the table does not have and that is not refused."""
+    """A line for each method that is missing in the table and is not refused."""
     closed = {LOGIN if page else 401, 403, 404, 405}
     extremes = [kind for kind in kinds if kind.superuser or not kind.known]
     if not everybody:
@@ -1184,7 +1184,7 @@ UI = sorted(name for name in ADDRESSES if not name.startswith("api-"))
 
 
 def families(names: list[str]) -> Any:
-    """Some addresses a test: one alone costs more around its requests than for them."""
+    """Several routes for each test: one alone spends more on setup than on its requests."""
     some = 10 if names is API else 5  # a page takes longer
     return pytest.mark.parametrize(
         "names", [pytest.param(few, id=f"{few[0]} to {few[-1]}") for few in batched(names, some)]
@@ -1233,7 +1233,7 @@ def test_every_change_says_whether_it_gives_power():
 
 @pytest.fixture(scope="module")
 def left_open(sides: dict[str, Side]) -> Kind:
-    """A superuser's browser whose proof is old."""
+    """A superuser's browser whose authentication is old."""
     client = Client()
     chief = factories.superuser(sides["here"].organization)
     client.force_login(chief, backend="tools.accounts.login.login.PeopleBackend")
@@ -1288,7 +1288,7 @@ def test_an_old_proof_gives_no_power_on_a_page(names, left_open, sides):
 
 @families(API)
 def test_a_field_that_is_not_known_is_named(names, callers, sides):
-    """Also beside fields that are known, and where a body would say nothing."""
+    """Also beside known fields, and where a body is not expected."""
     chiefs = {
         kind.session: kind
         for kind in callers
@@ -1299,7 +1299,7 @@ def test_a_field_that_is_not_known_is_named(names, callers, sides):
         for method in {"post", "put", "patch", "delete"} & EXPECTED[name].keys():
             needs = EXPECTED[name][method]
             if needs.refuses:
-                continue  # who is unknown there is refused before
+                continue  # unauthenticated callers are refused before
             chief = chiefs[needs.session]
             with rolled_back():
                 response = chief.client.generic(
@@ -1321,7 +1321,7 @@ def test_who_may_do_what_over_the_api(names, everybody, callers, sides):
 
 @pytest.fixture
 def _no_waiting(monkeypatch):
-    """For calls of pages: what is taken back is begun by nobody."""
+    """Page requests do not wait for calls, which are rolled back before a worker starts them."""
     monkeypatch.setattr(workspace, "WAIT_S", 0.0)
 
 
@@ -1333,7 +1333,7 @@ def test_who_may_do_what_on_a_page(names, everybody, browsers, sides):
 
 
 def read_of(kind: Kind, name: str, path: str) -> str:
-    """What a caller reads at an address that it may GET. A stream that does not end is not read."""
+    """The body of a GET that the caller may send. An endless stream is not read."""
     headers = kind.headers | AS_JSON if path == "/api/schema/" else kind.headers
     with rolled_back():
         response = kind.client.get(path, headers=headers)
@@ -1347,7 +1347,7 @@ def read_of(kind: Kind, name: str, path: str) -> str:
 def reading(
     kind: Kind, table: dict[str, dict[str, Needs]], sides: dict[str, Side], *, page: bool
 ) -> Iterator[tuple[str, str]]:
-    """Each address that a caller may GET in its organization, with what it reads there."""
+    """Each route that a caller may GET in its organization, with the body."""
     for (name, whose), path in paths_of(table, sides).items():
         needs = table[name].get("get")
         if needs is None or needs.anybody or whose != kind.home or name in WORKSPACE:
@@ -1374,8 +1374,8 @@ LISTS = (
     ("asked", "table"), [("callers", EXPECTED), ("browsers", PAGES)], ids=["API", "pages"]
 )
 def test_no_answer_names_what_its_reader_may_not_see(request, asked, table, sides):
-    """A superuser and an agent nothing of the other organization, who has no permission nothing of
-    either. What lists rows does name their own."""
+    """A superuser and an agent see nothing of the other organization, and a person without
+    permissions nothing of either. Lists do name their own rows."""
     kinds = {kind.name: kind for kind in request.getfixturevalue(asked)}
     here, there = sides["here"], sides["there"]
     paths_of(table, sides)
@@ -1395,7 +1395,7 @@ def test_no_answer_names_what_its_reader_may_not_see(request, asked, table, side
 
 
 class Offers(HTMLParser):
-    """Where the links, forms and buttons of a page lead: methods and paths."""
+    """The methods and paths of the links, forms and buttons of a page."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -1416,10 +1416,10 @@ class Offers(HTMLParser):
 
 
 OFFERED_ALL_THE_SAME = (
-    "workspace", "knowledge", "execution-cancel",  # to everybody, who may be refused
+    "workspace", "knowledge", "execution-cancel",  # to all users, who may be refused
     # forms without a button: tests/ui/executions/test_batches.py
     "batch-cancel", "confirmations-decide",
-    "profile-session-end",  # one's own
+    "profile-session-end",  # the user's own
 )  # fmt: skip
 
 
@@ -1447,7 +1447,7 @@ def test_no_page_offers_what_its_reader_may_not_do(reader, browsers, sides):
 
 
 def test_an_auditor_has_no_way_to_change_anything():
-    """But its own: it checks words, makes calls of what it was granted, which is nothing yet, has
+    """Except for its own: it lints drafts, makes calls that it was granted, which are none yet, has
     a profile and logs out."""
     auditor = next(role for role in roles() if role.name == "auditor")
     kind = Kind("auditor", Client(), permissions=auditor.permissions, session=True)
@@ -1466,7 +1466,7 @@ def test_an_auditor_has_no_way_to_change_anything():
 @callers_asked
 @families(API)
 def test_a_method_that_is_not_there_opens_nothing(names, everybody, callers, sides):
-    """Not even to those who may do most."""
+    """Not even to callers with the most permissions."""
     here, asked = sides["here"], {"page": False, "everybody": everybody}
     assert opened_by_absent_methods(names, EXPECTED, callers, here, **asked) == []
 
@@ -1484,7 +1484,7 @@ def test_a_method_that_a_page_has_not_opens_nothing(names, everybody, browsers, 
 @callers_asked
 @families(API)
 def test_head_and_options_tell_no_more_than_get(names, everybody, callers, sides):
-    """HEAD is answered as GET has to be; OPTIONS describes the address, to who may read at all."""
+    """HEAD is answered like GET; OPTIONS describes the route to every authenticated caller."""
     wrong = []
     for (name, _), path in paths_of(names, {"here": sides["here"]}).items():
         where: Any = {"whose": "here", "page": False}

@@ -1,4 +1,4 @@
-"""How many calls may run, wait or be open at once: set over REST, shown, and on record."""
+"""Concurrency bounds over REST: how many calls may run, wait or be open at once."""
 
 from itertools import product
 

@@ -1,4 +1,5 @@
-"""What PostgreSQL says is the caller's, passing, or a fault of ours; only the last is a 500."""
+"""Database errors are mapped to 4xx for the caller's faults, 503 for transient ones, and 500 for
+bugs."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The edge: hostile JSON, odd requests. Every answer has the one shape, and none is a 500."""
+"""Hostile JSON and malformed requests: every error has the one shape, and none is a 500."""
 
 import json
 from itertools import product
@@ -23,7 +23,7 @@ MIB = 1024 * 1024
 
 @pytest.fixture
 def raw(agent, organization):
-    """POSTs bytes to the execution of a tool."""
+    """Posts raw bytes to the execution of a tool."""
     factories.tool(organization)
     headers = {"Authorization": f"Bearer {factories.token(agent.service_account)}"}
     client = Client()
@@ -184,7 +184,7 @@ def test_the_clients_request_id_is_on_record_beside_ours(api, agent):
     assert found.details["source"]["client_request_id"] == "another-request"
 
 
-# --- who calls ----------------------------------------------------------------------------------
+# --- authentication -----------------------------------------------------------------------------
 
 
 NO_TOKENS = [
@@ -261,7 +261,7 @@ def test_an_organization_that_is_not_there_or_not_granted_is_404(organization, s
 
 
 def test_a_grant_in_one_organization_is_not_remembered_for_another(organization):
-    """Revisions of two catalogs do not compare: a revoked grant must be seen in both."""
+    """Revisions of two catalogs are not comparable: a revoked grant must take effect in both."""
     other = factories.organization("remembered")
     tool = factories.tool(other, "theirs")
     person = factories.person(organization)
@@ -308,7 +308,7 @@ def test_an_error_is_a_problem_for_who_asks(api, accept):
 
 
 def test_the_status_of_a_refused_calls_problem_is_https_own(api):
-    """RFC 9457 wants a number there; an error of ours has the call's own word."""
+    """RFC 9457 requires a number there; our own errors have the call's status."""
     refused = {"group": ["no-such"], "parameters": {}}
     assert api.post("/tools/read_file/execute", refused).json()["status"] == "PermissionDenied"
     accept = {"Accept": "application/problem+json"}
@@ -322,7 +322,7 @@ def test_an_error_outside_a_view_is_a_problem_too(db):
 
 @pytest.mark.parametrize("method", ["QUERY", "CALLER", "SCHEMA", "TRACE"])
 def test_a_method_that_is_none_of_ours_is_405(admin_api, method):
-    """A view has attributes of these names."""
+    """A view has attributes with these names."""
     for path in ("/tools", "/tools/read_file", "/audit/records"):
         answer = getattr(admin_api, method.lower())(path)
         assert (answer.status_code, answer.json()["code"]) == (405, "method_not_allowed")

@@ -278,7 +278,7 @@ def test_a_wrong_key_is_400(api, organization, key):
     check_error(response, 400)
 
 
-# --- whose executions -----------------------------------------------------------------------------
+# --- access to executions -------------------------------------------------------------------------
 
 
 def test_an_agent_reads_only_its_own_executions(api, organization):

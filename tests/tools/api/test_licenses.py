@@ -1,4 +1,4 @@
-"""Tiers and licences over the API, for superusers."""
+"""Tiers and licenses over REST, for superusers."""
 
 from datetime import timedelta
 
@@ -27,7 +27,7 @@ def ends(organization, days):
 
 @pytest.fixture
 def licensed(organization, settings):
-    """The organization with an installed licence for Teams."""
+    """The organization with an installed license for Teams."""
     settings.LICENSE_KEYS = [licenses.PUBLIC]
     ours.install_license(
         organization=organization,

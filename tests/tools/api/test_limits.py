@@ -1,4 +1,4 @@
-"""Limits, quotas and budgets as a client meets them."""
+"""Rate limits, quotas and budgets as a REST client sees them."""
 
 import pytest
 
@@ -15,7 +15,7 @@ QUOTA = {"tool": None, "kind": "calls", "period": "day", "amount": "100"}
 
 @pytest.fixture(params=["redis", "postgres"])
 def counter(request, monkeypatch, organization):
-    """Who counts calls."""
+    """The store that counts calls."""
     rates.trust()
     if request.param == "postgres":
         monkeypatch.setattr(ratelimits, "window", Window(rates.nowhere))

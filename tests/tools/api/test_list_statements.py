@@ -1,5 +1,5 @@
-"""No list of the API asks more when there is more: each in so many statements, however many rows it
-shows. The addresses come from the resolver; a list is what documents a cursor."""
+"""No list of the API executes more statements for more rows. The routes come from the resolver; a
+list is a route that documents a cursor."""
 
 from typing import Any
 from uuid import uuid4
@@ -59,7 +59,7 @@ def test_a_list_asks_as_much_of_many_rows_as_of_few(organization: Organization) 
     more(side, reader, 3 * FEW)
     many = {name: fewest(client, address, few[name]) for name, address in lists.items()}
     assert {name: (few[name], many[name]) for name in lists if many[name] > few[name]} == {}
-    fixed = {"api-tiers"}  # as many as there are
+    fixed = {"api-tiers"}  # their number is fixed
     grown = {name for name, address in lists.items() if shown(client, address) > rows[name]}
     assert lists.keys() - grown == fixed
 
@@ -77,8 +77,7 @@ def addresses(side: Side) -> dict[str, str]:
 
 
 def fewest(client: Client, address: str, enough: int = 0) -> int:
-    """Statements of a list that is asked for up to three times: what a process or a moment keeps is
-    there by then."""
+    """The fewest statements of up to three requests for a list, so that caches are filled."""
     found: list[int] = []
     while len(found) < 3 and not (found and found[-1] <= enough):
         with CaptureQueriesContext(connection) as asked:
@@ -94,7 +93,7 @@ def shown(client: Client, address: str) -> int:
 
 
 def more(side: Side, reader: Any, count: int) -> None:
-    """Of what the pages have, and of what they have not."""
+    """Add rows that the pages show, and rows that they do not."""
     here = side.organization
     grow(side, reader, count)
     log, _ = AuditLog.objects.get_or_create(name=here.slug)
@@ -126,7 +125,7 @@ def more(side: Side, reader: Any, count: int) -> None:
 
 
 def _bound(agent: Agent, side: Side) -> None:
-    """With grants, pins and quotas of its own."""
+    """Give the agent grants, pins and quotas."""
     tool = Tool.objects.get(pk=side.tool.pk)
     grant_actions.grant(
         agent=agent, by=side.by, tools=[tool.name], tool_groups=[f"desk-{side.label}"]

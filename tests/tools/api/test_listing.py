@@ -1,4 +1,4 @@
-"""GET /tools: what exists for a request, and for whom."""
+"""`GET /tools`: which tools are listed for a request and a caller."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Lists: their pages, their filters and their order; and where what was made is found."""
+"""Lists of the API: pagination, filters and order, and the `Location` of created rows."""
 
 from datetime import timedelta
 from typing import Any
@@ -21,7 +21,7 @@ BASE = "/api/v1"
 
 
 def walked(api: Api, path: str, key: str) -> list[list[Any]]:
-    """Each page from the first to the last, and back again."""
+    """Each page from the first to the last, and backward again."""
     pages, address, back = [], f"{BASE}{path}", []
     while address:
         assert len(pages) < 100
@@ -56,7 +56,7 @@ def test_pages_are_referred_to_without_a_scheme_and_a_host(admin_api, organizati
 
 
 def test_every_list_of_the_document_is_paged():
-    wholes = {"/api/v1/tools/lint"}  # findings, the gravest first
+    wholes = {"/api/v1/tools/lint"}  # findings, by severity
     shaped = {
         path for path, methods in document()["paths"].items()
         if "list_" in methods.get("get", {}).get("operationId", "")
@@ -90,7 +90,7 @@ def test_what_has_no_rows_of_its_own_is_ordered_too(
         grant_actions.grant(agent=agent, by=factories.by(organization), tools=[name])
 
     def ordered(by: str) -> list[Any]:
-        # Reading records makes records: until here, none but those that are there.
+        # Reading audit records creates records, so only the existing ones are read.
         until = f"until={before}&" if "records" in path else ""
         pages = walked(admin_api, f"{path}?{until}page_size=2&ordering={by}", key)
         assert len(pages) > 1 and {len(page) for page in pages[:-1]} == {2}
@@ -135,7 +135,7 @@ def test_calls_with_a_code_or_of_an_agent_are_found_by_an_index(admin_api, organ
 
 
 def looked_at(statement: str) -> int:
-    """How many rows of executions PostgreSQL reads for it."""
+    """How many rows of executions PostgreSQL reads for the list."""
     with connection.cursor() as cursor:
         cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}")
         plans, rows = [cursor.fetchone()[0][0]["Plan"]], 0

@@ -1,4 +1,5 @@
-"""Every address, method and caller, odd bodies: never a 500, and nobody unknown gets in."""
+"""Every route, method and caller with random bodies: never a 500, and unauthenticated callers are
+refused."""
 
 import json
 import random
@@ -18,7 +19,7 @@ from tests.tools.shapes import is_json
 from tools.models import Execution, Organization
 
 METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE")
-OPEN = {"api/schema/", "api/docs/", "api/v1/tokens"}  # the last one is where a password is given
+OPEN = {"api/schema/", "api/docs/", "api/v1/tokens"}  # the last one accepts a password
 SIGNED = {"api/v1/channels/<uuid:channel_id>/bounces"}  # with the channel's own key
 NOBODYS = "01890000-0000-7000-8000-000000000000"
 VALUES = [
@@ -65,7 +66,7 @@ QUERIES = ["", "?group=*", "?group=&state=", "?page_size=0", "?cursor=%00", "?q=
 
 
 def addresses(below: str = "api/") -> list[str]:
-    """Every pattern of the API, or below another place, as the router holds it."""
+    """Every route of the API, or below another prefix, as the resolver has it."""
 
     def walk(patterns, prefix: str) -> Iterator[str]:
         for pattern in patterns:
@@ -81,7 +82,7 @@ def addresses(below: str = "api/") -> list[str]:
 
 
 def filled(pattern: str, name: Callable[[], str], known: dict[str, str]) -> str:
-    """The pattern with something in its places, often something that is there."""
+    """The path with a value for each parameter, often one that exists."""
     parts = []
     for part in pattern.split("/"):
         if part.startswith("<uuid:"):
@@ -107,7 +108,7 @@ def body(dice: random.Random) -> bytes:
 
 @pytest.fixture
 def callers(organization, agent, admin_user):
-    """Headers of every kind of caller."""
+    """The headers of each kind of caller."""
     factories.tool(organization)
     scopes = ["read", "execute", "manage"]
     users = {
@@ -141,9 +142,9 @@ def test_whoever_is_unknown_gets_in_nowhere(method):
 
 
 def refusals(pattern: str, method: str) -> set[int]:
-    """How a caller who is unknown may be answered."""
+    """The status codes that an unauthenticated caller may get."""
     if pattern == "api/v1/tokens" and method in {"GET", "HEAD"}:
-        return {401}  # one's own
+        return {401}  # the list of the caller's own tokens
     if pattern in OPEN:
         return {200, 400, 405}
     if pattern in SIGNED:
@@ -153,7 +154,7 @@ def refusals(pattern: str, method: str) -> set[int]:
 
 @pytest.fixture
 def known(callers, agent):
-    """What is there, by its place in an address."""
+    """Existing values by path parameter."""
     known = {
         "<uuid:execution_id>": str(factories.execution(agent).pk),
         "<uuid:session_id>": factories.api(agent).post("/sessions", {}).json()["id"],
@@ -166,14 +167,14 @@ def known(callers, agent):
 @pytest.mark.parametrize("draws", [1, pytest.param(3, marks=pytest.mark.part("matrices"))])
 @pytest.mark.parametrize("method", METHODS)
 def test_nothing_a_client_can_send_is_a_fault_of_ours(callers, known, method, draws):
-    """Each request meets the same rows, whatever the one before it changed."""
+    """Each request starts from the same rows, whatever the previous one changed."""
     client, wrong = Client(raise_request_exception=False), []
     for pattern in addresses():
         dice = random.Random(f"{method} {pattern}")
         for kind in ["nobody", *["agent", "person", "superuser"] * draws]:
             path = filled(pattern, partial(dice.choice, NAMES), known) + dice.choice(QUERIES)
             if path.partition("?")[0].endswith("/events"):
-                continue  # the stream of a call that is not over stays open
+                continue  # the stream of an open call does not end
             headers = {**callers[kind], "X-Organization": dice.choice(["", "ghost", "\u00fc"])}
             if pattern == "api/schema/":
                 headers |= AS_JSON
@@ -187,7 +188,7 @@ def test_nothing_a_client_can_send_is_a_fault_of_ours(callers, known, method, dr
 
 
 def well_answered(method: str, response: Any) -> bool:
-    """No fault of ours; a refusal has the one shape of errors."""
+    """No 500; a refusal has the one shape of errors."""
     if response.status_code < 400:
         return True
     if response.status_code >= 500 or b"Traceback" in response.content:
@@ -198,7 +199,7 @@ def well_answered(method: str, response: Any) -> bool:
     return is_json(response.content) and fields <= set(json.loads(response.content))
 
 
-# What nobody but a person with the right permission may do, as (method, path, body).
+# Only a person with the right permission may do these, as (method, path, body).
 MANAGED = [
     ("post", "/tools", {}), ("put", "/tools/echo", {}), ("patch", "/tools/echo", {"title": "x"}),
     ("get", "/tools/explain?agent=x", None), ("get", "/tools/explain?tier=Core", None),

@@ -1,5 +1,5 @@
-"""What real MCP servers list: one bad tool makes no server unusable, and no poisoned one reaches
-an agent that a person has not read."""
+"""Tool lists of real MCP servers: one invalid tool does not make a server unusable, and no poisoned
+tool reaches an agent before a person has reviewed it."""
 
 import json
 
@@ -33,7 +33,7 @@ def far(admin_api, organization, stub, loopback_is_open):
 
 @pytest.fixture
 def listed(admin_api, far, stub):
-    """The answer to a refresh of a server that lists these."""
+    """The result of refreshing a server that lists these tools."""
 
     def refresh(*tools, **more):
         stub.list_more = {"tools": [*tools], **more}

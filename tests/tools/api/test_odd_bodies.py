@@ -1,4 +1,4 @@
-"""Bodies that would be good but for one value of them: never a fault of ours."""
+"""Valid bodies with one invalid value never cause a 500."""
 
 import json
 import random
@@ -157,7 +157,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def spoilt(dice: random.Random, good: Any) -> Any:
-    """One value replaced, or left out, or another beside it."""
+    """One value replaced or removed, or another one added."""
     path = dice.choice([*places(good)][1:])
     made = deepcopy(good)
     holder = made
@@ -175,7 +175,7 @@ def spoilt(dice: random.Random, good: Any) -> Any:
 
 @pytest.fixture
 def change(admin_api, organization):
-    """Of a tool, where all that the bodies and paths name is there."""
+    """A change of a tool; everything that the bodies and paths name exists."""
     factories.agent(organization, "helper")
     tool = factories.tool(organization)
     seen = factories.definition(description="Other.")

@@ -1,4 +1,4 @@
-"""A query is read strictly, at every address there is: the addresses come from the resolver."""
+"""Unknown query parameters are refused on every route; the routes come from the resolver."""
 
 from typing import Any
 from urllib.parse import urlencode
@@ -42,7 +42,7 @@ def test_every_address_refuses_a_parameter_that_it_does_not_know(organization, a
         address = reverse(pattern.name, kwargs=side.place(pattern.name))
         for method in sorted(methods_of(pattern)):
             if pattern.name in {"api-tokens", "api-channel-bounces"}:
-                continue  # they know their caller by the body: below
+                continue  # they identify their caller by the body: see below
             path = f"{address.removeprefix('/api/v1')}?{NONSENSE}=1"
             with subtests.test(method=method, path=path):
                 body = check_query(getattr(admin_api, method)(path), NONSENSE)

@@ -1,4 +1,4 @@
-"""Reading is limited by token and by person, and each answer says what is left."""
+"""Reads are rate limited by token and by person, and each answer shows the remaining quota."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tools.limits import ratelimits, ratewindow
 
 @pytest.fixture
 def three(organization, settings, monkeypatch):
-    """Three reads a minute; Redis counts as if it had for a whole window."""
+    """Three reads a minute; Redis is trusted as if it had counted for a whole window."""
     settings.READS_PER_MINUTE = 3
     window = ratewindow.Window()
     window._client.script_load(ratewindow._SCRIPT)

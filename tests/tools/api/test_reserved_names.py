@@ -1,4 +1,5 @@
-"""Nothing is named like an address: it could be made, and then neither read nor changed."""
+"""Names that are reserved for routes are refused, because such a row could be created but not
+read."""
 
 from collections import defaultdict
 
@@ -16,7 +17,7 @@ KINDS = {
 
 
 def taken() -> list[tuple[str, str]]:
-    """What stands in an address where another has a name, by the kind of what is named there."""
+    """The reserved path segments, by the kind of row that is named there."""
     split = [one.strip("/").split("/") for one in addresses("") if not one.startswith("admin/")]
     fixed, named = defaultdict(set), set()
     for parts in split:

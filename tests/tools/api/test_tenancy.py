@@ -1,4 +1,4 @@
-"""Organizations never see each other: the same names in two of them, and nothing crosses over.
+"""Tenant isolation: two organizations use the same names, and neither sees rows of the other.
 
 The attacker holds every permission in one organization and knows every identifier of the other.
 """
@@ -39,7 +39,7 @@ SCOPES = ["read", "execute", "manage"]
 
 
 class Place:
-    """An organization whose rows have the same names as the other's, and texts of its own."""
+    """An organization with the same names as the other, and texts of its own."""
 
     def __init__(self, organization: Organization, text: str) -> None:
         self.organization = organization
@@ -61,7 +61,7 @@ class Place:
 
 @pytest.fixture
 def theirs(organization: Organization) -> Place:
-    """The other organization, full of secrets."""
+    """The other organization, with the secret in every text."""
     return Place(factories.organization(f"org-{uuid4().hex[:12]}"), SECRET)
 
 
@@ -72,7 +72,7 @@ def mine(organization: Organization) -> Place:
 
 @pytest.fixture
 def attacker(organization: Organization) -> User:
-    """Everything Django can permit, in one organization; no superuser."""
+    """A person with all of Django's permissions in one organization, no superuser."""
     made = factories.person(
         organization, is_staff=True, granted_groups=["*"], granted_permissions=["*"]
     )
@@ -238,7 +238,7 @@ def test_an_idempotency_key_of_theirs_gives_nothing_of_theirs(mine, theirs):
 
 
 def test_object_permissions_on_their_rows_open_nothing_here(mine, theirs, attacker):
-    """Written past every rule, as a superuser might by mistake."""
+    """Written past all checks, as a superuser might by mistake."""
     person = factories.person(mine.organization, granted_groups=["*"])
     group = Group.objects.create(name=f"g-{uuid4().hex[:8]}")
     person.groups.add(group)
@@ -264,7 +264,7 @@ def test_groups_that_home_granted_open_no_tool_elsewhere(mine, theirs):
 
 
 def test_the_permission_to_act_anywhere_as_a_model_permission_opens_nothing(mine, theirs, attacker):
-    """Django's permission without a row would be every organization; it is none."""
+    """Django's model permission would include every organization; it grants none."""
     assert attacker.has_perm("tools.act_in_organization")
     api = Api(factories.token(attacker))
     check_error(api.get("/tools", **{"X-Organization": theirs.organization.slug}), 404)
@@ -333,7 +333,7 @@ def test_their_execution_has_no_page(mine, theirs, browser):
     assert theirs.execution.status == "Pending"
 
 
-# --- the administration ---------------------------------------------------------------------------
+# --- the Django admin -----------------------------------------------------------------------------
 
 
 ROWS = [
@@ -396,7 +396,7 @@ def test_an_action_on_their_rows_does_nothing(mine, theirs, browser):
 
 
 def test_evidence_of_a_deed_elsewhere_stands_where_it_was_done(mine, theirs):
-    """A superuser who acts there leaves the record there, and none here."""
+    """A superuser's change there is recorded there, and not here."""
     chief = factories.superuser(mine.organization)
     api = Api(factories.token(chief, scopes=SCOPES))
     there = {"X-Organization": theirs.organization.slug}

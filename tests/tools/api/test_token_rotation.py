@@ -1,4 +1,4 @@
-"""A token is replaced by one that is good for the same, and ends after an overlap."""
+"""A token is rotated into one with the same scope, and expires after an overlap."""
 
 from datetime import timedelta
 
@@ -99,7 +99,7 @@ def test_a_tokens_address_is_its_agents(organization, admin_api, old):
     check_error(rotate(admin_api, factories.agent(organization), old), 404, "token_not_found")
 
 
-# --- one's own ------------------------------------------------------------------------------------
+# --- the caller's own -----------------------------------------------------------------------------
 
 
 def test_a_token_that_reads_replaces_itself_until_its_own_end(admin_user):

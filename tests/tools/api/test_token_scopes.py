@@ -1,4 +1,4 @@
-"""What a token may manage: by its scopes, and where it is narrowed to groups or tools."""
+"""What a token may manage: its scopes, and its restriction to groups or tools."""
 
 import pytest
 from django.test import Client
@@ -136,7 +136,7 @@ def test_every_group_and_every_tool_is_no_narrowing(admin_user, echo):
     assert api.post("/groups", {"name": "fresh"}).status_code == 201
 
 
-# --- own tokens -----------------------------------------------------------------------------------
+# --- the holder's own tokens ----------------------------------------------------------------------
 
 
 def login(user, **more):

@@ -1,4 +1,5 @@
-"""Who waits keeps a thread of the web process: so many at once, and the others are answered."""
+"""A request that waits occupies a thread of the web process: their number is bounded, and others
+are answered at once."""
 
 import pytest
 
@@ -10,7 +11,7 @@ from tools.api.common.places import Places
 
 @pytest.fixture
 def taken(monkeypatch):
-    """No place is left."""
+    """All places are taken."""
     monkeypatch.setattr(streams, "_places", Places(0))
 
 

@@ -1,4 +1,4 @@
-"""POST /tools/what-if."""
+"""`POST /tools/what-if` previews the impact of a change."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""Which calls need a person, and what a yes is bound to."""
+"""Confirmation rules decide which calls require approval, and an approval is bound to the call's
+details."""
 
 from decimal import Decimal
 
@@ -185,7 +186,7 @@ def test_a_change_keeps_what_it_does_not_name(organization):
     wanted = amended(row, {"tool": "echo"})
     row = change_rule(row=row, wanted=wanted, by=factories.by(organization))
     assert (written(row)["tool"], row.approvals_needed) == ("echo", 2)
-    with pytest.raises(Malformed):  # taking the last condition away does not make it every call
+    with pytest.raises(Malformed):  # a rule without conditions needs `every_call`
         change_rule(row=row, wanted=amended(row, {"tool": None}), by=factories.by(organization))
 
 

@@ -1,5 +1,5 @@
-"""Whatever people, time, administrators and attackers do in whatever order: what begins has been
-agreed to by enough people, as it is, and begins once."""
+"""Property test of approvals: whatever people, time, administrators and attackers do, a call that
+starts has enough approvals for its current form, and starts once."""
 
 from dataclasses import dataclass, field
 
@@ -37,7 +37,7 @@ AGENTS = st.sampled_from([0, 1])
 
 @dataclass
 class Model:
-    """What a held call must be like."""
+    """The expected state of a call that requires approval."""
 
     confirmation: Confirmation
     agent: int
@@ -46,7 +46,7 @@ class Model:
     yes: set[int] = field(default_factory=set)
     state: str = "open"  # then approved, then over
     spoilt: bool = False
-    cancelled: bool = False  # which may be said again
+    cancelled: bool = False  # it may be cancelled again
 
     @property
     def row(self):

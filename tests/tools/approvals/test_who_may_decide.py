@@ -1,4 +1,5 @@
-"""A role reaches across organizations as a group does; what it lets do stays in one."""
+"""A role is one people's group in all organizations, but its permissions apply only in the member's
+own."""
 
 import pytest
 from django.contrib.auth.models import Group

@@ -16,7 +16,7 @@ QUOTA = {"files": 1_000, "bytes": 1 << 30}
 
 @pytest.fixture
 def run(committed: None, agent: Agent) -> Callable[..., Execution]:
-    """Performs one call of a built-in tool to its end, in the sandbox."""
+    """Executes one call of a built-in tool in the sandbox."""
 
     def call(tool: str, **parameters: Any) -> Execution:
         group = ["write"] if tool == "write_file" else ["read-only"]
@@ -29,13 +29,13 @@ def run(committed: None, agent: Agent) -> Callable[..., Execution]:
 
 @pytest.fixture
 def mounted(organization: Organization) -> Path:
-    """The workspace of the organization, as `run` has it."""
+    """The organization's workspace that `run` mounts."""
     return workspace_of(organization.slug)
 
 
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What `call` has for the workspace."""
+    """The directory that `call` uses as the workspace."""
     place = tmp_path / "workspace"
     place.mkdir()
     for tool in ("read_file", "write_file"):
@@ -45,7 +45,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def call(workspace: Path) -> Callable[..., Answer]:
-    """One call of a built-in tool in this process."""
+    """Calls a built-in tool in this process."""
 
     def answer(tool: str, quota: dict[str, int] = QUOTA, **parameters: Any) -> Answer:
         added = {"quota": quota} if tool == "write_file" else {}
@@ -56,7 +56,7 @@ def call(workspace: Path) -> Callable[..., Answer]:
 
 @pytest.fixture
 def put(workspace: Path) -> Callable[[str, bytes], None]:
-    """Puts a file into the workspace of `call`."""
+    """Writes a file into the workspace of `call`."""
 
     def place(path: str, content: bytes) -> None:
         (workspace / path).parent.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,5 @@
-"""A built-in of the sandbox, called in this process: loaded and asked as a slot does it, without
-the slot. What the sandbox itself adds is tested by the calls that go through it."""
+"""Runs a built-in tool of the sandbox in this process, loaded and called as in a slot. Calls
+through the sandbox test what the sandbox adds."""
 
 import json
 import sys
@@ -23,7 +23,7 @@ _DEFINITIONS = {raw["name"]: raw for raw in DEFINITIONS}
 
 @dataclass(frozen=True)
 class Answer:
-    """As the row of an execution has it."""
+    """The result as the execution's row stores it."""
 
     status: str
     output: Any = None
@@ -33,7 +33,7 @@ class Answer:
 
 @cache
 def loaded(tool: str) -> dict[str, ModuleType]:
-    """The modules of its profile, by the names they have for each other."""
+    """The modules of the tool's profile, under the names they import each other by."""
     ours = {"toolcrib": toolcrib, "sandbox_http": sandbox_http}
     with tempfile.TemporaryDirectory() as directory, override_settings(WORKSPACES_DIR=directory):
         preload = ISOLATED.get(tool, HTTP_CALL).profile("in-process").preload
@@ -46,7 +46,7 @@ def loaded(tool: str) -> dict[str, ModuleType]:
 
 
 def answer(tool: str, parameters: dict[str, Any], **added: Any) -> Answer:
-    """To parameters that the definition allows; `added` is what a worker puts to them."""
+    """Calls the tool with valid parameters; `added` is what a worker adds to them."""
     _fits(tool, "input_schema", parameters)
     program = Preloaded(ISOLATED[tool].module).to_wire()
     given = {**_definition(tool).defaults, **parameters, **added}

@@ -1,4 +1,4 @@
-"""A tool that an organization wrote: real Python, behind the wall."""
+"""A custom tool of an organization: real Python, inside the sandbox."""
 
 import os
 

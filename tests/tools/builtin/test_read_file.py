@@ -90,7 +90,8 @@ def test_a_file_that_is_not_there_is_said_to_be_missing(call):
 
 
 def place_traps(workspace):
-    """A file beside the workspace that nobody inside may see, and ways that lead there."""
+    """A file beside the workspace that is invisible inside the sandbox, and links that lead to
+    it."""
     outside = workspace.parent / f"{workspace.name}-outside"
     outside.mkdir()
     (outside / "canary.txt").write_text(CANARY)

@@ -90,7 +90,7 @@ def test_keys_that_yaml_merges_are_not_there_twice(call):
     ],
 )  # fmt: skip
 def test_words_of_yaml_are_those_of_its_core_schema(call, written, meant):
-    """As in what is imported: one reader of YAML."""
+    """Imports use the same YAML reader."""
     content = f"on: {written}\n2020-01-01: [{written}]\n"
     found = validated(call, content, {"type": "object"}, format="yaml", give_document=True)
     assert found["document"] == {"on": meant, "2020-01-01": [meant]}

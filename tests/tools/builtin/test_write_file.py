@@ -81,7 +81,7 @@ def test_base64_writes_any_bytes(call, workspace):
         ({"content": "not base64!", "encoding": "base64"}, "ENCODING_MISMATCH"),
         ({"content": "YQ", "encoding": "base64"}, "ENCODING_MISMATCH"),
         ({"content": "x" * (8 * 1024 * 1024 + 1)}, "FILE_TOO_LARGE"),
-        ({"content": "x", "if_hash": sha256(b"")}, "FILE_CHANGED"),  # of a file that is gone
+        ({"content": "x", "if_hash": sha256(b"")}, "FILE_CHANGED"),  # the file does not exist
     ],
     ids=["no ASCII", "no base64", "unpadded base64", "too large", "gone"],
 )
@@ -128,7 +128,7 @@ def test_what_somebody_else_wrote_meanwhile_is_not_overwritten(call, workspace, 
 
 
 def allowed(call, files, size):
-    """Writes into a workspace that may hold so many files and bytes."""
+    """Writes into a workspace with a quota of so many files and bytes."""
     return partial(call, "write_file", quota={"files": files, "bytes": size})
 
 
@@ -160,7 +160,7 @@ def test_a_workspace_holds_no_more_files_than_it_may(call, put):
     assert write(path="below/b", content="3").status == "Success"
 
 
-# Through the sandbox, and what a worker does around it.
+# Through the sandbox, with the worker's part.
 
 
 def test_a_file_is_written_in_the_sandbox(run, mounted):
@@ -190,8 +190,8 @@ def test_a_workspace_holds_no_more_than_its_organization_may(run, organization, 
 
 @contextmanager
 def written_one_after_the_other(agent, asked):
-    """While a thread performs each call as soon as it is accepted: one that waited a while would
-    be taken by the worker of the product that runs beside the tests."""
+    """While a thread performs each call as soon as it is accepted: a call that waited longer would
+    be claimed by the crib's worker, which runs beside the tests."""
     statuses = []
 
     def write():
@@ -238,7 +238,7 @@ def test_a_new_file_is_there_only_with_all_that_is_in_it(agent, mounted):
 
 
 def test_what_cannot_be_appended_whole_is_not_appended_in_part(run, mounted, files):
-    size = Limits().tmp_bytes - 1000  # the largest file that a run may write, but for a little
+    size = Limits().tmp_bytes - 1000  # slightly less than the largest file that a run may write
     files("log", b"x" * size)
     done = run("write_file", path="log", content="y" * 5000, mode="append")
     assert failed(done, "FILE_TOO_LARGE")

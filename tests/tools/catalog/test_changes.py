@@ -1,4 +1,4 @@
-"""Changing the catalog: versions, signatures, who sees it and when."""
+"""Changes of the catalog: versions, signatures, visibility and audit records."""
 
 import pytest
 

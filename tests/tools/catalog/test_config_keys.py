@@ -54,7 +54,7 @@ SERVICE = {"id": "jokes", "request-queue": "in", "response-queue": "out"}
 
 @pytest.fixture
 def put(organization):
-    """Imports items and answers by their keys."""
+    """Imports items and returns the results by key."""
 
     def run(source):
         (document,) = documents.read(source)
@@ -68,7 +68,7 @@ def put(organization):
 
 @pytest.fixture
 def old(organization):
-    """A tool as a command of an earlier version imported it: under the `name` of its value."""
+    """A tool imported by an earlier version of the command: under the `name` of its value."""
 
     def make(name, *, by=("system", "command:operator"), **fields):
         raw = {"name": name, "type": "text-completion", "description": "d", **fields}

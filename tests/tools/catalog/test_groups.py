@@ -1,4 +1,4 @@
-"""Groups within groups, when they are open, and the groups that sources carry."""
+"""Nested tool groups, their opening hours, and the default groups of sources."""
 
 import threading
 from dataclasses import replace
@@ -149,7 +149,8 @@ def test_a_group_that_is_named_stays(save, organization):
 
 
 def test_of_many_at_once_none_closes_a_ring(committed, organization):
-    """Eight groups, each to be within the next: one of them comes last and is refused."""
+    """Eight groups, each to be placed in the next: the last change would close a cycle and is
+    refused."""
     by, names = factories.by(organization), [f"ring-{at}" for at in range(8)]
     for name in names:
         save_group(organization=organization, name=name, by=by)

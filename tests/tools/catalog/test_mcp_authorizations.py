@@ -1,4 +1,5 @@
-"""Servers that want OAuth: connected by a person, called with a token, which is renewed in time."""
+"""MCP servers with OAuth are connected by a person and called with a token, which is refreshed in
+time."""
 
 import threading
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""The database finds the same look-alike names as `skeleton` does."""
+"""The database finds the same confusable names as `skeleton` does."""
 
 import itertools
 import string

@@ -1,4 +1,4 @@
-"""Right and wrong sandbox profiles: one error per wrong field, whatever is written."""
+"""Valid and invalid sandbox profiles: one error for each invalid field, whatever is written."""
 
 import json
 

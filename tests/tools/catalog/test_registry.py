@@ -1,4 +1,4 @@
-"""What a process knows of the catalog: nothing is asked twice, nothing is missed."""
+"""The catalog's cache in each process: no query is repeated, and no change is missed."""
 
 import gc
 import threading
@@ -20,7 +20,7 @@ from tools.models import LicenseTier, Organization, Tool, ToolVersion
 
 
 def many_tools(organization, count):
-    """Copies of one tool, each signed for itself: only their number matters here."""
+    """Copies of one tool, each with its own signature: only their number matters here."""
     tool = factories.tool(organization, "original")
     version, key = tool.version, current_key(organization, factories.by(organization))
     tools = [

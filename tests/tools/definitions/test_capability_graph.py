@@ -1,4 +1,4 @@
-"""Which tool goes on from which, told from their definitions alone."""
+"""The capability graph: which tool's output another tool accepts, by their definitions alone."""
 
 from typing import Any
 
@@ -65,7 +65,7 @@ def ways(definitions: list[Definition], have: list[str], want: str) -> list[list
 
 
 def fit(gives: dict[str, Any], takes: dict[str, Any]) -> Fit | None:
-    """Between the best of two tools' values."""
+    """The best fit between the values of two tools."""
     found = edges(tool("a", texts(), gives), tool("b", takes))
     return found[0].link.fit if found else None
 
@@ -118,7 +118,7 @@ def test_however_much_a_schema_says_only_so_much_is_read():
     assert len(produced(deep)) == 4
 
 
-# When two values are the same thing.
+# When two values are the same.
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_edges_to_tools_that_one_may_not_use_are_not_there():
     assert made.edges(["a"], frozenset(["a"]), 10) == ([], False)
 
 
-# From what one has to what one wants.
+# From the given values to the wanted one.
 
 FETCH = tool("fetch", ["url"], ["html"])
 STRIP = tool("strip", ["html"], ["text"])
@@ -252,7 +252,7 @@ DEAR = tool("a_dear", ["url"], ["text"], cost_per_invocation="0.5")
     [
         ([*READING, tool("digest", ["url"], ["summary"])], "summary", "digest"),  # the shortest
         ([DEAR, tool("cheap", ["url"], ["text"])], "text", "cheap"),
-        # What uses something one has.
+        # Which tools use a given value.
         ([tool("a_free", [], ["text"]), tool("used", ["url"], ["text"])], "text", "used"),
     ],
     ids=["digest", "cheap", "used"],

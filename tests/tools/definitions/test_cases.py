@@ -1,4 +1,5 @@
-"""Definitions in every dialect, good and bad, as files: what each means, or what is wrong where."""
+"""Definitions in every dialect, valid and invalid, as files: the parsed result, or the errors with
+their places."""
 
 import json
 from pathlib import Path

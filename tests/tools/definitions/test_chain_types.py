@@ -1,4 +1,4 @@
-"""Whether steps of a chain fit each other, told from the schemas of their tools alone."""
+"""Type checks of chains: whether steps fit each other, by the schemas of their tools."""
 
 import sys
 from itertools import count
@@ -44,7 +44,7 @@ OWN = Interface(objects(["url"], url=TEXT, note=TEXT, many={"type": "array", "it
 
 
 def found(*steps, tools=TOOLS):
-    """Place and certainty of everything that does not fit in the last step."""
+    """Place and certainty of each mismatch in the last step."""
     chain = Chain({"steps": list(steps)})
     return [(one.place, one.certain) for one in doubts(chain, OWN, tools)]
 
@@ -165,7 +165,7 @@ STATUS = of_page("/status") | {"default": 0}
 
 
 def of_whole(*steps, gives=True, **more):
-    """The same, of the whole chain, whose own output schema is `gives`."""
+    """The same for the whole chain, whose output schema is `gives`."""
     chain = Chain({"steps": list(steps)} | more)
     own = Interface(OWN.takes, gives)
     return [(one.place, one.certain) for one in doubts(chain, own, TOOLS)]
@@ -216,7 +216,7 @@ def test_a_large_schema_is_read_once_for_many_references():
 
 
 def calls_for(references):
-    """How many calls and returns it takes to compare them with a large schema."""
+    """The number of calls and returns that a comparison with a large schema takes."""
     large = objects([], **{f"p{n}": {"type": "array", "items": TEXT} for n in range(3_000)})
     texts = {f"t{n}": {"$input": f"/p{n}/0"} for n in range(references)}
     chain, events = Chain({"steps": [step("v", "vague", {"x": texts})]}), count()

@@ -1,4 +1,4 @@
-"""Two definitions, told apart field by field."""
+"""The difference of two definitions, field by field."""
 
 from tests.factories import definition
 from tools.definitions.differences import MOST, differences, words_changed

@@ -1,4 +1,4 @@
-"""The digest of a definition: there is one for whatever may stand in it."""
+"""The digest of a definition exists for every value that a definition may contain."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def test_a_definition_with_any_number_is_the_same_when_it_is_read_again(
 @pytest.mark.django_db
 @pytest.mark.parametrize("number", [1e22, -1.5e300, 1e16, 0.1, 2.0, 5e-324], ids=str)
 def test_a_default_of_a_signed_definition_stays_a_float(organization, number):
-    """Stored, read anew and verified, it is the number that its author wrote."""
+    """After it is stored, read again and verified, it is the number that its author wrote."""
     parameter = {"name": "a", "type": "Number", "description": "How much.", "default": number}
     tool = factories.tool(organization, "numbers", parameters=[parameter])
     registry.forget()

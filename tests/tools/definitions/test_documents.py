@@ -1,4 +1,4 @@
-"""Documents from outside: what they say, and in which line."""
+"""Parsing of JSON and YAML documents from outside, with the line of each error."""
 
 import pytest
 
@@ -61,7 +61,7 @@ def test_what_cannot_be_read_is_refused_with_its_line(text, line):
 
 
 def test_a_whole_number_as_a_key_is_its_text():
-    """OpenAPI documents name their answers so: 200, without quotes."""
+    """OpenAPI documents name responses by status: 200, without quotes."""
     assert values("200: a\n'201': b\n") == [{"200": "a", "201": "b"}]
     for key in ("1.5", "true", "null", "~", "[1]"):
         assert complaint(f"{key}: a\n") == 1
@@ -159,6 +159,6 @@ def test_what_is_wrong_with_it_all_the_same_is_said(text, line):
 
 
 def test_no_document_is_searched_again_behind_each_of_its_marks():
-    """With the square of their number none of them would end before pytest's timeout."""
+    """In quadratic time none of them would finish before pytest's timeout."""
     for piece in ("/*", "//\n/", ", ", '"', '\\"'):
         assert complaint('{"servers": {' + piece * 300_000) is not None

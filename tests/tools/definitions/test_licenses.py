@@ -1,4 +1,4 @@
-"""A licence file: what is signed counts, and nothing but that."""
+"""License files: only what is signed counts."""
 
 import base64
 import json
@@ -38,7 +38,7 @@ def code(raw, keys=(licenses.PUBLIC,)):
 
 
 def changed(**fields):
-    """Well signed; only what it says is odd."""
+    """Correctly signed; only its content is invalid."""
     return rfc8785.dumps(licenses.signed(licenses.said("acme") | fields))
 
 

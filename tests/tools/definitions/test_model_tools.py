@@ -1,4 +1,4 @@
-"""Definitions of prompts, completions, queries and updates, also as TrustGraph writes them."""
+"""Definitions of prompts, completions, queries and updates, also in TrustGraph's dialect."""
 
 import pytest
 

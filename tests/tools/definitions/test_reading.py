@@ -1,4 +1,4 @@
-"""Right and wrong definitions: one error per wrong field, and every dialect (ruling 14)."""
+"""Valid and invalid definitions: one error for each invalid field, in every dialect (ruling 14)."""
 
 import copy
 import json
@@ -9,7 +9,7 @@ from tests.factories import definition
 from tools.definitions.tool import ToolDefinition, digest, read_definition
 from tools.errors import InvalidDefinition
 
-# Specification S3, section 6, to the letter.
+# Specification S3, section 6, literally.
 READ_FILE = json.loads("""
 {
   "name": "read_file",
@@ -307,7 +307,7 @@ def test_a_definition_without_a_profile_says_nothing_of_one():
 
 
 def test_the_digest_of_a_definition_is_what_it_always_was():
-    """Signatures of versions that were written before there were profiles must stay good."""
+    """Signatures of versions that were written before profiles existed must stay valid."""
     assert digest(read_definition(definition())) == (
         "sha256:24b21a282f51ffea83a9ed4fd089a267b17fb303a5b5d5872fcde6628fc295ed"
     )

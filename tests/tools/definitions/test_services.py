@@ -1,4 +1,4 @@
-"""Descriptors of specification S2: every wrong field is named."""
+"""Service descriptors of specification S2: every invalid field is named."""
 
 import json
 from pathlib import Path

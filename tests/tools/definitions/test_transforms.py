@@ -1,4 +1,4 @@
-"""What a definition may say of its tool's output, and how much work a path of it may be."""
+"""Transforms of a tool's output: valid definitions, and the bounded work of each path."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""The first half of the road: a call is accepted as a row, or refused with a reason on record."""
+"""Admission, the first half of the execution pipeline: a call is accepted as a row, or refused with
+a recorded reason."""
 
 import threading
 
@@ -56,7 +57,7 @@ def test_a_timeout_only_tightens(agent, organization, asked, given):
     assert execution.timeout_s == given
 
 
-# Where two gates would refuse, the earlier one of ruling 9 speaks.
+# Where two gates would refuse, the first in the order of ruling 9 gives the reason.
 ORDER = [
     ({"group": ["admin"]}, ["admin"], "group_not_granted"),
     ({"group": ["mine"]}, ["default"], "tool_not_in_group"),

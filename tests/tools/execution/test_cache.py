@@ -1,4 +1,5 @@
-"""Answers that are given again: only good ones, only to who may have them, and one run for many."""
+"""The result cache: only successes are reused, only by permitted callers, and concurrent calls
+share one run."""
 
 import threading
 from uuid import uuid4
@@ -28,7 +29,7 @@ WAITS = "import time, uuid\ndef main(p):\n    time.sleep(0.4)\n    return str(uu
 
 
 def dice(organization, name="dice", source=COUNTS, **fields):
-    """A tool that answers differently each time it runs, though it says it is pure."""
+    """A tool that returns another value each time it runs, although it is declared pure."""
     wanted = {"delivery": "pure", "cache_ttl": "PT5M", "implementation": {"source": source}}
     return factories.tool(organization, name, **wanted | fields)
 
@@ -161,7 +162,7 @@ def test_one_runs_when_many_ask_at_once(agent, organization):
     for thread in threads:
         thread.join()
     done = Execution.objects.filter(pk__in=[row.pk for row in rows])
-    # The product's worker may have been the one, and then goes on with the others by itself.
+    # If the crib's worker ran it, that worker continues with the others by itself.
     until(lambda: not done.filter(status__in=("Pending", "Running")).exists())
     assert {row.status for row in done} == {"Success"}
     assert len({row.output for row in done}) == 1
@@ -264,7 +265,7 @@ def test_expired_entries_are_cleared_away(agent, organization):
 
 
 def _perform_all(identifiers):
-    """As a worker does: what waited for an answer goes on when it is there."""
+    """Like a worker: calls that waited for the result continue when it exists."""
     left = list(identifiers)
     while left:
         left += perform(left.pop(0))
@@ -272,7 +273,7 @@ def _perform_all(identifiers):
 
 
 def key(agent, name):
-    """Of a call of the tool by the agent, as the organization's catalog has it now."""
+    """The cache key of a call of the tool by the agent, in the current catalog."""
     caller = factories.caller(agent)
     snapshot = registry.snapshot(caller.organization_id, fresh(agent.organization).revision)
     return cache.key_of(snapshot.tool(name), snapshot, {"text": "x"}, caller)

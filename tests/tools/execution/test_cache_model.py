@@ -1,4 +1,5 @@
-"""Whatever happens in whatever order: an answer is given again only where it may be."""
+"""Property test of the result cache: in any order of events, a result is reused only where it may
+be."""
 
 from uuid import uuid4
 
@@ -23,7 +24,7 @@ WHO = st.sampled_from([0, 1])
 
 
 class Cached(RuleBasedStateMachine):
-    """The model keeps the last answer of each place and text, as long as it may be given again."""
+    """The model keeps the last result of each organization and text while it may be reused."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""A cancelled call ends as cancelled, whatever comes later; and a person's word on the unknown."""
+"""A cancelled call ends as cancelled, whatever happens later; people resolve unknown outcomes."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -144,12 +144,12 @@ def test_a_persons_word_is_not_rewritten(unknown, operator):
             Execution.objects.filter(pk=unknown.pk).update(**{column: "did_not_happen"})
 
 
-# A call that was begun, lost, and waits to be begun again.
+# A call that was started, lost, and waits to be retried.
 
 
 @pytest.fixture
 def again(agent, organization):
-    """Of the delivery, which costs 3 and has an allowance of 10."""
+    """A call with this delivery, which costs 3 and has a budget of 10."""
 
     def lost_once(delivery):
         bound(agent, budget=budget(10))

@@ -1,4 +1,5 @@
-"""Which call a worker takes: within its limits, in fair order, and never one that is too old."""
+"""Queue claims: which call a worker claims, within its limits, in fair order, and never one that is
+too old."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -25,7 +26,7 @@ from tools.models import Agent, CacheEntry, Execution, Organization, Reservation
 
 @pytest.fixture
 def other(organization):
-    """An agent of another organization, with a tool of its own."""
+    """An agent of another organization, with its own tool."""
     place = factories.organization(f"org-{uuid4().hex[:12]}")
     factories.tool(place)
     return factories.agent(place)
@@ -33,7 +34,7 @@ def other(organization):
 
 @pytest.fixture
 def mine(agent, organization):
-    """The calls of one organization: as many as are wanted."""
+    """Creates any number of calls of one organization."""
     factories.tool(organization)
     return lambda count: [factories.execution(agent) for _ in range(count)]
 
@@ -61,7 +62,7 @@ def row(execution):
 
 
 def in_turn(*executions, limit=1000):
-    """Which of these is whose turn, by their place among them; others' calls are not ours."""
+    """The order in which these calls are claimed, as indexes; calls of other tests are ignored."""
     known = {execution.pk: at for at, execution in enumerate(executions)}
     turns = [turn.execution_id for turn in claiming.next_waiting(limit)]
     return [known[pk] for pk in turns if pk in known]
@@ -107,7 +108,7 @@ def test_a_call_somebody_has_in_hand_is_not_waited_for(mine, committed):
 
 
 def test_a_limit_holds_when_sixty_four_claim_at_once(mine, organization, committed, crib):
-    with stopped(crib):  # its worker would take three of them first, had they waited for a second
+    with stopped(crib):  # its worker would claim three of them, once they had waited for a second
         executions = mine(64)
         bound(organization, 3)
         with ThreadPoolExecutor(64) as workers:
@@ -116,7 +117,7 @@ def test_a_limit_holds_when_sixty_four_claim_at_once(mine, organization, committ
     assert 1 <= won <= 3 and running.count() <= 3
     waiting = Execution.objects.filter(organization=organization, status=Status.PENDING)
     assert not waiting.exclude(attempt=0).exists()
-    waiting.update(status=Status.CANCELLED, completed_at=Now())  # nobody else is to run them
+    waiting.update(status=Status.CANCELLED, completed_at=Now())  # no worker is to run them
 
 
 def _claim_elsewhere(execution):
@@ -171,7 +172,7 @@ def test_what_waits_for_anothers_answer_has_no_turn(agent, organization):
 
 @pytest.fixture
 def seats(monkeypatch):
-    """Those of a worker of four places, of which nobody holds any."""
+    """The seats of a worker with four places, all of them free."""
     monkeypatch.setattr(capacity, "seats", capacity.Seats(4))
     return capacity.seats
 
@@ -181,7 +182,7 @@ def status(execution):
 
 
 def retire(*agents):
-    """What was accepted of them ends where it is claimed: nothing has to run."""
+    """Calls of suspended agents end at the claim, so nothing has to run."""
     Agent.objects.filter(pk__in=[agent.pk for agent in agents]).update(active=False)
 
 
@@ -222,7 +223,7 @@ def test_while_another_waits_an_organization_holds_half(mine, agent, other, seat
 
 
 def test_two_claims_at_once_do_not_get_one_place(mine, organization, seats):
-    """What the claim could not know when it asked is undone, and nothing of it is on record."""
+    """A claim that turns out to exceed the share is rolled back, and nothing of it is recorded."""
     execution, *_ = mine(1)
     with seats.seat(1) as seat:
         seats.enter(organization.pk, 1)
@@ -263,7 +264,7 @@ def test_to_know_who_is_full_costs_a_claim_no_statement(mine, other, django_asse
 @pytest.mark.part("faults")
 @pytest.mark.usefixtures("committed")
 def test_long_calls_of_one_organization_leave_places_to_another(crib, agent, other, gate):
-    """A worker of four places, and six calls that end when another's has ended."""
+    """A worker with four places, and six calls that end after another's have ended."""
     gate.tool("waits", constraints={"max_execution_time": "PT2M"})
     with stopped(crib), worker(crib) as process:
         flood = [factories.execution(agent, "waits") for _ in range(6)]
@@ -280,7 +281,7 @@ def test_long_calls_of_one_organization_leave_places_to_another(crib, agent, oth
 
 @pytest.fixture(autouse=True)
 def line(monkeypatch):
-    """What no other test has asked for."""
+    """A queue without requests of other tests."""
     monkeypatch.setattr(claiming, "line", claiming._Line())
 
 

@@ -1,4 +1,4 @@
-"""Ways around a person's consent, each tried: none of them runs anything that was not agreed to."""
+"""Attempts to bypass approval: none of them runs a call that was not approved."""
 
 import threading
 from datetime import timedelta
@@ -65,12 +65,12 @@ def row_of(confirmation):
 
 
 def let_go(confirmation):
-    """What only somebody with the database in hands can do: the row waits for a worker."""
+    """Make the row pending, which requires direct access to the database."""
     row_of(confirmation).update(status="Pending")
 
 
 def refused(caller, said):
-    """The code with which a word is not counted."""
+    """The error code for which a decision is refused."""
     with pytest.raises((Conflict, Forbidden, NotFound)) as caught:
         decisions.decide(caller=caller, word=said)
     return caught.value.code
@@ -172,7 +172,7 @@ def test_a_yes_that_lost_its_ground_before_the_start_does_not_count(person, conf
     assert (done.error_code, never_began(done)) == ("confirmation_missing", True)
 
 
-# --- what is decided about ------------------------------------------------------------------------
+# --- what is approved -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shown", ["", "0" * 64, "A" * 64, "é" * 64, "another's"])
@@ -289,7 +289,7 @@ def test_loosened_options_loosen_nothing(agent, organization, options):
     assert (done.status, never_began(done)) == ("PermissionDenied", True)
 
 
-# --- what a caller may say ------------------------------------------------------------------------
+# --- what a caller may send -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -311,7 +311,7 @@ def test_a_field_nobody_knows_is_an_error(api, asks, field):
     assert api.execute("echo", {"text": "x"}, options={field: True}).status_code == 400
 
 
-# --- the road itself ------------------------------------------------------------------------------
+# --- the execution pipeline -----------------------------------------------------------------------
 
 
 def test_a_held_call_cannot_be_claimed(confirmation):
@@ -389,7 +389,7 @@ def test_a_cancellation_after_the_yes_takes_it_back(agent, confirmation, person)
     assert Confirmation.objects.get(pk=confirmation.pk).status == "void"
 
 
-# --- what changes between the question and the start ---------------------------------------------
+# --- changes between the request and the start ---------------------------------------------------
 
 CHANGES = {
     "the tool was changed": lambda a, o: catalog.update_tool(
@@ -512,11 +512,11 @@ def test_a_session_that_is_another_now_voids_it(agent, asks, person, fields, whe
     assert never_began(attempted(confirmation.execution))
 
 
-# --- at the same moment ---------------------------------------------------------------------------
+# --- concurrency ----------------------------------------------------------------------------------
 
 
 def together(*deeds):
-    """Done at once, each on a connection of its own; what they raised."""
+    """Runs them at the same time, each on its own connection; returns the error codes."""
     raised, start = [], threading.Barrier(len(deeds))
 
     def one(deed):

@@ -1,4 +1,4 @@
-"""A held call: written down, decided by people, run once, or ended."""
+"""Calls that require approval are stored, decided by people, and run once or ended."""
 
 from datetime import timedelta
 
@@ -36,7 +36,7 @@ def person(organization):
 
 
 def age(confirmation, **past):
-    """As if it had been asked that long ago."""
+    """Move the expiry into the past."""
     Confirmation.objects.filter(pk=confirmation.pk).update(
         expires_at=timezone.now() - timedelta(**past)
     )

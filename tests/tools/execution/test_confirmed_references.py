@@ -1,4 +1,4 @@
-"""A yes to a call whose parameters were another's output is a yes to what they were then."""
+"""Approval of a call with references applies to the values that the references had then."""
 
 import pytest
 

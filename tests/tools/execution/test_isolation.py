@@ -1,4 +1,4 @@
-"""What the wall can do is evidence of every organization, once for each change."""
+"""The sandbox's capabilities are recorded for every organization, once for each change."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def known(organization: Organization) -> list[AuditRecord]:
 
 
 def claim(organization: Organization, digest: str) -> None:
-    """What was recorded of the machine on another day."""
+    """A record of other capabilities of the machine from another day."""
     by = Actor("system", isolation.SUBJECT, organization.slug)
     record(
         Event.SANDBOX_CAPABILITY,

@@ -1,4 +1,4 @@
-"""Leases: seen together, renewed together, and kept short by the clock alone."""
+"""Leases are checked together, renewed together, and expire by the clock alone."""
 
 import threading
 import time
@@ -15,7 +15,7 @@ from tools.execution.leases import CANCELLED, Keeper, Lease, look_after
 from tools.execution.returning import HANDED_BACK, LEASE_LOST
 from tools.models import Execution
 
-LONG_AGO_S = 5  # a lease of that age is due to be renewed
+LONG_AGO_S = 5  # a lease of that age has to be renewed
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Calls whose run is lost midway: what may be repeated is, what may not is never."""
+"""Calls whose run is lost: what may be retried is retried, and what may not never is."""
 
 import os
 import shutil
@@ -36,7 +36,7 @@ def main(p):
         time.sleep(1)
     return "done"
 """
-# Grandchildren that lost their parent, stand in sessions of their own and refuse to end.
+# Orphaned grandchildren in their own sessions, which ignore SIGTERM.
 STUBBORN = """
 import subprocess, sys, time
 STAY = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(86400) # "
@@ -50,7 +50,7 @@ def main(p):
 
 @pytest.fixture
 def ledger(organization):
-    """A directory in which a run leaves a mark that outlives it."""
+    """A directory in which a run leaves a file that outlives it."""
     place = Path(tempfile.mkdtemp(prefix="tc-lost-", dir="/var/tmp"))
     place.chmod(0o777)
     profiles.create_profile(
@@ -68,7 +68,7 @@ def ledger(organization):
 
 
 def marking(organization, ledger, delivery):
-    """A tool that makes its mark; the first time with a name it stays until it is ended."""
+    """A tool that appends to a file; the first run for a name then stays until it is killed."""
     source = MARKS_AND_STAYS.replace("{place}", str(ledger))
     factories.tool(
         organization,
@@ -89,7 +89,7 @@ def reasons(execution):
 
 
 def ended(agent, outcome, delivery, organization, attempts=1):
-    """A claimed call whose run ended so; the row as it is then."""
+    """The row of a claimed call whose run ended with this outcome."""
     factories.tool(organization, delivery=delivery)
     execution = factories.execution(agent)
     if attempts > 1:
@@ -118,7 +118,7 @@ def test_what_may_be_repeated_goes_back_and_nothing_more_is_written(
     agent, organization, delivery, outcome
 ):
     row = ended(agent, outcome, delivery, organization)
-    assert row.status in {"Pending", "Running", "Success"}  # a worker may have it already
+    assert row.status in {"Pending", "Running", "Success"}  # a worker may have claimed it already
     assert len(reasons(row)) == 1
     assert "Failed" not in {event.type for event in row.events.all()}
 
@@ -212,7 +212,7 @@ def _command_of(entry):
 
 @pytest.fixture
 def stored(organization, monkeypatch):
-    """A transactional tool, as earlier versions took it."""
+    """A transactional tool that an earlier version accepted."""
     with monkeypatch.context() as earlier:
         earlier.setattr("tools.definitions.tool._check_together", lambda *_: None)
         factories.tool(organization, "keeps", delivery="transactional")

@@ -1,4 +1,4 @@
-"""A large output lies outside its row once, is streamed in pieces, and expires where it is said."""
+"""Large outputs are stored outside their rows once, streamed in chunks, and expire."""
 
 import json
 from datetime import timedelta
@@ -48,7 +48,7 @@ def stored(organization):
 
 
 def past(agent, count, days=10):
-    """Ended so long ago: what is over cannot be made older."""
+    """A call that ended so long ago: the age of a completed row cannot be changed."""
     execution = factories.execution(agent, "long", count=count)
     parcel = outputs.packed("é" * count)
     outputs.put_away(execution.organization_id, parcel)
@@ -148,7 +148,7 @@ def test_an_output_expires_in_time_and_its_row_says_when(agent, organization):
 
 
 def made_by(agent, text, days=10, status="Success"):
-    """A call that another one made, and its parent, which is not over."""
+    """A call of another call, and its parent, which is still open."""
     parent = factories.execution(agent, "echo")
     call = factories.execution(agent, "echo", text=text, parent=Parent(parent.pk, "one", 1))
     failed = {"error_code": "X"} if status == "Failed" else {"output": text}
@@ -167,7 +167,7 @@ def test_what_a_call_was_made_with_goes_with_the_outputs_it_is_made_of(agent, or
     for row in (parent, call):
         row.refresh_from_db()
     assert (call.parameters, call.output) == ({}, None)
-    assert parent.parameters == {"text": "x"}  # its caller's own words
+    assert parent.parameters == {"text": "x"}  # the parameters that its caller sent
     assert retention.expire(organization) == 0
 
 
@@ -187,14 +187,14 @@ def test_what_nobody_names_any_more_is_swept_and_what_somebody_names_stays(agent
     kept_for(organization, 7)
     retention.expire(organization)
     retention.sweep()
-    assert stored(organization).count() == 2  # too young: one may be about to be named
+    assert stored(organization).count() == 2  # too recent: a row may soon refer to it
     stored(organization).update(kept_at=Now() - timedelta(hours=2))
     retention.sweep()
     assert stored(organization).get().digest == Execution.objects.get(pk=same.pk).output_digest
 
 
 def written(organization, days):
-    """So long ago."""
+    """A message that was written so long ago."""
     row = Message.objects.create(organization=organization, channel_name="desk", kind="inbox")
     Message.objects.filter(pk=row.pk).update(created_at=timezone.now() - timedelta(days))
     InboxItem.objects.create(message=row, user=factories.person(organization))
@@ -314,14 +314,14 @@ def called(agent, name, **parameters):
 
 
 def kinds_of(agent, given):
-    """Of what reached the code, and what came back."""
+    """The types that reached the code, and those that were returned."""
     found = called(agent, "kinds", given=given)
     assert found.status == "Success", (found.error_code, found.error_message)
     return found, found.output["kinds"], [type(one).__name__ for one in found.output["given"]]
 
 
 def test_a_float_stays_a_float(agent, organization):
-    """As a parameter, in the output, in what is observed, from the cache and in evidence."""
+    """In parameters, output, observation, cache and audit log."""
     array = {"name": "given", "type": "Array", "description": "What.", "required": True}
     factories.tool(
         organization, "kinds", parameters=[array], implementation={"source": KINDS},
@@ -357,8 +357,7 @@ LARGE = [1917043659912705296, -(2**63), 2**64 - 1, 10**23]
 
 
 def test_a_large_integer_that_a_tool_gives_back_is_exact(agent, organization):
-    """In the output, in what is observed, over REST, from the cache, in evidence, and where a call
-    refers to it."""
+    """In output, observation, REST, cache and audit log, and where a call refers to it."""
     source = f"def main(p):\n    return {{'given': {LARGE}}}\n"
     factories.tool(
         organization, "ids", implementation={"source": source}, parameters=[],

@@ -1,4 +1,5 @@
-"""The second half of the road: one worker claims a row, asks again, and ends it once."""
+"""The second half of the execution pipeline: one worker claims a row, checks it again, and ends it
+once."""
 
 from datetime import timedelta
 
@@ -27,7 +28,7 @@ SLEEPS = "import time\ndef main(parameters):\n    time.sleep(60)\n"
 
 
 def codes(execution):
-    """What was recorded since the call was accepted."""
+    """The codes of the audit records since the call was accepted."""
     found = AuditRecord.objects.filter(execution_id=execution.pk).order_by("id")
     found = found.exclude(code="TOOL.ACCEPT")
     return list(found.values_list("code", flat=True))
@@ -235,7 +236,7 @@ def test_a_tool_is_stopped_at_its_timeout(agent, organization):
     code_tool(organization, SLEEPS)
     done = attempted(factories.execution(agent, timeout_s=0.5))
     assert (done.status, done.output) == ("Timeout", None)
-    assert done.duration_ms < 60_000  # what it would have slept
+    assert done.duration_ms < 60_000  # the duration without the timeout
     assert [event.type for event in done.events.all()] == ["Started", "Timeout"]
 
 

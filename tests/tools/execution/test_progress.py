@@ -1,4 +1,4 @@
-"""What a run says while it runs."""
+"""Progress output is streamed while the call runs."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A database that was put back holds calls that were run since: no worker takes one of them."""
+"""A restored database contains calls that ran after its backup: no worker claims one of them."""
 
 import shutil
 from datetime import UTC, datetime
@@ -18,8 +18,8 @@ pytestmark = pytest.mark.usefixtures("committed")
 
 @pytest.fixture
 def published(crib, organization, settings, tmp_path):
-    """Where it stands that the organization's log held more than it does, as only this worker
-    knows."""
+    """An anchor file that only this worker reads: the organization's log once had more records than
+    it has."""
     settings.ANCHORS_DIR = tmp_path / "anchors"
     shutil.copytree(crib.data / "anchors", settings.ANCHORS_DIR)
     log = organization.slug

@@ -1,4 +1,4 @@
-"""What a page shows of a call: what its output keeps to itself, its observation does too."""
+"""Redaction for pages: secrets of an output are redacted in its observation too."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def done(agent, organization):
 
 def test_an_observation_that_a_template_made_holds_no_secret_of_the_output(done):
     execution = done()
-    assert execution.observation == "a enters with hunter2"  # as its caller has it
+    assert execution.observation == "a enters with hunter2"  # the caller gets it unredacted
     said = redacted(execution)
     assert said["observation"] == f"a enters with {said['output']['keys']['password']}"
     assert "hunter2" not in str(said)
@@ -62,7 +62,7 @@ def test_what_a_program_says_as_it_ends_itself_is_shown_without_its_secrets(
     execution = admit(factories.caller(agent), factories.call("ends"))
     perform(execution.pk)
     done = Execution.objects.get(pk=execution.pk)
-    assert done.error_message == f"SystemExit: {words} (line 3)"  # as its caller has it
+    assert done.error_message == f"SystemExit: {words} (line 3)"  # the caller gets it unredacted
     shown = redacted(done)["error_message"]
     assert shown.startswith("SystemExit: ") and "was refused (line 3)" in shown
     secrets = ("ghp_0123456789", "qrstuvwxyz", "hunter2")

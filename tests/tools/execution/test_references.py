@@ -1,4 +1,4 @@
-"""Parameters that point at what another execution gave back: who may, at what, and what is kept."""
+"""Parameters that refer to another execution's output: permission, paths, and what is stored."""
 
 from datetime import timedelta
 from uuid import uuid4
@@ -32,7 +32,7 @@ def echo(organization):
 
 @pytest.fixture
 def source(agent, echo):
-    """Over, with an output."""
+    """A completed execution with an output."""
     return ended(factories.execution(agent), output=OUTPUT)
 
 
@@ -50,7 +50,7 @@ def ask(caller, value, name="echo", **fields):
 
 
 def refused(caller, value, name="echo"):
-    """The refusal of a call of which nothing ran, and its row."""
+    """The error of a call that was refused before it ran."""
     with pytest.raises(InvalidCall) as refusal:
         ask(caller, value, name)
     row = Execution.objects.get(pk=refusal.value.details["execution_id"])
@@ -175,7 +175,7 @@ def test_a_person_may_point_at_what_they_may_see(organization, echo, source):
 
 
 def caller_person(organization, tool):
-    """Who may call the tool."""
+    """A person who may call the tool."""
     person = factories.person(organization)
     assign_perm("tools.execute_tool", person, tool)
     return person
@@ -254,7 +254,7 @@ def test_what_is_redacted_comes_redacted(agent, organization, echo):
 
 
 def test_a_value_that_holds_a_reference_is_not_passed_on(agent, echo):
-    """A tool cannot make its caller read something else by what it answers."""
+    """A tool's output cannot make its caller read something else."""
     trap = ended(factories.execution(agent), output={"a": [{"$result": str(uuid4())}]})
     assert refused(factories.caller(agent), pointing(trap, "/output/a")).code == "reference_nested"
 
@@ -368,7 +368,7 @@ def test_copies_go_when_the_outputs_of_their_executions_do(agent, organization, 
 
 
 def test_what_a_tool_takes_unseen_is_resolved_all_the_same(agent, organization, source):
-    """A mode that lets everything pass is no way around who may point at what."""
+    """A permissive validation mode does not bypass the permission check of references."""
     factories.tool(organization, "warns", argument_validation="warn")
     caller = factories.caller(agent)
     assert ask(caller, pointing(source, "/output/count"), "warns").parameters == {"text": 3}

@@ -1,4 +1,4 @@
-"""A call that failed is made once more, by whoever may call as its caller, and only when safe."""
+"""Retrying a failed call: by a person who may impersonate its agent, and only when it is safe."""
 
 from typing import Any
 
@@ -53,7 +53,7 @@ def test_it_is_made_once(me: Caller, failed: Execution) -> None:
 
 def test_two_at_once_make_one(me: Caller, failed: Execution, monkeypatch) -> None:
     retrying.retry(person=me, execution=failed)
-    monkeypatch.setattr(retrying, "retried_as", lambda execution: None)  # seen before the other
+    monkeypatch.setattr(retrying, "retried_as", lambda execution: None)  # read before the retry
     with pytest.raises(Conflict, match="retried already"):
         retrying.retry(person=me, execution=failed)
 

@@ -1,4 +1,4 @@
-"""Calls that leave a worker's hands before they are over."""
+"""Requeue: calls that a worker returns to the queue before they are completed."""
 
 import pytest
 from django.db.models.functions import Now
@@ -13,7 +13,7 @@ from tools.models import Execution
 
 @pytest.fixture
 def performance(agent, organization):
-    """A call in a worker's hands for the n-th time."""
+    """A call that a worker has claimed for the n-th time."""
 
     def make(delivery="pure", attempt=1):
         factories.tool(

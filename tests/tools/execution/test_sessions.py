@@ -1,4 +1,5 @@
-"""A session's state, groups and history are the server's, and only success moves it on."""
+"""The server keeps a session's state, groups and history, and only a successful call changes the
+state."""
 
 import threading
 from contextlib import contextmanager
@@ -33,7 +34,7 @@ DICE = {"source": "import uuid\ndef main(parameters):\n    return str(uuid.uuid4
 
 @pytest.fixture
 def workflow(organization):
-    """undefined → analysis → results → undefined, and one that leads nowhere."""
+    """undefined → analysis → results → undefined, and one tool without a transition."""
     for name, before, after in (
         ("query", "undefined", "analysis"),
         ("analyse", "analysis", "results"),
@@ -147,7 +148,7 @@ def test_sessions_that_can_go_nowhere_are_counted(agent, organization, workflow)
     lost = [opened(agent, group=["write"], state="nowhere") for _ in range(2)]
     gauge = metrics.sessions_stuck.labels(organization.slug)._value
     session_keeping.count_stuck()
-    assert gauge.get() == 0  # `write` holds write_file, which is there in every state
+    assert gauge.get() == 0  # `write` contains write_file, which is available in every state
     catalog.set_enabled(
         tool=catalog.find_tool(organization, "write_file"),
         enabled=False,
@@ -157,7 +158,7 @@ def test_sessions_that_can_go_nowhere_are_counted(agent, organization, workflow)
     assert gauge.get() == len(lost)
 
 
-# --- moving -------------------------------------------------------------------------------------
+# --- transitions --------------------------------------------------------------------------------
 def test_success_moves_the_state_with_its_result(agent, organization, workflow):
     session = opened(agent)
     call = attempted(asked(agent, session, "query"))
@@ -267,7 +268,7 @@ def test_each_step_has_its_own_tools_and_the_last_one_leads_back(agent, organiza
     assert path == ["analysis", "results", "undefined"]
 
 
-# --- what is checked at the moment of use -------------------------------------------------------
+# --- checks at the time of the call -------------------------------------------------------------
 def test_a_queued_call_does_not_begin_in_a_closed_session(agent, organization, workflow):
     session = opened(agent)
     execution = asked(agent, session, "query")
@@ -367,7 +368,7 @@ def test_of_many_calls_at_once_exactly_one_is_accepted(agent, organization, work
             ends.append(actions.execute(caller=caller, call=call, wait_s=20).status)
         except Conflict as conflict:
             ends.append(conflict.code)
-        except Refused as refusal:  # it came after the first was over, and saw its state
+        except Refused as refusal:  # it came after the first had ended, in the new state
             ends.append(refusal.code)
         connection.close()
 
@@ -401,7 +402,7 @@ def test_the_same_key_twice_at_once_is_one_call_and_no_conflict(agent, organizat
 
 @pytest.fixture
 def known(agent, organization):
-    """A tool with a good answer in the cache, which leads to another state."""
+    """A cached tool that leads to another state."""
     factories.tool(
         organization, "known", state="elsewhere", delivery="pure", cache_ttl="PT5M",
         implementation=DICE,
@@ -438,7 +439,7 @@ def test_a_hit_does_not_wait_for_a_session_that_another_call_holds(agent, organi
 
 @contextmanager
 def _held(session):
-    """While it lasts, another transaction holds the session's row, as a claim does."""
+    """Meanwhile another transaction locks the session's row, as a claim does."""
     held, release = threading.Event(), threading.Event()
 
     def hold():
@@ -458,7 +459,7 @@ def _held(session):
         thread.join(LIMIT_S)
 
 
-# --- what a client says of its session ----------------------------------------------------------
+# --- what a client sends with its session -------------------------------------------------------
 def test_the_same_groups_and_state_may_be_named(agent, workflow):
     session = opened(agent, group=["default", "write"])
     call = asked(agent, session, "query", group=["write", "default"], state="undefined")

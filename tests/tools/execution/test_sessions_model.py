@@ -1,5 +1,5 @@
-"""Whatever is called, ended, revoked and closed in whatever order: sessions are where a plain model
-says they are."""
+"""Property test of sessions: calls, ends, revocations and closing in any order leave them in the
+state of a plain model."""
 
 from dataclasses import dataclass, field
 
@@ -27,7 +27,7 @@ from tools.models import Execution, Session, StateTransition
 
 pytestmark = pytest.mark.usefixtures("committed")
 GROUPS = ("knowledge", "compute")
-# Name, group, the state it needs, the state it leads to, whether it works.
+# Name, group, the required state, the state it leads to, whether it succeeds.
 TOOLS = (
     ("query", "knowledge", "undefined", "analysis", True),
     ("analyse", "compute", "analysis", "results", True),
@@ -39,7 +39,7 @@ BROKEN = {"source": "def main(parameters):\n    raise ValueError('no')\n"}
 
 @dataclass
 class Model:
-    """What a session must be like."""
+    """The expected state of a session."""
 
     groups: frozenset[str]
     state: str = "undefined"

@@ -1,4 +1,5 @@
-"""A call that cannot even be begun is set aside, and says no more than it should."""
+"""Poison executions: a call that repeatedly fails to start is ended, and its errors disclose no
+secret."""
 
 import pytest
 

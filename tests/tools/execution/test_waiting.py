@@ -1,4 +1,4 @@
-"""Waiting for an execution does not poll the database, and ends with its client's connection."""
+"""Waiting for an execution does not poll the database, and ends when the client disconnects."""
 
 from collections.abc import Iterator
 
@@ -27,7 +27,7 @@ def test_a_wait_reads_the_execution_at_its_start_and_at_its_timeout(
 
 @pytest.fixture
 def request_turn() -> Iterator[Turn]:
-    """That of a request which this thread serves."""
+    """The turn of a request that this thread serves."""
     turn = Turn(lambda: None)
     mark = turns.current.set(turn)
     yield turn

@@ -1,4 +1,4 @@
-"""What stands around a run, as the evidence says it, and as the tool meets it."""
+"""The sandbox around a run, as it is recorded and as the tool experiences it."""
 
 import shutil
 import tempfile
@@ -46,7 +46,7 @@ def profile(organization, **fields):
 
 
 def ended(agent, outcome):
-    """The execution of a claimed call that ended so behind the wall."""
+    """The execution of a claimed call that ended with this outcome in the sandbox."""
     execution = factories.execution(agent)
     claimed = performance.claim(execution.pk, "test")
     claimed.result = outcomes.result_of(outcome)

@@ -1,4 +1,5 @@
-"""A worker process of a test's own, beside the crib's. Its Redis is dead, so it polls."""
+"""A separate worker process for a test, beside the crib's. Its Redis is unreachable, so it
+polls."""
 
 import os
 import signal
@@ -25,7 +26,7 @@ WHERE application_name = 'toolcrib-worker' AND xact_start IS NOT NULL
 
 @contextmanager
 def worker(crib: Crib, **environment: str) -> Iterator[Process]:
-    """Polls from the start. Whoever still lives at the end is killed."""
+    """Polls from the start. It is killed at the end if it still runs."""
     dead = f"redis://127.0.0.1:{free_port()}/0"
     words = ["-A", "config", "worker", "--pool", "threads", "--concurrency", "4"]
     own = {"TOOLCRIB_DATA": str(crib.data), "REDIS_URL": dead, "WORKER_THREADS": "4"}
@@ -44,7 +45,7 @@ def worker(crib: Crib, **environment: str) -> Iterator[Process]:
 
 
 def taken_by(crib: Crib, process: Process, make: Callable[[], Execution]) -> Execution:
-    """A call that this worker has in hand or had."""
+    """A call that this worker has claimed."""
     with stopped(crib):
         execution = make()
         row = Execution.objects.filter(pk=execution.pk, worker__contains=f":{process.pid}:")
@@ -52,7 +53,7 @@ def taken_by(crib: Crib, process: Process, make: Callable[[], Execution]) -> Exe
 
 
 def killed(process: Process) -> None:
-    """And the leases of its calls are over at once: nobody waits for them."""
+    """Kill the process and expire the leases of its calls, so that no test waits for them."""
     process.kill()
     process.wait()
     held = Execution.objects.filter(status="Running", worker__contains=f":{process.pid}:")
@@ -61,7 +62,7 @@ def killed(process: Process) -> None:
 
 @contextmanager
 def stopped(crib: Crib) -> Iterator[None]:
-    """The crib's own worker takes nothing meanwhile, so that what waits may wait for long."""
+    """Meanwhile the crib's own worker claims nothing, and waiting calls do not expire."""
     pid = _worker_of(crib)
     until(lambda: _stops_without_locks(pid))
     try:
@@ -72,13 +73,13 @@ def stopped(crib: Crib) -> Iterator[None]:
 
 
 def _stops_without_locks(pid: int) -> bool:
-    """Stop the process; let it continue, and return False, while it has a transaction open, for it
-    would keep that transaction's locks."""
+    """Stop the process. If it has a transaction open, whose locks it would keep, let it continue
+    and return False."""
     os.kill(pid, signal.SIGSTOP)
     idle = False
     try:
         with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_stat_clear_snapshot()")  # a transaction sees the same one
+            cursor.execute("SELECT pg_stat_clear_snapshot()")  # cached within a transaction
             cursor.execute(_IN_A_TRANSACTION)
             idle = cursor.fetchone() == (0,)
     finally:

@@ -1,4 +1,4 @@
-"""A worker's part, played in the test: whatever of an organization can go on is performed."""
+"""Performs all of an organization's calls in the test, as a worker would."""
 
 from django.db import connection
 from django.db.models import QuerySet
@@ -8,7 +8,7 @@ from tools.models import Execution, queue
 
 
 def work_off(organization, most=2_000):
-    """Until nothing waits that could begin; how many claims that took."""
+    """Perform until no call can start; return the number of claims."""
     for number in range(most):
         waiting = queue.next_of(organization.pk)
         if not waiting:

@@ -1,4 +1,4 @@
-"""What decides and what explains are one: whatever the catalog, the caller and the request are.
+"""Property test: listing, execution and `explain` agree for every catalog, caller and request.
 
 executed ⊆ visible ⊆ explained as passed.
 """
@@ -80,7 +80,7 @@ def catalogs(draw: Any) -> Snapshot:
 
 @st.composite
 def callers(draw: Any) -> Caller:
-    """Of a token or not, under an account whose grants are in memory."""
+    """A caller with or without a narrowed token; the account's grants are in memory."""
     only = draw(st.none() | names(TOOLS))
     caller = made.agent(
         granted_groups=frozenset(draw(names(GROUPS, 4))),
@@ -176,7 +176,7 @@ def test_one_tool_is_shown_exactly_when_the_list_shows_it(snapshot, caller, aske
 @EVERY_EXAMPLE
 @given(catalogs(), callers(), requests())
 def test_whatever_a_caller_may_use_it_may_see_and_be_told_of(snapshot, caller, asked):
-    """As far as the request stays within what was granted; any other is refused as a whole."""
+    """Applies where the request stays within the grants; any other is refused as a whole."""
     explanation = Explanation(caller, asked, snapshot, everything=False)
     usable = {tool.name for tool in snapshot.sorted_tools if explanation.available(tool)}
     assert usable <= {tool.name for tool in visible_tools(caller, snapshot)}
@@ -229,7 +229,7 @@ def test_taking_a_group_away_never_adds_a_tool(snapshot, caller, asked, data):
 @EVERY_EXAMPLE
 @given(catalogs(), callers(), requests())
 def test_an_agent_is_never_told_a_name_it_may_not_know(snapshot, caller, asked):
-    """Tool names are t0 to t5 and group names are said in no other sense than as names."""
+    """Tool names are t0 to t5, and names of groups do not occur as ordinary words."""
     explanation = Explanation(caller, asked, snapshot, everything=False)
     may_know = {tool.name for tool in explanation.tools}
     secret = {"a/b", "Read"} - caller.granted_groups - asked.groups
@@ -280,7 +280,7 @@ def test_admission_accepts_what_is_explained_as_available(mixed, tier, group):
 
 
 def _parameters(tool: Any) -> dict[str, Any]:
-    """What the schema demands, with values of the kind it demands."""
+    """The required parameters, with values of the required types."""
     schema = tool.definition.raw["input_schema"]
     kinds = {"string": "x", "object": {}, "array": [], "integer": 1, "number": 1, "boolean": True}
     found = {}

@@ -1,4 +1,4 @@
-"""Why, and what would change it. The verdicts themselves are held in test_agreement."""
+"""`explain` gives the reason of each refusal and its remedy; test_agreement checks the verdicts."""
 
 import ast
 import inspect
@@ -27,7 +27,7 @@ GATE_MODULES = list(dict.fromkeys(inspect.getmodule(gate) for gate in authorizat
 
 
 def codes_in(module: ModuleType) -> Iterator[str]:
-    """Every code a gate of the module can answer with: the third argument of a refusing verdict."""
+    """Every code that a gate of the module can return: the third argument of a refusing verdict."""
     tree = ast.parse(inspect.getsource(module))
     for node in ast.walk(tree):
         refuses = (
@@ -44,7 +44,7 @@ def codes_in(module: ModuleType) -> Iterator[str]:
 def _values(code: ast.expr, tree: ast.Module) -> Iterator[str]:
     if isinstance(code, ast.Constant):
         yield code.value
-    elif isinstance(code, ast.JoinedStr):  # only one gate makes its code: of the tool's status
+    elif isinstance(code, ast.JoinedStr):  # only one gate builds its code, from the tool's status
         yield from (f"tool_{status}" for status in ToolStatus if status != ToolStatus.ACTIVE)
     elif isinstance(code, ast.Name):
         for node in ast.walk(tree):
@@ -73,7 +73,7 @@ def row_of(explanation, tool, gate):
 
 
 FACTS = [
-    # the tool, the request, the gate, what is said to be done
+    # the tool, the request, the gate, the remedy
     ({"group": ["write"]}, {}, "group", "Grant scout the group write, and request it."),
     ({"group": ["read"]}, {}, "group", "Request the group read."),
     ({"group": ["read", "default"]}, {"group": []}, "group",
@@ -185,7 +185,7 @@ def test_explaining_counts_spends_and_writes_nothing(organization, scout):
     assert not Execution.objects.filter(organization=organization).exists()
 
 
-# What an agent may be told -----------------------------------------------------------------------
+# What an agent may be shown ---------------------------------------------------------------------
 
 
 def told(tools, groups=(), held=EVERY_TOOL, **caller):

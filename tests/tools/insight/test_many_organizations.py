@@ -1,5 +1,5 @@
-"""A tier of many organizations: what follows for each is what it alone would be told, and more of
-them make hardly more statements."""
+"""Impact preview of a tier with many organizations: each gets the result of its own preview, and
+the number of statements hardly grows."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -47,7 +47,7 @@ def copies(tier: LicenseTier, count: int) -> list[Organization]:
 
 
 def fill(place: Organization) -> None:
-    """With tools of many sorts, in many states."""
+    """Create tools of many kinds, in many states."""
     by = factories.by(place)
     profiles.create_profile(organization=place, profile={"name": "mine"}, by=by)
     made = tools(place, 4)

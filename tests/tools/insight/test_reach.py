@@ -1,4 +1,4 @@
-"""Which tools many callers reach: asked by kinds of tools, and answered as the gates answer."""
+"""Reach: which callers can use a tool, computed for kinds of tools, in agreement with the gates."""
 
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -33,7 +33,8 @@ def test_every_gate_is_asked_of_the_tool_of_its_kind_or_by_itself() -> None:
 
 @pytest.fixture
 def agents(organization: Organization) -> list[Agent]:
-    """Of many sorts; in a catalog with tools that some of them may not use, or nobody."""
+    """Agents with different grants; some tools of the catalog are usable by few of them, or by
+    none."""
     tools = bulk.tools(organization, 6, groups=3)
     factories.tool(organization, "needs", group=["desk"], required_permissions=["ledger"])
     factories.tool(organization, "alone", group=[])

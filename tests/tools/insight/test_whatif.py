@@ -1,4 +1,4 @@
-"""What a change would make different, before it is made."""
+"""What-if previews the impact of a change before it is made."""
 
 from datetime import UTC, datetime, timedelta
 

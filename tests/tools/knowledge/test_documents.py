@@ -1,4 +1,5 @@
-"""Documents that are meant to fill the stack of whoever reads them, in a process of their own."""
+"""Deeply nested RDF documents, parsed in a separate process, are refused before the stack
+overflows."""
 
 import subprocess
 import sys

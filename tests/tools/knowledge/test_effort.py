@@ -1,4 +1,5 @@
-"""How much a query may ask of the store: what people write passes, and what passes harms nobody."""
+"""Query cost limits: ordinary queries pass, and every query that passes is cheap enough for the
+store."""
 
 import subprocess
 from bisect import bisect_left
@@ -15,7 +16,7 @@ from tools.knowledge import effort, queries
 from tools.knowledge.queries import BadQuery
 
 USUAL_STACK = 2 * 1024**2
-WITHIN_S = 25.0  # of planning and of reading; the store's own limit is longer
+WITHIN_S = 25.0  # for planning and execution; the store's own limit is longer
 BRANCH = "{ ?s a <a:T> ; <a:p> ?o . ?o <a:q> ?x }"
 
 
@@ -43,7 +44,7 @@ def test_what_people_write_is_let_through(query):
     assert queries.read(query, statements=True)
 
 
-# Each takes the store seconds to plan.
+# Planning each of these takes the store seconds.
 JOINS = [
     "SELECT * { $?s ?p# ?o# . $}",
     "SELECT * { ?s ?p ?o$,?o#$ }",
@@ -92,7 +93,7 @@ def grown(form, count):
 
 @cache
 def largest(form):
-    """As large as it is let through."""
+    """The largest size that is accepted."""
     return bisect_left(range(1_000), True, key=lambda count: is_refused(grown(form, count + 1)))
 
 
@@ -106,7 +107,7 @@ def is_refused(query):
 
 @pytest.fixture(scope="module")
 def frail(tmp_path_factory):
-    """A store of an empty graph with a fifth of the usual stack."""
+    """A store with an empty graph and a fifth of the usual stack."""
     port = free_port()
     place = tmp_path_factory.mktemp("frail")
     serve = [str(oxigraph.BINARY), "serve", "--location", str(place)]

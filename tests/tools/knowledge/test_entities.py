@@ -1,4 +1,4 @@
-"""What an entity may be said to be."""
+"""Entities: validation of their properties and relations."""
 
 from uuid import uuid4
 

@@ -1,4 +1,4 @@
-"""From statements to the words that an entity is found by."""
+"""Index entries: the words that an entity is found by, extracted from its statements."""
 
 import pytest
 

@@ -1,7 +1,7 @@
-"""Queries meant to reach what is another's, to change, to call out or to exhaust: each one asked
-of the Oxigraph the product started, where two organizations have their data.
+"""SPARQL injections that try to read another organization's data, write, call out or exhaust the
+crib's Oxigraph, where two organizations have data.
 
-A query may be refused; if it is answered, then from the organization's own graph.
+A query is refused, or answered from the organization's own graph.
 """
 
 import threading
@@ -33,7 +33,7 @@ STATEMENTS = 100
 
 @dataclass(frozen=True)
 class Two:
-    """Who asks, and the graph and an entity of an organization that is not theirs."""
+    """The asking organization, and the graph and an entity of another one."""
 
     ours: UUID
     others: UUID

@@ -1,4 +1,4 @@
-"""Which SPARQL queries may be sent on, and how they are written anew."""
+"""SPARQL queries: which may be sent to the store, and how they are rewritten."""
 
 import pyoxigraph as ox
 import pytest

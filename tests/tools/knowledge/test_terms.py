@@ -1,4 +1,4 @@
-"""Terms: whatever a caller sends stays inside one term of one graph."""
+"""RDF terms: whatever a caller sends stays inside one term of one graph."""
 
 from uuid import UUID
 
@@ -12,7 +12,7 @@ GRAPH = terms.graph_of(UUID(int=7), None)
 
 
 def stored(triples):
-    """What the update leaves in a store: (graph, subject, predicate, object) of each."""
+    """The statements in a store after the update: (graph, subject, predicate, object) of each."""
     store = ox.Store()
     store.update(terms.insertion(GRAPH, triples))
     return {(str(q.graph_name), str(q.subject), str(q.predicate), str(q.object)) for q in store}

@@ -1,4 +1,5 @@
-"""Tools sorted by what gates look at: one of a kind answers for all of it."""
+"""Tools are grouped into kinds by the fields that gates read, so that one answer applies to a whole
+kind."""
 
 import pytest
 from django.db import connection, transaction
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def place(organization: Organization) -> Organization:
-    """With tools of many sorts, some of which some tiers refuse."""
+    """An organization with tools of many kinds, some of which some tiers refuse."""
     by = factories.by(organization)
     made = bulk.tools(organization, 6, groups=3)
     profiles.create_profile(organization=organization, profile={"name": "mine"}, by=by)
@@ -89,7 +90,7 @@ def test_a_preview_reads_no_definition_and_asks_as_much_for_many_tools(
         factories.tool(place, f"more-{number}")
     snapshot_of(place)
     with django_assert_num_queries(len(asked)):
-        assert len(preview(place, core).disabled) == 16  # of 17, one of which is off
+        assert len(preview(place, core).disabled) == 16  # of 17, one of which is disabled
 
 
 def test_a_preview_says_what_the_rows_say_and_the_catalog_does_not_yet(

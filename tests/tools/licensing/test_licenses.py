@@ -1,4 +1,4 @@
-"""What another tier does to an organization's tools, and signed licences that set it."""
+"""Tier changes and signed licenses: which tools they disable and enable again."""
 
 from datetime import timedelta
 from uuid import uuid4
@@ -51,7 +51,7 @@ def refused(organization, tier="Teams", **fields):
     return caught.value.code
 
 
-# --- a lower tier, and a higher one again ---------------------------------------------------------
+# --- downgrades and upgrades ----------------------------------------------------------------------
 
 
 def test_a_downgrade_disables_the_excess_newest_first_and_says_which(organization):
@@ -290,7 +290,7 @@ def test_a_tool_switched_on_past_the_actions_is_put_out_again_at_the_next_hour(o
 
 
 def _unseated(organization, revision):
-    """A custom tool that no action would have made."""
+    """A custom tool beyond the limit, which no action would create."""
     Organization.objects.filter(pk=organization.pk).update(license_expires_at=None)
     made = factories.tool(organization, "t0")
     ends(organization, days=-20)

@@ -1,4 +1,4 @@
-"""Quotas and budgets in the hands of a test."""
+"""Helpers of tests for quotas and budgets."""
 
 import threading
 from decimal import Decimal
@@ -14,7 +14,7 @@ from tools.models import AllowanceUse
 
 
 def bound(agent, *quotas, **changes):
-    """Quotas as (kind, amount) of all tools a day, or as (kind, amount, tool, period)."""
+    """Set quotas: (kind, amount) of all tools for a day, or (kind, amount, tool, period)."""
     if quotas:
         changes["quotas"] = [_quota(*quota) for quota in quotas]
     by = factories.by(agent.organization)
@@ -34,7 +34,7 @@ def priced(organization, cost, name="echo", **fields):
 
 
 def standing(agent):
-    """Used and held of every allowance, in the order in which they are shown."""
+    """Used and reserved amounts of every allowance, in the order in which they are shown."""
     return [(float(one.used), float(one.held)) for one in allowances.allowances_of(agent)]
 
 
@@ -47,7 +47,7 @@ def snapshot_of(caller):
 
 
 def ask_at_once(caller, names) -> tuple[list[str], list[Exception]]:
-    """Calls of these tools, all at once: what became of them, and what else was raised."""
+    """Call these tools concurrently; return the outcomes, and all other errors."""
     outcomes: list[str] = []
 
     def ask(name: str) -> None:
@@ -62,7 +62,7 @@ def ask_at_once(caller, names) -> tuple[list[str], list[Exception]]:
 
 
 def at_once(deeds) -> list[Exception]:
-    """A thread per deed, each with connections of its own; what they raised."""
+    """One thread for each function, with its own connection; returns the errors."""
     faults: list[Exception] = []
     start = threading.Barrier(len(deeds))
 
@@ -70,12 +70,12 @@ def at_once(deeds) -> list[Exception]:
         start.wait()
         try:
             deed()
-        except Exception as fault:  # noqa: BLE001 - the test says which there may be
+        except Exception as fault:  # noqa: BLE001 - the test checks which are expected
             faults.append(fault)
         finally:
             connection.close()
 
-    connection.close()  # the pool is for those who work
+    connection.close()  # the pool's connections are for the threads
     threads = [threading.Thread(target=do, args=(deed,)) for deed in deeds]
     [thread.start() for thread in threads]
     [thread.join() for thread in threads]

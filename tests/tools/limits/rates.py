@@ -1,4 +1,4 @@
-"""The Redis that counts calls, in the hands of a test. Others use the same server."""
+"""Helpers of tests for rate limits. The Redis that counts calls is shared with other tests."""
 
 import threading
 import time
@@ -25,13 +25,13 @@ def server() -> redis.Redis:
 
 
 def nowhere() -> redis.Redis:
-    """A Redis that is away. Without retries, like the limiter's own client."""
+    """A client of an unreachable Redis, without retries like the limiter's own client."""
     return redis.Redis(unix_socket_path="/nowhere/redis.sock", retry=Retry(NoBackoff(), 0))
 
 
 def trust() -> None:
-    """As if Redis had been counting for two minutes."""
-    Window().ask(f"toolcrib:rate:{uuid4()}", 1)  # it knows the script then
+    """Make Redis trusted, as if it had been counting for two minutes."""
+    Window().ask(f"toolcrib:rate:{uuid4()}", 1)  # loads the script
     server().set(SINCE, int((time.time() - LONG_AGO_S) * 1e6))
 
 
@@ -40,7 +40,7 @@ def keys(organization) -> list[bytes]:
 
 
 def lose(organization) -> None:
-    """What a flush does to the limiter, and to nobody else."""
+    """What the limiter loses by a flush, for this organization only."""
     server().delete(SINCE, *keys(organization))
 
 
@@ -55,7 +55,7 @@ def limited(organization, limit, name="echo", **fields):
 
 
 def passed_by(organization) -> dict[str, int]:
-    """Accepted calls by who let them pass."""
+    """Accepted calls by the store that counted them."""
     rows = Execution.objects.filter(organization=organization).exclude(status="PermissionDenied")
     return dict(Counter(rows.values_list("rated_by", flat=True)))
 
@@ -65,9 +65,9 @@ def hits(organization) -> int:
 
 
 def ask_at_once(caller, number, *, name="echo", after=lambda passed: None) -> list[str]:
-    """As many threads as calls, each with connections of its own: what became of each call.
+    """One thread for each call, with its own connection; returns the outcome of each.
 
-    `after` is called with the number of those that passed so far, by each that passes.
+    `after` is called by each call that passes, with the number of those that passed so far.
     """
     outcomes: list[str] = []
     start = threading.Barrier(number)
@@ -83,7 +83,7 @@ def ask_at_once(caller, number, *, name="echo", after=lambda passed: None) -> li
         finally:
             connection.close()
 
-    connection.close()  # the pool is for those who call
+    connection.close()  # the pool's connections are for the threads
     threads = [threading.Thread(target=ask) for _ in range(number)]
     [thread.start() for thread in threads]
     [thread.join() for thread in threads]

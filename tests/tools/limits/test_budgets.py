@@ -1,4 +1,5 @@
-"""What an agent may use in a day or a month: held when a call is accepted, settled at its end."""
+"""Budgets of an agent for a day or a month: reserved when a call is accepted, settled when it
+ends."""
 
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
@@ -173,7 +174,7 @@ def test_the_refusal_names_cheaper_tools_the_caller_may_use(agent, organization)
             factories.caller(agent),
             factories.call("echo", {"text": "x"}, group=["read-only", "write"]),
         )
-    # read_file and validate_content are in the group too, and cost nothing.
+    # read_file and validate_content are in the group too, and are free.
     assert caught.value.details["cheaper"] == ["read_file", "validate_content", "c0"]
     assert "c0" in caught.value.message
 
@@ -239,7 +240,7 @@ def test_a_period_goes_from_its_first_local_midnight_to_the_next(period, at, fir
 
 
 def test_where_clocks_skip_midnight_the_day_begins_when_they_do():
-    santiago = ZoneInfo("America/Santiago")  # 2026-09-06 begins at one o'clock
+    santiago = ZoneInfo("America/Santiago")  # 2026-09-06 begins at 01:00
     at = moment("2026-09-06T03:59:59")
     assert periods.starts_on("day", santiago, at).isoformat() == "2026-09-05"
     assert periods.ends_at("day", santiago, at) == moment("2026-09-06T04:00:00")
@@ -318,7 +319,7 @@ def test_what_is_bound_now_counts_though_the_catalog_is_behind(agent, organizati
     factories.tool(organization)
     allowing.bound(agent, ("calls", before))
     caller = factories.caller(agent)
-    allowing.snapshot_of(caller)  # of this process
+    allowing.snapshot_of(caller)  # fills the cache of this process
     allowance = Allowance.objects.filter(agent=agent)
     _ = allowance.update(amount=now) if now else allowance.delete()
     with pytest.raises(QuotaExceeded) if now else nullcontext():
@@ -335,7 +336,7 @@ def test_what_a_lost_worker_left_is_settled_when_the_call_ends(agent, organizati
         lease_until=Now() - timedelta(minutes=1),
     )  # fmt: skip
     reaper.reap()
-    assert allowing.standing(agent) == [(used, 2 - used)]  # a pure call waits to be run again
+    assert allowing.standing(agent) == [(used, 2 - used)]  # a pure call is requeued
 
 
 @pytest.mark.usefixtures("alone")
@@ -387,7 +388,7 @@ def test_the_books_always_agree_with_a_model(organization, max_examples):
 
 
 class Books(RuleBasedStateMachine):
-    """An agent with any allowances: what each holds and has used, against sums in memory."""
+    """An agent with any allowances: reserved and used amounts, compared with sums in memory."""
 
     open_calls = Bundle("open_calls")
 
@@ -396,7 +397,7 @@ class Books(RuleBasedStateMachine):
         self.organization = organization
         self.undo = transaction.atomic()
         self.undo.__enter__()
-        registry.forget()  # the revision it knows was rolled back
+        registry.forget()  # the revision in its cache was rolled back
         self.agent = factories.agent(organization)
         self.bounds, self.books, self.holds = {}, {}, {}
 
@@ -410,7 +411,7 @@ class Books(RuleBasedStateMachine):
         quotas = [(kind, amount, tool, period) for (kind, tool, period), amount in rows.items()]
         allowing.bound(self.agent, *quotas)
         self.bounds = rows
-        self.books = {key: [ZERO, ZERO] for key in rows}  # used, held
+        self.books = {key: [ZERO, ZERO] for key in rows}  # used, reserved
         self.caller = factories.caller(self.agent)
         self.snapshot = allowing.snapshot_of(self.caller)
 

@@ -1,4 +1,5 @@
-"""Calls that make calls: so many of a caller are open at each depth, and ordinary ones beside."""
+"""Fan-out: the number of open composing calls is bounded for each caller and depth; ordinary calls
+are not affected."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""Calls that are turned away because too much waits or runs, and what is kept of them."""
+"""Load shedding: calls are rejected while too many wait or run, and rejections are recorded as
+totals."""
 
 import time
 from uuid import uuid4
@@ -67,7 +68,7 @@ def test_room_in_the_queue_is_used_up_to_the_last_place():
 
 
 class Overtaken(Pressure):
-    """Where another call is let in between the question and the answer."""
+    """Admits another call between the check and the entry."""
 
     def refusal(self, who, *, recent=True):
         said = super().refusal(who, recent=recent)
@@ -116,9 +117,9 @@ def test_an_arrival_that_was_lost_is_not_counted_for_ever():
     [
         ({"oldest_s": 29.0}, True),
         ({"oldest_s": 31.0}, False),
-        ({"oldest_s": None, "depth": 5}, True),  # they wait for each other, not for a worker
-        ({"others": (31.0, 2.0)}, True),  # another's flood is not ours
-        ({"others": (31.0, 90.0)}, False),  # nobody comes to the head of any queue
+        ({"oldest_s": None, "depth": 5}, True),  # they wait for their bounds, not for a worker
+        ({"others": (31.0, 2.0)}, True),  # another organization's backlog does not count
+        ({"others": (31.0, 90.0)}, False),  # no queue of any organization is served
     ],
 )
 def test_calls_are_turned_away_when_nobody_begins_them(fields, served, settings):

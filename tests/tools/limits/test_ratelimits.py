@@ -1,4 +1,5 @@
-"""So many calls a minute and not one more, whoever counts and whatever is lost meanwhile."""
+"""Rate limits: never more calls a minute than the limit, whichever store counts and whatever data
+is lost."""
 
 import itertools
 import socket
@@ -80,7 +81,7 @@ def test_a_redis_that_has_only_begun_to_count_is_not_believed(agent, organizatio
     outcomes = rates.ask_at_once(factories.caller(agent), CLIENTS)
     assert outcomes.count("passed") == LIMIT
     assert rates.passed_by(organization) == {"postgres": LIMIT}
-    assert rates.counted(organization) == LIMIT  # it knows them all when it is believed again
+    assert rates.counted(organization) == LIMIT  # Redis knows them all when it is trusted again
 
 
 @pytest.mark.part("calls")
@@ -124,7 +125,7 @@ def test_a_call_that_passed_before_a_loss_and_has_no_row_yet_is_asked_again(agen
 
 
 class HalfBlind:
-    """What two processes are together, of which one does not reach Redis."""
+    """Two processes in turn, of which one does not reach Redis."""
 
     def __init__(self):
         self.turns = itertools.cycle([Window(), Window(rates.nowhere)])
@@ -133,7 +134,7 @@ class HalfBlind:
         return next(self.turns).ask(key, limit)
 
     def note(self, key, limit):
-        """It is the blind one that would."""
+        """Only the process without Redis would note the call."""
 
     def take_back(self, key, ticket):
         Window().take_back(key, ticket)
@@ -161,7 +162,7 @@ def test_what_postgres_let_pass_binds_a_redis_that_does_not_know_of_it(
         call(caller), call(caller)
     assert call(caller).rated_by == "redis"
     assert refused(caller).details["used"] == 3
-    assert rates.counted(organization) == 1  # the refused one was taken back
+    assert rates.counted(organization) == 1  # the refused call was subtracted
 
 
 @pytest.mark.usefixtures("redis_counts")
@@ -253,13 +254,13 @@ def test_a_limit_that_was_lowered_is_kept_at_once(agent, organization):
         rates.server().zincrby(key, -age_s * 1e6, rates.server().zrange(key, place, place)[0])
     answer = Window().ask(f"toolcrib:rate:{organization.pk}:{caller.user_id}:{tool.pk}", 1)
     assert (answer.passes, answer.used) == (False, 3)
-    assert 39 <= answer.leaves_in_s <= 40  # all three must have left
+    assert 39 <= answer.leaves_in_s <= 40  # all three must have left the window
 
 
 @pytest.mark.usefixtures("redis_counts")
 def test_a_redis_that_was_started_again_is_not_believed(agent, organization):
     rates.limited(organization, LIMIT)
-    rates.server().script_flush()  # as a start does; its last second of data may be lost then
+    rates.server().script_flush()  # a restart does so too; its last second of data may be lost then
     assert call(factories.caller(agent)).rated_by == "postgres"
 
 
@@ -283,7 +284,7 @@ def test_a_redis_that_refuses_is_replaced(agent, organization, monkeypatch):
 
 @pytest.fixture
 def mute(tmp_path_factory):
-    """A server that takes connections and never answers; the connections it took."""
+    """A server that accepts connections and never answers, with the accepted connections."""
     path = tmp_path_factory.mktemp("mute") / "s"
     taken = []
     with socket.socket(socket.AF_UNIX) as listener:

@@ -1,4 +1,5 @@
-"""Whatever is lost and whoever counts, in whatever order: never one call more than the limit."""
+"""Property test of rate limits: whatever data is lost and whichever store counts, never more calls
+than the limit."""
 
 from datetime import timedelta
 from uuid import uuid4
@@ -19,11 +20,11 @@ from tools.limits.ratewindow import SINCE, Window
 from tools.models import Execution, RateHit
 
 LIMIT, WINDOW_S = 3, 60
-STEP_S = 25  # so that no call is ever about to leave its window
+STEP_S = 25  # no call is ever close to leaving its window
 
 
 class Limited(RuleBasedStateMachine):
-    """The model knows how long ago each call passed. Time goes on by moving what was written."""
+    """The model knows how long ago each call passed. Time advances by changing the stored times."""
 
     def __init__(self):
         super().__init__()
@@ -55,14 +56,14 @@ class Limited(RuleBasedStateMachine):
             client.set(SINCE, int(since) - int(STEP_S * 1e6))
         RateHit.objects.filter(organization=self.place).update(at=F("at") - back)
         with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute("ALTER TABLE tools_execution DISABLE TRIGGER USER")  # some are over
+            cursor.execute("ALTER TABLE tools_execution DISABLE TRIGGER USER")  # some have ended
             executions = Execution.objects.filter(organization=self.place)
             executions.update(created_at=F("created_at") - back)
             cursor.execute("ALTER TABLE tools_execution ENABLE TRIGGER USER")
 
     @rule(there=st.booleans())
     def reach(self, there):
-        """Redis goes away, or is there again with what it had."""
+        """Redis becomes unreachable, or reachable with its former data."""
         ratelimits.window = Window() if there else Window(rates.nowhere)
 
     @rule()
@@ -71,7 +72,7 @@ class Limited(RuleBasedStateMachine):
 
     @rule()
     def trust_again(self):
-        """Only a Redis that lost nothing has counted for two minutes."""
+        """Only a Redis that lost no data is trusted after two minutes."""
         client, inside = rates.server(), [age < WINDOW_S for ages in self.ages for age in ages]
         begins = client.time()[0] * 1e6 - WINDOW_S * 1e6
         counted = sum(client.zcount(key, begins, "+inf") for key in rates.keys(self.place))

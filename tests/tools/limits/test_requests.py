@@ -1,4 +1,5 @@
-"""The record of what a request asked for and what was left for it (specification S1, 8.2)."""
+"""Request records: the tools that each request found, and those that were filtered (specification
+S1, 8.2)."""
 
 import json
 import logging
@@ -16,7 +17,7 @@ from tools.models import CatalogNames, RequestRecord, ToolFilter
 
 @pytest.fixture
 def tools(organization):
-    """One tool for each of the lists, and one that both tests refuse."""
+    """One tool for each of the lists, and one that is filtered by group and by state."""
     factories.tool(organization, "here", group=["a"], state="next")
     factories.tool(organization, "elsewhere", group=["b"])
     factories.tool(organization, "later", group=["a"], available_in_states=["next"])
@@ -142,7 +143,7 @@ def test_lists_that_were_removed_are_stored_again_by_a_process_that_knew_them(
     row = only(RequestRecord.objects.filter(user_id=caller.service_account_id))
     lists, digest = row.tool_filter, row.tool_filter_id
     row.delete(), lists.delete(), lists.catalog.delete()
-    monkeypatch.setattr(requests, "KNOWN_FOR_S", 0)  # so long ago
+    monkeypatch.setattr(requests, "KNOWN_FOR_S", 0)  # the cached digest has expired
     api.get("/tools?group=a")
     again = only(RequestRecord.objects.filter(user_id=caller.service_account_id))
     assert again.tool_filter_id == digest

@@ -1,4 +1,4 @@
-"""A stream of the running product, read over a socket as a browser's page reads it."""
+"""A server-sent event stream of the running crib, read over a socket as a browser would."""
 
 import http.client
 import re
@@ -17,7 +17,7 @@ BACKEND = "tools.accounts.login.login.PeopleBackend"
 
 
 def logged_in(user: User) -> str:
-    """The key of a browser's session, which is committed."""
+    """The key of a committed browser session."""
     client = Client()
     client.force_login(user, backend=BACKEND)
     return str(client.cookies[settings.SESSION_COOKIE_NAME].value)
@@ -28,7 +28,7 @@ def cookie(key: str) -> dict[str, str]:
 
 
 def place(crib: cribs.Crib, key: str) -> str:
-    """Where a page says that its stream is."""
+    """The URL of the stream in the page."""
     web = http.client.HTTPConnection(urlsplit(crib.url).netloc, timeout=10)
     web.request("GET", "/inbox/", headers=cookie(key))
     answer = web.getresponse()
@@ -47,7 +47,7 @@ class Reading:
         self.status = self.answer.status
 
     def events(self) -> Iterator[str]:
-        """Names of events, until the stream ends."""
+        """The names of the events, until the stream ends."""
         while line := self.answer.fp.readline():
             if line.startswith(b"event: "):
                 yield line[7:].decode().strip()

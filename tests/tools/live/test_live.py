@@ -1,4 +1,4 @@
-"""Streams of the running product: who gets one, what it says, and when it ends."""
+"""Server-sent event streams of the running crib: authorization, events, and when they end."""
 
 import asyncio
 import http.client
@@ -34,7 +34,7 @@ def place(committed: None, organization: Organization) -> Organization:
 
 @pytest.fixture
 def person(place: Organization) -> User:
-    """Sees everything of the organization."""
+    """A superuser, who sees everything in the organization."""
     return factories.superuser(place)
 
 
@@ -122,7 +122,7 @@ def test_a_stream_ends_with_what_it_was_opened_for(
     ):
         over.reader = readers([key])[key]
         end(person)
-        with ThreadPoolExecutor(1) as thread:  # Playwright keeps a loop in this one
+        with ThreadPoolExecutor(1) as thread:  # Playwright runs a loop in this one
             thread.submit(asyncio.run, ended(relay.Relay(streams), over)).result()
         assert over.over and not unread.over
 

@@ -1,4 +1,4 @@
-"""Tool calls from the pieces of a stream: none is given what was said of another."""
+"""Tool calls are assembled from the deltas of a stream, and none contains a delta of another."""
 
 import pytest
 

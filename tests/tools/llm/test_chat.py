@@ -1,4 +1,4 @@
-"""Questions and answers over real HTTP: the same however the bytes are cut, streamed or whole."""
+"""Chat completions over HTTP: the same result however the bytes are split, streamed or not."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""One move out of what a model said: strict, and the same however the text is cut."""
+"""A model's reply is parsed into one move: strictly, and the same however the text is split."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Server-sent events: their data, however the bytes are cut, within bounds."""
+"""Server-sent events: their data is the same however the bytes are split, and bounded."""
 
 import itertools
 

@@ -1,4 +1,5 @@
-"""Commands as they are typed: words in; exit code, standard output and standard error out."""
+"""Management commands run with arguments; their exit code, standard output and standard error are
+returned."""
 
 import json
 from collections.abc import Callable
@@ -31,7 +32,7 @@ Type = Callable[..., Ran]
 
 @pytest.fixture
 def here(organization: Organization) -> tuple[str, str]:
-    """The words that say of which organization."""
+    """The arguments that select the organization."""
     return ("--organization", organization.slug)
 
 

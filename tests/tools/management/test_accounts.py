@@ -1,4 +1,4 @@
-"""Accounts that are made or changed on the command line are on record."""
+"""Accounts that are created or changed on the command line are recorded in the audit log."""
 
 import pytest
 from django.core.management import call_command, get_commands
@@ -56,7 +56,7 @@ def test_a_superuser_who_is_made_on_the_command_line_is_on_record(db):
     assert (told.subject, told.details["after"]["is_superuser"]) == ("user:chief-9137", True)
 
 
-@pytest.mark.part("matrices")  # it looks after the built-in tools of every organization there is
+@pytest.mark.part("matrices")  # it updates the built-in tools of all organizations
 def test_a_new_installation_begins_with_its_first_administrator(organization):
     assert_first_administrator_on_record()
 
@@ -84,9 +84,9 @@ def test_a_name_that_was_used_makes_no_administrator_again(organization, monkeyp
 def assert_first_administrator_on_record():
     User.objects.filter(is_superuser=True).update(is_superuser=False)
     User.objects.filter(username="admin").update(username="another")
-    UsedName.objects.filter(name="admin").delete()  # as where nobody has been yet
+    UsedName.objects.filter(name="admin").delete()  # the name was never used
     password = bootstrap.first_administrator()
-    first = Organization.objects.earliest("created_at")  # lint: there the product puts them
+    first = Organization.objects.earliest("created_at")  # lint: the product puts them there
     told = latest(first)
     assert (told.subject, told.actor) == ("user:admin", "bootstrap")
     assert password and password not in str(told.details)

@@ -1,5 +1,5 @@
-"""A backup while calls go on, restored to its own moment, and as one that is older than what was
-published."""
+"""Restore drills: a backup that was taken while calls ran is restored, also where the log has
+published checkpoints since."""
 
 import json
 import os
@@ -53,7 +53,7 @@ def read(http: Http, name: str) -> Any:
 
 @dataclass
 class Caller:
-    """Writes a file again and again, each time with more in it, and keeps what was answered."""
+    """Writes a file repeatedly, each time with more text, and keeps the answers."""
 
     http: Http
     answers: list[Answer] = field(default_factory=list)
@@ -79,7 +79,7 @@ class Caller:
 
 @dataclass(frozen=True)
 class Drill:
-    """What was left of an installation whose backup is older than what it published."""
+    """The data left of an installation whose backup is older than its published checkpoints."""
 
     data: Path
     backup: Path

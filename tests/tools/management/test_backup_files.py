@@ -1,4 +1,4 @@
-"""Backups on a disk: what a manifest finds, and what is refused in one sentence."""
+"""Backup files on disk: what the manifest verifies, and the error of each invalid backup."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def backup(tmp_path: Path) -> Path:
 
 
 def rewritten(backup: Path, **said: Any) -> Manifest:
-    """The manifest as another Toolcrib would have written it."""
+    """The manifest with other values, as another release would have written it."""
     for name in (backup_files.MANIFEST, backup_files.MANIFEST_DIGEST):
         (backup / name).unlink()
     backup_files.write_manifest(backup, SAID | said)
@@ -150,7 +150,8 @@ def test_a_target_in_the_data_directory_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_tools_left_comes_back_as_it_was(tmp_path: Path) -> None:
-    """A link that leads out stays a link; a hole takes no room; all is the account's."""
+    """A link that leads outside stays a link, a sparse file stays sparse, and all files belong to
+    the account."""
     place, account = tmp_path / "acme", sandbox_account()
     (place / "deep").mkdir(parents=True)
     (place / "deep" / "run.sh").write_text("true")
@@ -173,7 +174,7 @@ def test_what_tools_left_comes_back_as_it_was(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_a_remark(tmp_path: Path) -> None:
-    """Root reads all; a name that is gone when it is read is told in the same way."""
+    """Root reads all files; a file that disappears meanwhile is reported in the same way."""
     place = tmp_path / "acme"
     place.mkdir()
     (place / "secret").write_text("x")

@@ -1,5 +1,5 @@
-"""A backup of the stores that the tests use, loaded beside them; and where none is restored. The
-whole drill is `tests/tools/management/test_backup_drill.py`."""
+"""Backups of the tests' stores are restored beside them, or refused. The complete drill is
+`tests/tools/management/test_backup_drill.py`."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -37,8 +37,8 @@ def empty_database() -> Iterator[psycopg.Connection]:
 def test_a_backup_is_of_one_moment_and_loads_with_its_refusals(
     committed: None, organization: Organization, tmp_path: Path
 ) -> None:
-    """pg_dump sees what the exported snapshot sees, though it is written to meanwhile. One person
-    is logged in."""
+    """pg_dump reads the exported snapshot, in spite of concurrent writes. One person is logged
+    in."""
     browser = BrowserSession.objects.create(session_key=uuid4().hex, expire_date=timezone.now())
     user = factories.superuser(organization)
     PersonSession.objects.create(session=browser, user=user)

@@ -1,4 +1,4 @@
-"""The commands as real processes."""
+"""Exit codes and output of management commands in a real process."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import pytest
 
 from tests.crib import CHECKOUT
 
-# Loading Django takes seconds: one process types all commands, each as the shell would have it.
+# Loading Django takes seconds: one process runs all commands, each with its own arguments.
 TYPIST = """
 import contextlib, io, json, sys
 import manage

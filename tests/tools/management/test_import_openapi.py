@@ -86,7 +86,7 @@ def test_what_is_no_document_is_refused(typed, here, tmp_path, text, words):
 
 
 def test_words_of_yaml_are_read_as_everywhere(typed, here, tmp_path, organization):
-    """The core schema of YAML 1.2: a country is no boolean."""
+    """In the core schema of YAML 1.2 `NO` is not a boolean."""
     text = """\ufeff
 openapi: 3.0.3
 info: {title: T, version: 1.0}

@@ -1,4 +1,4 @@
-"""`manage.py install_license`: what it prints, and what its exit code says."""
+"""`manage.py install_license`: its output and its exit codes."""
 
 import json
 
@@ -15,7 +15,7 @@ def _trusted(settings):
 
 @pytest.fixture
 def file(tmp_path, organization):
-    """A licence in a file."""
+    """The path of a license file."""
 
     def write(tier="WriterPro", slug=organization.slug, **fields):
         place = tmp_path / "license.json"

@@ -1,4 +1,4 @@
-"""Graphs in and out as documents, against the Oxigraph the product started."""
+"""Import and export of RDF graphs, with the Oxigraph of the crib."""
 
 import json
 

@@ -26,7 +26,7 @@ def test_an_error_for_these_groups_is_a_failure(typed, organization, here):
     for tool in Tool.objects.present().filter(organization=organization, type="builtin"):
         set_enabled(
             tool=tool, enabled=False, by=factories.by(organization)
-        )  # some are of the graph
+        )  # some are part of the graph
     ran = typed("lint_tools", *here, "--group", "library", "compute", "--json")
     assert ran.code == 1
     first = ran.json["results"][0]

@@ -1,4 +1,5 @@
-"""What is printed: a terminal does not do what a tool or a server says."""
+"""Terminal output: control characters in the text of a tool or a server are not passed to a
+terminal."""
 
 import io
 

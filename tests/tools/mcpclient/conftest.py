@@ -13,7 +13,7 @@ PATIENCE_S = 30.0
 
 
 class Talk:
-    """A hub and one server, as tests speak of them."""
+    """An MCP hub with one server."""
 
     def __init__(self, server, **options):
         self.server, self.hub = server, Hub()
@@ -38,7 +38,7 @@ class Talk:
 
 @pytest.fixture
 def talk():
-    """Makes a conversation with a server; all are closed at the end."""
+    """Creates a hub for a server; all are closed at the end."""
     made = []
 
     def begin(server, **options):

@@ -1,4 +1,4 @@
-"""What a call to an MCP server gives, over real HTTP, in both eras of the protocol."""
+"""Calls to an MCP server over HTTP, in both eras of the protocol: results and errors."""
 
 import threading
 from itertools import repeat
@@ -209,7 +209,7 @@ def test_an_answer_that_breaks_off_is_lost(server, talk, answer):
     ("url", "said"),
     [
         ("http://127.0.0.1:9/mcp", "cannot be reached"),
-        ("http://169.254.169.254/mcp", "link-local"),  # is never dialed
+        ("http://169.254.169.254/mcp", "link-local"),  # refused without a connection
     ],
 )
 def test_a_server_that_cannot_be_reached_never_began(talk, url, said):

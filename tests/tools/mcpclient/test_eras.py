@@ -1,4 +1,4 @@
-"""What the newest protocol asks of a client, and the conformance suite looks at."""
+"""Requirements of the newest MCP protocol for clients, which the conformance suite checks."""
 
 import json
 

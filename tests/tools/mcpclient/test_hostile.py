@@ -1,4 +1,4 @@
-"""Servers that mean harm: all that is read of them is bounded, and the worker goes on."""
+"""Hostile MCP servers: everything that is read from them is bounded, and the worker continues."""
 
 import asyncio
 import itertools

@@ -21,7 +21,8 @@ IDENTITY = Identity("https://crib.example/back")
 
 
 def run(work):
-    """In a loop of its own thread, as the product does: the browser's tests leave one in ours."""
+    """In a loop of its own thread, as in production, because browser tests leave a loop in this
+    one."""
     loop = Loop()
     try:
         return loop.submit(work).result(30)
@@ -45,7 +46,7 @@ def fetch():
 
 @pytest.fixture
 def consent(server, fetch):
-    """Goes to the browser and back; `change` says what comes back otherwise."""
+    """Completes the authorization redirect; `change` overrides parameters of the callback."""
 
     def go(identity=IDENTITY, challenge=NOTHING_SAID, previous=None, **change):
         async def both():

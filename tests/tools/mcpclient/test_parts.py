@@ -1,4 +1,4 @@
-"""The small parts: the breaker, events, headers, digests."""
+"""Parts of the MCP client: circuit breaker, events, headers, digests."""
 
 import pytest
 

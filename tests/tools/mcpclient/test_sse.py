@@ -1,4 +1,4 @@
-"""Servers of 2024: one lasting stream, and an address to post to."""
+"""The HTTP+SSE transport of 2024: one lasting stream, and an address to post to."""
 
 import json
 import queue

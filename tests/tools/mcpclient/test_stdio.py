@@ -1,4 +1,4 @@
-"""Servers that are started for us: a message a line, in both eras, behind a real wall."""
+"""Stdio servers that the product starts: one message a line, in both eras, inside the sandbox."""
 
 import os
 import sys
@@ -26,7 +26,7 @@ KEY = "sw0rdfish"
 
 
 class Stub:
-    """A hub and the stub behind the wall; `starts` counts its processes."""
+    """A hub and the stub inside the sandbox; `starts` counts its processes."""
 
     def __init__(self, era=MODERN, **options):
         self.hub, self.era, self.starts, self.refusal = Hub(), era, 0, None
@@ -47,7 +47,7 @@ class Stub:
         return start_server(settings.SANDBOX_SOCKET, None, spec)
 
     def alive(self):
-        """How many processes it has."""
+        """The number of its processes."""
         found = pidfds_of(self.marker)
         for pidfd in found:
             os.close(pidfd)

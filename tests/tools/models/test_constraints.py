@@ -1,4 +1,4 @@
-"""The database refuses wrong rows, whoever writes them."""
+"""Database constraints reject invalid rows, whatever code writes them."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -85,7 +85,7 @@ TOOLS = [
 @pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize(("fields", "constraint"), EXECUTIONS)
 def test_a_contradictory_execution_is_refused(execution, fields, constraint):
-    with connection.cursor() as cursor:  # the trigger for moves is not who refuses here
+    with connection.cursor() as cursor:  # so that the constraint rejects it, not the trigger
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
         cursor.execute("ALTER TABLE tools_execution DISABLE TRIGGER execution_moves_legally")
     with refused(constraint):
@@ -253,7 +253,7 @@ def test_an_organization_demands_a_level_that_there_is(organization):
 
 
 def test_a_version_of_nobody_is_of_nobody(organization):
-    """As an insert that knows nothing of origins leaves it."""
+    """The row of an insert without an origin, as earlier versions wrote it."""
     version = factories.tool(organization).version
     with connection.cursor() as cursor:
         cursor.execute(

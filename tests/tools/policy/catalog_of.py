@@ -1,4 +1,5 @@
-"""Catalogs in memory for properties: the same names have the same ids, and tools are made fast."""
+"""Catalogs in memory for property tests: equal names have equal ids, and tools are created
+quickly."""
 
 from collections.abc import Iterable
 from datetime import timedelta
@@ -14,7 +15,7 @@ from tools.definitions.tool import ToolDefinition, digest, read_definition
 
 __all__ = ["agent", "group", "snapshot", "tool"]
 HERE = UUID(int=7)
-_PLAIN = read_definition(definition())  # reading one takes longer than all gates together
+_PLAIN = read_definition(definition())  # parsing takes longer than all gates together
 
 
 def tool(name: str, *, status: str = "active", at: int = 0, **fields: Any) -> CatalogTool:

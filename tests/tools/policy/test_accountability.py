@@ -1,4 +1,5 @@
-"""An organization whose log is halted executes nothing, whoever asks and whatever is queued."""
+"""An organization whose audit log is halted executes nothing, for any caller and any queued
+call."""
 
 import pytest
 from django.utils import timezone
@@ -62,7 +63,7 @@ def test_another_organization_goes_on(organization, agent):
 
 @pytest.mark.usefixtures("committed", "crib")
 def test_a_call_that_is_halted_at_the_claim_is_answered_as_at_the_door(api, organization):
-    """What this process remembers of the log lets it in; the worker looks anew."""
+    """The cached state of the log admits the call; the worker checks again."""
     factories.tool(organization)
     accountability.check_lately(organization.slug)
     AuditLog.objects.update_or_create(

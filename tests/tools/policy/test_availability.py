@@ -1,4 +1,4 @@
-"""Which tools exist for a request: specification S1, 4.2, as rulings 1 to 3 read it."""
+"""Availability: which tools exist for a request, by specification S1, 4.2, and rulings 1 to 3."""
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +11,7 @@ from tools.policy.availability import group_open, in_group, matches_groups, matc
 from tools.policy.decision import Asked, Question
 
 GROUPS = [
-    # the tool's groups, what is requested, whether the tool is there
+    # the tool's groups, the requested groups, whether the tool is available
     (None, None, True),
     (None, ["default"], True),
     (None, [], False),
@@ -68,10 +68,10 @@ def test_a_tool_is_there_when_the_current_state_is_one_of_its_own(tool, current,
     assert matches_state(definition.states, Asked.of(None, current).state) is there
 
 
-# Specification S1, 11.2: groups within groups.
+# Specification S1, 11.2: nested groups.
 TREE = {"knowledge/read": "knowledge", "knowledge/write": "knowledge", "knowledge": "everything"}
 NESTED = [
-    # the tool's groups, what is requested, whether the tool is there
+    # the tool's groups, the requested groups, whether the tool is available
     (["knowledge/read"], ["knowledge/read"], True),
     (["knowledge/read"], ["knowledge"], True),
     (["knowledge/read"], ["everything"], True),
@@ -86,7 +86,7 @@ NESTED = [
     (None, ["everything"], False),
 ]
 CLOSED = [
-    # the tool's groups, which are closed, what is requested, whether the tool is open
+    # the tool's groups, the closed groups, the requested groups, whether the tool is open
     (["knowledge/read"], ["knowledge"], ["knowledge"], False),
     (["knowledge/read"], ["knowledge"], ["knowledge/read"], True),
     (["knowledge/read"], ["knowledge"], ["knowledge", "knowledge/read"], True),
@@ -155,7 +155,7 @@ CURRENT = st.none() | st.sampled_from(STATE_NAMES)
 
 
 def tree_of(parents):
-    """Each group within one that stands before it, or in none."""
+    """The parent of each group is an earlier one, or none."""
     names = ["default", "a", "b", "c", "A"]
     return {
         name: parent if parent in names[:at] else None
@@ -164,7 +164,7 @@ def tree_of(parents):
 
 
 def there(groups, states, requested, current, tree, closed):
-    """The oracle: ruling 1 read aloud."""
+    """The oracle: ruling 1, literally."""
     requested = ["default"] if requested is None else requested
     current = "undefined" if current is None else current
     if not (states is None or "*" in states or current in states):

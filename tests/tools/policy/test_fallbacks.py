@@ -1,4 +1,4 @@
-"""What a refusal names instead of the tool that cannot be had."""
+"""Fallbacks: the alternative tools that a refusal names."""
 
 import pytest
 

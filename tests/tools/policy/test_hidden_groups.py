@@ -1,4 +1,4 @@
-"""A refusal tells an agent no group that it was not granted; `explain` does not either."""
+"""Refusals and `explain` disclose no group to an agent that was not granted it."""
 
 from tests import factories
 from tests.tools.policy.test_openings import closed_now

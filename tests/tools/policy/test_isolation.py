@@ -1,4 +1,4 @@
-"""How strong a wall a tool runs behind. Whatever is demanded, the strongest demand counts."""
+"""The isolation level of a tool: the strictest of all requirements applies."""
 
 from dataclasses import replace
 from itertools import product
@@ -137,7 +137,7 @@ def test_a_built_in_is_the_products_whoever_tunes_it(organization):
 
 
 def test_who_wrote_it_is_signed(agent, organization):
-    """Whoever edits the row to say that a person did breaks the signature."""
+    """A row that is edited to name a person as the author has an invalid signature."""
     factories.tool(organization, metadata={"origin": "agent"})
     here = current_catalog(organization)
     tool = here.tools["echo"]
@@ -148,7 +148,7 @@ def test_who_wrote_it_is_signed(agent, organization):
 
 
 def denied(agent, organization, code):
-    """A call is refused, at the door and when it is claimed; nothing ran, and it is on record."""
+    """A call is refused at admission and at the claim; nothing ran, and it is recorded."""
     with pytest.raises(Refused) as caught:
         admit(factories.caller(agent), factories.call("echo", {"text": "x"}))
     assert caught.value.code == code
@@ -159,7 +159,7 @@ def denied(agent, organization, code):
 
 @pytest.fixture
 def reaching(organization):
-    """A tool that may ask a host, in a profile that can be written anew."""
+    """A tool with network access; its profile can be replaced."""
     row = profile(organization, allow_network=True, allowed_hosts=["example.com"])
     factories.tool(organization, constraints={"sandbox_profile": "mine"})
     return row

@@ -1,4 +1,5 @@
-"""What a licence includes, now: by the clock, on every road, and never behind a weaker wall."""
+"""License enforcement: what the tier includes now, for every way to call a tool and never at a
+weaker isolation level."""
 
 import threading
 import time
@@ -41,7 +42,7 @@ def move(organization, name):
 
 
 def ends(organization, *, days, grace_days=14):
-    """Let the organization's licence end so many days from now."""
+    """Set the organization's license to end so many days from now."""
     Organization.objects.next_revision(organization.pk)
     Organization.objects.filter(pk=organization.pk).update(
         license_expires_at=timezone.now() + timedelta(days=days), license_grace_days=grace_days
@@ -229,7 +230,7 @@ def test_a_tier_lists_levels_that_there_are(organization):
 
 
 def at_once(work, count):
-    """Runs `work(number)` in so many threads, each from the same moment on."""
+    """Runs `work(number)` in so many threads, which start together."""
     gate = threading.Barrier(count)
 
     def run(number):
@@ -262,7 +263,8 @@ def counts(results):
 
 @pytest.fixture
 def tier_of(committed):
-    """Makes a tier with so many custom tools. It goes with the test; its organizations stay."""
+    """Creates a tier with a limit of custom tools, and deletes it at the end; its organizations
+    stay."""
     made = []
 
     def make(limit):
@@ -304,7 +306,7 @@ def test_at_once_enabled_and_registered_stay_within_the_limit(place, tier_of):
 
 @pytest.mark.part("matrices")
 def test_a_tier_lowered_while_organizations_move_to_it_binds_them_all(tier_of):
-    """Whichever comes first, nobody is left with what the tier no longer includes."""
+    """In either order, no organization keeps what the tier no longer includes."""
     shrinking = tier_of(5)
     places = [factories.organization(f"seats-{uuid4().hex[:12]}") for _ in range(6)]
     for each in places:
@@ -323,7 +325,7 @@ def test_a_tier_lowered_while_organizations_move_to_it_binds_them_all(tier_of):
 
 
 def test_tiers_that_are_changed_at_once_wait_for_each_other(tier_of):
-    """Each concerns all organizations whose licence ends, and locks them in one order."""
+    """Each affects all organizations whose license expires, and locks them in the same order."""
     tiers = [tier_of(5) for _ in range(4)]
     places = [factories.organization(f"seats-{uuid4().hex[:12]}") for _ in range(6)]
     rows = Organization.objects.filter(pk__in=[place.pk for place in places])
@@ -379,12 +381,12 @@ def test_a_row_that_was_switched_on_past_the_actions_is_still_refused(organizati
     assert refusal(agent, "t10") == "license_tool_limit"
 
 
-# --- every road ----------------------------------------------------------------------------------
+# --- every entry point ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["Core", "WriterPro"])
 def test_no_way_leads_past_the_licence(organization, agent, api, admin_api, name, admin_client):
-    """Each way that writes or runs a tool, with twelve tools of one's own and a lower tier."""
+    """Each way to write or run a tool, with twelve custom tools and a lower tier."""
     made, by = tools(organization, 12), factories.by(organization)
     waiting = factories.execution(agent, "t11")
     change = move(organization, name)

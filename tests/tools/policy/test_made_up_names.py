@@ -1,4 +1,4 @@
-"""Names that a client makes up find nothing, are stored once, and push nothing out of memory."""
+"""Invented names of a client match nothing, are stored once, and evict nothing from memory."""
 
 from tests import factories
 from tools.catalog.registry import registry

@@ -1,4 +1,5 @@
-"""Which groups are closed, why, and what that does to a call."""
+"""Opening hours and load limits of groups: which groups are closed, why, and how calls are
+refused."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -38,7 +39,7 @@ def test_a_group_is_closed_outside_its_windows_and_says_when_it_opens():
 )
 def test_windows_are_meant_in_the_organizations_zone(zone, there):
     place = snapshot(group("office", schedule=OFFICE), zone=zone)
-    at = datetime(2026, 11, 23, 8, 0, tzinfo=UTC)  # nine in Berlin; in Tokyo it closes
+    at = datetime(2026, 11, 23, 8, 0, tzinfo=UTC)  # 09:00 in Berlin; in Tokyo it closes
     if zone == "Asia/Tokyo":
         at -= timedelta(minutes=1)
     assert ("office" not in Watch(place).at(at).closed) is there
@@ -71,7 +72,7 @@ def test_a_bound_is_told():
 
 
 def test_nothing_is_asked_where_no_group_can_close():
-    """The database is out of reach here."""
+    """The test has no access to the database."""
     assert openings_of(snapshot(group("a"), group("b", parent="a"), tool("echo"))) is ALL_OPEN
 
 
@@ -97,7 +98,7 @@ def test_the_processors_are_read_as_the_kernel_counts(tmp_path):
     counts.write_text("cpu  100 0 0 100 0 0 0 0 0 0\ncpu0 1\n")
     processors = Processors(counts)
     assert processors.busy_percent() == 0.0
-    counts.write_text("cpu  110 5 10 115 10 0 5 0 99 99\n")  # 30 of 55 busy; guests stand in user
+    counts.write_text("cpu  110 5 10 115 10 0 5 0 99 99\n")  # 30 of 55 busy; user includes guest
     assert processors.busy_percent() == pytest.approx(100 * 30 / 55)
     assert 0 <= Processors().busy_percent() <= 100
 
@@ -135,7 +136,7 @@ def test_the_road_asks_for_the_real_load(api, agent, organization):
 
 
 def refused(answer):
-    """Where the figure is a second old, the call is accepted."""
+    """The refusal; none while the cached load is a second old."""
     return answer.json() if answer.status_code == 403 else None
 
 

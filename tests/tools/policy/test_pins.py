@@ -1,4 +1,4 @@
-"""A version that one agent or one session keeps to."""
+"""Version pins: the tool version that an agent or a session uses."""
 
 import pytest
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def echo(organization):
-    """In its second version, which needs another parameter."""
+    """The tool's second version, which requires another parameter."""
     tool = factories.tool(organization)
     definition = factories.definition(
         parameters=[{"name": "more", "type": "String", "description": "d", "required": True}]

@@ -1,4 +1,4 @@
-"""`ask_model`, down the whole road, against an endpoint on loopback."""
+"""`ask_model` through the whole execution pipeline, against an endpoint on loopback."""
 
 import json
 import logging
@@ -20,7 +20,7 @@ from tools.models import Execution
 pytestmark = pytest.mark.usefixtures("committed")
 ASKED = [{"role": "user", "content": "What is 1 + 1?"}]
 ADD = {"name": "add", "description": "Adds.", "parameters": {"type": "object"}}
-# A dollar for each token in, two for each out.
+# A dollar for each input token, two for each output token.
 PRICE = (Decimal(1_000_000), Decimal(2_000_000))
 NOTHING = {
     "thought": "",
@@ -229,7 +229,7 @@ def test_the_answer_of_another_group_is_refused_but_at_its_door(organization, mo
     assert Execution.objects.get(pk=execution.pk).status == "Success"
 
 
-# --- what it costs ------------------------------------------------------------------------------
+# --- cost ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""`create_entity`, down the whole road, against the Oxigraph the product started."""
+"""`create_entity` through the whole execution pipeline, against the crib's Oxigraph."""
 
 import threading
 from uuid import uuid4
@@ -94,11 +94,11 @@ def test_one_that_is_there_is_refused_where_that_was_asked_for(agent):
 
 
 def test_a_call_that_is_run_again_does_not_refuse_itself(agent, monkeypatch):
-    """Its worker is lost after the store has done it, and before its end is written."""
+    """Its worker is lost after the store's update, and before the result is written."""
     given = {"type": "Element", "name": "Oxygen", "on_existing": "refuse"}
     execution = admit(factories.caller(agent), factories.call("create_entity", given, group=GROUPS))
     with monkeypatch.context() as patch:
-        patch.setattr(pipeline, "RUN", RUN[:2])  # nothing is written down
+        patch.setattr(pipeline, "RUN", RUN[:2])  # the result is not written
         perform(execution.pk)
     factories.release(execution)
     perform(execution.pk)
@@ -123,7 +123,7 @@ def test_of_two_at_once_one_creates_it(agent):
 
 
 def test_concurrent_creations_of_one_entity_are_serialized(agent, organization):
-    """The store does not serialize them: in 40 of 300 rounds of eight concurrent updates, more than
+    """The store does not serialize them: in 40 of 300 runs of eight concurrent updates, more than
     one update inserted the entity."""
     iri = created(agent)["iri"]
     with entity_lock(organization.pk, iri):

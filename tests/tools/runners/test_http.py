@@ -1,4 +1,4 @@
-"""Which rule an http tool's request goes out by: the list's, narrowed to this one request."""
+"""The egress rule of an http tool's request: the allowlist, narrowed to this one request."""
 
 import threading
 from types import MappingProxyType

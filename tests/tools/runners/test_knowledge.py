@@ -1,4 +1,4 @@
-"""Tools over graphs, down the whole road, against the Oxigraph the product started."""
+"""Graph tools through the whole execution pipeline, against the crib's Oxigraph."""
 
 import threading
 from uuid import uuid4
@@ -171,7 +171,7 @@ def test_statements_that_are_none_are_refused_before_anything_is_said(agent, org
     assert everything(agent) == []
 
 
-# --- an endpoint that is not to be trusted --------------------------------------------------------
+# --- an untrusted endpoint ------------------------------------------------------------------------
 
 
 @pytest.fixture

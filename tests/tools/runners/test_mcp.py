@@ -1,4 +1,4 @@
-"""Tools of MCP servers through the whole road, against stub servers over real HTTP."""
+"""MCP tools through the whole execution pipeline, against stub servers over HTTP."""
 
 import random
 
@@ -277,7 +277,7 @@ SECRET = "swordfish-and-more"
 
 @pytest.fixture
 def told(server):
-    """The server, which is called with a secret from now on."""
+    """The server, configured with a secret."""
     by = factories.by(server.organization)
     changes = {"headers": {"Authorization": f"Bearer {SECRET}"}}
     return mcp_servers.change_server(row=server, changes=changes, by=by)
@@ -330,7 +330,7 @@ def test_no_more_is_returned_than_the_tool_may(agent, server, stub):
 
 
 def _mutated(tool, chance):
-    """One thing of what the server lists of the tool, changed however little."""
+    """One small change of the tool that the server lists."""
     text, number = chance.choice("абв \u200b.éA0日"), chance.randrange(10**6)
     at = chance.randrange(len(tool.description) + 1)
     ways = {
@@ -350,7 +350,7 @@ def _mutated(tool, chance):
 
 @pytest.mark.part("calls")
 def test_no_mutation_of_a_server_reaches_a_call(server, stub):
-    """By default: nothing is set that says how often to look."""
+    """With the default settings: no check interval is set."""
     chance = random.Random(20260728)
     row = mcp_servers.create_server(
         organization=server.organization,

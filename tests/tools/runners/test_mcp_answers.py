@@ -1,4 +1,5 @@
-"""What real MCP servers answer, through the whole pipeline: no part of an answer is dropped."""
+"""Results of real MCP servers through the whole execution pipeline: no part of a result is
+dropped."""
 
 import base64
 import json
@@ -64,7 +65,7 @@ def server(organization, stub):
 
 @pytest.fixture
 def imported(server):
-    """Imports `echo` as the server lists it now."""
+    """Imports `echo` as the server currently lists it."""
 
     def take(**item):
         by = factories.by(server.organization)
@@ -78,7 +79,7 @@ def imported(server):
 
 @pytest.fixture
 def answered(agent, imported, stub):
-    """The execution of a call that the server answers with this result."""
+    """The execution of a call for which the server returns this result."""
 
     def call(result, **item):
         if not ToolRow.objects.filter(organization=agent.organization, name="echo").exists():
@@ -107,7 +108,7 @@ def test_an_integer_is_exact_in_output_observation_api_and_evidence(agent, answe
     assert f'"output":{{"Id":{number}}}' in shown.replace(" ", "")
     record = AuditRecord.objects.get(execution_id=done.pk, code="TOOL.END")
     kept = payloads.opened(record.pk)["payload"]["output"]["Id"]
-    assert Decimal(str(kept)) == number  # 10^23 is written as 1e+23, which is the same
+    assert Decimal(str(kept)) == number  # 10^23 is written as 1e+23, which is equal
 
 
 def test_an_integer_is_exact_where_the_output_is_stored_apart(agent, answered, settings):
@@ -220,7 +221,7 @@ def test_an_integer_without_end_is_refused_in_clear_words(agent, imported, stub)
 
 
 def test_numbers_and_texts_that_json_does_not_have_lose_no_answer(agent, imported, stub):
-    """Python writes NaN; JavaScript cuts a text in half of an emoji; C passes on a NUL."""
+    """Python writes NaN; JavaScript splits surrogate pairs; C passes on a NUL."""
     imported()
     result = '{"content":[{"type":"text","text":"a\\ud83d\\u0000"}],"structuredContent":{"m":NaN}}'
 
@@ -471,7 +472,7 @@ NULLS = {"type": "http", "implementation": {"method": "GET", "url": "https://a.e
 
 @pytest.fixture
 def refused_nulls(organization):
-    """What becomes of an output with a null that the schema does not allow."""
+    """How an output is handled that has a null against its schema."""
 
     def settled(output, **fields):
         schema = {"type": "object", "properties": {"foo": {"type": "string"}}}
@@ -512,7 +513,7 @@ def test_an_invalid_output_of_code_or_of_what_redacts_is_not_shown_at_all(refuse
 
 
 def test_a_refused_answer_is_a_text_in_the_details_and_no_output_anywhere(agent, imported, stub):
-    """Both sides of it: what came is not lost, and nothing takes it for a result."""
+    """The result is kept in the error's details, and is not used as an output."""
     stub.tools["echo"].more = {"outputSchema": PROMISED}
     imported(delivery="pure", cache_ttl="PT5M")
     sent = {"n": None, "note": "it was sent"}
@@ -559,7 +560,7 @@ def test_where_a_definition_redacts_or_selects_nothing_else_of_an_answer_is_show
     stub.tools["echo"].does = lambda given: result
     done = ask(agent)
     if done.status == "Success":
-        assert done.output is None  # what was selected is all that is shown
+        assert done.output is None  # only the selected part is shown
     shown = f"{done.output} {done.observation} {done.error_message} {done.error_details}"
     assert "abc-of-ada" not in shown
 

@@ -1,4 +1,5 @@
-"""`send_message` down the whole road: a person agrees, and real servers on loopback receive."""
+"""`send_message` through the whole execution pipeline: a person approves, and servers on loopback
+receive."""
 
 import hmac
 import json
@@ -53,10 +54,10 @@ def channel(organization, **fields):
 
 
 def sent(agent, **parameters):
-    """The execution after somebody has agreed and a worker has run it."""
+    """The execution after an approval and a worker's run."""
     said = {"subject": "Hello", "body": "It works.", "to": ["ada@example.com"]} | parameters
     waiting = held(agent, "send_message", group=["messages"], **said)
-    with transaction.atomic():  # claimed before the suite's own worker can see it
+    with transaction.atomic():  # claimed before the crib's worker can see it
         approve(waiting, approver(agent.organization))
         performance = claim(waiting.execution_id, "tests")
     for step in RUN:

@@ -1,4 +1,4 @@
-"""Tools that ask a model, down the whole road, against an endpoint on loopback."""
+"""Prompt tools through the whole execution pipeline, against an endpoint on loopback."""
 
 import json
 import logging
@@ -277,9 +277,9 @@ def test_a_model_that_cannot_be_reached_is_told_and_costs_nothing(agent, greet, 
     assert (done.status, done.error_code, done.cost) == ("Failed", "MODEL_UNAVAILABLE", 0)
 
 
-# --- what it costs ------------------------------------------------------------------------------
+# --- cost ---------------------------------------------------------------------------------------
 
-# A dollar for each token in, two for each out: in the worst case 164 + 2 * 50.
+# A dollar for each input token, two for each output token: in the worst case 164 + 2 * 50.
 PRICES = {"small": (Decimal(1_000_000), Decimal(2_000_000))}
 IMPLEMENTATION = {"template": "{{ text }}", "max_tokens": 50, "max_prompt_bytes": 100}
 WORST = 264

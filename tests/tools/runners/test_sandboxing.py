@@ -1,4 +1,4 @@
-"""From a definition, a level and a profile to what sandboxd is asked for."""
+"""The request to sandboxd that follows from a definition, an isolation level and a profile."""
 
 import threading
 from dataclasses import replace
@@ -84,7 +84,7 @@ def test_a_profile_is_what_sandboxd_is_asked_for():
 
 
 def test_a_built_in_tool_has_room_for_what_its_workspace_may_hold():
-    """Whatever its profile says of paths: it tells itself how much is left."""
+    """Independent of the paths of its profile: the tool itself reports how much is left."""
     limits = around_builtin(run(OWN), READING).limits
     assert (limits.shared_bytes, limits.shared_files) == (2 * 1024**3, 20_000)
 

@@ -1,4 +1,4 @@
-"""The built-in search over what was written to the Oxigraph the product started."""
+"""The built-in knowledge search over statements in the crib's Oxigraph."""
 
 from io import StringIO
 from uuid import uuid4
@@ -35,7 +35,7 @@ def searcher(organization):
 
 
 def teller(organization, **implementation):
-    """Writes statements of three parts by a tool of the organization."""
+    """Returns a function that writes triples with a tool of the organization."""
     name = f"tell-{uuid4().hex[:8]}"
     definition = {"name": name, "type": "graph-update", "description": "Of graphs."}
     definition |= {"implementation": implementation} if implementation else {}

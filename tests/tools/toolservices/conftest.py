@@ -20,7 +20,7 @@ from tools.toolservices.client import Asked, Client
 
 @pytest.fixture(autouse=True)
 def _services_stop_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test stops some: their readers look up more often."""
+    """Each test stops services, so their readers check more often."""
     monkeypatch.setattr(worker, "_BLOCK_MS", 20)
     monkeypatch.setattr(elsewhere, "_WAIT_S", 0.02)
 
@@ -55,7 +55,7 @@ def client(url: str) -> Iterator[Client]:
 
 @pytest.fixture
 def ask(client: Client, queue: Queue) -> Callable[..., str]:
-    """One call, as the runner makes it; `told` gets the chunks as they come."""
+    """One call, as the runner makes it; `told` receives the chunks as they arrive."""
 
     def call(*, told: Any = None, stop: Any = None, timeout_s: float = 30, **fields: Any) -> str:
         asked = Asked(
@@ -74,7 +74,7 @@ def ask(client: Client, queue: Queue) -> Callable[..., str]:
 def process(
     name: str, slug: str, url: str, *words: str, **environment: str
 ) -> Iterator[subprocess.Popen]:
-    """A service in a process of its own, as an author would start it."""
+    """A service in its own process, as an author would start it."""
     made = subprocess.Popen(
         [
             sys.executable, "-m", "toolcrib_service", f"tests.tools.toolservices.services.{name}",

@@ -1,4 +1,4 @@
-"""Services that tests run: each does what its name says."""
+"""Tool services for tests; each is named after its behavior."""
 
 import asyncio
 import os
@@ -53,7 +53,7 @@ class BrokenMidStream(Echo):
 
 
 class Endless(Echo):
-    """Says something again and again until nobody listens."""
+    """Yields text until the caller disconnects."""
 
     def __init__(self):
         self.closed = threading.Event()
@@ -68,7 +68,7 @@ class Endless(Echo):
 
 
 class Held(Echo):
-    """Waits to be let go."""
+    """Waits until the test releases it."""
 
     def __init__(self):
         self.begun, self.go = threading.Semaphore(0), threading.Event()
@@ -80,8 +80,8 @@ class Held(Echo):
 
 
 class Slow(Echo):
-    """Of a process of its own: it notes each beginning in the file LOG, and ends when there
-    is a file named like it with `.go` behind."""
+    """For a separate process: it appends its pid to the file LOG at each start, and returns when
+    the file with the suffix `.go` exists."""
 
     def invoke(self, user, config, arguments):
         log = Path(os.environ["SERVICE_LOG"])

@@ -1,4 +1,4 @@
-"""Calls of tool services over a real broker: what is answered, and how a call ends otherwise."""
+"""Calls of tool services over a real broker: results, and the other outcomes of a call."""
 
 import json
 import threading
@@ -137,7 +137,7 @@ def test_a_request_that_nobody_took_in_time_is_taken_back(ask, served, broker, q
         assert broker.xlen(queue.requests) == 0
         service.go.set()
         first.join()
-    assert not service.begun.acquire(blocking=False)  # nor was it run afterwards
+    assert not service.begun.acquire(blocking=False)  # it did not run afterward either
 
 
 def test_a_cancelled_call_that_nobody_took_never_began(ask, served):
@@ -171,11 +171,11 @@ def test_nothing_is_left_behind_by_a_call_that_ended(ask, served, broker, queue)
     assert all(broker.ttl(one) > 0 for one in left if ":claim:" in one)
 
 
-# --- what others write on the streams -------------------------------------------------------------
+# --- forged and malformed entries on the streams --------------------------------------------------
 
 
 class Hand:
-    """A service that a test plays itself."""
+    """A service whose replies the test writes."""
 
     def __init__(self, broker, queue):
         self.broker, self.queue = broker, queue
@@ -201,7 +201,7 @@ def hand(broker, queue):
 
 @pytest.fixture
 def asking(ask):
-    """A call in a thread; its ending is what comes out."""
+    """A call in a thread; `ending` is its outcome."""
 
     class Asking:
         def __init__(self):
@@ -254,7 +254,7 @@ UNREADABLE = (
     "fields",
     [
         *(pytest.param({"body": body}, id=body[:20]) for body in UNREADABLE),
-        # More than any answer is not even taken in.
+        # More than any response may have is not even received.
         pytest.param({"body": "x" * (MOST_BYTES + 1)}, id="one-text"),
         pytest.param(
             {f"f{at}": "" for at in range(MOST_BYTES // 100)},
@@ -319,7 +319,7 @@ def test_a_broker_that_is_not_there_is_said_so(queue):
 
 
 def test_a_service_sees_requests_that_a_dead_process_had_read(ask, served, hand, broker, queue):
-    """Read, and never taken: nobody's, so the next process has it."""
+    """It was read but never claimed, so the next process gets it."""
     outcome = []
     call = threading.Thread(target=lambda: outcome.append(ask()))
     call.start()

@@ -1,4 +1,4 @@
-"""Tool services by way of kombu: its own idea of queues, at the broker that is there anyway."""
+"""Tool services over kombu, with its own queues at the existing broker."""
 
 import json
 import os
@@ -185,7 +185,7 @@ def test_a_broker_that_is_not_there_began_nothing(queue):
 def test_answers_nobody_asked_for_and_forged_ones_change_nothing(
     ask, served, place, options, client
 ):
-    """Somebody who can write to the broker, and does not know the token of the call."""
+    """An attacker who can write to the broker, and does not know the token of the call."""
 
     class Forging(services.Echo):
         def invoke(self, user, config, arguments):
@@ -252,7 +252,7 @@ def test_two_processes_share_a_queue_and_a_killed_one_loses_its_call_alone(
         until(lambda: len(ends) == 1)
         assert ask() == f"done by {running[1].pid}"
     finally:
-        answered.set()  # what has no answer by now has none
+        answered.set()  # calls without an answer will not get one
         for one in running:
             one.kill()
             one.wait()

@@ -1,5 +1,5 @@
-"""Twenty organizations at one broker, each service as a broker's user of its own: what is one
-organization's, no other one's user can read, delete, or answer."""
+"""Twenty organizations share a broker, each service with its own broker user: no user can read,
+delete or answer requests of another organization."""
 
 import hashlib
 import secrets
@@ -36,7 +36,7 @@ class Named(Echo):
 
 @pytest.fixture
 def tenants(url, broker):
-    """Organization and URL of each."""
+    """The broker URL of each organization."""
     slugs = [f"t{at}-{uuid4().hex[:8]}" for at in range(TENANTS)]
     secret = secrets.token_hex(8)
     for slug in slugs:

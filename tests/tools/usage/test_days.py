@@ -1,4 +1,4 @@
-"""Days that are over are added up once; what is asked of them stays what their executions say."""
+"""Usage rollups: completed days are aggregated once, and queries agree with the executions."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -41,7 +41,7 @@ Call = Callable[..., Execution]
 
 @pytest.fixture(autouse=True)
 def _settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Yesterday is, also in the first hour of today."""
+    """Yesterday can be aggregated, also in the first hour of today."""
     monkeypatch.setattr(days, "SETTLED", timedelta(0))
 
 
@@ -57,7 +57,7 @@ def reader(organization: Organization) -> Caller:
 
 @pytest.fixture
 def call(organization: Organization, reader: Caller) -> Call:
-    """So many days ago; open, where no status is named."""
+    """A call so many days ago; open if no status is given."""
     agents = {name: factories.agent(organization, name, groups=["*"]) for name in ("busy", "idle")}
 
     def called(ago: int, status: str = "", agent: str = "busy", **fields: Any) -> Execution:
@@ -83,7 +83,7 @@ def end(execution: Execution, status: str, took_ms: float = 10.0, cost: str = "0
 
 @pytest.fixture
 def busy(call: Call) -> None:
-    """Three days of both agents and tools, with every kind of end."""
+    """Three days of calls of both agents and tools, with every status."""
     for ago in (1, 2, 5):
         call(ago, "Success"), call(ago, "Success", tool="other", took_ms=90.0)
         call(ago, "Failed", agent="idle"), call(ago, "Timeout", took_ms=500.0)
@@ -141,7 +141,7 @@ def test_what_was_not_over_is_told_as_it_is_now(reader: Caller, call: Call) -> N
 def test_a_call_that_comes_late_makes_its_day_be_read_again(reader: Caller, call: Call) -> None:
     call(2, "Success")
     days.add_up()
-    late = call(2, "Failed")  # made today, and put two days back
+    late = call(2, "Failed")  # created today, and moved back by two days
     assert not rows(reader).filter(day=noon(2).date())
     assert told(reader)[0][0][1].calls == 2
     days.add_up()
@@ -150,7 +150,7 @@ def test_a_call_that_comes_late_makes_its_day_be_read_again(reader: Caller, call
 
 
 def by_tool(reader: Caller) -> tuple[list[int], int]:
-    """The calls of each tool, and how many statements asked days that were added up."""
+    """The calls of each tool, and how many statements read the rollups."""
     snapshot = registry.snapshot(reader.organization_id, reader.revision)
     with CaptureQueriesContext(connection) as caught:
         rows = usage(reader, snapshot, Wanted(by=("tool",))).rows
@@ -168,7 +168,7 @@ def test_sums_of_days_are_remembered_until_one_of_them_changes(reader: Caller, c
 
 
 def ranked(reader: Caller, wanted: Wanted) -> tuple[list[Row], list[Row]]:
-    """By day, and by what is asked for."""
+    """The rows by day, and those of the ranking."""
     found = ranking(reader, registry.snapshot(reader.organization_id, reader.revision), wanted)
     return found.days.rows, found.lines[:100]
 
@@ -213,11 +213,11 @@ def test_calls_of_today_are_read_once_for_its_day_and_the_lines(reader: Caller) 
         ranked(reader, wanted)
     asked = [query["sql"] for query in caught if "GROUP BY" in query["sql"]]
     assert sum('"created_at" >=' in sql for sql in asked) == 1
-    assert len(caught) <= 6  # the days, their sums, today, twice what was open then, and the days
+    assert len(caught) <= 6  # rollup days, rollups, today, open calls twice, and rollup days again
 
 
 def lasted(reader: Caller, tool: str) -> tuple[dict[date | None, float], ...]:
-    """As it is remembered, and as PostgreSQL says it."""
+    """The percentiles from cached histograms, and those from PostgreSQL."""
     snapshot = registry.snapshot(reader.organization_id, reader.revision)
     wanted = Wanted(tool=tool)
     return tuple(durations(reader, snapshot, wanted, calls) for calls in (1, lengths.MOST_KEPT + 1))
@@ -255,7 +255,7 @@ def test_lengths_of_days_are_read_once(reader: Caller, call: Call) -> None:
 
 
 def test_what_another_organization_asks_for_pushes_nothing_out(reader: Caller, call: Call) -> None:
-    """Every range of days is asked for anew."""
+    """Every query has another range of days."""
     call(2, "Success", took_ms=20.0)
     days.add_up()
     by_tool(reader), lasted(reader, "echo")

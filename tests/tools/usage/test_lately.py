@@ -1,4 +1,4 @@
-"""Calls of late: by hours and days of a time zone, in statements that an index bounds."""
+"""Recent usage by hours and days of a time zone, in statements that use an index."""
 
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -94,7 +94,7 @@ def test_readers_of_another_organization_push_nothing_out(
         lately.by_day(stranger, ZoneInfo(zone))
     with django_assert_num_queries(1) as asked:
         assert told(lately.by_day(caller, UTC_)) == before
-    assert f"{timezone.now().astimezone(UTC):%Y-%m-%d} 00:00" in asked[0]["sql"]  # today alone
+    assert f"{timezone.now().astimezone(UTC):%Y-%m-%d} 00:00" in asked[0]["sql"]  # only today
 
 
 def test_more_than_the_most_is_not_counted(agent: Agent, monkeypatch) -> None:

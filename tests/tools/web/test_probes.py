@@ -1,4 +1,4 @@
-"""What /readyz and /metrics say of the wall."""
+"""`/readyz` and `/metrics` report the capabilities of the sandbox."""
 
 import os
 import socket
@@ -29,7 +29,7 @@ BARE = replace(NOTHING, ceiling=IsolationLevel.NONE, cgroup_mode="none")
 
 @contextmanager
 def sandboxd_that_says(path: str, capability: Capability) -> Iterator[None]:
-    """A socket that answers each connection's one ping, as sandboxd would."""
+    """A socket that answers one ping for each connection, as sandboxd would."""
     said = wire.encode(capability.to_wire() | {"templates": 2, "slots": 8, "servers": 3, "pid": 1})
 
     def serve() -> None:
@@ -54,7 +54,7 @@ def sandboxd_that_says(path: str, capability: Capability) -> Iterator[None]:
 
 @pytest.fixture
 def ask(db: None, settings: Any, tmp_path: Path, client: Client) -> Iterator[Any]:
-    """Asks a probe while sandboxd would say the given."""
+    """Requests a probe while sandboxd reports this capability."""
     settings.SANDBOX_SOCKET = str(tmp_path / "s")
     watch.cache_clear()
 

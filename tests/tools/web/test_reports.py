@@ -1,4 +1,4 @@
-"""What browsers report of our pages: a line and a count, whoever sends what."""
+"""Content security policy reports of browsers become a log line and a metric, whatever is sent."""
 
 import json
 import logging

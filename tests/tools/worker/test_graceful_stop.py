@@ -1,4 +1,4 @@
-"""A worker that is told to stop finishes what it can, hands back the rest, and ends in time."""
+"""Graceful shutdown: a worker completes what it can, requeues the rest, and stops in time."""
 
 import signal
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("committed")
 
 @pytest.fixture
 def call(agent, gate):
-    """Makes calls of a tool that runs while the gate is closed; nobody is told of them."""
+    """Makes calls of a tool that runs while the gate is closed, without a dispatch."""
 
     def of(delivery):
         bounds = {"max_execution_time": "PT2M", "allow_side_effects": delivery != "pure"}
@@ -25,11 +25,11 @@ def call(agent, gate):
 
     yield of
     running = Execution.objects.filter(organization=agent.organization, status="Running")
-    running.update(cancel_requested_at=Now())  # the crib's own worker may have them by now
+    running.update(cancel_requested_at=Now())  # the crib's own worker may have claimed them
 
 
 def stopped(process):
-    """As the supervisor stops it; the exit status."""
+    """Stop the worker like the supervisor; return the exit status."""
     process.send_signal(signal.SIGTERM)
     return process.wait(LIMIT_S)
 

@@ -1,4 +1,4 @@
-"""A worker process that is killed under a batch or a chain: another one goes on where it was."""
+"""A worker process is killed during a batch or a chain, and another one continues it."""
 
 import pytest
 
@@ -18,7 +18,7 @@ MANY = 300
 
 @pytest.fixture
 def call(organization):
-    """Makes a call that nobody is told of in time: a worker finds it."""
+    """Makes a call without a dispatch in time: a worker finds it by polling."""
     factories.install(organization)
     agent = factories.agent(organization, groups=GROUPS)
 

@@ -1,4 +1,4 @@
-"""Work is found without a hint, and what must wait on makes no busy loop."""
+"""Workers find calls without a dispatch by polling, and waiting calls cause no busy loop."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture
 def call(agent, organization):
-    """A call that nobody was told of, so many seconds ago."""
+    """A call that was queued so many seconds ago, without a dispatch."""
     factories.tool(organization)
 
     def make(age_s=0.0):
@@ -130,7 +130,7 @@ print("told")
 
 @pytest.mark.part("faults")
 def test_a_redis_that_hangs_holds_up_few_and_then_nobody():
-    """In a process of its own, whose Redis takes connections and never answers."""
+    """In a separate process whose Redis accepts connections and never answers."""
     variables = os.environ | {"DJANGO_SETTINGS_MODULE": "config.settings"}
     ended = subprocess.run(
         [sys.executable, "-c", HUNG],

@@ -1,4 +1,4 @@
-"""What becomes of a call whose worker fell silent."""
+"""The reaper requeues or ends calls whose worker stopped renewing the lease."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -17,7 +17,7 @@ from tools.worker import reaper
 
 @pytest.fixture
 def abandoned(agent, organization):
-    """A call whose worker claimed it for the n-th time, a minute before its lease ran out."""
+    """A call whose worker claimed it for the n-th time, and whose lease expired a minute ago."""
 
     def make(delivery, attempt=1, lease=timedelta(minutes=-1)):
         factories.tool(organization, delivery=delivery)

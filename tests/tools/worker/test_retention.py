@@ -1,4 +1,5 @@
-"""Of every kind what is old goes; what is young, open or needed stays, and so does everybody's."""
+"""Retention deletes old rows of every kind; recent, open and required ones stay, and other
+organizations' rows."""
 
 from datetime import datetime, timedelta
 
@@ -56,7 +57,7 @@ def over(agent, age, **fields):
 
 
 def left(model, *rows):
-    """Which of them are still there, by their places."""
+    """The indexes of the rows that still exist."""
     pks = {*model.objects.filter(pk__in=[row.pk for row in rows]).values_list("pk", flat=True)}
     return [place for place, row in enumerate(rows) if row.pk in pks]
 
@@ -68,7 +69,7 @@ def echo(organization):
 
 @pytest.fixture
 def stranger():
-    """An agent of another organization, whose rows are young."""
+    """An agent of another organization, whose rows are recent."""
     other = factories.organization("others")
     factories.tool(other)
     return factories.agent(other)
@@ -89,7 +90,7 @@ def test_calls_that_ended_long_ago_go_with_what_belongs_to_them(agent, echo):
 
 
 def expired(organization, kind):
-    """What the records of it say went, in their order, and until which time."""
+    """The row counts and cutoff times of the records, in their order."""
     found = AuditRecord.objects.filter(
         organization=organization.slug, code="ROWS.EXPIRE", subject=kind
     )

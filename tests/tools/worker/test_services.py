@@ -1,4 +1,4 @@
-"""The round in which services are heard: a hostile one ends only its own announcement."""
+"""The background loop that reads service announcements: a hostile service affects only its own."""
 
 import base64
 import json
@@ -116,7 +116,7 @@ def test_without_a_broker_nobody_is_taken_for_silent(organization, monkeypatch):
 
 
 def served(organization, broker, name):
-    """The key of the leases of a service that was approved, and its row."""
+    """The key of the leases of an approved service, and its row."""
     broker.xadd(announcements(organization.slug), signed(document(organization, name)))
     services.hear([organization])
     row = ToolService.objects.get(organization=organization, name=name)

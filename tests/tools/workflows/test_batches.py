@@ -1,4 +1,5 @@
-"""Many calls asked for together: each governed by itself, in order, and one question for all."""
+"""Batches: each call is governed separately, results keep their order, and one approval covers
+all."""
 
 import pytest
 from django.db.models.functions import Now
@@ -49,7 +50,7 @@ def done(agent, *inputs, **options):
 
 
 def changed(organization, name, **fields):
-    """The next version of a tool."""
+    """Update a tool to its next version."""
     tool = Tool.objects.present().get(organization=organization, name=name)
     definition = catalog.amended(tool.version.definition, fields)
     catalog.update_tool(tool=tool, definition=definition, by=factories.by(organization))

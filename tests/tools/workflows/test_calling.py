@@ -1,4 +1,4 @@
-"""A tool called by its name: the inner call is governed as any, and its end is the answer."""
+"""`call_tool`: the inner call is governed like any other, and its result is the answer."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What bounds a chain and its run: a person's consent, a session's state, time, and numbers."""
+"""Bounds of a chain and its run: approval, the session's state, time, and counts."""
 
 import pytest
 
@@ -56,7 +56,7 @@ def test_a_chain_that_a_person_refuses_makes_no_call(agent, organization):
 
 
 def in_a_session(agent, name="chain"):
-    """What a run in a session of its own has come to, and the session then."""
+    """A run in its own session: the run's current state, and the session."""
     caller = factories.caller(agent)
     session, _ = session_actions.open_session(caller=caller, group=["default"], state=None)
     call = factories.call(name, {"text": "input"}, session=str(session.pk))

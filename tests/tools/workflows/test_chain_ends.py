@@ -1,4 +1,4 @@
-"""How runs of chains end: what is undone then, and what is said of the rest."""
+"""How chain runs end: which steps are compensated, and what is reported about the others."""
 
 import pytest
 from django.db.models.functions import Now
@@ -36,7 +36,7 @@ def tools(organization):
 
 
 def told(execution, name):
-    """The places that its end names in one of its lists."""
+    """The places in one list of the run's error details."""
     return [one["place"] for one in now(execution).error_details[name]]
 
 
@@ -100,7 +100,7 @@ def test_what_undoes_is_made_beyond_the_limit_of_calls(agent, organization, monk
 
 @pytest.mark.parametrize(("code", "status"), [("TIMEOUT", "Timeout"), ("ERR", "Failed")])
 def test_a_run_fails_whichever_way_its_step_ended(agent, organization, code, status):
-    """Only its own time that is over makes a run one that took too long."""
+    """A run times out only by its own timeout."""
     factories.tool(organization, "ends", implementation={"source": ENDS[code]})
     chain(organization, step("one", "ends", timeout="PT0.5S"))
     found = done(agent)
@@ -186,7 +186,7 @@ def test_a_run_that_is_cancelled_as_it_succeeds_is_undone_where_that_was_said(ag
     execution = begun(agent)
     perform(execution.pk)
     claimed = performance.claim(calls_of(execution).get().pk, "test")
-    for one in performance.RUN:  # without the turn of its run that follows
+    for one in performance.RUN:  # without the turn of its run that would follow
         one(claimed)
     last = performance.claim(execution.pk, "test")
     performance.compose(last)
@@ -248,7 +248,7 @@ def test_what_undoes_is_tried_again_after_a_limit_that_passes(agent, organizatio
 
 
 def pause_over(execution, monkeypatch):
-    """The moment has come at which it goes on by itself."""
+    """Perform the run at the time at which its pause ends."""
     due = now(execution).wake_at
     monkeypatch.setattr(attempts, "clock", lambda: due)
     Execution.objects.filter(pk=execution.pk).update(wake_at=Now())

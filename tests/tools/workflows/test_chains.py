@@ -1,4 +1,4 @@
-"""Runs of chains: what runs, with which values, how often, and what becomes of what was done."""
+"""Chain runs: which steps run, with which values, how often, and which are compensated."""
 
 from datetime import timedelta
 
@@ -116,7 +116,7 @@ def test_what_only_looks_like_a_reference_is_a_value(agent, organization):
 
 @pytest.mark.part("calls")
 def test_a_result_reference_in_what_a_tool_gave_back_is_data(agent, organization):
-    """Whoever writes what a tool reads must not reach the caller's other outputs."""
+    """An author of text that a tool reads must not reach the caller's other outputs."""
     secret = factories.execution(agent, "say", text="secret")
     perform(secret.pk)
     source = f"def main(p):\n    return {{'$result': '{secret.pk}', 'path': '/output/said'}}\n"

@@ -1,4 +1,4 @@
-"""`call_tool`, `find_tools` and `run_program` in a session, and what refuses their inner calls."""
+"""`call_tool`, `find_tools` and `run_program` in a session, and refusals of their inner calls."""
 
 from uuid import uuid4
 
@@ -19,7 +19,7 @@ GROUPS = ["default", "composition"]
 
 @pytest.fixture
 def agent(organization):
-    """`submit` leads from `draft` to `sent`; each state has a tool of its own."""
+    """`submit` leads from `draft` to `sent`; each state has its own tool."""
     factories.install(organization)
     factories.tool(organization, "submit", state="sent", available_in_states=["draft"])
     factories.tool(organization, "track", available_in_states=["sent"])
@@ -114,7 +114,7 @@ def test_what_is_found_in_a_session_is_what_its_state_allows(agent, session):
 
 
 def woken(execution):
-    """One turn of it, as soon as it is due."""
+    """One turn of the execution, made due at once."""
     Execution.objects.filter(pk=execution.pk).update(wake_at="2020-01-01T00:00:00Z")
     perform(execution.pk)
     return Execution.objects.get(pk=execution.pk)
@@ -170,7 +170,7 @@ def test_a_narrowed_token_is_narrow_for_what_is_called_within(agent):
 
 @pytest.fixture
 def without_custom_tools(organization):
-    """A tier that has every built-in tool, and none of one's own."""
+    """A tier with all built-in tools and no custom tools."""
     before = organization.tier
     tier = LicenseTier.objects.create(name=str(uuid4()), rank=30_000, max_custom_tools=0)
     yield tier

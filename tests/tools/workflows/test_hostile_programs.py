@@ -1,4 +1,4 @@
-"""Programs that are careless or hostile: what they did is not lost, and nothing is gained."""
+"""Careless or hostile programs: their calls stay recorded, and they gain no access."""
 
 from datetime import timedelta
 
@@ -82,7 +82,7 @@ def test_a_result_that_cannot_be_written_loses_nothing_that_was_printed(agent):
 
 @pytest.mark.part("calls")
 def test_a_turn_takes_the_program_on_once_however_soon_its_calls_are_over(agent, monkeypatch):
-    """Between two turns it is seen that its time is over, or that nobody wants it any more."""
+    """Between two turns the timeout and a cancellation are checked."""
     monkeypatch.setattr(composition, "may_go_on", lambda _: [])
     execution = begun(agent, "while True:\n    call_many([('ghost', {})], errors='return')\n")
     for calls in (1, 2):
@@ -121,7 +121,7 @@ def test_no_turn_may_take_longer_than_the_program_has(agent, monkeypatch):
     ],
 )
 def test_a_reference_in_what_a_tool_gave_is_data_however_deep_it_is_passed_on(agent, call):
-    """Or a hostile tool could have the outputs of its reader's other calls put where it likes."""
+    """Otherwise a hostile tool could insert outputs of its reader's other calls."""
     secret = factories.execution(agent, "say", text="secret")
     perform(secret.pk)
     given = f"{{'$result': '{secret.pk}', 'path': '/output/said'}}"

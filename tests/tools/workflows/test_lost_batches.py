@@ -1,4 +1,4 @@
-"""A turn of a batch that is lost takes nothing from calls that it had begun."""
+"""A lost turn of a batch does not affect the calls that it had started."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A worker that is lost under a run of a chain: what it was about to do is done all the same."""
+"""A worker is lost during a chain run: the step that it was starting is still executed."""
 
 import pytest
 
@@ -24,7 +24,7 @@ UNDO = {"tool_name": "say", "parameters": {"text": "undo"}}
 
 
 class Killed(BaseException):
-    """As a worker is: nothing after it is done."""
+    """Kills the worker: nothing after it is executed."""
 
 
 @pytest.fixture(autouse=True)
@@ -35,12 +35,12 @@ def tools(organization):
 
 @pytest.fixture
 def one_by_one(monkeypatch):
-    """Who ends a call takes no turn of its run: the test does."""
+    """Ending a call does not perform a turn of its run: the test does."""
     monkeypatch.setattr(composition, "may_go_on", lambda _: [])
 
 
 def lost(execution):
-    """Its worker has fallen silent, and that was seen."""
+    """Its worker is lost, and the reaper has seen it."""
     Execution.objects.filter(pk=execution.pk).update(lease_until="2020-01-01T00:00:00Z")
     reaper.reap()
 

@@ -1,4 +1,5 @@
-"""Turns of programs that end in the middle: a call is made once, however often one is taken."""
+"""Turns of programs that are lost midway: each call is made once, however often a turn is
+repeated."""
 
 import pytest
 
@@ -19,7 +20,7 @@ MANY = (
 
 
 class Killed(BaseException):
-    """As if the process were gone."""
+    """Kills the worker's process."""
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def agent(organization):
 
 
 def killed(execution, monkeypatch, *, at, what):
-    """One turn by a worker that is killed when it comes to this."""
+    """One turn by a worker that is killed when it calls this function."""
 
     def die(*_args, **_options):
         raise Killed
@@ -43,7 +44,7 @@ def killed(execution, monkeypatch, *, at, what):
 
 
 def gone_on(execution):
-    """Another worker takes over and goes on to the end."""
+    """Another worker claims it and continues to the end."""
     Execution.objects.filter(pk=execution.pk).update(lease_until="2020-01-01T00:00:00Z")
     reaper.reap()
     work_off(execution.organization)

@@ -1,4 +1,5 @@
-"""Programs of agents: tools are functions, each call is governed, nothing else comes out."""
+"""Programs of agents: tools are functions, each call is governed, and nothing else is
+accessible."""
 
 import pytest
 
@@ -238,7 +239,7 @@ def test_swallowing_the_end_of_a_turn_gains_nothing(agent):
 
 @pytest.mark.part("generated")
 def test_tampering_with_what_runs_it_lends_nothing(agent, organization):
-    """It may only ask for what it could ask for anyway, and every gate is asked for that."""
+    """It can only make calls that it could make anyway, and every gate checks them."""
     factories.tool(organization, "vaulted", group=["vault"])
     source = (
         "import sys\n"

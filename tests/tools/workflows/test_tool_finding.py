@@ -1,4 +1,4 @@
-"""`find_tools`: what a caller may use and nothing else, the best first, with its price."""
+"""`find_tools` lists only tools that the caller may use, ranked, with their token counts."""
 
 import pytest
 

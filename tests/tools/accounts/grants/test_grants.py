@@ -1,4 +1,5 @@
-"""Object permissions: of accounts and of people's groups, on tools and on tool groups."""
+"""Object permissions grant agents, people and people's groups the right to execute tools and tool
+groups."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -37,7 +38,7 @@ def group_of(organization: Organization, name: str, parent: str | None = None) -
 
 
 def covered(caller: Caller) -> set[str]:
-    """The tools the gate of object permissions lets pass."""
+    """The tools that pass the object permission gate."""
     organization = Organization.objects.get(pk=caller.organization_id)
     snapshot = registry.snapshot(organization.pk, organization.revision)
     held = grants.of(caller, snapshot.revision)
@@ -162,7 +163,7 @@ def test_what_is_remembered_for_one_caller_is_no_answer_for_another(organization
 
     narrow = replace(first, token_tools=frozenset(["b"]))
     assert [names(one) for one in (first, second, narrow, first)] == [["a"], ["b"], [], ["a"]]
-    names(first).clear()  # a reader's own list
+    names(first).clear()  # a list of the reader's own
     assert names(first) == ["a"]
 
 
@@ -252,7 +253,7 @@ def test_people_groups_bring_no_permission_that_tools_require(organization):
     assert missing(caller_of_user(person), ["a"]) == ["permission_missing"]
 
 
-# --- giving and taking ----------------------------------------------------------------------------
+# --- granting and revoking ------------------------------------------------------------------------
 
 
 def given(giver: Caller, agent: Agent, **wanted: list[str]) -> list[GrantRow]:
@@ -425,12 +426,12 @@ def test_a_persons_narrow_token_gives_nothing(organization):
     assert not agent.service_account.granted_groups
 
 
-# --- how soon it counts ---------------------------------------------------------------------------
+# --- when a change takes effect -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("through", ["person", "people_group"])
 def test_a_revocation_counts_wherever_its_holder_may_act(organization, through):
-    """A person's grants are remembered for each place, and their own place is only one of them."""
+    """A person's grants are cached for each organization, and their own is only one of them."""
     other = factories.organization(f"org-{uuid4().hex[:12]}")
     factories.tool(other, "theirs")
     person = factories.person(organization)

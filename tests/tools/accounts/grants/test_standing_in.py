@@ -1,4 +1,5 @@
-"""Whoever issues a token could use it: nobody issues one that may more than they."""
+"""A user cannot issue an agent's token that permits more than the user's own grants, because the
+issuer could use it to act as the agent."""
 
 from dataclasses import replace
 

@@ -1,4 +1,5 @@
-"""How tries to log in are counted, bounded and forgotten. Each test has addresses of its own."""
+"""Login attempts are rate limited by name and by address, and the counters expire. Each test uses
+its own addresses."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -27,7 +28,7 @@ GOOD = "correct horse"
 
 @pytest.fixture
 def address() -> Callable[[], str]:
-    """One that nobody else has, each time."""
+    """A new address for each call."""
     return lambda: f"2001:db8:{uuid4().hex[:4]}:{uuid4().hex[:4]}::1"
 
 
@@ -43,14 +44,14 @@ def succeed(name: str, address: str) -> None:
 
 
 def wait_of(name: str, address: str) -> int:
-    """How long the next try is refused for."""
+    """Seconds for which the next attempt is refused."""
     with pytest.raises(TooManyAttempts) as refused, guarded(username=name, source_ip=address):
         raise AssertionError("the password was looked at")
     return int(refused.value.details["resets_in_s"])
 
 
 def let_pass(*keys: str) -> None:
-    """The while is over, and the second between two guesses at a familiar place."""
+    """End the lockout and the one-second pause between two attempts from a known address."""
     for key in keys:
         attempts._connection().hset(key, mapping={"until": "0", "next": "0"})
 
@@ -121,13 +122,13 @@ def fail_with_many_names(address: str) -> None:
 
 
 def nearly(key: str, bound: attempts.Bound) -> None:
-    """All but one of the failures that reach the bound."""
+    """One failure fewer than the lockout threshold."""
     now_ms = attempts._connection().time()[0] * 1000
     attempts._connection().hset(key, mapping={"began": now_ms, "failures": bound.most - 1})
 
 
 def test_who_got_in_before_gets_in_there_whatever_others_try(admin_user: User, address) -> None:
-    """At that address, with its name, from everywhere, and with other names."""
+    """At that address, with that name, from anywhere, and with other names."""
     name, work = admin_user.username, address()
     succeed(name, work)
     pair, _, of_name, _ = attempts.keys_of(name, work)
@@ -203,7 +204,7 @@ def test_a_customers_network_of_ipv6_is_one_place(one: str, other: str, same: bo
 
 
 def test_few_passwords_of_one_address_are_checked_at_once(admin_user: User, address) -> None:
-    """Events hold them: nothing here is a matter of time."""
+    """Events hold the checks open, so that nothing depends on time."""
     here, data = address(), {"username": admin_user.username, "password": GOOD}
     with checking(here, attempts.CHECKS_OF_ADDRESS):
         refused = enter(here, admin_user)
@@ -232,7 +233,7 @@ def test_a_familiar_password_is_checked_while_strangers_have_their_places(
 
 @contextmanager
 def checking(address: str, count: int) -> Iterator[None]:
-    """So many passwords of it are being checked."""
+    """So many password checks for the address are in progress."""
     with ExitStack() as held:
         for _ in range(count):
             one = guarded(username=f"nobody-{uuid4().hex}", source_ip=address)
@@ -313,7 +314,7 @@ def test_every_failure_is_on_record_and_each_while_once(admin_user: User, addres
 
 
 def test_what_is_counted_is_forgotten_when_it_stops_mattering(admin_user: User, address) -> None:
-    """So that guesses from many addresses do not fill the memory that logins and calls need."""
+    """Guesses from many addresses must not fill the memory that logins and calls need."""
     keys = attempts.keys_of(admin_user.username, here := address())[:3]
     fail(admin_user.username, here)
     for key, bound in zip(keys, attempts.BOUNDS, strict=True):

@@ -1,4 +1,4 @@
-"""The language of plans: what is read, in which order, and what is refused with which words."""
+"""Plans are parsed into ordered steps, or rejected with an error message."""
 
 import json
 

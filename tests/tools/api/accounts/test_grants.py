@@ -1,4 +1,4 @@
-"""`/grants`: who may do what, given and taken."""
+"""`/grants` over REST: grants are listed, granted and revoked."""
 
 from uuid import uuid4
 
@@ -27,7 +27,7 @@ def manager(organization, *permissions: str, **fields) -> Api:
 
 @pytest.fixture
 def keepers(organization) -> Group:
-    """A group of people with one member here."""
+    """A people's group with one member in this organization."""
     group = Group.objects.create(name=f"keepers-{uuid4().hex[:8]}")
     factories.person(organization).groups.add(group)
     return group
@@ -232,7 +232,7 @@ def test_a_token_without_manage_gives_nothing(organization, admin_user, agent):
     check_error(answer, 403, "scope_missing")
 
 
-# --- the same rule at the other doors ------------------------------------------------------------
+# --- the same rule at the other entry points -----------------------------------------------------
 
 
 AGENTS = [

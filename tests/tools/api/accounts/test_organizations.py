@@ -1,4 +1,4 @@
-"""What a superuser does to another organization is evidence of that one."""
+"""A superuser's changes to another organization are recorded in that organization's audit log."""
 
 from uuid import uuid4
 

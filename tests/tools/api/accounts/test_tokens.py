@@ -1,4 +1,4 @@
-"""Tokens: how they look, what is kept of them, and when they stop."""
+"""Tokens: their format, what is stored of them, and when they expire."""
 
 import json
 import re
@@ -20,7 +20,7 @@ from tools.accounts.login import attempts
 from tools.models import Token
 
 SCOPED = [
-    # scopes, method, path, whether the scope is there
+    # scopes, method, path, whether the scope permits it
     (["read"], "get", "/tools", True),
     (["read"], "post", "/tools/echo/execute", False),
     (["execute"], "get", "/tools", False),

@@ -1,4 +1,5 @@
-"""`/api/v1/agent/requests`: a request is made once, read at its address and cancelled."""
+"""`/api/v1/agent/requests`: an agent request is created once, read at its address, and
+cancelled."""
 
 from tests.api import Api
 from tests.tools.shapes import check_error

@@ -1,4 +1,4 @@
-"""Held calls over REST: agents see and wait, people with a session decide."""
+"""Calls awaiting approval over REST: agents see them and wait, people with a session decide."""
 
 import json
 from uuid import uuid4
@@ -16,12 +16,12 @@ from tools.models import Confirmation, ConfirmationRule, Execution
 
 
 class Browser:
-    """The API as a logged-in person's session calls it, with its CSRF token."""
+    """The API as a logged-in person's browser calls it, with its CSRF token."""
 
     def __init__(self, user):
         self.client = Client(enforce_csrf_checks=True)
         self.client.force_login(user, backend="tools.accounts.login.login.PeopleBackend")
-        self.client.get("/")  # any page brings the cookie
+        self.client.get("/")  # any page sets the cookie
         self.csrf = self.client.cookies["toolcrib_csrf"].value
 
     def __call__(self, method, path, body=None, **headers):

@@ -1,4 +1,4 @@
-"""The capability graph over REST: what goes together, and chains that are proposed."""
+"""The capability graph over REST: which tools fit each other, and proposed chains."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Changes of upstreams over REST, and versions told apart."""
+"""Upstream changes over REST, and differences between versions."""
 
 import pytest
 

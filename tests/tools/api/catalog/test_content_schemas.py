@@ -1,4 +1,4 @@
-"""Schemas that `validate_content` knows by name."""
+"""Content schemas that `validate_content` finds by name."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tools.catalog.sandbox import content_schemas
 from tools.errors import NotFound
 from tools.models import ContentSchema, ContentSchemaVersion
 
-pytestmark = pytest.mark.usefixtures("crib")  # the sandbox tries each schema
+pytestmark = pytest.mark.usefixtures("crib")  # the sandbox compiles each schema
 ORDER = {"type": "object", "required": ["id"]}
 TABLE = {"fields": [{"name": "id", "type": "integer"}]}
 XSD = '<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"><xs:element name="a"/></xs:schema>'

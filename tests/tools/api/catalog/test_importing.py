@@ -128,7 +128,7 @@ HOSTILE = [
 
 
 def test_only_openapi_may_hold_what_json_cannot(bring):
-    """As text, for the body itself may not."""
+    """As text, because the body itself must not contain them."""
     paths = {"/x": {"get": {"operationId": "large", "x-odd": "\ud800"}}}
     openapi = {"openapi": "3.1.0", "servers": [{"url": "https://x.example"}], "paths": paths}
     text = json.dumps(openapi | {"x-limit": 2**64}).replace('"3.1.0"', '"3.1.0", "x-nan": NaN')
@@ -310,7 +310,7 @@ def test_variables_of_a_server_are_given(admin_api):
 
 @pytest.fixture
 def adding(organization):
-    """Somebody who may add tools and change none."""
+    """A person who may add tools and change none."""
     person = factories.person(organization)
     factories.permit(person, "add_tool")
     return Api(factories.token(person, scopes=["read", "catalog"]))

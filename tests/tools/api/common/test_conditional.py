@@ -1,4 +1,4 @@
-"""Changes that meet: entity tags and `If-Match`, all or nothing, and names that are taken once."""
+"""Concurrent changes: entity tags and `If-Match`, atomic requests, and unique names."""
 
 import threading
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ CHANGES = sorted(
     if name.startswith("api-")
     for method in methods_of(name) & {"put", "patch", "delete"}
 )
-# What is shown in no answer of its own, so `*` is all that a client can name it by.
+# No answer shows these alone, so a client can only send `*`.
 UNREAD = {
     "api-agent-token", "api-grant", "api-mcp-authorization", "api-mcp-credential",
     "api-mcp-oauth-client", "api-token",
@@ -67,7 +67,7 @@ STALE = '"0000"'
 
 
 class World:
-    """One of everything, and one client that may do anything with it."""
+    """An organization with one row of everything, and a client that may change all of them."""
 
     def __init__(self) -> None:
         organization = factories.organization(f"org-{uuid4().hex[:12]}")
@@ -78,7 +78,7 @@ class World:
         factories.token(self.chief)
         ToolGroup.objects.create(organization=organization, name="spare")
         for name in POSTS:
-            self.side.place(name)  # some of it is made when it is first asked for
+            self.side.place(name)  # some rows are created on first use
 
     def path(self, name: str) -> str:
         place = self.side.place(name)
@@ -97,7 +97,7 @@ class World:
         return getattr(self.api, method)(self.path(name), body, **{"If-Match": tag})
 
     def body(self, name: str, method: str) -> Any:
-        """A change that is accepted. A new address needs one."""
+        """A body that is accepted; a new route needs one."""
         said = {"description": "Other words."}
         chain = self.api.get(self.path("api-chain")).json() if name == "api-chain" else {}
         written = {key: chain.get(key) for key in ("name", "parameters", "steps", "group")}
@@ -132,7 +132,7 @@ def manager_api(user: User) -> Api:
 
 @pytest.fixture(scope="module")
 def world(django_db_setup: None, django_db_blocker: Any) -> Iterator[World]:
-    """Written once for the tests of this module: each request is rolled back."""
+    """Created once for the tests of this module; each request is rolled back."""
     with django_db_blocker.unblock():
         made = World()
         read_catalogs(made.side.organization)
@@ -172,7 +172,7 @@ def test_a_change_of_what_is_as_it_was_read_is_made(tried, name, method):
         assert tried.change(name, method, answer.headers["ETag"]).status_code == 200
 
 
-# Secrets that are sent again: what is sealed is not compared.
+# Secrets that are sent again: sealed values are not compared.
 SEALED = {
     ("api-egress-credential", "put"), ("api-mcp-oauth-client", "put"),
 }  # fmt: skip
@@ -182,7 +182,7 @@ SEALED = {
     ("name", "method"), [one for one in CHANGES if one[1] != "delete" and one not in SEALED]
 )
 def test_a_change_that_changes_nothing_leaves_nothing(tried, name, method):
-    """Sent again after its answer was lost, it would else be on record twice."""
+    """A client that lost the answer sends it again; otherwise it would be recorded twice."""
     made = tried.change(name, method, tried.tag(name))
     before, deeds = made.headers["ETag"], records_of(tried).count()
     again = tried.change(name, method, before)
@@ -206,7 +206,7 @@ def test_an_action_on_what_is_another_by_now_does_nothing(tried, name):
 @pytest.mark.parametrize("header", ["If-Match", "If-None-Match"])
 @pytest.mark.parametrize("name", sorted(POSTS - ACTIONS.keys()))
 def test_where_nothing_has_a_tag_a_precondition_is_refused(tried, name, header):
-    """Each unsafe address of the resolver compares it, or says that it does not."""
+    """Each unsafe route of the resolver compares the tag, or refuses the header."""
     with CaptureQueriesContext(connection) as queries:
         answer = tried.api.post(tried.path(name), {}, **{header: "*"})
     assert check_error(answer, 400, "malformed")["details"] == {"header": header}
@@ -366,7 +366,7 @@ def test_health_and_use_change_no_tag(tried):
 
 @pytest.mark.parametrize("name", ["api-tool", "api-chain"])
 def test_what_follows_from_another_change_refuses_none(tried, name):
-    """The level that a tool runs at follows from its organization and its profile."""
+    """The effective isolation level follows from the organization and the profile."""
     organization, path = tried.side.organization, tried.path(name)
     read = tried.tag(name)
     changed = tried.api.patch(
@@ -386,7 +386,7 @@ def test_a_refreshed_authorization_is_the_same(tried):
     assert McpAuthorization.objects.filter(pk=one.pk).exists()
 
 
-# --- all or nothing -------------------------------------------------------------------------------
+# --- atomic requests ------------------------------------------------------------------------------
 
 
 def records_of(tried):
@@ -442,12 +442,12 @@ def test_a_change_is_not_in_the_catalog_of_a_process_before_it_is_committed(trie
     assert registry._snapshots[tried.side.organization.pk] is known
 
 
-# --- at the same moment ---------------------------------------------------------------------------
+# --- concurrency ----------------------------------------------------------------------------------
 
 
 def at_once(count: int, user: User, work: Any, *, behind: Organization | None = None) -> list[Any]:
-    """What `work` answers to as many threads, each with a client of its own. `behind` the row of an
-    organization, which is let go when each of them waits for a lock."""
+    """What `work` returns in as many threads, each with its own client. `behind` is an organization
+    whose row stays locked until all of them wait for a lock."""
     answers: list[HttpResponse] = []
     start = threading.Barrier(count)
     token = factories.token(user, scopes=["read", "execute", "manage"])
@@ -470,7 +470,7 @@ def at_once(count: int, user: User, work: Any, *, behind: Organization | None = 
 
 
 def waiting_behind_us() -> int:
-    """How many connections wait for a lock of ours, or of one that does."""
+    """How many connections wait for a lock of this one, directly or indirectly."""
     with connection.cursor() as cursor:
         cursor.execute(
             "WITH RECURSIVE waiting(pid) AS (SELECT pg_backend_pid() UNION"
@@ -526,14 +526,14 @@ def test_of_four_that_make_the_same_one_does(organization, chief, kind):
         ),
         "channel": ("/channels", {"name": "fresh", "kind": "inbox"}, "channel_exists"),
     }[kind]  # fmt: skip
-    behind = None if kind == "organization" else organization  # of which none is locked for it
+    behind = None if kind == "organization" else organization  # it locks no organization's row
     answers = at_once(4, chief, lambda api, number: api.post(path, body), behind=behind)
     assert sorted(answer.status_code for answer in answers) == [201, 409, 409, 409]
     assert {answer.json().get("code") for answer in answers} == {None, code}
 
 
 def test_what_was_taken_away_meanwhile_is_not_changed(organization, chief):
-    """The second of two waits for the first one's deletion."""
+    """The second request waits for the deletion by the first."""
     factories.tool(organization, "spare", group=["spare"])
     read = manager_api(chief).get("/tools/spare").headers["ETag"]
     answers = at_once(

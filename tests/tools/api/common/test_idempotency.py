@@ -1,4 +1,4 @@
-"""A POST that makes or does something, sent twice under one `Idempotency-Key`, is done once."""
+"""A POST that is sent twice with one `Idempotency-Key` is executed once."""
 
 import threading
 from datetime import timedelta
@@ -37,7 +37,7 @@ from tools.worker.tasks import forget_idempotency_keys
 
 KEY = {"Idempotency-Key": "one-key"}
 REPLAYED = "Idempotent-Replayed"
-# Reports of providers, who have no account: signed, and one that comes twice changes nothing.
+# Bounce reports of providers, who have no account: signed, and a duplicate changes nothing.
 NO_CALLER = {"api-channel-bounces"}
 READING = {
     "api-what-if", "api-lint", "api-chain-proposals", "api-chain-rehearse", "api-tier-preview",
@@ -45,7 +45,7 @@ READING = {
 
 
 def doings() -> list[tuple[str, Any, Any]]:
-    """Address, body, another body."""
+    """Path, body, another body."""
     definition = factories.definition("twice")
     server = {"name": "up", "transport": "streamable-http", "url": "https://up.example/mcp"}
     channel = {"name": "hook", "kind": "webhook", "url": "https://hook.example/in"}
@@ -82,7 +82,7 @@ def echo(organization):
 
 
 def deeds(organization) -> int:
-    """How many are on record."""
+    """How many audit records there are."""
     found = AuditRecord.objects.filter(organization=organization.slug)
     return found.exclude(code=Event.SECRET_REPEAT).count()
 
@@ -351,7 +351,7 @@ def test_a_key_is_forgotten_after_a_day_also_before_housekeeping(admin_api, orga
     assert again.status_code == 201 and again.json()["id"] != first["id"] and REPLAYED not in again
 
 
-# --- who may see it -------------------------------------------------------------------------------
+# --- who may see the stored answer ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -438,7 +438,7 @@ def test_a_revoked_token_gets_nothing(admin_api, admin_user):
     assert admin_api.post("/groups", {"name": "x"}, **KEY).status_code == 401
 
 
-# --- tokens for a password ------------------------------------------------------------------------
+# --- tokens issued for a password -----------------------------------------------------------------
 
 
 def login(user, **fields: str) -> Any:
@@ -459,7 +459,7 @@ def test_a_wrong_password_gets_no_replay(admin_user):
     check_error(login(admin_user, password="wrong"), 401, "login_failed")
 
 
-# --- at the same moment ---------------------------------------------------------------------------
+# --- concurrency ----------------------------------------------------------------------------------
 
 
 def at_once(number: int, ask: Any) -> list[Any]:
@@ -513,11 +513,11 @@ def test_what_commits_first_is_done_once_of_four(committed, organization, admin_
     assert sum(REPLAYED not in a for a in answers if a.status_code == 200) == 1
     assert Api(token).post("/audit/erasures", body, **KEY)[REPLAYED] == "true"
     erased = AuditRecord.objects.filter(organization=organization.slug, code="AUDIT.ERASE")
-    assert erased.count() == 2  # begun and done
+    assert erased.count() == 2  # started and completed
 
 
 def in_progress(organization, admin_user, **age: float) -> None:
-    """As a process left it that was killed at its work."""
+    """As a process that was killed during the request leaves the row."""
     rows(organization).update(
         status=None, answer="", secrets=None, began_at=Now() - timedelta(**age)
     )

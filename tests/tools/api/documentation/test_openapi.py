@@ -79,8 +79,8 @@ def test_every_error_is_described_and_has_the_one_shape(document, operations):
 
 
 def test_each_closed_set_is_named_by_what_it_is_of(document):
-    """Where a field's name is another set's too, the generator takes the serializer's name, or a
-    digest: `SPECTACULAR_SETTINGS["ENUM_NAME_OVERRIDES"]` names the set."""
+    """Where two enumerations share a field name, the generator uses the serializer's name or a
+    digest: `SPECTACULAR_SETTINGS["ENUM_NAME_OVERRIDES"]` names the enumeration."""
     names = [name for name, one in document["components"]["schemas"].items() if "enum" in one]
     assert len(names) > 40
     odd = re.compile(r"Answer|Body|Request(?!Kind)|[0-9]|(?P<word>[A-Z][a-z]+)(?P=word)")
@@ -92,7 +92,7 @@ def test_one_of_is_said_only_where_a_member_tells_which(document):
         assert "discriminator" in schema or len(schema.get("oneOf", [])) != 1, name
         alternatives = [one for one in schema.get("oneOf", []) if one not in NULL]
         assert "discriminator" in schema or len(alternatives) < 2, (name, schema)
-        assert {} not in alternatives, name  # null fits it too
+        assert {} not in alternatives, name  # an empty schema would accept null too
 
 
 def test_the_document_says_where_its_paths_begin(document):

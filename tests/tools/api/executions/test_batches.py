@@ -1,4 +1,4 @@
-"""POST /batches and what follows, answered by the running crib's worker."""
+"""`/batches` over REST, executed by the running crib's worker."""
 
 from uuid import uuid4
 
@@ -60,7 +60,8 @@ def test_there_is_room_for_so_much_of_their_outputs(api):
 @pytest.mark.part("generated")
 @pytest.mark.timeout(300)
 def test_a_thousand_inputs_are_a_thousand_calls_in_their_order(api, organization):
-    """Most of them are answered from the cache, for the sake of time; the road is the same."""
+    """Most of them are answered from the cache, to save time; the execution pipeline is the
+    same."""
     factories.tool(
         organization,
         "known",

@@ -1,4 +1,5 @@
-"""Chains over REST: written as JSON or YAML, checked, rehearsed, run, and their runs read."""
+"""Chains over REST: written as JSON or YAML, validated, rehearsed and executed; their runs are
+read."""
 
 import pytest
 from django.test import Client

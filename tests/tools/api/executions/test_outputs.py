@@ -1,4 +1,5 @@
-"""`GET /executions/{id}/output`: all of it or a range, to whoever may read the execution."""
+"""`GET /executions/{id}/output` returns all of it or a range to callers who may read the
+execution."""
 
 import hashlib
 import json
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("committed", "crib")
 
 
 def gave(agent, output, **fields):
-    """An execution that is over, its output where it belongs."""
+    """A completed execution whose output is stored as in production."""
     factories.tool(agent.organization)
     execution = factories.execution(agent)
     parcel = outputs.packed(output)

@@ -1,4 +1,4 @@
-"""/sessions, and what a session means for listings and calls, over the API."""
+"""`/sessions` over REST, and how a session affects listings and calls."""
 
 import threading
 from itertools import product
@@ -233,7 +233,7 @@ def test_of_two_calls_at_once_exactly_one_runs(committed, crib, api, gate):
 
     threads = [threading.Thread(target=call) for _ in range(2)]
     [thread.start() for thread in threads]
-    until(lambda: answers)  # of the one that is refused: the other one runs
+    until(lambda: answers)  # the refused one has answered, the other one is running
     gate.open()
     [thread.join() for thread in threads]
     ran, refused = sorted(answers, key=lambda answer: answer.status_code)

@@ -27,7 +27,7 @@ def echo(organization):
 
 
 def made(agent, name="echo", **fields):
-    """An execution that ended as the fields say."""
+    """A completed execution with these fields."""
     execution = factories.execution(agent, name)
     fields = {"status": "Success", "completed_at": timezone.now(), "cost": Decimal(1)} | fields
     if fields["status"] in NEVER_RAN and "started_at" not in fields:

@@ -1,4 +1,4 @@
-"""GET /tools/explain: to agents about themselves, to administrators about anybody."""
+"""`GET /tools/explain`: agents explain their own access, administrators that of any agent."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def gate(row, name):
 
 @pytest.fixture
 def person_api(organization):
-    """Of somebody who may look at agents and tools."""
+    """A client of a person who may view agents and tools."""
     user = factories.person(organization)
     factories.permit(user, "view_agent", "view_tool")
     return Api(factories.token(user, scopes=["read", "manage"]))

@@ -1,4 +1,4 @@
-"""Groups over the API: the tree, hours and bounds, and where each tool's membership came from."""
+"""Groups over REST: the hierarchy, hours and bounds, and the origin of each tool's membership."""
 
 from itertools import product
 

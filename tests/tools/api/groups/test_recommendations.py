@@ -1,4 +1,4 @@
-"""Which groups fit a question, and the ranked search of tools."""
+"""Group recommendations for a question, and the ranked search of tools."""
 
 import pytest
 from django.db import connection

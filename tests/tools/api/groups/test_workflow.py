@@ -1,4 +1,4 @@
-"""The linter and the state graph, as the API shows them."""
+"""The workflow linter and the state graph over REST."""
 
 import pytest
 

@@ -25,7 +25,7 @@ def api(admin_user):
 
 @pytest.fixture
 def sent(organization):
-    """A message that a channel of mail has sent, and the channel's key."""
+    """A message that an email channel has sent, and the channel's key."""
     mail = {
         "name": "post", "kind": "email", "host": "mail.example", "sender": "crib@example.com",
         "recipients": ["@example.com"],

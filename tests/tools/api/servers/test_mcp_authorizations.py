@@ -1,4 +1,4 @@
-"""Connecting MCP servers by OAuth over REST; the way back is a page's."""
+"""OAuth authorization of MCP servers over REST; the redirect leads to a page."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Sandbox profiles, credentials and an organization's demands over the API."""
+"""Sandbox profiles, egress credentials and an organization's required isolation over REST."""
 
 import json
 from itertools import product
@@ -25,7 +25,7 @@ KEY = {"name": "key", "header": "Authorization", "value": SECRET}
 
 @pytest.fixture
 def staff_api(organization):
-    """A person with the named permissions, no superuser."""
+    """A client of a person with the named permissions, no superuser."""
 
     def enter(*permissions):
         user = factories.person(organization)
@@ -121,7 +121,7 @@ def test_each_deed_needs_its_permission(admin_api, api, staff_api, subtests):
             for caller in (api, staff_api("view_tool")):
                 check_error(getattr(caller, method)(path, body), 403)
             allowed = getattr(staff_api(permission), method)(path, body)
-            assert allowed.status_code in {200, 201, 204, 400}  # 400: it was let in and read
+            assert allowed.status_code in {200, 201, 204, 400}  # 400: it passed authorization
 
 
 def test_staff_share_nothing_outside_the_workspace(staff_api, organization):

@@ -1,4 +1,4 @@
-"""`/api/v1/tool-services`: descriptors as specification S2 writes them."""
+"""`/api/v1/tool-services`: descriptors in the form of specification S2."""
 
 import pytest
 

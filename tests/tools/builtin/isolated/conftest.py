@@ -1,4 +1,5 @@
-"""The modules of `web_fetch` in this process, under the names they have inside the sandbox."""
+"""Loads the modules of `web_fetch` in this process, under the names they have inside the
+sandbox."""
 
 from collections.abc import Callable, Iterator
 from types import ModuleType
@@ -22,7 +23,7 @@ def inside() -> Inside:
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[Place]:
-    """A broker that knows one name."""
+    """An egress broker that resolves one name."""
     with placed() as one:
         yield one
 
@@ -35,7 +36,7 @@ def web() -> Iterator[Web]:
 
 @pytest.fixture
 def fetch(inside: Inside, place: Place, web: Web) -> Fetch:
-    """One call of the tool, whose organization allows the stub under its name."""
+    """Calls the tool; the organization allows the stub server under its name."""
 
     def call(path: str = "/", *, host: str = NAME, **parameters: Any) -> dict[str, Any]:
         defaults = {"format": "text", "max_bytes": 1_000_000}

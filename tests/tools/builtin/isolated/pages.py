@@ -1,4 +1,4 @@
-"""Pages as people write them, and pages as nobody should."""
+"""Web pages as people write them, and malformed ones."""
 
 SENTENCES = (
     "The bridge was closed in March, when an inspection found cracks in two of its pillars. "

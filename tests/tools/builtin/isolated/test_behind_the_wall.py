@@ -1,4 +1,5 @@
-"""The profile of `web_fetch` in a real sandboxd: it mounts all the tool needs, at every level."""
+"""The sandbox profile of `web_fetch` in a real sandboxd mounts all the tool needs, at every
+level."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,7 +11,7 @@ from tests.sandbox.conftest import GROUPS, Daemon, remove_groups, short_director
 from tools.builtin.manifest import ISOLATED
 
 __all__ = ["short_directory"]
-_OWN_GROUPS = f"web-{GROUPS}"  # another sandboxd may live as long as the session
+_OWN_GROUPS = f"web-{GROUPS}"  # another sandboxd may run for the whole session
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The answer of an http tool's one request, as it is read behind the wall."""
+"""The response to an http tool's request, as it is read inside the sandbox."""
 
 import json
 
@@ -15,7 +15,7 @@ RUSSIAN = "Мост закрыли в марте, когда проверка н
 
 @pytest.fixture
 def ask(place, web):
-    """One call, whose rule lets the stub through under its name."""
+    """Sends one request; an egress rule allows the stub server under its name."""
 
     def asking(kind, body, *, select=None, status=200):
         web.replies["/x"] = Reply(status, [("Content-Type", kind)] if kind else [], body)
@@ -46,7 +46,8 @@ def ask(place, web):
     ],
 )
 def test_a_text_is_read_in_the_charset_that_the_answer_names(ask, kind, text, codec):
-    """As `web_fetch` reads it: by mark, by name, by what it says of itself, by its looks."""
+    """In the order of `web_fetch`: byte order mark, header, the document's declaration,
+    detection."""
     assert ask(kind, text.encode(codec))["output"] == {"status": 200, "body": text}
 
 

@@ -1,4 +1,4 @@
-"""The tool against a web server on loopback, through a real broker."""
+"""`web_fetch` against a web server on loopback, through a real egress broker."""
 
 import base64
 import gzip
@@ -123,7 +123,7 @@ def test_the_charset_of_the_page_is_heard(fetch, web):
 
 def test_control_characters_of_a_page_do_not_get_out(fetch, web):
     text = "<title>a\0b</title><p>one &#1; two \x00 three \x1b[2J &#xD800; four &#xFFFE;"
-    web.replies["/a"] = html(" " * 1024 + text)  # where nobody looks for bytes that are no text
+    web.replies["/a"] = html(" " * 1024 + text)  # past the binary content check
     found = fetch("/a")
     said = found["title"] + found["content"]
     assert not re.search(r"[\x00-\x08\x0b\x0e-\x1f\ud800-\udfff\ufffe]", said)

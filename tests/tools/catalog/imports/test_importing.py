@@ -1,4 +1,5 @@
-"""Importing: what is written, what is not, and what is said of each item."""
+"""Imports of tool definitions: which items are written, and the result that is reported for
+each."""
 
 import json
 

@@ -1,4 +1,5 @@
-"""Tools out of OpenAPI documents: made, brought up to date, and kept as people decided them."""
+"""Tools imported from OpenAPI documents are created and updated, and keep an administrator's
+changes."""
 
 import pytest
 from django.db import connection
@@ -191,7 +192,7 @@ LONG = "list_every_subscription_invoice_line_of_one_customer_account_of_x_"
 
 
 def test_a_tool_that_reads_is_never_put_in_the_place_of_one_that_deletes(imported, organization):
-    """Also where an earlier version gave the reading one the name that both were cut to."""
+    """Also where an earlier version gave the reading tool the name that both were truncated to."""
     document = one(path="/z", operationId=f"{LONG}read")
     document["paths"]["/z"]["delete"] = {"operationId": f"{LONG}remove", "responses": {}}
     imported(document)
@@ -213,7 +214,7 @@ def test_a_name_that_is_another_operations_is_not_taken(imported, organization):
 
 
 def test_an_operation_asks_the_database_a_few_times(imported, organization, credential):
-    """What every operation needs is asked once: an import of hundreds is a matter of seconds."""
+    """Shared lookups run once, so that an import of hundreds of operations takes seconds."""
 
     def statements(count):
         operation = one(security=[{"api_key": []}])["paths"]["/x"]["get"]
@@ -267,7 +268,7 @@ def test_what_is_no_document_is_refused(imported):
 def test_large_numbers_of_a_document_are_kept_where_they_bind_and_refuse_nothing(
     imported, organization
 ):
-    """As the openapi.json of a service in Go, Rust or Java has them: bounds of 64-bit integers."""
+    """Services in Go, Rust and Java publish such documents, with the bounds of 64-bit integers."""
     schema = """{"type": "integer", "format": "int64", "minimum": -9223372036854775808,
         "maximum": 9223372036854775807, "example": 1917043659912705296, "x-limit": 1e999}"""
     ratio = '{"type": "number", "maximum": 1e999}'

@@ -1,4 +1,4 @@
-"""Names without an answer hold up the lookups of the organization that chose them alone."""
+"""Names that do not resolve block only the DNS lookups of the organization that configured them."""
 
 import socket
 import threading
@@ -48,7 +48,7 @@ def mcp(name: str, organization: str) -> None:
 
 
 class Names:
-    """A server of names that answers nothing before it is let go."""
+    """A DNS server that answers nothing until it is released."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -64,7 +64,7 @@ class Names:
 def names(monkeypatch: pytest.MonkeyPatch) -> Iterator[Names]:
     found = Names()
     dialing._dialer.cache_clear(), outbound._dialer.cache_clear()
-    dialing.dialer("https", "")  # made now, and not by two threads at once
+    dialing.dialer("https", "")  # created here, so that two threads do not both create it
     monkeypatch.setattr(socket, "getaddrinfo", found)
     yield found
     found.go.set()

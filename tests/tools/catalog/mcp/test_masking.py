@@ -1,4 +1,4 @@
-"""Credentials that come back: in whatever form, they are taken out."""
+"""Credentials that an upstream returns are masked, in every encoding."""
 
 import base64
 import html

@@ -1,4 +1,4 @@
-"""Credentials of the egress broker: they go in, and come out in the broker's rules alone."""
+"""Egress credentials are write-only: their values appear in the egress broker's rules alone."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Writing sandbox profiles: who may, what must be there, and what is told to whom."""
+"""Writing sandbox profiles: permissions, required fields, and the errors that are shown."""
 
 import os
 import shutil
@@ -59,7 +59,7 @@ def directory():
 
 @pytest.fixture
 def core(organization):
-    """Lowers the organization's tier to one without profiles of its own."""
+    """Lowers the organization's tier to one without custom sandbox profiles."""
 
     def lower():
         tier = LicenseTier.objects.get(name="Teams")

@@ -1,4 +1,4 @@
-"""Likeness by words: what is found, and in which order."""
+"""Similarity by words: what is found, and in which order."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""Search for tools: what is found, in which order, and for whom."""
+"""Tool search: which tools are found, in which order, and for whom."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -242,7 +242,7 @@ def test_what_has_no_words_gets_them_at_the_start(organization, names):
 
 @pytest.fixture
 def asked(organization, committed, monkeypatch):
-    """Somebody searched, called a tool that was found, and time went by."""
+    """A caller searched and called a tool that was found, and the delay of learning has passed."""
 
     def ask(text, call="read_lines", found=("greet", "read_lines"), after=True):
         agent = factories.agent(organization, groups=["default"])

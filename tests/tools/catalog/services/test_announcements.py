@@ -1,4 +1,5 @@
-"""Services that announce themselves: nothing holds before a person has approved what they read."""
+"""Services that announce themselves take effect only after a person has approved the
+announcement."""
 
 import base64
 import json
@@ -25,7 +26,7 @@ DESCRIPTOR = {"id": "j", "request-queue": "q", "response-queue": "r"}
 
 
 class Author:
-    """A service that announces itself, with a key of its own."""
+    """A service that announces itself with its own key."""
 
     def __init__(self, organization):
         self.organization, self.private = organization, Ed25519PrivateKey.generate()

@@ -104,7 +104,7 @@ def test_a_change_that_tools_do_not_fit_names_them(organization):
             change_service(row=row, changes={"config-params": params}, by=by)
         assert caught.value.details["dependants"] == ["query"]
     change_service(row=row, changes={"config_params": [{"name": "collection"}]}, by=by)
-    with pytest.raises(InvalidDefinition):  # an earlier version that no longer fits stays out
+    with pytest.raises(InvalidDefinition):  # an earlier version that no longer fits is refused
         update_tool(tool=tool, definition=definition({"collection": "c", "limit": 3}), by=by)
 
 

@@ -1,4 +1,4 @@
-"""What becomes of a tool whose upstream changed."""
+"""Upstream changes: the status of a tool whose upstream changed, and how the change is decided."""
 
 import random
 
@@ -20,7 +20,7 @@ def tool(organization):
 
 
 def says(tool, **changes):
-    """What the upstream says now."""
+    """The upstream's current definition."""
     tool = Tool.objects.get(pk=tool.pk)
     return actions.amended(in_order(tool.version.definition), changes)
 
@@ -126,7 +126,7 @@ def test_a_change_of_another_organization_is_not_there(tool, by):
 
 
 def mutated(definition, chance):
-    """The definition with one thing in it changed, however small."""
+    """The definition with one small change."""
     schema = {"type": "object", "properties": {"text": {"type": "string"}}}
     ways = {
         "description": lambda: _touched(definition["description"], chance),

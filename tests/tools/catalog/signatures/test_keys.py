@@ -1,4 +1,5 @@
-"""Keys of an organization: made, rotated, distrusted; and what nobody signed is found."""
+"""Signing keys of an organization are created, rotated and distrusted; unsigned versions are
+detected."""
 
 import json
 import random
@@ -27,7 +28,7 @@ def snapshot(place):
 
 
 def write(sql, *values):
-    """As somebody does who writes the database and nothing else."""
+    """Writes as an attacker with access to the database only."""
     with connection.cursor() as cursor:
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
         cursor.execute("ALTER TABLE tools_toolversion DISABLE TRIGGER USER")
@@ -41,7 +42,7 @@ def edit(version, **columns):
 
 
 def seen(place):
-    """As it is after a commit."""
+    """Updates the version numbers that are remembered, as after a commit."""
     tools = snapshot(place).tools.values()
     newest.newest.saw(place.pk, {one.id: one.number for one in tools if not one.flaw})
 
@@ -364,7 +365,7 @@ def _definition(dice, version, private):
 
 
 def _resigned(dice, version, private):
-    """With a key of one's own, and all else as it should be."""
+    """Signed with the attacker's own key; everything else is correct."""
     raw = version.definition | {"description": f"Other {dice.random()}"}
     digest = catalog.digest(raw)
     said = catalog.statement_of(

@@ -1,4 +1,4 @@
-"""A chain as a text: what is wrong with it and in which line, and how a kept one is written."""
+"""Chains as text: errors with their lines, and the text of a stored chain."""
 
 import pytest
 
@@ -81,7 +81,7 @@ def test_what_may_not_fit_is_told_with_its_line(organization):
 
 @pytest.fixture
 def kept(organization):
-    """Its definition as a database gives it back."""
+    """The chain's definition as the database returns it."""
 
     def keep(text):
         tool = factories.register(organization, read_text(organization, text).raw)

@@ -1,4 +1,4 @@
-"""The linter of states and groups: what it finds, and what it leaves alone."""
+"""The linter of states and groups: its findings, and what it accepts."""
 
 from collections.abc import Iterable
 
@@ -16,7 +16,7 @@ START = "undefined"
 
 
 def codes(found: Iterable[Finding]) -> dict[str, str]:
-    """By code: what the first finding is about."""
+    """The subject of the first finding, by code."""
     return {one.code: one.tool or one.state or "" for one in reversed([*found])}
 
 
@@ -159,7 +159,7 @@ def test_tools_out_of_service_do_not_count() -> None:
 
 def test_a_definition_that_is_not_saved_is_judged_among_the_others() -> None:
     place = snapshot(moving("a", [START], "x"), moving("b", ["x"]))
-    workflow(place)  # remembered, and must not be used for the other one
+    workflow(place)  # fills the cache, which must not be used for the other one
     changed = dict(place.tools["a"].definition.raw, state="elsewhere")
     assert codes(lint(with_definition(place, changed)))["unknown_state"] == "a"
     assert "unknown_state" not in codes(lint(place))
@@ -222,7 +222,7 @@ def catalog(drawn: Drawn) -> Snapshot:
 
 
 def step(drawn: Drawn, groups: frozenset[str], state: str, resets: bool = True) -> set[str]:
-    """One request after the other, as rulings 1 to 4 have it."""
+    """The states after one request, as rulings 1 to 4 define it."""
     return {
         state if leads is None else leads
         for states, leads, group in drawn

@@ -1,4 +1,4 @@
-"""Definitions of http tools: what is accepted, and which field is wrong."""
+"""Definitions of http tools: what is accepted, and which fields are invalid."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Documents as the world writes them: a pet shop in OpenAPI 3.0, and a library in 3.1."""
+"""OpenAPI documents as people write them: a pet shop in OpenAPI 3.0, and a library in 3.1."""
 
 from copy import deepcopy
 from typing import Any

@@ -1,4 +1,4 @@
-"""From OpenAPI documents to definitions of http tools."""
+"""OpenAPI documents are converted to definitions of http tools."""
 
 import random
 import re
@@ -93,7 +93,7 @@ def test_members_of_a_body_are_arguments(pets):
     body = {name: f"{{{name}}}" for name in ("name", "status", "price", "secret", "parent", "kind")}
     assert definition["implementation"]["body"] == body
     schema = definition["input_schema"]
-    assert schema["required"] == ["name"]  # the id is not the caller's to choose
+    assert schema["required"] == ["name"]  # the caller does not choose the id
     assert schema["properties"]["price"] == {"type": "number", "exclusiveMinimum": 0}
     assert schema["properties"]["name"] == {"type": "string", "minLength": 1}
     assert schema["properties"]["parent"] == {
@@ -186,7 +186,7 @@ def test_another_server_and_other_names_of_credentials_may_be_said():
 
 
 def named(*operations):
-    """A document of operations, each an id and `GET /path`."""
+    """A document of operations, each given as an id and `GET /path`."""
     paths = {}
     for id_, key in operations:
         method, _, path = key.partition(" ")
@@ -248,7 +248,7 @@ def test_a_parameter_of_another_script_has_a_name_that_says_something():
 
 
 def sent(document, arguments, **options):
-    """The one request of the one operation, once its schema has let the arguments pass."""
+    """The request of the document's operation; its schema must accept the arguments."""
     (draft,) = drafts(document, **options)
     assert not draft.flaws, draft.flaws
     definition = read_definition(draft.definition)
@@ -486,7 +486,7 @@ def test_a_long_chain_of_references_is_no_accident():
 
 
 def test_references_do_not_make_schemas_grow():
-    """Two references to the next, thirty times: a billion where they are copied."""
+    """Two references to the next, thirty times: copied, they would be a billion schemas."""
     both = {
         f"s{n}": {"items": {"$ref": f"#/components/schemas/s{n + 1}"}, "prefixItems": [
             {"$ref": f"#/components/schemas/s{n + 1}"}
@@ -539,7 +539,7 @@ def places(part, place=()):
 @examples(25, 100)
 @pytest.mark.parametrize("document", [PETSTORE, LIBRARY], ids=["3.0", "3.1"])
 def test_no_odd_document_is_an_accident(document, max_examples):
-    """So many places of it are, one after the other, something else."""
+    """Randomly chosen places of the document are replaced, one after the other."""
     draw = random.Random(6)
     for place in draw.sample([*places(document)][1:], max_examples):
         copy = deepcopy(document)

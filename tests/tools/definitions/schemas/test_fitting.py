@@ -1,4 +1,4 @@
-"""Whether the output of one tool may go into another, told from their schemas alone."""
+"""Schema compatibility: whether the output of one tool is a valid input of another."""
 
 import pytest
 from hypothesis import given
@@ -101,7 +101,7 @@ def test_what_branches_far_ends():
     assert misfits(wide, {"allOf": [wide, wide]})
 
 
-# --- whatever the schemas -------------------------------------------------------------------------
+# --- for any schemas ------------------------------------------------------------------------------
 
 words = st.sampled_from([0.5, "", "a", "bb"])
 scalars = st.one_of(st.none(), st.booleans(), st.integers(-3, 3), words)

@@ -1,4 +1,5 @@
-"""Schemas are code that others wrote: nothing is fetched, nothing hangs."""
+"""JSON schemas of tool authors are untrusted: compiling and validating never fetch and never
+hang."""
 
 import re
 import socket
@@ -15,7 +16,7 @@ def nested(depth, leaf):
 
 
 def doubling(levels):
-    """Each level asks twice for the next: 2^levels in all."""
+    """Each level refers twice to the next: 2^levels in all."""
     defs = {
         f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}, {"$ref": f"#/$defs/d{n + 1}"}]}
         for n in range(levels)
@@ -87,7 +88,7 @@ HARMLESS = {
 
 @pytest.mark.parametrize("schema", HOSTILE.values(), ids=HOSTILE)
 def test_a_schema_that_could_hang_or_fetch_is_refused(schema):
-    """Compiling one of those that hang would not end before pytest's timeout."""
+    """Compiling one of the schemas that hang would exceed pytest's timeout."""
     with pytest.raises(BadSchema):
         compiled(schema)
 
@@ -120,7 +121,7 @@ def test_a_pattern_that_is_wrong_otherwise_is_no_look_around(pattern):
     try:
         compiled({"pattern": pattern})
     except BadSchema as error:
-        assert "not supported" not in str(error)  # noqa: PT017 - one of them is a good one
+        assert "not supported" not in str(error)  # noqa: PT017 - one of them is valid
 
 
 def test_what_looks_like_a_look_around_in_a_class_is_none():
@@ -128,7 +129,7 @@ def test_what_looks_like_a_look_around_in_a_class_is_none():
 
 
 def test_a_pattern_that_explodes_elsewhere_is_linear_here():
-    """2^50,000 steps would not end before pytest's timeout."""
+    """2^50,000 steps would exceed pytest's timeout."""
     assert compiled({"pattern": "^(a+)+$"}).flaws("a" * 50_000 + "!")
 
 

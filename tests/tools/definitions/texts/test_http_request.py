@@ -1,4 +1,4 @@
-"""The one request an http tool and its arguments mean."""
+"""The HTTP request that an http tool sends for given arguments."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Templates of prompts: what may stand in them, and what work they may make."""
+"""Templates of prompts: their syntax, and the bounded work of rendering them."""
 
 import pytest
 

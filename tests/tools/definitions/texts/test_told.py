@@ -1,4 +1,4 @@
-"""What a model's endpoint, or a client of another kind, is told of a tool."""
+"""Tool descriptions in the formats of model endpoints and of other clients."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a change of a definition means to its callers."""
+"""Semantic versions: how a change of a definition affects its callers."""
 
 import pytest
 

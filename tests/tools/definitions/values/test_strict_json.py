@@ -55,9 +55,9 @@ FINE = [
     ("read", "value"),
     [
         *(pytest.param(parse, raw, id=name) for name, raw in HOSTILE.items()),
-        # The same bounds for a value that came another way.
+        # The same bounds for a value that was not parsed.
         *((check, value) for value in (float("inf"), 10**300, ["\x00"], {"\ud800": 1})),
-        # No whole object to begin with.
+        # The text does not begin with a complete object.
         *((leading, text) for text in (
             "", "1", '"{}"', "{", '{"a": "}', "{]", "x{}", "{" * 10_000,
         )),
