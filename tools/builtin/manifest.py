@@ -69,7 +69,7 @@ def _validating(organization: str) -> Profile:
         libraries=(_library("yaml"), _library("jsonschema_rs"), _library("lxml")),
         preload=(
             ("plain_yaml", _text_of("tools.definitions.dialects", "yaml.py")),
-            ("patterns", _text_of("tools.definitions", "patterns.py")),
+            ("patterns", _text_of("tools.definitions.schemas", "patterns.py")),
             *_preloaded("positions", "toml_places", "table_schema", "tables", "xml_documents"),
             *_preloaded("validate_content"),
         ),
