@@ -1,4 +1,4 @@
-"""What a new installation begins with."""
+"""Creates the initial records of a new installation."""
 
 import logging
 import secrets

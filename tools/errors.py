@@ -1,4 +1,5 @@
-"""One tree of errors. A class says whose fault it is and what answers it.
+"""The hierarchy of API errors. Each class sets the HTTP status and says whether client or server is
+at fault.
 
 `message` is written for the caller and says what to do next; `details` holds plain values only.
 """
@@ -43,7 +44,7 @@ class Forbidden(ToolcribError):
 
 
 class NotFound(ToolcribError):
-    """Not there, or not the caller's: the two are never told apart."""
+    """Not there, or not the caller's: the answer is the same for both."""
 
     code, http_status = "not_found", 404
 
@@ -77,7 +78,7 @@ class Shed(ToolcribError):
 
 
 class Overloaded(Shed):
-    """Calls are not begun in time, whoever sent them."""
+    """Calls do not start in time, for any caller."""
 
     code, http_status, retry_after_s = "overloaded", 503, 5
 

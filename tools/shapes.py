@@ -1,4 +1,5 @@
-"""What the doors show, as plain dicts: the shapes of the API contract, to the letter."""
+"""Serializes models to plain dicts that REST, MCP and the pages show: the shapes of the API
+contract, to the letter."""
 
 import json
 from base64 import b64encode
@@ -152,7 +153,7 @@ def agent_request_shape(report: Report) -> dict[str, Any]:
         **spent_shape(report.spent),
         "error_code": run.error_code or None,
         "error_message": run.error_message or None,
-        # What stands above is not told twice.
+        # Fields that are set above are not repeated.
         "execution": shown | {"input": {"tool_name": run.tool_name, "parameters": {}}},
     }
 
@@ -226,7 +227,7 @@ def resolution_shape(execution: Execution) -> dict[str, Any] | None:
 
 
 def held_shape(confirmation: Confirmation) -> dict[str, Any]:
-    """What a caller is told of the consent its call waits for."""
+    """The approval that a call waits for, as its caller sees it."""
     return {
         "id": str(confirmation.pk),
         "status": confirmation.status,

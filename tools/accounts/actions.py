@@ -1,5 +1,5 @@
-"""Organizations, agents, their grants and tokens. Every change of a grant counts the organization's
-revision up, so that a revocation holds from the next request on, in every process.
+"""Manages organizations, agents, their grants and tokens. Every change of a grant increments the
+organization's revision, so that a revocation applies from the next request on, in every process.
 
 What is done to an organization is evidence of its own, also where a superuser of another did it.
 """
@@ -79,7 +79,7 @@ def set_allowed_hosts(*, organization: Organization, hosts: list[Any], by: Actor
 
 @transaction.atomic
 def set_time_zone(*, organization: Organization, name: str, by: Actor) -> None:
-    """In which the windows of its groups and the days of its quotas are meant."""
+    """The time zone of group schedules and quota periods."""
     if name not in available_timezones():
         raise Malformed(
             f"{name[:64]!r} is no time zone; name one such as Europe/Berlin or UTC.",
@@ -182,8 +182,8 @@ def only_weakens(changes: Mapping[str, Any]) -> bool:
 
 @transaction.atomic
 def change_agent(*, agent: Agent, by: Actor, reason: str = "", **changes: Any) -> Agent:
-    """Set `description`, `strict`, `max_in_flight` or `active`. One that is suspended is refused
-    at once; the `reason` stands in the record."""
+    """Set `description`, `strict`, `max_in_flight` or `active`. A suspended agent is refused at
+    once; the `reason` is in the audit record."""
     if "max_in_flight" in changes:
         read_bound("max_in_flight", changes["max_in_flight"])
     Organization.objects.next_revision(agent.organization_id)

@@ -1,5 +1,5 @@
-"""From credentials to a caller. A bearer token costs one indexed query, and that query also brings
-the organization's revision, by which the caller's process knows whether its catalog is current."""
+"""Authenticates credentials as a caller. A bearer token costs one indexed query, which also returns
+the organization's revision, so that the process knows whether its catalog is current."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -83,10 +83,10 @@ def caller_of_user(
 
 
 def caller_of_execution(execution: Execution) -> Caller:
-    """Whoever asked for an execution, with what they are granted now.
+    """The caller that requested an execution, with its current grants.
 
-    `active` is False for one who was suspended, whose token was revoked or may no longer execute,
-    or who may no longer act in the organization, or as the agent, since.
+    `active` is False when the caller has since been suspended, its token was revoked or may no
+    longer execute, or it may no longer act in the organization or as the agent.
     """
     holder, limits, token_good = holder_of_account(
         user=execution.user_id, organization=execution.organization_id, token=execution.token_id
@@ -131,7 +131,8 @@ def caller_at_playground(person: Caller, agent: str | None, *, source_ip: str = 
 
 
 def caller_of_account(user: User) -> Caller:
-    """Whoever has the account, at home, with everything they hold and no token that narrows it."""
+    """The account's holder in their own organization, with all their grants and no narrowing
+    token."""
     holder, _, _ = holder_of_account(user=user.pk, organization=user.organization_id, token=None)
     return _caller(holder, _UNLIMITED, token_id=None)
 

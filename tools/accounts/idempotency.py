@@ -1,7 +1,7 @@
-"""What a request that changes something was answered, kept under the caller's idempotency key.
+"""Stores the response of a mutating request under the caller's idempotency key.
 
-Whoever sends it once more gets the answer while they may still get it: the permissions that the
-action relied on are asked again, and nothing that was held then may be lost since.
+A repeated request gets the stored response while the caller may still get it: the permissions that
+the action relied on are checked again, and none that was held then may be lost since.
 """
 
 import json
@@ -131,7 +131,7 @@ def keep(
 
 
 def release(attempt: Attempt) -> None:
-    """Let the key be used anew: nothing was decided."""
+    """Make the key usable again: no response was stored."""
     IdempotencyKey.objects.under(attempt).delete()
 
 

@@ -1,7 +1,6 @@
-"""The settings an operator gives in the environment, on record when they change between starts.
+"""Records in the audit log which environment settings changed between starts.
 
-Secrets are told apart by a short keyed hash alone: that there is a new one is seen, and none can be
-read.
+Of a secret only a short keyed hash is recorded: a change is visible, the value is not.
 """
 
 import hashlib
@@ -90,7 +89,7 @@ def _mark(name: str, value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a setting stands. `value` is None for what is never shown: whether it is set is told."""
+    """A setting with its value. `value` is None for a secret: only whether it is set is shown."""
 
     described: Described
     value: Any

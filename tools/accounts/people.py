@@ -1,4 +1,4 @@
-"""What people may manage: Django's model permissions, and superusers everything.
+"""Permissions of people: Django's model permissions; superusers have all.
 
 Agents manage nothing, whatever their token says (DESIGN, decision 16). A token needs a scope for it
 too, and one that is narrowed to groups or tools manages those alone
@@ -31,7 +31,7 @@ _SCOPE_OF = {model: scope for scope, models in _SCOPES.items() for model in mode
 
 
 def scope_of(permission: str) -> Scope:
-    """The scope of a token that uses this permission. What nobody has sorted needs all of them."""
+    """The scope of a token that uses this permission; an unlisted permission needs every scope."""
     app, _, codename = permission.rpartition(".")
     verb, _, model = codename.partition("_")
     if verb == "view":

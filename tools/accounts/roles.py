@@ -1,8 +1,8 @@
-"""Roles: what people of a kind may do, as groups of Django's that the product makes and keeps true.
+"""Predefined roles of people, as Django groups that the product creates and keeps up to date.
 
-A group reaches across organizations and its members do not: whoever has a role has it where they
-act. An administrator holds what every other role does, since nobody gives what they do not hold.
-Groups that an operator made are the operator's.
+A group spans organizations and its members do not: a role applies where its holder acts. An
+administrator holds every permission of the other roles, since users grant only what they hold.
+Groups that an operator created are not touched.
 """
 
 from collections.abc import Iterable, Iterator
@@ -39,7 +39,7 @@ _ADMINISTERED = (
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """`opens_administration`: whoever has it finds `/admin/` open, for what it permits there."""
+    """`opens_administration`: the holder may open `/admin/`, within the role's permissions."""
 
     name: str
     label: str

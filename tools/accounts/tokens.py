@@ -1,4 +1,4 @@
-"""Bearer tokens: `tcr_`, eight characters that name the row, 43 of secret, six of checksum.
+"""Bearer tokens: `tcr_`, eight characters that identify the row, 43 of secret, six of checksum.
 
 The checksum lets garbage be refused, and leaked tokens be recognised, without asking anything. The
 secret is random enough that a fast keyed hash is the right one; its key is not in the database.

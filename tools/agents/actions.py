@@ -1,4 +1,4 @@
-"""What the doors of agents call: ask one, read what it did, follow it."""
+"""Actions of the API and pages on agent runs: start a run, read its steps, follow its events."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -41,8 +41,8 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A request of an agent, as a door read it. `parameters` are those of `run_agent`; of a run
-    that goes on from another, or replays it, what is left out is as it was there."""
+    """A parsed request to an agent. `parameters` are those of `run_agent`; for a run that continues
+    or replays another one, a missing parameter has the value of that run."""
 
     parameters: dict[str, Any]
     group: list[str] | None = None
@@ -53,8 +53,8 @@ class Wanted:
 
 
 def call_of(caller: Caller, wanted: Wanted) -> Call:
-    """At the door of agents. Raises `NotFound` and `Forbidden` for a run that is not to be gone on
-    from, `Malformed`."""
+    """Validates the request. Raises `Malformed`, and `NotFound` or `Forbidden` for a run that may
+    not be continued."""
     given = {name: one for name, one in wanted.parameters.items() if one is not None}
     _check_model(given)
     group, state = wanted.group, wanted.state

@@ -1,4 +1,4 @@
-"""What a run of an agent was asked, and what it may spend on it."""
+"""The parameters of an agent run: its question and the limits on what it may spend."""
 
 from dataclasses import dataclass
 from decimal import Decimal

@@ -1,8 +1,8 @@
-"""The rows of a run's calls, with what a run asks of them and nothing else: it reads them all in
-every turn.
+"""Reads the call rows of an agent run with only the columns that a run needs, since every turn
+reads all of them.
 
-The place of a question to the model is `think/3`, or `think/3#2` where it was asked once more; of
-the call that its answer led to, `act/3`.
+The key of a model call is `think/3`, or `think/3#2` for its retry; that of the tool call that its
+answer led to is `act/3`.
 """
 
 from dataclasses import dataclass, fields
@@ -61,7 +61,7 @@ class CallRow:
     asked: dict[str, Any] | None
     gave: Any
     seen: str | None
-    asked_size: int | None  # characters of a question whose tokens nobody counted
+    asked_size: int | None  # characters of a question without a token count
 
     @property
     def over(self) -> bool:

@@ -1,4 +1,4 @@
-"""The marks around what a model is to read as data."""
+"""Delimiters around text that a model is to treat as data."""
 
 import re
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The flow controller of runs by plans (specification S1, 4.3).
+"""The flow controller of plan-and-execute runs (specification S1, 4.3).
 
 It takes the steps of a plan in their order, one at a time, for a session has one open call. Before
 each it looks whether the tool may be used now, in the state that the session is in now; the call
@@ -54,7 +54,7 @@ def turn(run: Run) -> str:
 
 
 def close(run: Run) -> None:
-    """What is under way when the run ends before its plan does: nobody waits for it."""
+    """Cancels open calls when the run ends before its plan does."""
     if not isinstance(run.rows, PlannedRows):
         return
     memory = run.view.memory
@@ -135,14 +135,14 @@ def _begin(run: Run, number: int, step: PlanStep, place: str) -> None:
 
 
 def _bar(run: Run, step: PlanStep, arguments: dict[str, Any]) -> Barred | None:
-    """Nobody is asked again about what a person has refused."""
+    """Does not request an approval again for a call that a person has rejected."""
     if commitment([step.tool, arguments]) in rows_of(run).rejected:
         return Barred("REJECTED_BEFORE", "A person has refused exactly this call in this run.")
     return run.ground().bar(step.tool, run.state)
 
 
 def _doubt(run: Run, step: PlanStep) -> str:
-    """What a person is told who is asked about a step; empty where none is."""
+    """The reason shown to the person who approves a step; empty where no approval is needed."""
     threshold = run.asked.threshold_of(step.tool)
     if step.confidence >= threshold:
         return ""

@@ -1,9 +1,9 @@
-"""What a model is told: the rules, the tools, the question, and what happened so far.
+"""The prompt of an agent: the rules, the tools, the question, and the steps so far.
 
 What tools gave back, what their authors wrote about them and what a request brought along are data.
-Each piece stands between two marks that nobody outside can guess, is cut to a length, and loses the
-marks it may have copied; the rules say that nothing between them is an instruction. That keeps an
-honest model honest. A model that obeys it all the same meets the gates.
+Each piece is enclosed in two delimiters that cannot be guessed, truncated, and stripped of copied
+delimiters; the rules say that nothing between them is an instruction. Calls of a model that obeys
+an injected instruction are still checked by the gates.
 """
 
 import json
@@ -102,7 +102,7 @@ def prompt_of(question: str, past: Sequence[PastStep], steps: Sequence[Step], fo
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """A step as a prompt tells it. Without an action it was a reply that could not be used."""
+    """A step as text of the prompt. Without an action it was a reply that could not be used."""
 
     thought: str
     action: str
@@ -227,7 +227,7 @@ def _plain_name(name: str) -> str:
 
 
 def _flawed(told: _Told, fence: Fence) -> list[dict[str, Any]]:
-    """What could not be used is told back within marks: it may have copied anything."""
+    """An unusable reply goes back to the model within delimiters: it may have copied anything."""
     flaw = told.observation[:_SHORT]
     return [
         {"role": "assistant", "content": fence.around(told.said or "(nothing)", _SHORT)},

@@ -1,8 +1,8 @@
-"""Runs that were: read to go on from them, or to replay them against another model.
+"""Recorded runs: read to continue them, or to replay them against another model.
 
-Whoever goes on from a run may read it, or it was shared with them when it was asked for, or a
-person acts for them who may read it. And they have the same rights: every tool whose result stands
-there is one that they may call themselves, in the groups of the run.
+A caller that continues a run may read it, or it was shared with them when it was requested, or the
+person acting for them may read it. And they have the same rights: they may themselves call every
+tool whose result is in the run, in the groups of the run.
 """
 
 from dataclasses import dataclass
@@ -82,7 +82,7 @@ def steps_of(run: Execution) -> list[Step]:
 
 
 def check_rights(caller: Caller, run: Execution, steps: list[Step]) -> None:
-    """Raises `Forbidden` for whoever could not have made the run."""
+    """Raises `Forbidden` for a caller that could not have made the run."""
     asked = Asked.of(run.requested_groups, run.state)
     granted = caller.granted_groups
     beyond = frozenset() if WILDCARD in granted else asked.groups - granted

@@ -1,4 +1,4 @@
-"""An agent's run in the middle of its life: what all patterns share."""
+"""The state of a running agent run that all agent patterns share."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -282,14 +282,14 @@ class Run:
             "max_tokens": MOST_SAID,
         }
         self.view.begin(place, ASK_MODEL, question, at_its_door=True)
-        bell.ring(self.view.execution.pk)  # who follows the run looks at its rows
+        bell.ring(self.view.execution.pk)  # followers of the run read its rows
 
     # --- how it ends ---
     def answered(self, answer: str) -> Result:
         return Result(Status.SUCCESS, output=self.summary() | {"answer": answer})
 
     def ended(self, end: Over) -> Result:
-        """Without an answer; what it did stands in the details."""
+        """Without an answer; the details list its steps."""
         return Result(
             end.status,
             error_code=end.code,

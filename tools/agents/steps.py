@@ -1,4 +1,4 @@
-"""The steps of a run, told from the rows of its calls: nothing of them is stored twice."""
+"""The steps of an agent run, derived from the rows of its calls; nothing is stored twice."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -106,8 +106,8 @@ def absence_of(made: Made) -> str:
 class Rows:
     """The calls of one run, of those that a reader may see. One query; of a replay three.
 
-    Of a replay the calls are those of the run that it replays: whoever may read the questions of
-    the replay reads them there anyway.
+    Of a replay the calls are those of the run that it replays: a reader of the replay's questions
+    reads those calls there anyway.
     """
 
     def __init__(self, run: Execution, readable: ExecutionQuerySet) -> None:

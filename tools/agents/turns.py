@@ -1,4 +1,5 @@
-"""`run_agent` as the road takes it: a turn looks where the run is, and begins what comes next."""
+"""Runs `run_agent` in the execution pipeline: each turn reads the run's progress and starts the
+next step."""
 
 from collections.abc import Callable
 
@@ -58,7 +59,7 @@ def _count(run: Run, result: Result) -> None:
 
 
 def _check_wanted(view: Composition) -> None:
-    """Raises `Over` where nobody waits for it any more, or its time has come."""
+    """Raises `Over` where the run was cancelled or is out of time."""
     if view.cancelled:
         message = "Cancelled while it ran. What was open of its calls is cancelled too."
         raise Over("CANCELLED", message, Status.CANCELLED)

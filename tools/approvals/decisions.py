@@ -1,7 +1,8 @@
-"""People decide about held calls: in the browser, or over REST with the browser's session.
+"""Decisions of people on calls awaiting approval: in the browser, or over REST with a browser
+session.
 
-No token decides, whoever holds it (ruling 18), and nobody decides about their own call. Every gate
-is asked again before a yes counts, and once more when the call begins.
+No token can decide (ruling 18), and no person can decide about their own call. Every gate is asked
+again before an approval counts, and once more when the call starts.
 """
 
 from collections.abc import Iterable
@@ -141,7 +142,7 @@ def obstacle(caller: Caller, confirmation: Confirmation) -> Forbidden | None:
 
 
 def issued_its_token(caller: Caller, execution: Execution) -> bool:
-    """Whoever issued a token has seen it, and could be calling with it."""
+    """The issuer of a token has seen it, and could be calling with it."""
     if execution.token_id is None:
         return False
     return Token.objects.filter(pk=execution.token_id, issuer=caller.user_id).exists()

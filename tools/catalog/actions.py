@@ -1,5 +1,5 @@
-"""Changing an organization's catalog. Every change counts its revision up, in the same transaction,
-which is how other processes learn of it with their next request."""
+"""Changes an organization's catalog. Every change increments its revision in the same transaction,
+so that other processes see it with their next request."""
 
 from typing import Any
 
@@ -253,7 +253,8 @@ def create_group(
     parent: str | None = None,
     **opening: Any,
 ) -> ToolGroup:
-    """Raises `Malformed`; `Conflict` where there is one of the name, whoever made it just now."""
+    """Raises `Malformed`; `Conflict` where the name exists, also when it was created
+    concurrently."""
     check_names(name, permissions or ())
     columns = read_opening(opening)
     Organization.objects.next_revision(organization.pk)
@@ -315,7 +316,8 @@ def _write_group(
 
 @transaction.atomic
 def delete_group(*, group: ToolGroup, by: Actor) -> None:
-    """Raises `Conflict` while something names it: tools would silently lose their only door."""
+    """Raises `Conflict` while something names the group: tools would silently become
+    unreachable."""
     Organization.objects.next_revision(group.organization_id)
     if found := dependants_of(group):
         words, names = found

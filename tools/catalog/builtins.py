@@ -1,4 +1,4 @@
-"""Bringing an organization up to the product's own tools and groups, and to a workspace."""
+"""Installs and updates the built-in tools, groups and workspace of an organization."""
 
 from dataclasses import replace
 

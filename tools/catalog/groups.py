@@ -1,4 +1,4 @@
-"""Groups as administrators write them: their names, their place in the tree, when they are open."""
+"""Validates tool groups as administrators write them: name, parent, schedule."""
 
 from collections.abc import Iterable, Mapping
 from enum import Enum, auto

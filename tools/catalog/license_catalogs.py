@@ -1,5 +1,5 @@
-"""What a license asks of the tools of many organizations, read together: a catalog of each with
-nothing else in it."""
+"""Reads what a license constrains of many organizations' tools in one query: a reduced catalog of
+each."""
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -67,7 +67,8 @@ def _tools(organization_ids: Iterable[UUID]) -> Iterable[tuple[UUID, CatalogTool
 
 
 def _tool(row: Mapping[str, Any]) -> CatalogTool:
-    """Also of a definition that somebody edited into none: it asks for what each asks at least."""
+    """Also for a row whose definition was edited into an invalid one: it gets the minimal
+    requirements."""
     known = row["isolation"] in IsolationLevel
     raw = {
         **_UNASKED,

@@ -1,4 +1,4 @@
-"""Reading what an administrator writes about the wall: every wrong field is named."""
+"""Validates administrators' input about the sandbox: every wrong field is named."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Self

@@ -1,4 +1,4 @@
-"""Which groups a tool is in, and where each of them came from (ruling 19)."""
+"""Memberships of tools in groups, with the source of each (ruling 19)."""
 
 from collections import defaultdict
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""Names of an organization's catalog: none twice, and none that reads like another one."""
+"""Checks names of an organization's catalog: unique, and not confusable with another one."""
 
 from tools.definitions.texts.visible import skeleton
 from tools.errors import Conflict

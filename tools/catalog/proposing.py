@@ -1,4 +1,5 @@
-"""A tool as saving a definition would make it, with everything that saving would refuse."""
+"""Builds the tool that saving a definition would create, with every error that saving would
+raise."""
 
 from dataclasses import replace
 from types import MappingProxyType

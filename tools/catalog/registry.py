@@ -1,8 +1,8 @@
-"""What there is, in memory, per organization and revision.
+"""The in-memory registry of catalogs, per organization and revision.
 
-Each process keeps one immutable snapshot of each catalog it serves. Whoever calls brings the
+Each process keeps one immutable snapshot of each catalog it serves. Each caller brings the
 organization's current revision along (it comes with the token's query), so a process knows without
-asking whether its snapshot is current; when not, it reads the tools that changed since, and only
+a query whether its snapshot is current; when not, it reads the tools that changed since, and only
 those.
 """
 
@@ -429,7 +429,7 @@ def _pins(
 
 
 def _note(organization_id: UUID, tools: Mapping[str, CatalogTool]) -> None:
-    """What was seen, once it is committed: a version that nobody keeps was never in use."""
+    """Records the version numbers after commit: a version that was rolled back was never in use."""
     numbers = {tool.id: tool.number for tool in tools.values() if not tool.flaw}
     transaction.on_commit(lambda: newest.saw(organization_id, numbers))
 

@@ -1,4 +1,4 @@
-"""Custom tools against the limit of a tier: who has a seat, and who loses or regains one.
+"""Enforces a tier's limit of custom tools: which tools have a seat, and which lose or regain one.
 
 Every present custom tool takes a seat, switched on or not, but those that the licence has put
 out. Those are marked where people read why a tool is not in use: in `status_reason`.
@@ -174,7 +174,7 @@ def carry_out(wanted: Moves[Tool], tier: LicenseTier, revision: int, by: Actor) 
 
 
 def returns_to_use(tool: Seated) -> bool:
-    """Whether the licence alone keeps it from use: never one that somebody must approve first."""
+    """Whether the licence alone keeps it from use: never one that needs an approval first."""
     return tool.status_reason.startswith(DISABLED) and tool.status == ToolStatus.DISABLED
 
 

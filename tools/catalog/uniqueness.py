@@ -1,5 +1,5 @@
-"""Whether a name is free is decided by the row's constraint, when it is inserted: of two that ask
-first, both find it free."""
+"""Checks that a name is free by the row's unique constraint at insertion, so that of two concurrent
+requests one fails."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,5 @@
-"""The inputs of a batch, however they came: its tool's schema may have been switched off."""
+"""Parses the inputs of a batch, in any form: validation by the tool's schema may have been switched
+off."""
 
 from typing import Any, NamedTuple
 

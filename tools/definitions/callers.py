@@ -1,4 +1,4 @@
-"""Who asks. Made once per request from one row, and read by every gate."""
+"""The caller of a request: made once per request from one row, and read by every gate."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum

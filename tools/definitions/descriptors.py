@@ -1,4 +1,4 @@
-"""The dialects a definition may come in, turned into the canonical keys (ruling 14).
+"""Normalizes dialects of tool descriptors to the canonical keys (ruling 14).
 
 camelCase as in specification S3, kebab-case as in S2 and S5, `applicable-states` as deployed
 TrustGraph configurations say, `arguments` for `parameters`, and what a tool is made of beside its

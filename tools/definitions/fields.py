@@ -1,4 +1,4 @@
-"""Reading a definition field by field: every wrong field is named, none stops the reading."""
+"""Reads a definition field by field: every wrong field is named, none stops the reading."""
 
 import re
 from collections.abc import Callable, Iterable

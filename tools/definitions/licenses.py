@@ -1,7 +1,8 @@
-"""A signed licence: what the file says, whether a trusted key signed it, and how it stands in time.
+"""A signed license file: its terms, whether a trusted key signed it, and whether it is valid, in
+grace or expired.
 
-Pure and offline. What is signed is the canonical form (RFC 8785) of the object `license` behind a
-prefix of its own, so that no signature made for another purpose passes for a licence.
+Pure and offline. What is signed is the canonical form (RFC 8785) of the object `license` after a
+prefix of its own, so that no signature made for another purpose passes for a license.
 """
 
 import base64

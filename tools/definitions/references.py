@@ -1,4 +1,4 @@
-"""References in parameters to what another execution gave back (Tool system, "$result").
+"""References in parameters to the output of another execution (Tool system, "$result").
 
     {"$result": "<execution id>", "path": "/output/items/0"}
 

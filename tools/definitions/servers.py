@@ -1,4 +1,4 @@
-"""The descriptor of an MCP server, however its configuration was written.
+"""Parses the descriptor of an MCP server, in any of its formats.
 
 TrustGraph's `mcp/<id>` items, `mcpServers` of desktop clients, `servers` of VS Code, and our own.
 Headers and environments hold secrets: no message repeats a value of them.

@@ -1,4 +1,5 @@
-"""The descriptor of a tool service (specification S2): its queues, and what its tools configure.
+"""Parses the descriptor of a tool service (specification S2): its queues, and configuration
+parameters of its tools.
 
 Queue names are kept to the letter, as names (ruling 12).
 """
@@ -14,7 +15,7 @@ from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidDefinition
 
 MOST_PARAMETERS = 50
-# Keys of a tool's descriptor: a parameter of that name could not be told from them (ruling 14).
+# Keys of a tool's descriptor: a parameter of that name would be ambiguous (ruling 14).
 RESERVED = frozenset(
     {
         *WRITTEN, *OPTIONAL, *SHOWN, *FLAT[ToolType.SERVICE],

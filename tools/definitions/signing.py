@@ -1,4 +1,4 @@
-"""Ed25519 signatures over tool versions: what runs is what was written here."""
+"""Ed25519 signatures of tool versions: only what was written here runs."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""A tool definition: from what somebody wrote to the one canonical form (specification S3, 2.2).
+"""Parses a tool definition into its canonical form (specification S3, 2.2).
 
 `read_definition` names every wrong field. What it returns is complete, has its defaults filled in,
 and means the same wherever it is read; its digest identifies it.
@@ -37,7 +37,7 @@ from tools.errors import InvalidDefinition
 
 DEFAULT_GROUP = "default"
 MAX_EXECUTION_S = 3_600
-MAX_COMPOSITE_S = 7 * 86_400  # nobody is held up meanwhile, and people may be asked
+MAX_COMPOSITE_S = 7 * 86_400  # blocks no worker, and may wait for approvals
 MAX_OUTPUT_BYTES = 100 * 1024 * 1024
 MAX_DEFINITION = 1024 * 1024
 PROFILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
@@ -135,7 +135,7 @@ def as_stored(definition: Any) -> Any:
 
 @dataclass(frozen=True)
 class ToolDefinition:
-    """A canonical definition as the road reads it."""
+    """A canonical definition as the execution pipeline reads it."""
 
     raw: Definition
 

@@ -1,10 +1,10 @@
-"""What a definition makes of its tool's output before anybody gets it.
+"""Transforms of a tool's output before a caller gets it.
 
     "transform": {"select": "$.items[*].name", "redact": ["$[*].token"], "observation": "…"}
 
-`select` and `redact` are JSONPath (RFC 9535), `observation` is a template over `output`. A path may
-be written by who is not trusted with our time: it is bounded when it is read, so that what it
-visits is at most a few times what there is.
+`select` and `redact` are JSONPath (RFC 9535), `observation` is a template over `output`. Authors of
+a path are not trusted: its cost is bounded when it is parsed, so that it visits each value at most
+a few times.
 """
 
 from collections.abc import Iterable
@@ -48,7 +48,7 @@ class Transform:
 
     @property
     def narrows(self) -> bool:
-        """Whether it decides what of an output anybody gets."""
+        """Whether it removes parts of an output."""
         return bool(self.path or self.redacted)
 
     def select(self, output: Any) -> Any:
@@ -73,7 +73,7 @@ class Transform:
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    """The canonical form; only what is given stands in it."""
+    """The canonical form; it has only the given keys."""
     own = Fields(fields.object("transform", {}), fields.flaws, f"{fields.prefix}transform.")
     own.known(KNOWN)
     made: dict[str, Any] = {}

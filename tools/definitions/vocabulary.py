@@ -1,4 +1,4 @@
-"""The closed lists of words a definition may use."""
+"""The enumerations of a definition."""
 
 from enum import StrEnum
 

@@ -1,8 +1,8 @@
-"""Giving and taking grants: of agents, of people, and of people's groups.
+"""Grants and revokes permissions of agents, people, and groups of people.
 
-Nobody gives what they do not hold, and nobody changes what they hold themselves; a superuser holds
-everything. Each change counts up the revision of every organization where its holder may act, and
-leaves a record of what was added and what was removed, in one transaction.
+A user grants only what they hold and cannot change their own grants; a superuser holds everything.
+Each change increments the revision of every organization where its holder may act, and records what
+was added and removed, in one transaction.
 """
 
 from collections.abc import Iterable, Mapping
@@ -191,7 +191,7 @@ def check_changeable(giver: Caller, account: User) -> None:
 
 
 def require_some(giver: Caller) -> None:
-    """Raises `Forbidden` for who may change nobody's grants, before anything is read of them."""
+    """Raises `Forbidden` for a caller who may not change any grants, before anything is read."""
     if not may(giver, SUBJECTS[PERSON]):
         require(giver, SUBJECTS[AGENT])
 
@@ -348,7 +348,8 @@ def _holds(giver: Caller, what: str, items: set[str], snapshot: Snapshot) -> set
 
 
 def _holds_tool(giver: Caller, name: str, snapshot: Snapshot) -> bool:
-    """A tool that is not there is held by who holds all; whoever grants it is told so."""
+    """Granting a tool that does not exist requires a grant of every tool; the granter gets an
+    error."""
     if giver.token_tools is not None and name not in giver.token_tools:
         return False
     held, tool = grants.of(giver, snapshot.revision), snapshot.tool(name)

@@ -1,4 +1,4 @@
-"""A grant's name in an address: what it says, so that the same grant always has the same one."""
+"""Encodes a grant as an identifier for URLs: the same grant always has the same identifier."""
 
 import base64
 import binascii

@@ -1,4 +1,4 @@
-"""Who was granted what, for people who may see it."""
+"""Lists grants for people who may see them."""
 
 from tools.accounts.grants.grant_actions import AGENT, PEOPLE, PERSON
 from tools.accounts.people import may, require

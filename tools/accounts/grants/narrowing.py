@@ -1,4 +1,4 @@
-"""A token that is narrowed to groups or tools manages the rows of these, and nothing else."""
+"""Restricts management with a narrowed token: it may change only its groups and tools."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A code that somebody types as their second factor: of their app, or one for recovery."""
+"""Checks a typed second-factor code: of an authenticator app, or a recovery code."""
 
 from audit.actions import Actor
 from tools.accounts.login import authenticator_apps, recovery_codes

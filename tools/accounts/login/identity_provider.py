@@ -1,7 +1,7 @@
-"""Asking an identity provider who somebody is: OpenID Connect, by the code with PKCE.
+"""An OpenID Connect client for identity providers: authorization code flow with PKCE.
 
 Authlib keeps state, nonce and verifier in the session, and checks the ID token: its signature by
-the provider's keys, issuer, audience, times and nonce. What it does not insist on is asked here:
+the provider's keys, issuer, audience, times and nonce. What it does not require is checked here:
 the issuer of the settings, signatures with two keys, and our client among the audience.
 """
 
@@ -23,7 +23,7 @@ from tools.errors import Forbidden, Unavailable
 _TIMEOUT_S = 10
 _RENEWED_S = 3600  # what the provider says of itself is read again after so long
 _MOST_BEGUN = 5
-_BEGUN_S = 600  # for which a browser in which nobody is logged in keeps what it began
+_BEGUN_S = 600  # lifetime of the session in a browser that is not logged in
 _LEEWAY_S = 60
 _ALGORITHMS = frozenset(
     {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
@@ -35,7 +35,7 @@ _BAD = (OAuthError, JoseError, ValueError, KeyError, TypeError, AttributeError, 
 
 @dataclass(frozen=True)
 class Identity:
-    """Who the provider says it is. Nothing but issuer and subject tells one from another."""
+    """The identity that the provider asserts. Only issuer and subject identify it."""
 
     issuer: str
     subject: str
@@ -63,7 +63,7 @@ def begin(
     except (requests.RequestException, *_BAD):
         raise _unavailable() from None
     _forget_oldest(request)
-    if not request.user.is_authenticated:  # anybody may begin: what that leaves does not last
+    if not request.user.is_authenticated:  # open to every client, so the session is short
         request.session.set_expiry(_BEGUN_S)
     client.save_authorize_data(
         request, redirect_uri=redirect_uri, purpose=purpose, onwards=onwards, **made
@@ -175,7 +175,7 @@ def _listed(value: Any) -> Iterable[str]:
 
 
 def _forget_oldest(request: HttpRequest) -> None:
-    """Somebody who begins again and again does not fill their session."""
+    """Bounds the size of the session when a client starts many logins."""
     names = request.session.keys()
     begun = [name for name in names if name.startswith(_STATE)]
     begun.sort(key=lambda name: request.session[name].get("exp", 0))

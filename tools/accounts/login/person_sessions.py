@@ -1,4 +1,4 @@
-"""The browsers in which a person is logged in. Each is noted at its login, and ends for good."""
+"""Browser sessions of a person. Each is recorded at login; ending one is final."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Codes that stand in for a second factor that is not at hand: ten, each good once."""
+"""Recovery codes replace a second factor that is not at hand: ten, each valid once."""
 
 import hashlib
 import hmac
@@ -13,7 +13,7 @@ from tools.models import RecoveryCode, User
 
 HOW_MANY = 10
 _ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"  # none that reads like another
-_LENGTH = 16  # 79 bits: nobody guesses one, so a fast keyed hash is the right one
+_LENGTH = 16  # 79 bits cannot be guessed, so a fast keyed hash is the right one
 
 
 @transaction.atomic

@@ -1,7 +1,7 @@
-"""What people prove beside their password: whether they have it, whether they must, who takes it.
+"""Second factors of people: which ones they have, whether one is required, and their removal.
 
-A second factor is an authenticator app or a security key. Recovery codes stand in for it, each
-once; they are made with the first factor and go with the last.
+A second factor is an authenticator app or a security key. Recovery codes replace it, each once;
+they are made with the first factor and go with the last.
 """
 
 from dataclasses import dataclass

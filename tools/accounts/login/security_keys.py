@@ -1,4 +1,4 @@
-"""Security keys and passkeys (WebAuthn): the checks are those of Yubico's library.
+"""Security keys and passkeys (WebAuthn), verified by Yubico's library.
 
 A key is bound to the host by which its person came here, and must have asked for their finger, face
 or PIN. A challenge is kept in the session, is good once, and not for long.
@@ -45,7 +45,7 @@ _BAD = (
 
 @dataclass(frozen=True)
 class Place:
-    """Where somebody came to: what their browser signs must name exactly this."""
+    """The origin of the request: what the browser signs must name exactly this."""
 
     host: str
     origin: str

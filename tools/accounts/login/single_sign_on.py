@@ -1,7 +1,8 @@
-"""Accounts of people whom an identity provider knows: made, matched, and kept true to its groups.
+"""Provisions accounts of people from an identity provider: created, linked, and kept in step with
+its groups.
 
-A role that `OIDC_ROLES` names is the provider's to give and to take, at each login. Other roles and
-groups stay what they were made here.
+At each login the provider's groups decide about the roles that `OIDC_ROLES` names. Other roles and
+groups are not changed.
 """
 
 import hashlib
@@ -124,7 +125,7 @@ def _make(identity: Identity, source_ip: str) -> SingleSignOn:
 
 
 def _free_name(identity: Identity) -> str:
-    """The name the provider has, where nobody has it here, or had it ever."""
+    """The provider's user name, unless an account here has or had it."""
     wished = _NOT_IN_NAMES.sub("", identity.username)[:130]
     mark = hashlib.sha256(f"{identity.issuer}\n{identity.subject}".encode()).hexdigest()[:12]
     if wished and not UsedName.objects.filter(name__iexact=wished).exists():

@@ -1,6 +1,6 @@
-"""What a model is told that is to make a plan, or to answer after one.
+"""Prompts for making a plan, and for answering after one.
 
-As in `prompts`, what others wrote stands between marks that nobody outside can guess.
+As in `prompts`, text from others is enclosed in delimiters that cannot be guessed.
 """
 
 import json
@@ -121,7 +121,8 @@ def _taken(step: Step, occasion: Occasion, length: int) -> str:
 
 
 def _flawed(occasion: Occasion) -> list[dict[str, Any]]:
-    """What was no plan is told back within marks, and so is why: it names what the model named."""
+    """A reply that is no plan goes back to the model within delimiters, as does the reason, since
+    it repeats the model's names."""
     fence, told = occasion.fence, list[dict[str, Any]]()
     for number in occasion.rows.flawed_lately:
         said = occasion.rows.said(number) or "(nothing)"

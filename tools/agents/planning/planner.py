@@ -1,7 +1,7 @@
-"""The planner: asks a model for a plan and reads it; at the end, for the answer.
+"""The planner asks a model for a plan and parses it; at the end it asks for the answer.
 
-A reply that is no plan, or one of which something would be refused, is told back with the reason, a
-few times. What was decided about a reply is remembered: a turn that was lost decides the same.
+A reply that is no plan, or a plan of which a step would be refused, is sent back with the reason, a
+few times. The decision about a reply is stored, so that a repeated turn decides the same.
 """
 
 from functools import partial

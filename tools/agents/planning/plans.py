@@ -1,4 +1,4 @@
-"""A plan of an agent as a model writes it: its language, and the order of its steps.
+"""The plan language of agents: a model's plan, parsed, and the order of its steps.
 
     {"steps": [{"id": "find", "tool": "knowledge-query", "arguments": {"query": "…"},
                 "depends_on": [], "confidence": 0.9, "why": "…"}]}

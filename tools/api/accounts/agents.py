@@ -121,10 +121,10 @@ class AgentList(OneAgent):
         responses={201: AgentAnswer},
     )
     def post(self, request: Request) -> Response:
-        """A new agent is granted the group `default` and nothing else, unless told otherwise.
+        """A new agent is granted the group `default` and nothing else, unless grants are given.
 
-        Where neither tools nor tool groups are named it may execute all of its groups' tools.
-        Nobody grants what they do not hold themselves.
+        Where neither tools nor tool groups are named it may execute all of its groups' tools. You
+        can only grant what you hold.
         """
         self.require("add_agent")
         wanted = self.body(AgentBody)
@@ -224,8 +224,8 @@ class TokenList(AgentView):
     def post(self, request: Request, slug: str) -> Response:
         """A new token for the agent; it is shown in this answer and never again.
 
-        Nobody issues a token that may more than they hold themselves: narrow it by `groups` and
-        `tools`, or ask somebody who holds as much.
+        A token cannot permit more than you hold: narrow it by `groups` and `tools`, or ask a user
+        who holds as much.
         """
         self.require("add_token")
         agent = self.agent(slug)

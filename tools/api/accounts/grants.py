@@ -63,9 +63,9 @@ class Grants(CallerView):
         responses={200: GrantList},
     )
     def post(self, request: Request) -> Response:
-        """Give what is not held yet, and answer with all that was named. Safe to repeat.
+        """Grant what is not held yet, and return all named grants. Safe to repeat.
 
-        Nobody gives what they do not hold themselves, or changes their own grants.
+        You can only grant what you hold, and cannot change your own grants.
         """
         grant_actions.require_some(self.caller)
         wanted = self.body(GrantBody)

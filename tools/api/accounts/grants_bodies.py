@@ -1,4 +1,4 @@
-"""Bodies of `/api/v1/grants`."""
+"""Serializers of `/api/v1/grants`."""
 
 from typing import Any
 

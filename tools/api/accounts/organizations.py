@@ -1,4 +1,5 @@
-"""`/api/v1/organizations` and `/api/v1/tiers`: beyond one organization, so for superusers."""
+"""`/api/v1/organizations` and `/api/v1/tiers`: they span organizations, so they are for
+superusers."""
 
 from django.db import transaction
 from drf_spectacular.types import OpenApiTypes

@@ -1,4 +1,5 @@
-"""`/api/v1/tokens`: a person's own tokens, with a password, for use without a browser."""
+"""`/api/v1/tokens`: a person's own tokens, issued after a password check, for use without a
+browser."""
 
 from functools import partial
 from typing import Any
@@ -156,7 +157,7 @@ class PersonalTokenRotation(OwnTokenView):
     secret = ("token",)
 
     def check_may_replace(self) -> None:
-        self.body(RotationBody, optional=True)  # what it says is wrong whoever has the token
+        self.body(RotationBody, optional=True)  # an invalid body is rejected for every caller
         check_own_token(self.caller, self.own(self.kwargs["token_id"]), gives=True)
 
     @extend_schema(

@@ -1,4 +1,4 @@
-"""Bodies of `/api/v1/agent/requests`."""
+"""Serializers of `/api/v1/agent/requests`."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Bodies of held calls and of the rules that hold them."""
+"""Serializers of calls awaiting approval and of the rules that require one."""
 
 from typing import Any
 

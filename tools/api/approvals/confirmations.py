@@ -1,4 +1,4 @@
-"""`/api/v1/confirmations`: calls that wait for a person, and `/api/v1/confirmation-rules`.
+"""`/api/v1/confirmations`: calls awaiting approval, and `/api/v1/confirmation-rules`.
 
 People read with a session or a token; they decide with a session alone.
 """
@@ -86,7 +86,7 @@ class ConfirmationDecide(CallerView):
 
     @extend_schema(request=DecisionBody, responses=DECIDED)
     def post(self, request: Request, confirmation_id: UUID) -> Response:
-        """For a person's session alone; a token is refused, whoever holds it."""
+        """Requires a person's session; every token is refused."""
         wanted = self.body(DecisionBody)
         word = Word(confirmation_id, approve=self.approve, **wanted)
         return Response(confirmation_shape(decisions.decide(caller=self.caller, word=word)))
@@ -163,7 +163,7 @@ class RuleDetail(RuleView):
     @extend_schema(operation_id="replace_confirmation_rule", request=RuleChange, responses=_RULE)
     @conditional("change_confirmationrule")
     def put(self, request: Request, name: str) -> Response:
-        """Say all of it anew; what is left out is as in a new rule."""
+        """Replace the rule; missing fields get the defaults of a new rule."""
         row = confirmation_rules.find_rule(self.organization, name)
         return self._change(row, self.body(RuleChange))
 

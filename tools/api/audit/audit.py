@@ -1,4 +1,5 @@
-"""`/api/v1/audit`: reading evidence. Its caller is a user with permissions in one place."""
+"""`/api/v1/audit`: reads audit records. The caller is a user with permissions in one
+organization."""
 
 from typing import Any
 from uuid import UUID
@@ -257,9 +258,9 @@ class Erasures(EvidenceView):
         responses=ErasureAnswer,
     )
     def post(self, request: Request) -> Response:
-        """Erase for good what went into or came out of calls. The records stay and still verify.
+        """Permanently erase inputs and outputs of calls. The records stay and still verify.
 
-        Of all calls, the organization's slug says so: `{"all": "acme", "reason": "…"}`. `dry_run`
+        For all calls, give the organization's slug: `{"all": "acme", "reason": "…"}`. `dry_run`
         counts what would be erased.
         """
         organization = self.organization()
@@ -342,7 +343,7 @@ class AlertAcknowledgement(EvidenceView):
         responses=AlertAnswer,
     )
     def post(self, request: Request, alert_id: UUID) -> Response:
-        """Say that somebody has looked at it."""
+        """Acknowledge the alert."""
         found = alerts.alerts_of(self.organization()).filter(pk=alert_id).first()
         if found is None:
             raise Http404

@@ -1,4 +1,4 @@
-"""What `/tools/graph` and `/chains/proposals` take and give."""
+"""Serializers of `/tools/graph` and `/chains/proposals`."""
 
 import json
 from typing import Any

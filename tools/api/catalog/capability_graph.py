@@ -1,4 +1,5 @@
-"""`/api/v1/tools/graph` and `/api/v1/chains/proposals`: which tool goes on from which."""
+"""`/api/v1/tools/graph` and `/api/v1/chains/proposals`: which tool's output fits which tool's
+input."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`/api/v1/tools/changes`: what upstreams say that nobody has approved; and versions told apart."""
+"""`/api/v1/tools/changes`: unapproved changes of upstreams, and comparison of versions."""
 
 from uuid import UUID
 

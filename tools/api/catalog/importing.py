@@ -1,4 +1,4 @@
-"""`/api/v1/tools/import` and `/api/v1/tools/export`: the catalog from and for anywhere."""
+"""`/api/v1/tools/import` and `/api/v1/tools/export`: import and export of the catalog."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`/api/v1/signing-keys`: the keys under which the organization's tools are signed."""
+"""`/api/v1/signing-keys`: the keys that sign the organization's tools."""
 
 from typing import Any
 

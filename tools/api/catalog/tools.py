@@ -1,4 +1,4 @@
-"""`/api/v1/tools`: what a caller may use, and, for people, what there is."""
+"""`/api/v1/tools`: the tools that a caller may use; for people, the whole catalog."""
 
 import time
 from collections.abc import Callable
@@ -202,7 +202,7 @@ class ToolDetail(ToolView):
         return Response(status=status.HTTP_204_NO_CONTENT)
 
     def _change(self, name: str, wanted: Callable[[Definition], Any]) -> Response:
-        """What is `wanted` follows from the definition that nobody changes meanwhile."""
+        """`wanted` derives the new definition from the current one while its row is locked."""
         tool = actions.changing(actions.find_tool(self.organization, name))
         check_current(tool)
         assert tool.version is not None

@@ -1,4 +1,4 @@
-"""What every view of the API stands on."""
+"""Base classes of all API views."""
 
 from functools import cache
 from typing import Any, TypeVar

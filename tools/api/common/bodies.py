@@ -1,4 +1,4 @@
-"""Bodies the API takes and gives, as serializers: they shape, they do not decide."""
+"""Serializers of requests and responses: they validate shape and decide nothing."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Every error of the API has one shape; nothing a client can send is a 500."""
+"""Renders every API error in one shape; nothing a client can send is a 500."""
 
 import logging
 from collections.abc import Iterator

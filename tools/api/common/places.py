@@ -1,4 +1,5 @@
-"""Places of what holds a thread for long: no caller, and no organization, ever has them all."""
+"""Concurrency slots for requests that hold a thread for long: no caller and no organization can
+take all."""
 
 import threading
 from collections import Counter
@@ -46,7 +47,7 @@ class Places:
 
     @contextmanager
     def one(self, caller: Caller) -> Iterator[bool]:
-        """Whether there was one; it is given back at the end."""
+        """Whether a slot was free; it is released at the end."""
         free = self.take(caller)
         try:
             yield free

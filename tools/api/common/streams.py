@@ -1,4 +1,4 @@
-"""Server-Sent Events, and requests that wait: each has a thread of its own, and a place."""
+"""Server-Sent Events and long polling: each request holds a thread and a concurrency slot."""
 
 import json
 from collections.abc import Callable, Generator, Iterator

@@ -1,4 +1,4 @@
-"""How often a token, or a person's browser, may read: `READS_PER_MINUTE`."""
+"""Throttles reads per token or browser session: `READS_PER_MINUTE`."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the OpenAPI document says beyond what it finds by itself."""
+"""Extends the OpenAPI document beyond what drf-spectacular derives from the views."""
 
 from collections.abc import Mapping
 from typing import Any

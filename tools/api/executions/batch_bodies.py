@@ -1,4 +1,4 @@
-"""What the endpoints of batches take and give."""
+"""Serializers of batches."""
 
 from typing import Any
 

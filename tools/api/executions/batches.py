@@ -1,4 +1,4 @@
-"""`/api/v1/batches`: many calls at once. A batch is an execution of `run_batch`, by its door."""
+"""`/api/v1/batches`: many calls in one request. A batch is an execution of `run_batch`."""
 
 from typing import Any
 from uuid import UUID
@@ -93,7 +93,7 @@ def _answer(caller: Caller, batch: Execution) -> Response:
         "total": len(results),
         **_counts(lines),
         "results": results,
-        # What stands in its results is not told twice.
+        # Fields that are in its results are not repeated.
         "execution": shown
         | {"input": {"tool_name": batch.tool_name, "parameters": {}}}
         | ({"output": None} if results else {}),

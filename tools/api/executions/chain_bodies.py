@@ -1,4 +1,4 @@
-"""What the endpoints of chains take and give."""
+"""Serializers of chains."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`/api/v1/chains`: chains as they are written. Each is a tool, and a run of it an execution."""
+"""`/api/v1/chains`: chain documents. Each chain is a tool, and a run of it an execution."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -243,7 +243,7 @@ def _row(view: CallerView, name: str) -> Tool:
 
 @contextmanager
 def _own_fields() -> Iterator[None]:
-    """Flaws are told by the places that whoever wrote the chain knows."""
+    """Errors name fields of the chain document that the client sent."""
     try:
         yield
     except InvalidDefinition as error:

@@ -1,4 +1,4 @@
-"""`/api/v1/executions`: ask for a call, read it, follow it, cancel it."""
+"""`/api/v1/executions`: create, read, follow and cancel a call."""
 
 from typing import Any
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""`/api/v1/executions/{id}/output`: what a call gave back, as bytes of its own type, in pieces."""
+"""`/api/v1/executions/{id}/output`: the output of a call, as bytes of its own type, in ranges."""
 
 import re
 from collections.abc import Iterator

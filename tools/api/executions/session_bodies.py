@@ -1,4 +1,4 @@
-"""Bodies of `/api/v1/sessions`."""
+"""Serializers of `/api/v1/sessions`."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`/api/v1/sessions`: workflows whose state, groups and history are the server's."""
+"""`/api/v1/sessions`: workflow sessions whose state, groups and history the server keeps."""
 
 from typing import Any
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""`/api/v1/tools/explain` and `/api/v1/tools/what-if`: why, and what if."""
+"""`/api/v1/tools/explain` and `/api/v1/tools/what-if`: explains access and previews changes."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Bodies of `/api/v1/groups`."""
+"""Serializers of `/api/v1/groups`."""
 
 from typing import Any
 

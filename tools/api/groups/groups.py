@@ -1,4 +1,4 @@
-"""`/api/v1/groups`: which groups there are, when they are open, and which tools stand in them."""
+"""`/api/v1/groups`: tool groups, their schedules and their tools."""
 
 from functools import cached_property
 from typing import Any
@@ -132,7 +132,7 @@ class GroupDetail(GroupView):
     @extend_schema(operation_id="replace_group", request=GroupChange, responses=CHANGED)
     @conditional("change_toolgroup", row="group")
     def put(self, request: Request, name: str) -> Response:
-        """Say all of it anew; what is left out is as in a new group."""
+        """Replace the group; missing fields get the defaults of a new group."""
         return self._save(name, NEW)
 
     @extend_schema(operation_id="change_group", request=GroupChange, responses=CHANGED)

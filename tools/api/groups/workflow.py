@@ -1,4 +1,5 @@
-"""`/api/v1/states/graph` and `/api/v1/tools/lint`: what a set of groups makes of states."""
+"""`/api/v1/states/graph` and `/api/v1/tools/lint`: the state graph of a set of groups, and lint
+findings."""
 
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -35,7 +36,8 @@ class WorkflowView(CallerView):
     """For people who may view tools: it speaks of all tools, granted or not."""
 
     def groups(self) -> frozenset[str]:
-        """Absent is every group: nobody's request is looked at, but the catalog."""
+        """Without the parameter, every group: the view inspects the catalog and no caller's
+        request."""
         query = self.request.query_params
         if "group" not in query:
             return EVERY_GROUP

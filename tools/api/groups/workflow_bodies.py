@@ -1,4 +1,4 @@
-"""What the linter, the state graph and the recommendations answer."""
+"""Serializers of the linter, the state graph and the recommendations."""
 
 from typing import Any
 

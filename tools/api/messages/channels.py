@@ -1,4 +1,4 @@
-"""`/api/v1/channels`: where messages may go. Secrets go in and never come out."""
+"""`/api/v1/channels`: destinations of messages. Secrets are write-only."""
 
 from typing import Any
 

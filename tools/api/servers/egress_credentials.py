@@ -1,4 +1,4 @@
-"""`/api/v1/egress-credentials`: headers the egress broker adds. Values go in and never come out."""
+"""`/api/v1/egress-credentials`: headers that the egress broker adds. Values are write-only."""
 
 from drf_spectacular.utils import extend_schema
 from rest_framework import status

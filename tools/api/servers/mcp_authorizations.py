@@ -1,4 +1,4 @@
-"""`/api/v1/mcp-servers/<name>/authorizations`: servers upstream that want OAuth."""
+"""`/api/v1/mcp-servers/<name>/authorizations`: OAuth for upstream MCP servers."""
 
 from typing import Any
 
@@ -121,7 +121,7 @@ class McpServerOAuthClient(McpServerView):
     )
     @conditional("change_mcpserver")
     def put(self, request: Request, name: str) -> Response:
-        """Who we are to its authorization server, where that registers nobody by itself."""
+        """Set the OAuth client for an authorization server without dynamic client registration."""
         given: Any = self.given()
         mcp_consents.set_client(row=self.row(name), client=given, by=self.actor)
         return self.answer(self.representation(name))

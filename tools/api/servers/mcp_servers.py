@@ -1,4 +1,4 @@
-"""`/api/v1/mcp-servers`: servers upstream, how they are, and what is taken over from them."""
+"""`/api/v1/mcp-servers`: upstream MCP servers, their health, and import of their tools."""
 
 from typing import Any
 

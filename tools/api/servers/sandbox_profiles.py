@@ -1,4 +1,4 @@
-"""`/api/v1/sandbox-profiles`: what tools that name one may see, reach and use up."""
+"""`/api/v1/sandbox-profiles`: files, network and limits of tools that name a profile."""
 
 from collections.abc import Callable
 from typing import Any
@@ -72,7 +72,7 @@ class ProfileDetail(ProfileView):
 
     @extend_schema(operation_id="replace_sandbox_profile", request=ProfileChange, responses=CHANGED)
     def put(self, request: Request, name: str) -> Response:
-        """Say all of it anew; what is left out is as in a new profile."""
+        """Replace the profile; missing fields get the defaults of a new profile."""
         return self._replace(name, lambda row: {"name": row.name})
 
     @extend_schema(operation_id="change_sandbox_profile", request=ProfileChange, responses=CHANGED)

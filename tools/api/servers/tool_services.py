@@ -1,5 +1,5 @@
-"""`/api/v1/tool-services`: providers of tools behind a queue, and the approval of those that
-announce themselves."""
+"""`/api/v1/tool-services`: tool services behind a queue, and approval of those that announce
+themselves."""
 
 from typing import Any
 
@@ -162,7 +162,7 @@ class ServiceState(ServiceView):
         responses=ServiceStateAnswer,
     )
     def get(self, request: Request, name: str) -> Response:
-        """Whether anybody is there to answer, as the broker knows it now."""
+        """Whether the service has workers, as the broker knows now."""
         self.require("view_toolservice")
         row = self.row(name)
         try:

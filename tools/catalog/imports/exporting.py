@@ -1,4 +1,4 @@
-"""What an organization's catalog holds, in a form that an import reads again.
+"""Exports an organization's catalog in a form that can be imported again.
 
 Only what verifies is handed on: an edited row must not come back signed. Built-in tools come with
 the product, and stay.

@@ -1,4 +1,4 @@
-"""Bringing tools, services and servers from anywhere into the catalog.
+"""Imports tools, services and servers of any format into the catalog.
 
 One transaction for the whole, a savepoint for each item; services and servers go before the tools
 that name them. A dry run does all of it and takes it back, so that it answers what would happen.
@@ -356,8 +356,8 @@ def _same_name(there: QuerySet[Tool], item: Item, claimed: frozenset[str]) -> To
 
 
 def _imported_by_command(tool: Tool) -> bool:
-    """Whether a command of the operator wrote its first version. What a person or an agent
-    imported cannot be told from what they registered, and is never taken."""
+    """Whether a command of the operator wrote its first version. Tools that a person or an agent
+    imported look like registered ones, and are never taken."""
     first = tool.versions.order_by("number").first()
     return first is not None and first.created_by.startswith(_BY_COMMAND)
 

@@ -1,4 +1,4 @@
-"""What is said of the items of an import: their names, what became of them, what is wrong where."""
+"""Items of an import: their names, results, and located errors."""
 
 import re
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ def check_first(item: Item, name: str, seen: dict[tuple[Kind | None, str], Item]
 
 
 def with_key(item: Item, name: str) -> dict[str, Any]:
-    """The value; what it is called stands in its key where it says nothing itself."""
+    """The value; its name comes from its key where it has none itself."""
     value_of(item)
     missing = item.value.get(name) is None and not item.id.startswith("#")
     return item.value | {name: item.id} if missing else item.value

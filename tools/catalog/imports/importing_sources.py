@@ -1,4 +1,4 @@
-"""Services and servers that come with an import, and those that are there already."""
+"""Services and servers in an import, matched with the existing ones."""
 
 from typing import Any
 

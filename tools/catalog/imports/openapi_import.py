@@ -1,4 +1,4 @@
-"""Tools from an OpenAPI document: registered, or brought up to date where they are there already.
+"""Imports tools from an OpenAPI document: registers them, or updates the existing ones.
 
 What the document says of a tool is taken from it each time; what people decided about the tool,
 who may call it, when, how often and at what price, stays as they decided it. Another method or

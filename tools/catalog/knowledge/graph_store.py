@@ -1,4 +1,4 @@
-"""The SPARQL endpoint as administrators' work with a graph asks it, and what its failures say."""
+"""The SPARQL endpoint for administrators' work on a graph, with its failures as API errors."""
 
 import threading
 import time

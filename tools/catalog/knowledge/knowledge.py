@@ -1,4 +1,5 @@
-"""The graph of an organization as a document: what goes in is on record, what comes out is all."""
+"""Import and export of an organization's graph as a document: every import is audited, an export is
+complete."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -81,8 +82,8 @@ def import_graph(
 def export_graph(
     *, organization: Organization, syntax: Syntax, collection: str | None
 ) -> IO[bytes]:
-    """Every statement of the graph, in a file that whoever reads it closes; however many there
-    are, memory holds a few. Raises `Unavailable`, `Malformed` where it is too large."""
+    """Every statement of the graph, in a file that the caller closes; memory use is bounded. Raises
+    `Unavailable`, `Malformed` where it is too large."""
     graph = index.graph_of(GraphScope.of(organization.pk, collection))
     with ExitStack() as opened:
         written = opened.enter_context(SpooledTemporaryFile(_IN_MEMORY))
@@ -99,7 +100,8 @@ def export_graph(
 def index_graph(
     *, organization: Organization, collection: str | None, tell: Callable[[int], object]
 ) -> int:
-    """How many entities can be found now; `tell` hears how far it is. Raises `Unavailable`."""
+    """The number of searchable entities; `tell` is called with the progress. Raises
+    `Unavailable`."""
     try:
         return index.rebuild(GraphScope.of(organization.pk, collection), tell)
     except graph_store.Failed as failure:

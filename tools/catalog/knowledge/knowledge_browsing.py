@@ -1,4 +1,4 @@
-"""What people see of their organization's graph: entities, and one of them with what is around."""
+"""Browses an organization's graph: lists of entities, and one entity with its surroundings."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -1,4 +1,4 @@
-"""This process's way to what tenants chose as an address, for conversations of its own."""
+"""This process's dialer for addresses that tenants chose, for connections of its own."""
 
 import atexit
 from collections.abc import Coroutine

@@ -1,7 +1,7 @@
-"""What a credential looks like when somebody sends it back, and the same text without it.
+"""Masks credentials in text that a server echoes.
 
-A host may answer with the request it got. What was added to that request is not for who asked: it
-is taken out, as it was sent and in the forms programs commonly write texts in.
+A host may answer with the request it got. The caller must not see what was added to that request:
+it is removed, as sent and in the encodings that programs commonly use.
 """
 
 import base64
@@ -15,7 +15,7 @@ from urllib.parse import quote, quote_plus
 
 MASK = "[credential]"
 CUT = "…"
-SHORTEST_PART = 6  # of a value; a shorter word stands in too many innocent texts
+SHORTEST_PART = 6  # of a value; a shorter word occurs in too many innocent texts
 _SPARE = 3  # characters of base64 around a text that depend on what stands beside it
 
 
@@ -89,7 +89,7 @@ def _forms(part: str) -> Iterator[str]:
 
 
 def _in_base64(part: bytes, offset: int) -> Iterator[str]:
-    """What of it stands in the base64 of any text that holds it at this offset."""
+    """The characters of it in the base64 of any text that contains it at this offset."""
     coded = base64.b64encode(b"\0" * offset + part).decode().rstrip("=")
     begin = -(-offset * 4 // 3)
     end = (offset + len(part)) * 4 // 3

@@ -1,5 +1,5 @@
-"""Connecting an MCP server by OAuth: a person is sent to consent and comes back, or the client
-acts for itself. What comes of it is kept sealed (mcp_tokens.py)."""
+"""Connects an MCP server by OAuth: authorization code with a person's consent, or client
+credentials. The tokens are stored encrypted (mcp_tokens.py)."""
 
 import hashlib
 import json
@@ -96,7 +96,7 @@ def finish_consent(*, user: User, parameters: Mapping[str, str], by: Actor) -> M
 
 
 def connect_client(*, row: McpServer, owner: str, by: Actor) -> McpAuthorization:
-    """For a client that acts for itself: nobody is asked. Raises as `begin_consent`."""
+    """Client credentials: no person consents. Raises as `begin_consent`."""
     key = _checked_owner(row, owner)
     client = _entered(row)
     if client is None:
@@ -225,7 +225,7 @@ def _talked[Got](work: Coroutine[Any, Any, Got]) -> Got:
 
 @transaction.atomic
 def _taken(user: User, state: str) -> McpConsent:
-    """Raises `NotFound`, also for somebody else's."""
+    """Raises `NotFound`, also for a consent of another user."""
     if not state or len(state) > _MOST_STATE:
         raise NotFound("This belongs to nothing that was begun here.", code="consent_not_found")
     rows = McpConsent.objects.select_for_update(of=("self",)).select_related("server__organization")

@@ -1,4 +1,4 @@
-"""An MCP server's tool as a definition of ours."""
+"""Converts an MCP server's tool to a tool definition."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
-"""What calls find out about a server: whether it lives, and whether its tools are still those that
-were approved."""
+"""Records what calls find out about an MCP server: whether it is reachable, and whether its tools
+are still those that were approved."""
 
 import logging
 from contextlib import suppress
@@ -37,9 +37,9 @@ def note_alive(server: UUID) -> None:
 
 
 def note_changed(tool: CatalogTool, organization: UUID, seen: Any) -> None:
-    """What a server says of a tool now, for a person to read. Safe to repeat.
+    """Records the server's current description of a tool, for a person to review. Safe to repeat.
 
-    Unless the tool's policy is to go on with what was approved, nobody calls it before.
+    Unless the tool's policy is to serve the approved version, the tool is quarantined until then.
     """
     if tool.on_drift == OnDrift.SERVE:
         _note_once(tool, organization, seen)

@@ -1,4 +1,4 @@
-"""From a server's own list to tools of the catalog: listed, looked at, taken over by choice."""
+"""Imports chosen tools from the tool list of an MCP server."""
 
 import json
 import unicodedata
@@ -35,7 +35,7 @@ PATIENCE_S = 20.0
 MOST_BYTES = 4 * 1024 * 1024  # of a snapshot
 MOST_ITEMS = 1_000
 MOST_DATA = 4_000  # characters of JSON about a failure, as its server sent it
-# What whoever imports may say otherwise than the server does.
+# Fields that the importing user may override.
 TIGHTENED = (
     "title", "description", "category", "parameters", "output_schema", "constraints",
     "required_permissions", "requires_confirmation", "group", "state", "available_in_states",
@@ -176,7 +176,7 @@ def _fields(before: dict[str, Any], after: dict[str, Any]) -> list[dict[str, Any
 
 
 def suggested(raw: dict[str, Any]) -> dict[str, Any]:
-    """What a server says of its tool and nobody has checked: only ever a suggestion."""
+    """Suggested settings from the server's unverified annotations."""
     hints = raw.get("annotations") or {}
     if hints.get("readOnlyHint") is True:
         return {"delivery": "pure", "constraints": {"allow_side_effects": False}}
@@ -277,7 +277,7 @@ def _taken_over(row: McpServer, raw: dict[str, Any], name: Any, item: Any, by: A
 
 
 def _released(tool: Tool, by: Actor) -> bool:
-    """Whether it was quarantined; somebody has now looked at what changed."""
+    """Whether it was quarantined; a person has now reviewed the change."""
     if tool.status != ToolStatus.QUARANTINED:
         return False
     before = {"status": tool.status}

@@ -1,4 +1,4 @@
-"""Registering MCP servers upstream, and whose credentials calls go out with."""
+"""Registers upstream MCP servers, and the credentials that calls are sent with."""
 
 from typing import Any
 
@@ -252,7 +252,7 @@ def _check_url(row: McpServer, fields: Listed) -> None:
 
 
 def _whom(row: McpServer) -> tuple[object, ...]:
-    """Who is told the values that are kept."""
+    """The recipient of the stored values: command, or scheme, host and port."""
     if row.transport == Transport.STDIO:
         return (row.command,)
     try:
@@ -263,7 +263,7 @@ def _whom(row: McpServer) -> tuple[object, ...]:
 
 
 def _check_moved(row: McpServer, fields: Listed) -> None:
-    """Values that nobody can read are not sent to somebody else instead: they are written anew."""
+    """Stored values are never sent to another recipient: they have to be entered again."""
     for name, kept in (("headers", row.headers), ("env", row.env)):
         given = fields.raw.get(name)
         if kept and (not isinstance(given, dict) or MASK in given.values()):

@@ -1,4 +1,5 @@
-"""MCP servers that are started behind the wall: only of the operator's list, and only as it says.
+"""MCP servers that run inside the sandbox (stdio): only those on the operator's list, with the
+listed command.
 
 A tenant picks a name and gives what the entry permits; no word of a tenant's is ever a command.
 """

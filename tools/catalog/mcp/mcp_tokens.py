@@ -1,7 +1,7 @@
-"""The token a call to an MCP server goes out with, and its renewal: by one process at a time.
+"""The OAuth access token of a call to an MCP server, and its refresh: by one process at a time.
 
-A refresh token may be good once, and who sends it twice is taken for a thief. So whoever renews
-says so in the row first; the others wait for what comes of it.
+A refresh token may be valid once, and a server treats its reuse as theft. So the renewing process
+claims the row first; the others wait for the result.
 """
 
 import json
@@ -36,8 +36,8 @@ _SYSTEM = "mcp-client"
 
 
 def access_token(server: CatalogServer, owner: str, *, refused: str = "") -> str:
-    """Empty where nobody consented to anything. Renewed where it runs out, or is the one that the
-    server `refused`. Raises UpstreamFailure: `NotAllowed` where only a new consent helps."""
+    """Empty without any consent. Renewed where it runs out, or is the one that the server
+    `refused`. Raises UpstreamFailure: `NotAllowed` where only a new consent helps."""
     known = server.authorizations.get(owner)
     if known is None:
         return ""
@@ -113,7 +113,7 @@ def _row(server: CatalogServer, owner: str, known: Authorized) -> McpAuthorizati
 
 
 def _claimed(row: McpAuthorization, tokens: Tokens, organization: UUID) -> bool:
-    """Whether renewing is ours now: nobody else is at it, and nobody was meanwhile."""
+    """Claims the renewal: False while another process renews, or when one has renewed meanwhile."""
     now = timezone.now()
     free = Q(renewing_until=None) | Q(renewing_until__lt=now)
     rows = McpAuthorization.objects.filter(free, pk=row.pk)
@@ -172,7 +172,7 @@ def _lost(server: CatalogServer, owner: str, row: McpAuthorization, flaw: str) -
 
 def _let_go() -> None:
     if not connection.in_atomic_block:
-        connection.close()  # none is held while somebody else's server thinks
+        connection.close()  # not held while waiting for another server
 
 
 def _runs_out(expires_at: float) -> bool:

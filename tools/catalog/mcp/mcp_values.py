@@ -1,4 +1,4 @@
-"""Headers and environment of MCP servers: written once, sealed, never shown again.
+"""Headers and environment of MCP servers: write-only values, stored encrypted.
 
 A value is a text, or a reference to this installation's own environment or files, of those that
 its operator allows: `{"env": "NAME"}`, `{"file": "/path"}`.
@@ -32,7 +32,7 @@ _OURS = frozenset(
         "mcp-protocol-version", "mcp-session-id", "mcp-method", "mcp-name",
     }
 )  # fmt: skip
-# Of a process behind the wall: what would make it another program.
+# Variables that would change which program runs in the sandbox.
 _LOADERS = re.compile(r"(?:LD_.*|PYTHON(?:STARTUP|PATH|HOME)|NODE_OPTIONS|PATH|BASH_ENV|ENV)")
 
 
@@ -43,8 +43,8 @@ class Unreadable(Exception):
 def read_values(
     fields: Listed, name: str, before: dict[str, Any], kept: dict[str, str]
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """What stands in the row openly, and what is to be sealed. The mask leaves a value as it was;
-    `before` and `kept` are the row's."""
+    """The part of the row in the clear, and the part to be encrypted. The mask leaves a value as it
+    was; `before` and `kept` are the row's."""
     raw = fields.raw.get(name)
     if raw is None:
         return dict(before), dict(kept)
@@ -70,7 +70,7 @@ def read_values(
 
 
 def shown_values(values: dict[str, Any]) -> dict[str, Any]:
-    """As anybody may see them: that a value is set, or what it refers to."""
+    """The public form: that a value is set, or what it refers to."""
     return {
         name: MASK if value == SEALED else dict(value) for name, value in sorted(values.items())
     }

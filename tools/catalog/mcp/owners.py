@@ -1,4 +1,4 @@
-"""Whose credentials of an MCP server: written `user:name` and `agent:slug`, kept by id.
+"""Owners of MCP credentials: written `user:name` and `agent:slug`, stored by id.
 
 A name may be another's tomorrow; an id never is. What was carried over without an account is kept
 as `none:…`, which no call ever asks for.
@@ -35,7 +35,7 @@ def key_of(organization_id: UUID, owner: str) -> str:
 
 
 def known_key(organization_id: UUID, owner: str) -> str | None:
-    """The same, and None where nobody is named so."""
+    """The same, or None where the name does not exist."""
     try:
         return key_of(organization_id, owner)
     except Malformed:
@@ -43,7 +43,7 @@ def known_key(organization_id: UUID, owner: str) -> str | None:
 
 
 def keys_named(owner: str) -> list[str]:
-    """Of whoever an owner as people write it names, in any organization."""
+    """The keys of all accounts with this owner name, in any organization."""
     kind, _, name = owner.partition(":")
     rows: dict[str, QuerySet[Any, Any]] = {
         AGENT: Agent.objects.filter(slug=name).values_list("pk", flat=True),

@@ -1,4 +1,4 @@
-"""From a server of the catalog to the conversation with it."""
+"""Creates the MCP client of a server in the catalog."""
 
 import atexit
 import hashlib

@@ -1,4 +1,4 @@
-"""Schemas that `validate_content` knows by name. A change is a new version; none is ever edited."""
+"""Named schemas of `validate_content`. A change is a new version; none is ever edited."""
 
 from typing import Any
 
@@ -164,7 +164,8 @@ def _document(fields: Listed, kind: SchemaKind) -> None:
 
 
 def _try(organization: Organization, kind: SchemaKind, document: Any) -> None:
-    """Used once behind the wall, where it will be used: a schema may be made to hang.
+    """Tries the schema once inside the sandbox, where it will be used: a schema may be made to
+    hang.
 
     Raises `Malformed`, `Unavailable`.
     """

@@ -1,4 +1,4 @@
-"""Credentials that the egress broker adds to requests. Their values go in and never come out."""
+"""Credentials that the egress broker adds to requests. Their values are write-only."""
 
 import re
 from typing import Any

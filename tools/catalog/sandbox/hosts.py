@@ -1,4 +1,4 @@
-"""Hosts as profiles and organizations list them, and as the egress broker takes them.
+"""Allowed hosts, as profiles and organizations list them and as the egress broker takes them.
 
 An item is the text of a host, or an object with a host and what narrows it down. What a host, a
 port, a method and a path may be, the broker's own rules say.
@@ -39,7 +39,7 @@ def credentials_in(items: Iterable[Item]) -> set[str]:
 
 
 def rules_of(items: Iterable[Item], headers: Mapping[str, Header]) -> tuple[HostRule, ...]:
-    """What the broker is told. `headers` has the header of every credential that is named."""
+    """The rules for the egress broker. `headers` has the header of every named credential."""
     return tuple(_rule(item, headers) for item in items)
 
 

@@ -1,4 +1,4 @@
-"""Paths of this machine that a profile may share: which are never shared, whoever asks."""
+"""Paths of this machine that a profile may share, and those that are never shared."""
 
 import sys
 from functools import lru_cache

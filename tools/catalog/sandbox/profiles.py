@@ -1,4 +1,4 @@
-"""Sandbox profiles: read as they were asked for, and written. A change counts the revision up."""
+"""Reads and writes sandbox profiles. A change increments the revision."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -74,7 +74,7 @@ def create_profile(
 def replace_profile(
     *, row: SandboxProfile, profile: Any, by: Actor, everywhere: bool = False
 ) -> SandboxProfile:
-    """Say anew all that a profile says, but its name. Raises what `create_profile` raises."""
+    """Replace all fields of a profile but its name. Raises what `create_profile` raises."""
     examine_profile(row=row, profile=profile, everywhere=everywhere)
     return keep_profile(row=row, profile=profile, by=by, known_paths=row.allowed_paths)
 

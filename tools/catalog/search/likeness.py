@@ -1,4 +1,4 @@
-"""Tools that are like another one, by the words of both, without a question to the database.
+"""Finds tools that are similar to another one, by the words of both, without a database query.
 
 The ranking is BM25 over weighted fields, with what a word contributes to a tool worked out when
 the index is made; a search only adds up. The index belongs to a snapshot, and what was read of a
@@ -63,8 +63,8 @@ class Index:
         return (Found(self.tools[place], scores[place]) for place in found)
 
     def _telling(self, text: str, left: int) -> Iterator[Forms]:
-        """The words of a text, the rare ones first, while there is something `left` to be read:
-        what stands in every tool tells none from another."""
+        """The words of a text, the rare ones first, while there is something `left` to be read: a
+        word that every tool has distinguishes none."""
         asked = dict.fromkeys(words_of(text)[:_MOST_WORDS])
         words = sorted((self._forms(word) for word in asked), key=self._size)
         for at, forms in enumerate(words):
@@ -101,13 +101,13 @@ class Index:
 
 
 def ranked(snapshot: Snapshot, text: str, most_read: int = MOST_READ) -> Iterator[Found]:
-    """Tools of any status and group that fit; who may use them is asked by whoever shows them."""
+    """Matching tools of any status and group; the caller checks who may use them."""
     return index_of(snapshot).ranked(text, most_read)
 
 
 def relevant(found: Iterable[Found]) -> Iterator[Found]:
-    """Without the tail that shares only a word such as "the" with what was asked. It is measured
-    by the best of what is shown, so that nothing else can be told from it."""
+    """Without the tail that shares only a word such as "the" with what was asked. The threshold
+    depends on the best shown tool only, so that it reveals nothing of others."""
     best: float | None = None
     for one in found:
         best = one.score if best is None else best

@@ -1,8 +1,8 @@
-"""What searches for tools led to: the words of a question are remembered of the tool that was then
-called with success, so that the next who asks alike finds it sooner.
+"""Learns from tool searches: the words of a question are stored with the tool that was then called
+with success, so that a similar question finds it sooner.
 
-Only words are kept, none of what was masked as a secret, and they weigh little: nobody moves a tool
-far up for others by asking for it.
+Only words are kept, none of what was masked as a secret, and their weight is small: no user can
+move a tool far up for others by asking for it.
 """
 
 import re

@@ -38,7 +38,7 @@ def create_service(*, organization: Organization, service: Any, by: Actor) -> To
 
 @transaction.atomic
 def change_service(*, row: ToolService, changes: dict[str, Any], by: Actor) -> ToolService:
-    """Say anew what is given. Raises what `create_service` raises, and `Conflict` with dependants
+    """Change the given fields. Raises what `create_service` raises, and `Conflict` with dependants
     where tools would no longer fit."""
     Organization.objects.next_revision(row.organization_id)
     row.refresh_from_db()

@@ -1,8 +1,8 @@
-"""What an upstream says of a tool, held against what was approved.
+"""Detects drift: an upstream's tool that differs from the approved one.
 
-A tool whose upstream changed its name, description, schema or annotations is not what somebody
-agreed to any more. Until a person has read the difference its calls are refused, or served by the
-approved version, as the tool says.
+A tool whose upstream changed its name, description, schema or annotations is not the approved one
+any more. Until a person has reviewed the difference, its calls are refused or use the approved
+version, as the tool defines.
 """
 
 from typing import Any
@@ -96,10 +96,10 @@ def approve_change(
     note: str = "",
     read_against: str = "",
 ) -> Tool:
-    """What the upstream says becomes the tool's next version, and the tool is in use again.
+    """The upstream's definition becomes the tool's next version, and the tool is in use again.
 
-    `read_digest` names what was read: another is refused, for that one nobody has read. So is
-    another version in use than `read_against`: nobody has read what would become of that one.
+    `read_digest` names what was read: another is refused, since it was not reviewed. So is another
+    version in use than `read_against`, since the change to that one was not reviewed.
     """
     tool, change = _deciding(change, read_digest)
     assert tool.version is not None
@@ -117,7 +117,7 @@ def approve_change(
 
 @transaction.atomic
 def settle(*, tool: Tool, by: Actor) -> None:
-    """Somebody took over what the upstream says by another way: what waited for it is decided."""
+    """Closes open changes after the upstream's definition was taken over in another way."""
     assert tool.version is not None
     for change in tool.upstream_changes.filter(decision=Decision.OPEN):
         same = change.digest == tool.version.digest
@@ -194,7 +194,8 @@ def _withdraw(tool: Tool, by: Actor) -> None:
 
 
 def _supersede(tool: Tool, latest: UpstreamChange, by: Actor) -> None:
-    """Of several changes only the latest can be approved: the others are said by nobody now."""
+    """Of several changes only the latest can be approved: the upstream no longer offers the
+    others."""
     for change in tool.upstream_changes.filter(decision=Decision.OPEN).exclude(pk=latest.pk):
         _decide(change, Decision.WITHDRAWN, by)
 

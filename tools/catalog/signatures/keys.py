@@ -1,7 +1,7 @@
-"""The keys under which an organization's versions are signed.
+"""The signing keys of an organization's tool versions.
 
-Each is vouched for by the installation's key file: who can only write the database makes none.
-Retired, a key still speaks for what it signed; distrusted, it speaks for nothing.
+Each is signed by the installation's key file, so that write access to the database is not enough to
+create one. A retired key still verifies what it signed; a distrusted key verifies nothing.
 """
 
 from collections.abc import Mapping
@@ -59,9 +59,10 @@ def vouched(row: SigningKey) -> bool:
 
 
 def current_key(organization: Organization, by: Actor) -> signing.SigningKey:
-    """The one that signs; made at first need. Call it behind the organization's lock.
+    """The current signing key, created when first needed. Call it with the organization locked.
 
-    One that cannot be opened any more, or that nobody vouches for, is retired for a new one.
+    A key that cannot be decrypted any more, or that the installation has not signed, is retired for
+    a new one.
     """
     row = SigningKey.objects.filter(organization=organization, retired_at=None).first()
     if row is not None:

@@ -1,4 +1,5 @@
-"""The label of a tool's next version: a semantic one, by what changed for its callers."""
+"""The label of a tool's next version: a semantic version derived from what changed for its
+callers."""
 
 from tools.definitions.tool import Definition
 from tools.definitions.values.semver import LARGEST, Version, change_between, parse

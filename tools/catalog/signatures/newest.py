@@ -1,5 +1,5 @@
-"""What this installation has seen of each catalog, beside its keys: no writer of the database alone
-can take it back.
+"""Rollback protection: the newest version seen of each tool, stored outside the database, so that
+write access to the database alone cannot roll it back.
 
 One file per organization that is only appended to. A line is `seen <tool> <number>`,
 `accept <tool> <number>` (an operator restored a backup) or `distrust <key>`.
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Known:
-    """What stands in one file up to `offset`."""
+    """The content of one file up to `offset`."""
 
     offset: int = 0
     numbers: dict[UUID, int] = field(default_factory=dict)

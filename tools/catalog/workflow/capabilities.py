@@ -1,4 +1,4 @@
-"""The capability graph of an organization's catalog: kept with its snapshot.
+"""The capability graph of an organization's catalog, cached with its snapshot.
 
 What was read of a definition is kept by its digest, so that a change of one tool reads one tool.
 """
@@ -16,7 +16,7 @@ _nodes: dict[str, Node] = {}
 
 
 def graph_of(snapshot: Snapshot) -> CapabilityGraph:
-    """Of tools of any status and group; who may use them is asked by whoever shows them."""
+    """Of tools of any status and group; the caller checks who may use them."""
     return snapshot.settle(
         "capability graph", lambda: CapabilityGraph(map(_node, snapshot.sorted_tools))
     )

@@ -1,4 +1,4 @@
-"""A chain as the text a person edits: read with the line of everything wrong, and written back."""
+"""Chains as editable text: parsed with the line of every error, and serialized again."""
 
 import re
 from dataclasses import dataclass, field
@@ -42,7 +42,7 @@ class ChainText:
 
 
 def read_text(organization: Organization, text: str) -> ChainText:
-    """YAML or JSON. Whatever is wrong is told; nothing is raised, and nothing kept."""
+    """YAML or JSON. Every error is reported; nothing is raised, and nothing stored."""
     found, lines = ChainText(), Lines()
     try:
         value, lines = _one_document(text)

@@ -1,4 +1,5 @@
-"""What a chain names must be there when it is written, and must not lead back to the chain."""
+"""Checks that the tools a chain names exist when it is written, and that none leads back to the
+chain."""
 
 from collections.abc import Iterator
 

@@ -1,7 +1,7 @@
-"""What is wrong, or only odd, with a catalog's groups and states (checklist S1, 12).
+"""The linter of a catalog's groups and states: errors and oddities (checklist S1, 12).
 
-Nothing is changed and nothing asked of the database: a snapshot goes in, findings come out. That an
-agent was granted a group is known to `policy`, so those grants are an argument.
+A pure function of a snapshot: it changes nothing and makes no query. The grants of agents are known
+to `policy`, so they are an argument.
 """
 
 from collections.abc import Iterable, Iterator
@@ -128,7 +128,8 @@ def _with(snapshot: Snapshot, tool: CatalogTool) -> Snapshot:
 
 def _cycles(flow: Workflow) -> Iterator[Finding]:
     """One finding per set of states that lead into one another. Only where the start is part of it
-    can a reset be what closes the circle; a circle within that needs none is told by itself."""
+    can a reset be what closes the circle; a cycle within that needs none is a finding of its
+    own."""
     for cycle in flow.cycles(resets=False):
         yield _endless(cycle, _names(_moving(flow, frozenset(cycle))))
     for cycle in flow.cycles():
@@ -369,7 +370,8 @@ def _some(names: Iterable[str]) -> str:
 
 
 def _or_is_it(state: str, flow: Workflow, known: Iterable[str]) -> str:
-    """The name that was meant, perhaps. Comparing costs, so only in catalogs people can survey."""
+    """Suggests a similar name. Comparing is expensive, so only in catalogs that people can
+    survey."""
     if len(flow.states) > _MOST_COMPARED:
         return ""
     close = get_close_matches(state, [name for name in known if name != state], n=1, cutoff=0.75)

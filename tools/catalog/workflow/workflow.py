@@ -1,4 +1,5 @@
-"""The states of a workflow, and which tools lead from one to the next, for a set of groups.
+"""The state machine of a workflow for a set of groups: its states, and the tools that lead from one
+to the next.
 
 A tool moves the state after success (Tool groups specification, 2.1.2); where it stays, it is no
 way on. Only tools in service count. A tool without `available_in_states` is there in every state,

@@ -1,10 +1,10 @@
-"""How well what comes out of one tool goes into another.
+"""Rates how well an output of one tool fits an input of another.
 
 The rule. Two values may be the same thing where what they are called agrees: where both schemas
 declare what they mean (`x-means`), by that alone; else by the name of the property, by its name
 with that of the object it stands in (`user: {id}` is a `userId`), or by the `title` of its schema,
 all without case, plural or punctuation. A name that half of all tools use (`VAGUE`: id, name,
-status …) and a `format` that both declare are hints and no more. That both are texts says nothing.
+status …) and a `format` that both declare are weak evidence only. That both are texts says nothing.
 And where their schemas exclude each other, whatever they are called, there is no fit.
 """
 
@@ -42,7 +42,8 @@ class Link:
 
     @property
     def effort(self) -> int:
-        """What it costs beside steps: a doubt as much as one, a hint more than to be asked."""
+        """What it costs beside steps: a doubt as much as one step, weak evidence more than a
+        parameter of the chain."""
         return (LACKING + 1 if self.hinted else 1) if self.doubtful else 0
 
 

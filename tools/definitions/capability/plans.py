@@ -1,4 +1,4 @@
-"""Which calls, in which order, and what goes into each: from what was reached to a few plans."""
+"""Derives plans from the search: which calls, in which order, and what goes into each."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a tool consumes and what it produces, read from its two schemas.
+"""The ports of a tool, what it consumes and what it produces, read from its two schemas.
 
 What it consumes is each property of its input schema: needed where the schema asks for it and has
 no default. What it produces is each property that its output schema promises, those of objects
@@ -125,8 +125,8 @@ def key_of(text: str) -> str:
 
 @lru_cache(maxsize=16_384)
 def _keys(name: str, within: str, title: str, declared: str, means: str) -> Keys:
-    """The property's name, with the name of what it stands in, its title, what it declares to
-    mean; and its format, which alone never says enough."""
+    """The property's name, with the name of the object around it, its title, its declared meaning;
+    and its format, which alone is never enough."""
     own = key_of(name)
     keys = {key: key not in VAGUE for key in (own, key_of(title)) if key}
     if within and own:
@@ -149,7 +149,7 @@ def _said(part: dict[str, Any], word: str) -> str:
 
 
 def _parted(root: Any, raw: Any) -> dict[str, Any]:
-    """As one object; {} for what is anything or cannot be told."""
+    """As one object; {} for what is anything or unknown."""
     meant = resolved(root, raw)
     if not isinstance(meant, dict):
         return {}

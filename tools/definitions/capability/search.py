@@ -1,9 +1,9 @@
-"""Forward from what one has: which tools can be called, and what becomes available then.
+"""Forward search from given values: which tools can be called, and what becomes available then.
 
 It is the shortest way of every tool to its inputs, by Knuth's generalization of Dijkstra's
 algorithm: a tool costs a step and what its inputs cost, a link what it says (`Link.effort`), and an
-input that nothing gives `LACKING` steps, for the chain must ask for it. First it goes
-back from what is wanted, so that only tools that may matter are looked at.
+input that no tool produces `LACKING` steps, since it becomes a parameter of the chain. First it
+searches backward from the goal, so that only relevant tools are looked at.
 """
 
 import heapq
@@ -26,7 +26,7 @@ GIVEN = -1  # the place of what one has
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a tool, or whoever asks, gives, and what it costs to have it there."""
+    """A value that a tool produces or the caller has, and the cost of obtaining it."""
 
     place: int
     given: Port

@@ -1,4 +1,4 @@
-"""What somebody has and what they want, as values of the graph."""
+"""The given and wanted values of a proposal, as values of the graph."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

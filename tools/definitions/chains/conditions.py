@@ -1,4 +1,4 @@
-"""When a step runs: a closed language of comparisons, nothing of which can be more than it says.
+"""The condition language of chain steps: comparisons, combined with boolean operators.
 
 {"equals": [{"$step": "check", "path": "/output/valid"}, true]}
 {"all": [{"exists": {"$input": "/to"}}, {"not": {"failed": "check"}}]}

@@ -1,4 +1,4 @@
-"""A chain as it is written, read into its one canonical form (Chains, API contract).
+"""Parses a chain document into its canonical form (Chains, API contract).
 
 steps:
   - id: page
@@ -26,7 +26,7 @@ from tools.definitions.values import durations
 
 MOST_STEPS = 100
 MOST_REFERENCES = 1_000
-MOST_FLAWS = 100  # that are told
+MOST_FLAWS = 100  # reported at most
 MOST_ITEMS = 500
 MOST_PARALLEL = 20
 MOST_ATTEMPTS = 10
@@ -123,7 +123,7 @@ class Chain:
 
     @property
     def output(self) -> Any:
-        """What it gives back; the last step's output, where nothing is said."""
+        """Its output; by default that of the last step."""
         last = self.steps[-1].id
         return self.raw.get("output", {values.STEP: last, "default": None})
 
@@ -137,7 +137,7 @@ class Chain:
 
 
 def read(raw: Any, flaws: Flaws, prefix: str) -> Raw:
-    """The canonical form; every flaw is added with its place. Only what is given stands in it."""
+    """The canonical form; every flaw is added with its place. It has only the given keys."""
     reader = _Reader(flaws, prefix)
     if not isinstance(raw, dict):
         reader.wrong("", "must be an object with steps")

@@ -1,4 +1,4 @@
-"""The values of a chain: JSON in which an object may stand for something known only when it runs.
+"""Value expressions of a chain: JSON with placeholders that are resolved when it runs.
 
     {"$input": "/url"}                        a parameter of the chain
     {"$step": "page", "path": "/output/text"} what an earlier step gave back
@@ -35,7 +35,7 @@ class Unknown(LookupError):
 
 
 class TooMuch(Unknown):
-    """There is a value, but no room for it: nothing else may stand in its place."""
+    """A value that exceeds the size limit: no default may replace it."""
 
     code = "OUTPUT_LIMIT"
 

@@ -1,11 +1,11 @@
-"""A chain as people write it, and the tool definition that it is.
+"""Converts a chain document to a tool definition and back.
 
     name: fetch_and_tell
     description: Fetches a page and tells the team.
     parameters: [{name: url, type: String, description: Where., required: true}]
     steps: [...]
 
-What stands beside `steps`, `output` and `on_cancel` is of any tool's definition.
+The keys beside `steps`, `output` and `on_cancel` are those of any tool's definition.
 """
 
 from typing import Any
@@ -39,5 +39,5 @@ def written_of(definition: dict[str, Any]) -> dict[str, Any]:
 
 
 def own_field(field: str) -> str:
-    """The place of a flaw, as whoever wrote a chain knows it."""
+    """The field of an error, as named in the chain document."""
     return field.removeprefix("implementation.chain.")

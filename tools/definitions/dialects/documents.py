@@ -1,4 +1,4 @@
-"""Documents as they come: JSON or YAML, one or several, with the line of everything in them."""
+"""Parses JSON and YAML documents, one or several, with line numbers."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Files and pasted text, taken apart into what a person may choose from before any is imported."""
+"""Splits files and pasted text into entries that a person may choose from before an import."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -53,7 +53,7 @@ class Entry:
 
     @property
     def offered(self) -> bool:
-        """Whether it is taken where nobody chose."""
+        """Whether it is imported when no choice was made."""
         return not (self.operation and self.operation.deprecated)
 
 

@@ -1,4 +1,4 @@
-"""A document taken apart: every tool, service, server and prompt in it as one item."""
+"""Splits a document into items: every tool, service, server and prompt in it."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""In which line of a JSON document each of its parts begins."""
+"""Finds the line of a JSON document where each of its parts begins."""
 
 import json
 import re
@@ -23,7 +23,7 @@ class Lines:
     base: Path = ()
 
     def at(self, place: Path) -> int | None:
-        """Of a part of the document, or of what it stands in."""
+        """The line of a part of the document, or else of the part around it."""
         path = (*self.base, *(_plain(step) for step in place))
         for length in range(len(path), -1, -1):
             if path[:length] in self.known:

@@ -1,4 +1,4 @@
-"""What a definition means where it is imported: which service, server and prompt it speaks of."""
+"""Resolves the references of an imported definition: which service, server and prompt it names."""
 
 import re
 from collections.abc import Callable, Mapping

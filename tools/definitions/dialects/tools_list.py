@@ -1,7 +1,7 @@
-"""The tools of an MCP server as its `tools/list` gives them, as definitions to be reviewed.
+"""Converts an MCP server's `tools/list` to definitions to be reviewed.
 
-What a server says of itself loosens nothing: its annotations are kept to be read, a schema is kept
-whole, and what is picked by hand wins over what the server says.
+A server's own statements never loosen anything: its annotations are kept for information, a schema
+is kept whole, and a user's choice overrides the server.
 """
 
 from collections.abc import Iterator

@@ -1,9 +1,9 @@
-"""YAML from outside: the part of YAML 1.2 that says the same as JSON, and nothing else.
+"""A parser for untrusted YAML: the subset of YAML 1.2 that is equivalent to JSON.
 
 `no`, `on` and `off` are texts, as are dates and clock times; tags other than the plain ones and
 duplicate keys are refused, and merge keys where they are not asked for. Anchors may be used as long
-as what they stand for is bounded. Documents of the catalog are read with it, and inside the sandbox
-the content that `validate_content` is given: it needs PyYAML and the standard library alone.
+as their expansion is bounded. Documents of the catalog are read with it, and inside the sandbox the
+content that `validate_content` is given: it needs PyYAML and the standard library alone.
 """
 
 import re
@@ -85,10 +85,10 @@ def parse(
     foreign: bool = False,
     most_values: int = MAX_VALUES,
 ) -> list[Any]:
-    """Each document of the text; `note_of` gives for each what is told where its parts stand.
+    """Each document of the text; `note_of` makes for each the recorder of its parts' lines.
 
-    Of a `foreign` text, which is not ours to write otherwise, merge keys are read, and numbers that
-    JSON does not know are refused. Raises `BadYaml`.
+    In a `foreign` text, which the user cannot change, merge keys are read, and numbers that JSON
+    does not know are refused. Raises `BadYaml`.
     """
     found: list[Any] = []
     events = yaml.parse(text, Loader=yaml.CSafeLoader)
@@ -166,7 +166,7 @@ def _mapping(reading: _Reading, path: Path) -> dict[str, Any]:
             raise BadYaml(f"has the key {key[:60]!r} twice in one object", event.start_mark)
         reading.note((*path, key), _line(event), True)
         found[key] = _value(reading, reading.next(), (*path, key))
-    for others in merged:  # what stands in the object itself wins, and of several the first
+    for others in merged:  # the object's own keys win, and of several the first
         found |= {key: value for key, value in others.items() if key not in found}
     return found
 

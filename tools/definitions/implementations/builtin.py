@@ -1,4 +1,4 @@
-"""Built-in tools name the function of the product that they are."""
+"""Built-in tools: the implementation names a function of the product."""
 
 from typing import Any
 

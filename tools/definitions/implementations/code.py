@@ -1,4 +1,4 @@
-"""Tools an organization wrote: a module, and the function in it."""
+"""Code tools of an organization: a module, and the function in it."""
 
 import ast
 from typing import Any

@@ -1,7 +1,7 @@
-"""Tools that are one HTTP request: what is sent where, and what of the answer counts.
+"""HTTP tools: one request and how to read its response.
 
-Where a request goes is written out: no argument has a say in scheme, host, port or method. What an
-argument may be part of, `http_request` says when it is one.
+The target is literal: no argument can change scheme, host, port or method. `http_request` defines
+what an argument may be part of.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Tools that ask a model: with a template of their own, or with the caller's question."""
+"""Prompt tools ask a model with a template of their own, or with the caller's question."""
 
 from typing import Any
 

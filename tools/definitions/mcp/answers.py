@@ -1,4 +1,5 @@
-"""The result of a call: its parts, its structured content, and the details of a failure."""
+"""The result of a tool call: its content parts, its structured content, and the details of a
+failure."""
 
 import json
 from dataclasses import dataclass, field

@@ -1,4 +1,5 @@
-"""Parts of an answer as the protocol knows them, and as a text for a model, without base64."""
+"""Content parts of a result as the protocol defines them, and as a text for a model, without
+base64."""
 
 from typing import Any
 

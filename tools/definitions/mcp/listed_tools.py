@@ -1,4 +1,5 @@
-"""Tools as a server lists them: each is read by itself, and what is wrong with one is its own."""
+"""Parses the tools that a server lists, each by itself, so that an error in one affects no
+other."""
 
 import json
 from dataclasses import dataclass, field

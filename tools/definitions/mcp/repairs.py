@@ -1,4 +1,4 @@
-"""What was not as the protocol has it, and what it was read as."""
+"""Repairs: deviations from the protocol, and what each was read as."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""Signs of a poisoned definition: what a model reads and a person would not see, or not expect.
+"""Signs of a poisoned definition: text that a model reads and a person would not see or expect.
 
 A sign is not a verdict, and no list of signs is complete: with one, a person must read the tool
 before an agent may use it. A tool without any is still imported only by choice.

@@ -1,4 +1,4 @@
-"""The document as a whole: its bounds, its references, its operations."""
+"""The OpenAPI document as a whole: its limits, references and operations."""
 
 import datetime
 import math

@@ -1,4 +1,4 @@
-"""From operations to definitions, each with what is wrong with it."""
+"""Drafts a definition from each operation, with its errors."""
 
 import re
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What a person chooses from before an OpenAPI document is imported."""
+"""The overview of an OpenAPI document that a person chooses operations from before an import."""
 
 from dataclasses import dataclass, field
 from typing import Any

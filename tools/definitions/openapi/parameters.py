@@ -1,4 +1,4 @@
-"""What an operation is told: parameters in path, query, header and cookie, and the body.
+"""Parameters of an operation: in path, query, header and cookie, and the body.
 
 Everything becomes one object of arguments. Names are those of the document where a placeholder can
 have them, and made plain where not.

@@ -1,4 +1,4 @@
-"""Schemas of a document as JSON Schema that stands on its own.
+"""Converts schemas of an OpenAPI document to self-contained JSON Schema.
 
 References stay references, to `$defs` beside the schema: a schema that refers to itself stays
 whole, and none grows. OpenAPI 3.0's own words become those of JSON Schema.

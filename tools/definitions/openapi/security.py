@@ -1,4 +1,4 @@
-"""Who an operation wants to be asked by: the one credential that its requests need."""
+"""Security requirements of an operation: the one credential that its requests need."""
 
 from typing import Any
 

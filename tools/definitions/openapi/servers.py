@@ -1,4 +1,4 @@
-"""Where an operation is asked for: the address that the administrator or the document names."""
+"""The server URL of an operation, as the administrator or the document names it."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -87,7 +87,7 @@ class Servers:
 
 
 def variables_of(document: Document) -> dict[str, Variable]:
-    """Those that stand in the address of a server that is asked, by their names."""
+    """The variables in the URL of the server, by name."""
     found: dict[str, Variable] = {}
     for server in _first_servers(document):
         described = object_in(server, "variables")

@@ -1,8 +1,9 @@
-"""Whether what one schema lets out is what another lets in (shared tool access: composition).
+"""Schema compatibility: whether every value that one schema allows fits another (shared tool
+access: composition).
 
-Nothing said means that every value the first allows the second takes. A misfit that is certain is
-a place where nothing the first allows would be taken; one that is not is a place where something
-may come that is not taken, and a call will show. What is not understood is never called fitting.
+No result means that the second accepts every value that the first allows. At the place of a certain
+mismatch the second accepts no value of the first; at that of an uncertain one it may reject some,
+and the call validates them. Schemas that are not understood are never reported as compatible.
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,5 @@
-"""What regular expressions cannot hold here: they run on an engine that needs linear time, and
-knows no look-around and no back-references. Also read inside the sandbox: it needs the standard
-library alone.
+"""Checks regular expressions for features that the linear-time engine does not have, such as
+look-around and back-references. Also read inside the sandbox: it needs the standard library alone.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Parts of a JSON Schema: what a reference means, which kinds of value it allows, its members."""
+"""Parts of a JSON Schema: resolved references, the allowed kinds of value, its members."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -9,7 +9,7 @@ MAX_DEPTH = 24
 KINDS = ("null", "boolean", "integer", "fraction", "string", "array", "object")
 EVERY = frozenset(KINDS)
 OF_TYPE = {"number": ("integer", "fraction")}
-# Words that bind nobody, or that are looked at on their own.
+# Keywords without effect on validation, or handled separately.
 TOLD = frozenset(
     {"description", "title", "examples", "default", "$comment", "$schema", "$id", "$defs",
      "definitions", "deprecated", "readOnly", "writeOnly", "$anchor"}
@@ -17,7 +17,7 @@ TOLD = frozenset(
 
 
 def resolved(root: Any, schema: Any) -> Any:
-    """The schema that is meant, as an object, true or false; None where it cannot be told."""
+    """The resolved schema, as an object, true or false; None where it is unknown."""
     for _ in range(MAX_DEPTH):
         if not isinstance(schema, dict):
             return schema if isinstance(schema, bool) else None

@@ -1,4 +1,4 @@
-"""What a JSON Pointer points at, told from a schema alone."""
+"""Resolves a JSON Pointer against a schema: the schema of the value it points at."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -36,8 +36,8 @@ def reach(schema: Any, pointer: str) -> Reached:
 
 
 def inlined(root: Any, schema: Any) -> Any:
-    """Without references, so that it may stand in another schema; what is too deep is anything, and
-    what comes after too many parts: a schema whose members are all like itself has no end."""
+    """Without references, so that it may be part of another schema; what is too deep is anything,
+    and what comes after too many parts: a schema whose members are all like itself has no end."""
     return _Inlining(root).of(schema, 0)
 
 

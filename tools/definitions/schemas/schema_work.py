@@ -1,4 +1,4 @@
-"""How much work a schema may cause, counted before it is ever used.
+"""Bounds the cost of a JSON Schema before it is ever used.
 
 A few references can make a validator hold one value against a schema millions of times, and no
 validator we know can be stopped while it does. So the count is made when the schema is written:

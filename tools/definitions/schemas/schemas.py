@@ -1,4 +1,4 @@
-"""JSON Schema, compiled once and never trusted.
+"""Compiles JSON Schema from untrusted authors.
 
 A schema is code that others wrote: nothing it refers to is fetched, its patterns run on a linear
 engine, and its size, depth and expansion are bounded when it is written, so that no instance can
@@ -51,7 +51,7 @@ class Validator:
     def flaws(self, instance: Any, *, masked: bool = False) -> list[Flaw]:
         """Everything wrong with the instance, at most `MAX_ERRORS` places; [] when it fits.
 
-        Masked, messages tell nothing of the values, which may be secrets of somewhere else.
+        With `masked`, messages contain no values, which may be secrets of another execution.
         """
         if self._compiled.is_valid(instance):
             return []

@@ -1,4 +1,4 @@
-"""From an http tool and its arguments to the one request they mean. Pure.
+"""Builds the one request of an http tool from its arguments. Pure.
 
 An argument is a value and never more than that: not another segment of the path, not another
 header, not another entry of the query. What could be read otherwise is encoded or refused.
@@ -96,7 +96,7 @@ def _url(implementation: dict[str, Any], arguments: Arguments) -> str:
 
 
 def _segment(template: str, arguments: Arguments) -> str:
-    """Stays one segment, whoever decodes it."""
+    """Stays one path segment in every decoder."""
     if not PLACEHOLDER.search(template):
         return template
     try:
@@ -202,7 +202,7 @@ def _members(name: str, argument: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _deep(name: str, argument: str, value: Any, depth: int) -> Iterator[tuple[str, str]]:
-    """Null is nothing; a list repeats its entry, one of objects counts them; a member stands in
+    """Null is nothing; a list repeats its entry, one of objects counts them; a member is in
     brackets."""
     if depth > _MOST_BRACKETS:
         raise Unusable(f"The argument {argument} is deeper than {_MOST_BRACKETS} objects.")

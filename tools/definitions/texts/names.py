@@ -1,4 +1,4 @@
-"""Names that people and models read: what they may be made of."""
+"""Rules for names that people and models read."""
 
 import hashlib
 import re
@@ -49,7 +49,7 @@ def with_digest(name: str, text: str, *, longest: int) -> str:
 
 
 def is_address(kind: str, name: str) -> bool:
-    """Whether nobody would reach a thing of this kind by this name."""
+    """Whether the URL of a thing with this name would be that of another page."""
     return name.lower() in _ADDRESSES[kind]
 
 

@@ -1,4 +1,4 @@
-"""What a tool's definition costs a model's context, estimated.
+"""Estimates how many tokens of a model's context a tool's definition takes.
 
 No tokenizer is asked: each vendor has its own, and they agree within a fifth or so on what
 definitions are made of. Counted are pieces: runs of letters by sixes, digits by threes, every mark.

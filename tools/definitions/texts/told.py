@@ -1,4 +1,4 @@
-"""How a tool is told to a model or to a client of another kind: one form for each of them."""
+"""Formats of a tool description: one for each kind of model or client."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ from tools.definitions.tool import ToolDefinition
 MOST_DESCRIPTION = 1_000  # characters
 UPSTREAM = "upstream"  # where a definition's metadata keeps what a server's tool was approved as
 _FOR_CLIENTS: dict[str, type] = {"annotations": dict, "_meta": dict, "icons": list}
-# Never one that looks like a name made here, for nobody's tool stands in for another.
+# Never one that looks like a name made here, so that no tool can pass for another.
 _FUNCTION_NAME = re.compile(r"(?!.*_[0-9a-f]{12}\Z)[A-Za-z0-9_-]{1,64}")
 _NO_FUNCTION_NAME = re.compile(r"[^A-Za-z0-9_-]")
 

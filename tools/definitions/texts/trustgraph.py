@@ -1,4 +1,4 @@
-"""A definition as TrustGraph's configurations keep it, in a form that an import reads again."""
+"""Exports a definition in TrustGraph's configuration format, which can be imported again."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Text as a person must see it: what cannot be seen is named, and what looks like something else.
+"""Makes invisible and look-alike characters of a text visible to a person.
 
 A model reads every character; a person who compares two descriptions sees only ink.
 """

@@ -1,4 +1,4 @@
-"""The words of a text in one spelling, whoever wrote it and in whichever case."""
+"""Splits a text into normalized words."""
 
 import re
 import unicodedata

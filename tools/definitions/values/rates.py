@@ -1,4 +1,4 @@
-"""How much of a limit per minute a call has left its caller."""
+"""The state of a rate limit after a call: what is left of it to the caller in this minute."""
 
 from dataclasses import dataclass, field
 

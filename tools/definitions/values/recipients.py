@@ -1,4 +1,4 @@
-"""Who may be written to: a list of what is allowed, exact addresses, whole domains, or names."""
+"""Allowlists of message recipients: exact addresses, whole domains, or names."""
 
 import re
 from collections.abc import Iterable

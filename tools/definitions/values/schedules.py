@@ -1,7 +1,7 @@
-"""When a group is open: windows of a week, by the clock on the wall of a time zone.
+"""Schedules of groups: weekly windows in the local time of a time zone.
 
-Open is what the clock shows, also on the nights when it is put forward or back: a window whose
-hours are left out that night does not open, and one whose hours come twice is open in both.
+Windows follow local time, also at changes of daylight saving time: a window whose hours are skipped
+that night does not open, and one whose hours occur twice is open in both.
 """
 
 import re

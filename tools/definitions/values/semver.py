@@ -1,4 +1,4 @@
-"""Semantic versions of definitions: what a change means to those who call the tool."""
+"""Semantic versions of definitions: the size of a change for callers of the tool."""
 
 import re
 from enum import IntEnum
@@ -15,7 +15,7 @@ _FORM = re.compile(
     r"(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?",
     re.ASCII,
 )
-_WORDS = frozenset({"description", "title", "examples", "default", "$comment"})  # bind nobody
+_WORDS = frozenset({"description", "title", "examples", "default", "$comment"})  # only annotate
 # From what may be repeated freely to what may not be repeated at all.
 _CAREFUL = (Delivery.PURE, Delivery.IDEMPOTENT, Delivery.TRANSACTIONAL, Delivery.EXTERNAL)
 
@@ -130,7 +130,7 @@ def _of_effects(old: dict[str, Any], new: dict[str, Any]) -> Change:
 
 
 def _of_doors(old: dict[str, Any], new: dict[str, Any]) -> Change:
-    """Who reaches it, and when: a door that closes shuts callers out."""
+    """Who can reach the tool, and when: fewer groups or states exclude callers."""
     groups = _doors(old["group"], "default"), _doors(new["group"], "default")
     states = _doors(old["available_in_states"], "*"), _doors(new["available_in_states"], "*")
     fewer = not groups[0] <= groups[1] or not ("*" in states[1] or states[0] <= states[1])
@@ -148,7 +148,7 @@ def _of_terms(old: dict[str, Any], new: dict[str, Any]) -> Change:
 
 
 def _binding(schema: Any) -> Any:
-    """A schema without the words that only tell."""
+    """A schema without annotations."""
     if isinstance(schema, list):
         return [_binding(one) for one in schema]
     if not isinstance(schema, dict):

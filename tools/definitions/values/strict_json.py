@@ -1,4 +1,4 @@
-"""JSON from outside is hostile input (API contract, "JSON at the edge").
+"""A strict parser of untrusted JSON (API contract, "JSON at the edge").
 
 Two readers of one document must never disagree, so everything on which they could is refused:
 duplicate keys, NUL, lone surrogates, NaN and Infinity, integers beyond 2^53, deep nesting. And
