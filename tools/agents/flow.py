@@ -40,7 +40,7 @@ from tools.workflows.attempts import Open
 
 MOST_PLANS = 2
 MOST_ATTEMPTS = 3  # of a step that may be repeated
-MOST_READ = 8 * 1024 * 1024  # bytes of outputs that stand in one step's arguments
+MOST_READ = 8 * 1024 * 1024  # bytes of outputs in one step's arguments
 _CLOSED = "closed"  # in its memory: plans whose end is on record
 
 

@@ -1,8 +1,8 @@
-"""Calling an address that a tenant chose, from a process of ours.
+"""Connections to addresses that a tenant chose, protected against SSRF.
 
-By the rules that runs of tools obey: the name is asked for once, an address that is not public is
-refused, the connection goes to exactly that address, no redirect is followed. In the clear only
-into networks that the operator opened.
+The rules are those of tool runs: the name is resolved once, an address that is not public is
+refused, the connection goes to exactly that address, no redirect is followed. Unencrypted
+connections are allowed only into networks that the operator opened.
 """
 
 from collections.abc import AsyncIterator

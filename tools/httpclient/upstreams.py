@@ -1,8 +1,8 @@
-"""Calling a server that the operator named: kept connections, no redirect followed, and an end
-that comes when the run's does.
+"""The HTTP client for servers that the operator named: keep-alive connections, no redirects, and a
+deadline that is the run's.
 
-An answer is read in slices, between which is asked whether anybody still wants it: a server that
-is silent holds nobody up after a cancellation.
+A response is read in slices with a check for cancellation between them, so that a silent server
+does not delay a cancelled call.
 """
 
 import ssl
@@ -24,7 +24,7 @@ _IDLE_S = 60.0
 
 
 class Stopped(Exception):
-    """Nobody wants the answer any more."""
+    """The run was cancelled."""
 
 
 class TimeUp(Exception):

@@ -1,5 +1,5 @@
-"""One deed to many tools. What it would do to each is worked out from the catalog and shown; then
-the catalog's own actions do it, to those that are still what was shown."""
+"""Bulk changes of tools. The effect on each tool is computed from the catalog and shown; then the
+catalog's own actions apply it to those that are unchanged since."""
 
 import hashlib
 from collections import defaultdict
@@ -88,7 +88,7 @@ class Line:
 
     @property
     def mark(self) -> str:
-        """Tells whether the tool, or what would be done to it, is another than it was."""
+        """A digest that differs when the tool, or the effect on it, has changed."""
         tool = self.tool
         seen = (tool.id, tool.updated_at.isoformat(), self.kind, self.before, self.after)
         return hashlib.sha256(repr(seen).encode()).hexdigest()[:16]
@@ -123,7 +123,7 @@ def plan(deed: Deed, tools: Sequence[CatalogTool], snapshot: Snapshot) -> list[L
 
 
 def lost_by(deed: Deed, lines: Iterable[Line], snapshot: Snapshot) -> Losers | None:
-    """Who would lose what; None where nobody can."""
+    """Which agents would lose which tools; None where the change cannot take any away."""
     changing = [line for line in lines if line.kind == Kind.CHANGES]
     after = _after(deed, changing, snapshot)
     if after is None or not changing:
@@ -156,8 +156,8 @@ def carry_out(
 
 
 def _hold(deed: Deed, snapshot: Snapshot) -> None:
-    """What was worked out stays so to the end of the transaction. For tiers that are the tiers
-    alone: whoever changes one locks tiers before organizations."""
+    """Locks the basis of the preview until the end of the transaction. For tiers only the tiers:
+    every change of a tier locks tiers before organizations."""
     place = Organization.objects
     if deed.do == Do.TIER:
         for tier in _tiers():

@@ -1,4 +1,4 @@
-"""Changes that nobody has made: what the catalog and the callers would be like with one of them.
+"""Hypothetical changes: the catalog and the callers as they would be after one of them.
 
 A change makes other facts, never other rules: the gates are asked as they are.
 """

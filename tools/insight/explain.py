@@ -1,7 +1,7 @@
-"""Why a caller may use a tool, or which gates say no, and what would change that.
+"""Explains why a caller may use a tool, or which gates refuse it, and what would change that.
 
-The verdicts are those of the gates themselves. What an execution would spend or wait for stands
-beside them: looked at, never taken.
+The verdicts are those of the gates themselves. What an execution would spend or wait for is shown
+beside them: read, never reserved.
 """
 
 from collections.abc import Callable, Sequence, Set
@@ -60,7 +60,7 @@ class Explained:
 
 @dataclass(frozen=True)
 class Supposed:
-    """A call that nobody makes, without any option."""
+    """A hypothetical call, without any option."""
 
     require_confirmation: bool = False
     confirmation_reason: str = ""
@@ -225,7 +225,7 @@ LOOKS: tuple[Callable[[Question], Verdict], ...] = (
 
 
 def _fit_to_be_seen(verdict: Verdict, question: Question | None, reader: Reader) -> Verdict:
-    """Some gates name groups of the tool; an agent is told only of those it was granted."""
+    """Some gates name groups of the tool; an agent sees only those it was granted."""
     if question is None or verdict.code not in _NAMING:
         return verdict
     return replace(verdict, reason=_NAMING[verdict.code](question, reader))

@@ -1,4 +1,4 @@
-"""What the linter finds in an organization as it stands, with what its agents were granted."""
+"""Lint findings of an organization's current catalog, with the grants of its agents."""
 
 from typing import Any
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""Whom a change of a group would hit, before it is made."""
+"""Previews which callers a change of a group would affect."""
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta

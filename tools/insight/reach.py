@@ -1,4 +1,4 @@
-"""Which tools an agent reaches with all it was granted, in some state."""
+"""Computes which tools an agent can reach with all its grants, in some state."""
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence, Set
@@ -102,7 +102,7 @@ def reach_of(snapshot: Snapshot) -> Reach:
 
 
 def there_for_somebody(tool: CatalogTool, snapshot: Snapshot) -> bool:
-    """Whether the tool is in service and the licence lets it through, whoever asks."""
+    """Whether the tool is in service and the licence allows it, for any caller."""
     return _pass(OF_THE_TOOL, Question(NOBODY, tool, _NOTHING, snapshot))
 
 
@@ -127,8 +127,8 @@ def agents_that_reach(tool: CatalogTool, snapshot: Snapshot) -> tuple[list[str],
 
 
 def losers(names: Sequence[str], before: Snapshot, after: Snapshot) -> Losers:
-    """Of the tools that another catalog would narrow: who reaches them before and not after. One
-    that is not there any more is reached by nobody."""
+    """Of the named tools: which agents reach them before and not after. A tool that is missing
+    after counts as lost."""
     most = min(MOST_AGENTS, max(1, _MOST_QUESTIONS // max(1, len(names))))
     callers, cut = _first_agents(before, most)
     reached, would_be = (Reach(kinds_among(names, world), world) for world in (before, after))

@@ -1,5 +1,5 @@
-"""Which groups fit a question (checklist S1, 15): by the words of their tools, and by what was used
-with success before.
+"""Recommends groups for a question (checklist S1, 15): by the words of their tools, and by tools
+that were used with success before.
 
 Only groups the caller may request are named, and only for tools it could call through them.
 """
@@ -45,7 +45,7 @@ class Fitting:
 
     name: str
     score: float
-    proven: bool  # used with success lately
+    proven: bool  # used with success recently
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Calls of a while ago, put to the gates again: as things stand, and as they would stand.
+"""Replays recent calls through the gates: with the current catalog, and with a changed one.
 
 Where a group has windows, each call is judged by the hour at which it was made. Equal calls are
 asked about once; nothing is written, counted or spent.
@@ -56,7 +56,8 @@ class Turned:
 @dataclass
 class Replay:
     """How the calls of a time would have ended. `cut` where there were too many combinations. All
-    calls that would end otherwise are counted; the first `MOST_TURNED` combinations of them told.
+    calls that would end otherwise are counted; of their combinations the first `MOST_TURNED` are
+    listed.
     """
 
     calls: int = 0
@@ -99,8 +100,8 @@ class Then(Snapshot):
 
 @dataclass(frozen=True)
 class World:
-    """A catalog, the agents as they are in it, and the names of the tools that are there for
-    somebody: in service, and in the licence."""
+    """A catalog, the agents as they are in it, and the names of the tools in service and in the
+    license."""
 
     snapshot: Snapshot
     callers: dict[UUID, Caller]

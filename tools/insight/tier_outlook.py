@@ -1,5 +1,5 @@
-"""What another tier, or other terms of a tier, would close and open, before anything is done; and
-doing it, where that is then still what was shown."""
+"""Previews which tools another tier, or other terms of a tier, would disable and enable; applies
+the change if the preview is still true."""
 
 import hashlib
 from collections import Counter
@@ -116,7 +116,7 @@ def apply_move(*, organization: Organization, tier: LicenseTier, mark: str, by: 
 def take_terms_back(
     *, tier: LicenseTier, left: Mapping[str, Any], back: Mapping[str, Any], by: Actor
 ) -> dict[str, Change]:
-    """The terms before a change, unless somebody has changed them since it left them so."""
+    """The terms before a change, unless they were changed since."""
     tier = locked_tier(tier)
     if not same_terms(terms_of(tier), left):
         raise _changed_meanwhile()
@@ -163,8 +163,8 @@ def _move_alone(place: Organization, tier: LicenseTier, catalog: Snapshot) -> Ou
 
 
 def _mark(tier: LicenseTier, effects: Iterable[Effect], said: Any) -> str:
-    """Tells whether what would happen is another than it was. Calls and agents come and go by the
-    second, so they are not part of it."""
+    """A digest that differs when the effect has changed. Calls and agents change by the second, so
+    they are not part of it."""
     follows = [(str(effect.place.pk), effect.change) for effect in effects]
     return hashlib.sha256(repr((tier.pk, said, follows)).encode()).hexdigest()[:24]
 
@@ -188,7 +188,7 @@ def _looked(effect: Effect, tier: LicenseTier) -> Effect:
 
 
 def _after(before: Snapshot, change: Change, tier: LicenseTier) -> Snapshot:
-    """Without the tools that would be disabled: nobody would reach them."""
+    """Without the tools that would be disabled, since no caller would reach them."""
     out = frozenset(change.disabled)
     left = {name: tool for name, tool in before.tools.items() if name not in out}
     tools = MappingProxyType(left)

@@ -1,5 +1,6 @@
-"""A walk through the states of a workflow that nobody makes: each step is a call that is supposed
-to succeed. Every gate is asked as it would be then; nothing runs and nothing is written."""
+"""The workflow simulator: a hypothetical walk through the states of a workflow, in which each step
+is a call that is supposed to succeed. Every gate is asked as it would be then; nothing runs and
+nothing is written."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,5 +1,5 @@
-"""What a change would make different before anybody makes it: to what each agent sees, and to the
-calls of the last day. The same gates are asked twice; nothing is written, counted or spent.
+"""Previews the effect of a change on what each agent sees, and on the calls of the last day. The
+same gates are asked twice; nothing is written, counted or spent.
 """
 
 from collections.abc import Iterator, Set

@@ -1,4 +1,5 @@
-"""Whole graphs as Turtle or JSON-LD: read and written by a library, bounded, nothing fetched."""
+"""Reads and writes whole graphs as Turtle or JSON-LD with a library, within limits; nothing is
+fetched."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -58,7 +59,7 @@ class Contents:
     statements: int
     entities: list[str]
     types: list[tuple[str, int]]
-    nameless: int  # blank nodes: each import makes them anew
+    nameless: int  # blank nodes: each import creates them again
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +151,9 @@ def _read(data: bytes, syntax: Syntax) -> list[Any]:
 
 
 def _check_depth(data: bytes, syntax: Syntax) -> None:
-    """Raises `BadDocument`. Readers call themselves for each level, and a full stack is the end of
-    the process: that of JSON-LD gets only what is strict JSON, and of Turtle only statements about
-    statements go deeper. `<<` may also stand in a text, and so many of them in none that anybody
-    wrote."""
+    """Raises `BadDocument`. The parsers are recursive, and a stack overflow ends the process: the
+    JSON-LD parser gets only strict JSON, and in Turtle only statements about statements nest. `<<`
+    may also occur in a text, but never so often in a genuine one."""
     if syntax is Syntax.TURTLE:
         if data.count(b"<<") > _MOST_QUOTED:
             raise BadDocument(_NESTED.message, [_NESTED])

@@ -1,5 +1,5 @@
-"""How much a query asks of whoever plans it: endpoints plan joins for minutes, and read long chains
-of operators with one call inside another, until their stack is full and they end.
+"""Bounds the cost of planning a query: endpoints plan joins for minutes, and parse long chains of
+operators recursively, until their stack overflows and they crash.
 
 What is counted is counted without the whole grammar, and where that leaves a doubt, as more. Rows
 of VALUES and lists of IN are data: they cost next to nothing, and are bounded by the length alone.

@@ -1,4 +1,4 @@
-"""A SPARQL 1.1 endpoint over HTTP. Its answers are bounded, and nothing of them is believed."""
+"""A client of a SPARQL 1.1 endpoint over HTTP. Responses are untrusted and bounded."""
 
 import logging
 import re

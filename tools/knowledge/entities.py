@@ -1,8 +1,8 @@
-"""Entities as a caller describes them, and the update that creates one or adds to it. Pure.
+"""Parses entities from callers, and builds the update that creates one or adds to it. Pure.
 
-An entity's IRI follows from its type and its key, so that whoever describes it again means the same
-one. The update is one transaction of the store: of two at once one creates it. Beside what is said
-stands the call that created it; the same call, made again, finds itself there.
+An entity's IRI follows from its type and its key, so that describing it again refers to the same
+one. The update is one transaction of the store: of two concurrent ones one creates it. The call
+that created the entity is stored with it, so that a retry of the same call finds itself there.
 """
 
 import re

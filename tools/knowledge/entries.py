@@ -1,4 +1,4 @@
-"""From what a graph says of entities to the words that they are found by. Pure."""
+"""Derives the search entry of an entity from its statements in a graph. Pure."""
 
 import re
 import unicodedata

@@ -1,5 +1,5 @@
-"""Entities by words and phrases. PostgreSQL finds and ranks; what is here says in which order to
-try, and how much at most.
+"""Full-text search of entities by words and phrases. PostgreSQL finds and ranks; this module sets
+the order of attempts, and the limits.
 
 A common word is said of half a graph, so only so many of those that match are ranked: all that
 bear the words as their name, most that have them in a label, and then others.
@@ -70,7 +70,7 @@ class Standing:
     stale: bool
 
 
-# Whose they are and of which type stands in each index, so that nothing else is looked at.
+# Organization and type are part of each index, so that no other rows are read.
 _OF_SCOPE = "organization_id = %(organization)s AND collection = %(collection)s"
 _OF_KIND = "AND (%(kinds)s::text[] IS NULL OR kinds && %(kinds)s::text[])"
 _BY_WORDS = """
@@ -113,7 +113,7 @@ _BOUNDS = {"most_named": _NAMED, "most_labelled": _LABELLED, "most_said": _SAID}
 
 
 def find(scope: GraphScope, wanted: Wanted) -> Found:
-    """The best first. A phrase in quotes is meant as it stands: nothing looser is tried for it."""
+    """The best first. A phrase in quotes is exact: nothing looser is tried for it."""
     kinds = kinds_called(scope, wanted.type) if wanted.type else None
     for way in Way:
         if (statement := _statement(way, wanted.query)) is None:
@@ -132,7 +132,7 @@ def kinds_called(scope: GraphScope, name: str) -> list[str]:
 
 
 def standing(scope: GraphScope) -> Standing:
-    """Stale also where nobody has ever said that the graph was whole in it."""
+    """Stale also where the index was never complete."""
     index = KnowledgeIndex.objects.within(scope).values("indexed_at", "complete").first()
     if index is None:
         return Standing(None, stale=True)

@@ -1,4 +1,4 @@
-"""The entities of a graph where nobody looks for words: in the order of their IRIs, by type."""
+"""Lists the entities of a graph without a search: in the order of their IRIs, by type."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,5 @@
-"""What surrounds entities in a graph: statements that lead from one to another, nearest first."""
+"""The neighborhood of entities in a graph: statements that lead from one to another, nearest
+first."""
 
 from collections.abc import Callable
 from typing import Any

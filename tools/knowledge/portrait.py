@@ -1,4 +1,4 @@
-"""All that a graph says of one entity, apart by what it is for a reader."""
+"""All statements of a graph about one entity, grouped for display."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -1,14 +1,13 @@
-"""Which SPARQL queries of callers may be sent on: those that read, and only the graphs they are
-given.
+"""Validates SPARQL queries of callers: read-only, and only over the graphs that they are given.
 
 The graphs are fixed by the protocol, whatever a query says (SPARQL 1.1 Protocol, 2.1.4). What the
-protocol cannot forbid is `SERVICE`, which would make the endpoint call anybody; `FROM` and `GRAPH`
-are refused because a graph is not the caller's to choose.
+protocol cannot forbid is `SERVICE`, which would make the endpoint call any server; `FROM` and
+`GRAPH` are refused because a graph is not the caller's to choose.
 
 Endpoints do not all read alike. One takes `trueSERVICE:x` for three words, and `?a<x:b)SERVICE#>`
-for a comparison and a comment where the grammar sees an IRI. So a query is read into words of the
-grammar, everything on which two readers could disagree is refused, and what goes out is written
-anew from those words: on one line, where a comment would swallow the query and end it.
+for a comparison and a comment where the grammar sees an IRI. So a query is split into tokens of the
+grammar, everything on which two parsers could disagree is refused, and the query that is sent is
+generated from those tokens: on one line, where a comment would swallow the query and end it.
 """
 
 import re

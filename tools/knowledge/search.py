@@ -1,4 +1,4 @@
-"""From words to statements: what is known of things whose texts hold them."""
+"""Retrieves statements about entities whose texts contain given words."""
 
 import re
 from collections.abc import Iterable

@@ -1,4 +1,5 @@
-"""RDF terms, made and written by a library: no text of a caller is ever joined into a statement."""
+"""RDF terms, created and serialized by a library: no text of a caller is ever joined into a
+statement."""
 
 from collections.abc import Iterable
 from typing import Any

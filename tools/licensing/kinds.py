@@ -1,6 +1,6 @@
-"""Tools that are alike to every gate, but for their names, for who was granted them, and for their
-age, which decides about a seat in the licence. What holds for one with a seat holds for its kind,
-so that gates need not be asked of thousands."""
+"""Groups tools that are equal to every gate, except for their names, their grants, and their age,
+which decides about a seat in the license. One tool with a seat represents its kind, so that gates
+need not be asked about thousands."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable

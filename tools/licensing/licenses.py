@@ -1,4 +1,4 @@
-"""Changing what an organization's licence includes, and what follows for its tools.
+"""Changes an organization's license, and applies the consequences for its tools.
 
 Every change of a tier ends in `hold`: custom tools beyond the limit are disabled, the newest
 first, and those the licence had disabled come back, the oldest first, as far as there is room.
@@ -190,7 +190,8 @@ def hold_all(every: Iterable[Held], by: Actor) -> dict[str, Change]:
     """The same for many, by slug, in a few statements for each hundred; more are made only for
     tools that are disabled or enabled.
 
-    What follows for its tools is evidence of the organization's, whoever changed what for all.
+    The consequences for its tools are in the organization's audit log, also where the change was
+    made for all organizations.
     """
     lowest = lowest_tier()
     changes: dict[str, Change] = {}

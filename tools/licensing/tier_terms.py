@@ -1,8 +1,8 @@
-"""What a tier says, as values that can be compared; and what nobody may make it say.
+"""The terms of a tier as comparable values, and the limits on changing them.
 
 A signed licence names a tier and not what that tier includes. So a tier that an installed licence
-names includes at most what it was delivered with (specification S3, 7): else its terms could be
-written by whoever they are meant to bind.
+names includes at most what it was delivered with (specification S3, 7): otherwise the licensee
+could write the terms.
 """
 
 from collections.abc import Iterable, Mapping

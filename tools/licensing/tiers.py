@@ -1,7 +1,7 @@
-"""Which tier an organization has, and what a tier includes.
+"""Assigns tiers to organizations, and changes what a tier includes.
 
-Every change counts the revision of each organization up that it may concern, and is evidence in
-each for which something follows.
+Every change increments the revision of each organization that it may affect, and is audited in each
+for which something follows.
 """
 
 from collections.abc import Mapping

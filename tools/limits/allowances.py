@@ -1,4 +1,4 @@
-"""Quotas and budgets of an agent: set by people, read with what is used of them."""
+"""Quotas and budgets of an agent: configured by people, read with their current use."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -169,7 +169,7 @@ def _write(agent: Agent, key: Key, amount: Decimal, row: Allowance | None) -> No
         )
     elif row.amount != amount:
         Allowance.objects.filter(pk=row.pk).update(amount=amount)
-        # Of another bound another share is used: its alerts are given anew.
+        # The new limit changes the used share, so alerts are sent again.
         AllowanceUse.objects.filter(allowance=row).update(alerted_percent=0)
 
 

@@ -1,4 +1,4 @@
-"""What an agent may use in a day or a month: calls (a quota) and cost (a budget).
+"""Enforces what an agent may use in a day or a month: calls (a quota) and cost (a budget).
 
 A call holds what it may use when it is accepted, in one statement that cannot overdraw; what it
 did use is known at its end. Locks are taken in one order everywhere: allowances by their id, then
@@ -158,7 +158,7 @@ def settle(execution_id: UUID, *, spent: Decimal) -> None:
 
 
 def release(execution_id: UUID) -> None:
-    """The call never ran: give back what it holds. Safe to repeat."""
+    """The call never ran: release what it reserved. Safe to repeat."""
     _give_back(execution_id, calls=0, cost=Decimal(0))
 
 
@@ -256,7 +256,7 @@ def _number(kind: str, amount: Decimal) -> int | str:
 
 
 def _alert(use_id: int, percent: int) -> None:
-    """Once per period and threshold: whoever raised `alerted_percent` comes here."""
+    """Once per period and threshold: called by the transaction that raised `alerted_percent`."""
     use = AllowanceUse.objects.get(pk=use_id)
     allowance = Allowance.objects.select_related("agent", "organization").get(pk=use.allowance_id)
     metrics.allowance_alerts.labels(allowance.kind, percent).inc()

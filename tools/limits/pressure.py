@@ -1,8 +1,9 @@
-"""Whether there is room for one more call: asked early, of what a thread found out a second ago.
+"""Load shedding: decides whether there is room for one more call, from a sample of the queue that a
+thread takes each second.
 
-A call asks no query here, so that it can be turned away in no time while the database is busy. What
-this process has let in since the thread looked is counted on top; where that decides, the thread
-looks again at once, so that bounds hold without a count that ran ahead of what is over already.
+A call makes no query here, so that it can be rejected at once while the database is busy. The calls
+that this process has admitted since the sample are added; where they decide, the thread takes
+another sample at once, so that calls that have ended since do not count.
 """
 
 import atexit
@@ -48,10 +49,10 @@ class Sample:
 
     @cached_property
     def youngest_first_s(self) -> float:
-        """For how long nobody at all has come to the head of a queue: no worker takes calls.
+        """How long the youngest head of a queue has waited: long means that no worker takes calls.
 
-        A place with a bound of its own says nothing of that: one call that has just got room may
-        have waited long for it.
+        A queue with a limit of its own is no sign of that: a call that has just got room may have
+        waited long for it.
         """
         return min(self._waits(bounded=False), default=0.0)
 
@@ -80,7 +81,8 @@ class Arrival:
 
 
 class Pressure:
-    """What a process knows of the queue. Without a thread it knows what `sample` was told."""
+    """What a process knows of the queue. Without a thread it knows the last argument of
+    `sample`."""
 
     def __init__(self) -> None:
         self.tally = Tally()
@@ -110,7 +112,7 @@ class Pressure:
             raise refusal
         arrival = Arrival(tuple(filter(None, (caller.organization_id, caller.agent_id))))
         with self._lock:
-            # Once more, with nobody beside: of those who asked just now, one may have the place.
+            # Checked again under the lock: of concurrent calls, one may take the last slot.
             refusal = self._by(self._usable(), caller)
             if refusal is not None:
                 raise refusal
@@ -171,11 +173,11 @@ class Pressure:
         return self._known
 
     def _look_again(self) -> None:
-        """Nobody looks here."""
+        """Without a thread there is no new sample."""
 
 
 class Watched(Pressure):
-    """The same, with a thread that looks each second as long as somebody asks, and when told to."""
+    """The same, with a thread that samples each second as long as calls come, and on request."""
 
     def __init__(self, find: Callable[[], Sample] = look) -> None:
         super().__init__()
@@ -185,7 +187,7 @@ class Watched(Pressure):
         self._thread: threading.Thread | None = None
 
     def _sample(self) -> Sample:
-        """After a pause nobody knows anything; a call is not made to wait for long."""
+        """After a pause the sample is stale; a call waits for a new one, but not for long."""
         self._asked_at = time.monotonic()
         if self._asked_at - self._known.at > _STALE_S:
             self._look_again()
@@ -240,7 +242,7 @@ class Watched(Pressure):
     def _write_rest(self) -> None:
         try:
             self.tally.write(every=True)
-        except Exception:  # the process ends; who was turned away is in its log then
+        except Exception:  # the process ends; rejected calls are in its log then
             log.exception("turned away and not on record: %s", self.tally)
 
 
@@ -248,7 +250,7 @@ HERE = Watched()
 
 
 def peek(question: Question) -> Verdict:
-    """What the gate would say now, letting nobody in."""
+    """The gate's current verdict, without admitting a call."""
     refusal = HERE.refusal(question.caller)
     if refusal is None:
         return passed(GATE)

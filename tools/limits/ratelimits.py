@@ -1,4 +1,4 @@
-"""How often an agent may call a tool in a minute: a sliding window, exact under concurrency.
+"""Rate limits of tool calls per agent and minute: a sliding window, exact under concurrency.
 
 Redis counts, in one call. PostgreSQL counts while Redis cannot be asked or trusted, and it has the
 last word: what Redis let pass is held against it in the transaction that writes the call's row.

@@ -1,7 +1,7 @@
-"""The sliding window in Redis: one script, which does all of it at once and by the server's clock.
+"""The sliding window in Redis: one script, which is atomic and uses the server's clock.
 
 Redis is trusted only when it is known to have counted for a whole window. It remembers since when
-it has; that is set anew when it is missing (its data went), when it lies ahead (its clock was set
+it has; that is reset when it is missing (its data went), when it lies ahead (its clock was set
 back), and when the server does not know the script (it was started again: scripts do not survive
 that, while the last second of its data may have been lost).
 """

@@ -1,9 +1,9 @@
-"""What a request asked for and what was left for it (Tool groups specification, 8.2): counted,
-written as a row that can be queried, and told as one JSON line.
+"""Records what a request asked for and what was left for it (Tool groups specification, 8.2):
+counted, stored as a row that can be queried, and logged as one JSON line.
 
 The lists of names depend on the catalog, the groups and the state alone. They are worked out and
 stored once for each, and rows refer to them. A catalog's names are stored once a revision, so that
-a new set of groups costs what stands in these groups and not the catalog.
+a new set of groups costs the size of these groups and not of the catalog.
 """
 
 import logging
@@ -47,7 +47,7 @@ _AS_NEW: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Filtered:
-    """What groups and a state leave of a catalog. The groups take away whatever stands in no list.
+    """What groups and a state leave of a catalog. Tools in no list are removed by the groups.
 
     `digest` names the catalog's revision, the groups and the state, and with them the lists.
     """
@@ -133,7 +133,8 @@ def tell(
     duration_ms: float,
     transitions: Iterable[dict[str, str]] = (),
 ) -> None:
-    """Log the line, once the request is over. Long lists are cut there, and their length told."""
+    """Log the line, once the request is over. Long lists are cut there, and their length is
+    logged."""
     found = filtered(asked, snapshot)
     by_group = found.by_group(snapshot)
     line: dict[str, Any] = {
@@ -210,8 +211,8 @@ def _step(step: StateTransition) -> dict[str, str]:
 
 
 def _filtered(asked: Asked, snapshot: Snapshot, closed: frozenset[str]) -> Filtered:
-    """A tool that fails the group test stands in that list only (ruling 7); so does one all of
-    whose requested groups are closed."""
+    """A tool that fails the group test is in that list only (ruling 7); so does one all of whose
+    requested groups are closed."""
     available, by_state, out_of_service = [], [], []
     for tool in _reached(asked.groups, snapshot):
         if not is_reached(tool, asked.groups, snapshot, closed):

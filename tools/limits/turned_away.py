@@ -1,7 +1,7 @@
-"""Calls that were turned away because there was no room, as evidence has them: in sums.
+"""Audits calls that were rejected by load shedding, as sums.
 
-A row for each would make a flood of calls a flood of rows. One record says, for an organization, a
-code and a minute, how many a process turned away and whose the first were.
+A row for each would make a flood of calls a flood of rows. One record has, for an organization, a
+code and a minute, how many calls a process rejected and whose the first were.
 """
 
 import threading

@@ -1,4 +1,4 @@
-"""An answer as it comes together: words, tool calls and what was counted, from a stream or whole.
+"""Assembles a model's answer: text, tool calls and token counts, from a stream or whole.
 
 What comes is believed in nothing: its size and its count are bounded, and half an answer is none.
 """
@@ -51,8 +51,8 @@ class Limits:
 
 
 def read(answer: Answer, limits: Limits, tell: Callable[[str], None]) -> Said:
-    """Each piece of the words goes to `tell` as it comes. Raises `Failure`, `Broken` and what says
-    that a stream or its JSON cannot be read."""
+    """Each piece of the text is passed to `tell` as it arrives. Raises `Failure`, `Broken` and what
+    says that a stream or its JSON cannot be read."""
     told = _Telling(limits, tell)
     if answer.headers.get("content-type", "").startswith("application/json"):
         told.take(strict_json.parse(answer.body(6 * limits.max_bytes + sse.LONGEST_EVENT)))
@@ -136,7 +136,7 @@ class _Telling:
             )
 
     def said(self) -> Said:
-        """A question is some tokens, and so is an answer that is not empty: nobody counted none."""
+        """A question and a nonempty answer have some tokens: a count of zero is no count."""
         calls = self._calls.in_order()
         call = calls[0] if calls else None
         came = _count(self._usage, "prompt_tokens", least=1)

@@ -1,4 +1,4 @@
-"""Tool calls, put together from the pieces in which a stream brings them.
+"""Assembles tool calls from the pieces of a stream.
 
 A piece belongs to a call by its index, in a whole answer by its place in the list. Endpoints there
 are that give several calls one index: an id of its own makes a call of its own, so that what was

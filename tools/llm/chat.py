@@ -1,4 +1,4 @@
-"""One question to a model behind an OpenAI-compatible endpoint, answered as a stream.
+"""Asks a model behind an OpenAI-compatible endpoint one question, answered as a stream.
 
 What comes is believed in nothing: its size, its count and its time are bounded, and half an answer
 is none. The key is in a header and nowhere else.
@@ -52,8 +52,8 @@ def ask(
     bounds: Bounds,
     tell: Callable[[str], None],
 ) -> Said:
-    """Each piece of the answer goes to `tell` as it comes. Raises `Failure`, and what ends a run:
-    `Stopped` and `TimeUp`."""
+    """Each piece of the answer is passed to `tell` as it arrives. Raises `Failure`, and what ends a
+    run: `Stopped` and `TimeUp`."""
     for attempt in range(1, ATTEMPTS + 1):
         try:
             with upstream.post(*_request(model, question), bounds) as answer:

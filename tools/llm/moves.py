@@ -1,4 +1,4 @@
-"""One move of an agent, read out of what a model said: an action, an answer, or a flaw.
+"""Parses one move of an agent from a model's reply: an action, an answer, or an error.
 
 Nothing here guesses. The first action wins and nothing behind it is believed; what a model made up
 in a tool's place makes an answer worth nothing; an action has its own arguments or none at all.
@@ -10,7 +10,7 @@ A flaw is written for the model, which reads it as what came of its move.
 
 or, in place of the action, `Answer:` and everything to the next label or the end. A label counts
 only where a line begins with it; emphasis, a fence around the reply and quotes around the name are
-read past. What stands in a block of reasoning (`reasoning.py`) is none of these.
+read past. Text in a block of reasoning (`reasoning.py`) is none of these.
 """
 
 import re
@@ -69,7 +69,7 @@ _FENCE = re.compile(r" {0,3}```[A-Za-z]{0,20}[ \t\r]{0,8}\n")
 _FENCE_BEGINS = re.compile(r" {0,3}`{1,3}|`{0,3} {0,3}```[A-Za-z]{0,20}[ \t\r]{0,8}")
 _FENCE_LINE = re.compile(r"^[ ]{0,3}```.*$", re.MULTILINE)
 _QUOTES = " \t\r\"'`*“”‘’«»"
-_LONGEST_CALL = 2_000  # characters of a call that is told back
+_LONGEST_CALL = 2_000  # characters of a call that is repeated to the model
 _MOST_FURTHER = 127  # actions behind the first
 
 MADE_UP = (
@@ -145,7 +145,7 @@ def _told(call: Call) -> str:
 class Reader:
     """Of the text format. The move is the same however the text is cut.
 
-    `tell` is given the thought piece by piece, and nothing else.
+    `tell` is called with the thought piece by piece, and nothing else.
     """
 
     def __init__(self, tell: Callable[[str], None] = lambda _: None) -> None:

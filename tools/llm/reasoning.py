@@ -1,8 +1,9 @@
-"""Blocks of reasoning in the text of a model: `<think>` and the tags that other models use for it.
+"""Filters blocks of reasoning from the text of a model: `<think>` and the tags that other models
+use for it.
 
-What stands in one is neither an instruction nor an answer. A block without its end reaches to the
-end of the text. Where a chat template has already written the opening tag, the text has the closing
-one alone: everything before it is reasoning.
+Their content is neither an instruction nor an answer. A block without its end reaches to the end of
+the text. Where a chat template has already written the opening tag, the text has the closing one
+alone: everything before it is reasoning.
 """
 
 import re

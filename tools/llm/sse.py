@@ -1,4 +1,4 @@
-"""Server-sent events as chat endpoints send them: the `data` of each, within bounds."""
+"""Parses server-sent events of chat endpoints: the `data` of each, within limits."""
 
 from collections.abc import Iterable, Iterator
 

@@ -1,4 +1,4 @@
-"""A provider says that a message came back: believed when it is signed with the channel's key."""
+"""Handles bounce reports of a mail provider, which must be signed with the channel's key."""
 
 import hmac
 import time

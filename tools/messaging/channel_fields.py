@@ -1,4 +1,4 @@
-"""Reading what an administrator writes about a channel: every wrong field is named."""
+"""Validates an administrator's settings of a channel: every wrong field is named."""
 
 from dataclasses import dataclass, field
 from typing import Any

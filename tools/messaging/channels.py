@@ -1,5 +1,5 @@
-"""Channels of messages: made, changed and removed by an administrator. Secrets go in and never
-come out, but for the signing key, which is shown when it is made."""
+"""Notification channels: created, changed and deleted by an administrator. Secrets are write-only,
+but for the signing key, which is shown when it is created."""
 
 import json
 import secrets
@@ -127,7 +127,7 @@ def written(row: MessageChannel) -> dict[str, Any]:
 
 
 def _lock(row: MessageChannel) -> None:
-    """Make it what it is now; nobody changes it before this transaction ends. Raises `NotFound`."""
+    """Locks the channel until the transaction ends, and reloads it. Raises `NotFound`."""
     Organization.objects.next_revision(row.organization_id)
     try:
         row.refresh_from_db()

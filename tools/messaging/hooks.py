@@ -1,4 +1,5 @@
-"""Messages as HTTP requests: a signed webhook, and what Slack and its likes take."""
+"""Sends messages as HTTP requests: a signed webhook, and the format of Slack and compatible
+services."""
 
 import time
 from typing import Any
@@ -12,7 +13,7 @@ from tools.httpclient import outbound
 from tools.models import Message
 
 _SPARE_S = 5.0  # the request ends itself before
-# Of these nobody knows whether the receiver behind it had taken it already.
+# With these the receiver may have processed the message already.
 _UNSURE = frozenset({500, 502, 504})
 
 
@@ -21,7 +22,7 @@ def webhook(
 ) -> str:
     """What the receiver answered. Raises `NotTold`.
 
-    The body is the same each time it is sent; whoever gets it twice knows it by its key.
+    The body is the same each time it is sent, so that a receiver recognizes a duplicate by its key.
     """
     body = orjson.dumps(
         {

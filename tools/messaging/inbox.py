@@ -1,4 +1,4 @@
-"""What a person has before them of the messages of one organization."""
+"""The inbox of a person: the unread messages of one organization."""
 
 from uuid import UUID
 

@@ -1,8 +1,8 @@
-"""Mail handed to a server that a tenant chose.
+"""Sends mail through an SMTP server that a tenant chose.
 
-By the rules of tools/httpclient/outbound.py: its name is asked for once, an address that is not
+By the rules of tools/httpclient/outbound.py: its name is resolved once, an address that is not
 public is refused, the connection goes to exactly that address, unencrypted only into networks that
-the operator opened. All recipients are taken or nobody is written to.
+the operator opened. All recipients are accepted or the message is sent to none.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _CONNECT_S = 15.0
 
 
 class Turned(NotTold):
-    """The server does not take mail for some recipients; nobody has got it."""
+    """The server refuses some recipients; the message was sent to none."""
 
     def __init__(self, refused: dict[str, str], *, lasting: bool) -> None:
         super().__init__(f"The server refuses recipients: {', '.join(refused)}.")
@@ -197,7 +197,7 @@ def _addressed(server: _Conversation, sender: str, recipients: list[str]) -> Non
 
 
 def _refusal(refusal: smtplib.SMTPResponseException) -> str:
-    """An answer to a login may quote what was sent, so of that only the number is told."""
+    """An answer to a login may quote what was sent, so only its number is reported."""
     if isinstance(refusal, smtplib.SMTPAuthenticationError):
         return f"The mail server refuses the login with {refusal.smtp_code}."
     said = refusal.smtp_error

@@ -1,4 +1,5 @@
-"""A message is written down before anything of it leaves, and what became of it afterwards."""
+"""The outbox of messages: each is stored before it is sent, and so is its delivery status
+afterwards."""
 
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -33,7 +34,7 @@ class NotWritten(Exception):
 
 @dataclass(frozen=True)
 class Draft:
-    """What somebody wants to be sent. Of one execution there is one message, however often."""
+    """A message to be sent. One execution creates one message, also when it is retried."""
 
     channel: str
     recipients: list[str]
@@ -77,7 +78,8 @@ def write(organization_id: UUID, draft: Draft) -> Message:
 
 
 def deliver(message: Message, data: dict[str, Any], timeout_s: float) -> None:
-    """Send it and note what became of it. Raises `NotTold` when it was not, or nobody knows."""
+    """Send the message and store the result. Raises `NotTold` when it was not sent, or that is
+    unknown."""
     channel = message.channel
     if message.state == MessageState.SENT:
         return
@@ -206,8 +208,8 @@ def _note(
     answer: str = "",
     refused: dict[str, str] | None = None,
 ) -> None:
-    """Unless somebody has noted something else meanwhile: a bounce may be reported before the
-    provider's answer has come. Then the message becomes what its row says."""
+    """Unless another status was stored meanwhile: a bounce may be reported before the provider's
+    answer has come. Then the message becomes what its row says."""
     seen = Message.objects.filter(pk=message.pk, state=message.state)
     seen.update(
         state=state,

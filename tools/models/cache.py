@@ -11,8 +11,8 @@ from tools.models.execution import Execution
 from tools.models.organization import Organization
 from tools.models.tool import Tool
 
-# For the first to come, for whoever comes when the answer is too old, and when who was to find it
-# ended without one.
+# Claims the entry for the first call, for one that finds the answer expired, and for one whose
+# predecessor ended without an answer.
 _LEAD = """
     INSERT INTO tools_cacheentry AS entry (key, organization_id, tool_id, execution_id, ready)
     VALUES (%(key)s, %(organization)s, %(tool)s, %(execution)s, false)

@@ -1,5 +1,5 @@
 """The one indexed query behind each call: a token's holder, or an account's, with the
-organization's revision. Plain rows, no objects: this stands in the path of every request."""
+organization's revision. Plain rows, no objects: every request runs it."""
 
 from datetime import datetime
 from typing import Any, NamedTuple

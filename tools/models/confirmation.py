@@ -1,4 +1,4 @@
-"""Calls that wait for a person's yes."""
+"""Calls awaiting approval."""
 
 from django.db import models
 from django.db.models import Q

@@ -1,7 +1,7 @@
-"""What the calls of a day that is over came to, so that nobody adds them up again.
+"""Usage rollups: sums of the calls of a past day, so that they are not added up again.
 
-What is over never changes, and what was not over yet is named; so a day's figures and what became
-of the rest are exactly what its executions say. A trigger forgets a day that gets or loses one.
+What is over never changes, and what was not over yet is named; so a day's sums and the results of
+the rest are exactly those of its executions. A trigger forgets a day that gets or loses one.
 """
 
 from django.contrib.postgres.fields import ArrayField
@@ -29,7 +29,7 @@ class DayOfCalls(models.Model):
 
     class Meta:
         ordering = ["-day"]
-        default_permissions = ()  # nobody is shown a row
+        default_permissions = ()  # rows are never shown
         constraints = [
             models.UniqueConstraint("organization", "zone", "day", name="day_of_calls_once")
         ]
@@ -39,7 +39,7 @@ class DayOfCalls(models.Model):
 
 
 class Part(models.TextChoices):
-    """Of which calls a row tells."""
+    """The calls that a row sums up."""
 
     ALL = "all"
     AGENT = "agent"

@@ -62,8 +62,9 @@ UNDO = "undo:"  # begins the place of a call that undoes another one of the same
 EFFECT_POSSIBLE = {"effect_possible": True}  # in `error_details`
 # Ends that leave open whether the effect happened: a person may find out, and say so once.
 UNSURE = Q(error_code="OUTCOME_UNKNOWN") | Q(error_details__contains=EFFECT_POSSIBLE)
-# What time takes away, where the organization says when: an output, and copies of others' outputs.
-# What a composite call was to call with is made of these, and nobody knows which part of it.
+# Executions with data that the organization's retention deletes: an output, and copies of others'
+# outputs. Parameters of a composite's calls are made of these, and it is unknown which part of
+# them.
 KEEPS_OUTPUT = (
     Q(status=Status.SUCCESS, output_expired_at__isnull=True)
     | Q(status__in=sorted(FINAL), parameters_asked__isnull=False)
@@ -233,7 +234,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
 
     def finish(self, pk: UUID, fence: int, result: "Ending") -> bool:
         """True when the holder of the fence ended it; False when it had lost it meanwhile, or when
-        it succeeded after somebody had cancelled it.
+        it succeeded after it had been cancelled.
 
         The one terminal event is written by the same statement.
         """
@@ -249,11 +250,11 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
             return cursor.rowcount == 1
 
     def shown(self) -> "ExecutionQuerySet":
-        """With `version_label`, and without the version's definition, which nobody reads there."""
+        """With `version_label`, and without the version's definition, which is not read there."""
         return self.annotate(version_label=F("tool_version__label"))
 
     def answer(self, pk: UUID) -> "Execution":
-        """One row as `shown`, for whoever waits for it: nothing is compiled."""
+        """One row as `shown`, for a waiting request: no query is compiled."""
         return next(iter(self.raw(_ANSWER, [pk])))
 
     def abandoned(self) -> "ExecutionQuerySet":
@@ -261,17 +262,17 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         return self.filter(status=Status.RUNNING, lease_until__lt=Now())
 
     def unresolved(self) -> "ExecutionQuerySet":
-        """What is over, and of whose effect nobody has said whether it happened."""
+        """Ended executions whose effect is unknown and not yet resolved by a person."""
         return self.filter(UNSURE, status__in=FINAL, resolved_as="")
 
     def forget_keys(self, age: timedelta) -> int:
-        """Let keys be used anew whose calls ended so long ago; how many."""
+        """Make keys usable again whose calls ended so long ago; returns how many."""
         return self.filter(idempotency_key__isnull=False, completed_at__lt=Now() - age).update(
             idempotency_key=None
         )
 
     def at_stage(self, stage: str) -> "ExecutionQuerySet":
-        """Those of one status, as readers are told it."""
+        """Those of one status, as it is shown to readers."""
         parked = Q(status=Status.PENDING, parked_below__isnull=False)
         if stage == Status.RUNNING:
             return self.filter(Q(status=Status.RUNNING) | parked)
@@ -289,7 +290,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         return self.filter(status=Status.PENDING, queued_at__lt=Now() - age)
 
     def hint_again(self, limit: int) -> list[UUID]:
-        """Waiting rows of which workers are to be told once more, the oldest first.
+        """Waiting rows that are to be dispatched again, the oldest first.
 
         Each is due 5 seconds after it began to wait, then after 10, 20, 40 and each 60 more.
         """
@@ -305,7 +306,7 @@ class Resolution(models.TextChoices):
 
 
 class Execution(models.Model):
-    """One call of one tool: the truth about it; messages about it are hints."""
+    """One call of one tool: the source of truth; messages on the broker only wake workers."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     organization = models.ForeignKey(
@@ -451,7 +452,7 @@ class Execution(models.Model):
     resolved_by = models.CharField(max_length=200, blank=True)
     resolution_reason = models.CharField(max_length=500, blank=True)
 
-    version_label: str  # where a query or the road has put it
+    version_label: str  # where a query or the execution pipeline has set it
     held: bool = True  # whether a confirmation was asked for; the claim knows
     reserved: bool = True  # whether it holds some of an allowance; the claim knows
     limited: bool = True  # whether others may wait for its place; the claim knows
@@ -642,12 +643,12 @@ class Execution(models.Model):
 
     @property
     def stage(self) -> str:
-        """Its status as a reader is told it: what waits for its own calls is running."""
+        """Its status as it is shown to readers: what waits for its own calls is running."""
         return Status.RUNNING if self.parked else self.status
 
     @property
     def parentage(self) -> dict[str, Any]:
-        """For evidence; nothing where nobody but its caller made it."""
+        """For evidence; empty where its caller made it directly."""
         if self.parent_id is None:
             return {}
         return {"parent": {"execution_id": str(self.parent_id), "place": self.place}}
@@ -669,7 +670,7 @@ class Execution(models.Model):
 
     @property
     def effect_possible(self) -> bool:
-        """Whether it, or an earlier attempt of it, may have had an effect nobody saw end."""
+        """Whether it, or an earlier attempt of it, may have had an effect with an unknown end."""
         return self.error_details.get("effect_possible") is True
 
     @property

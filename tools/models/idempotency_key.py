@@ -14,7 +14,8 @@ from tools.models.organization import Organization
 from tools.models.user import User
 
 # For the first request, for one that comes when the key is forgotten, and when the first one ended
-# without an answer. It waits for whoever holds the row, and tells a row of its own by its attempt.
+# without an answer. The statement waits for the row's lock, and recognizes its own row by the
+# attempt.
 _CLAIM = """
     INSERT INTO tools_idempotencykey AS kept (
         id, organization_id, user_id, narrowing, address, key, fingerprint, attempt, authority,
@@ -36,7 +37,8 @@ _BATCH = 1_000
 
 @dataclass(frozen=True, slots=True)
 class KeyedBy:
-    """Whose key, of which address. `narrowing` tells apart what tokens of one account may."""
+    """Whose key, of which address. `narrowing` distinguishes tokens of one account with different
+    scopes."""
 
     organization: UUID
     user: UUID
@@ -100,7 +102,7 @@ class IdempotencyKeyQuerySet(models.QuerySet["IdempotencyKey"]):
 
 
 class IdempotencyKey(models.Model):
-    """What a request that changes something was answered, for whoever sends it once more.
+    """The response to a mutating request, for a client that repeats it.
 
     No part of the request is kept but digests. Without `status` it is being worked on.
     """

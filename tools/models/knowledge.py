@@ -91,7 +91,7 @@ class KnowledgeEntry(models.Model):
 class KnowledgeIndex(models.Model):
     """How far the entries of one graph are in step with it.
 
-    `complete` is false where the graph held something before anybody kept an index of it.
+    `complete` is false where the graph had data before the index was created.
     """
 
     organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="+")

@@ -1,4 +1,4 @@
-"""Consent that an authorization server gave for an MCP server, kept sealed (OAuth)."""
+"""OAuth authorizations of MCP servers, stored encrypted."""
 
 from django.db import models
 from django.db.models import Q

@@ -1,4 +1,4 @@
-"""Where messages may go, each one that was sent, and the inbox of a person."""
+"""Notification channels, sent messages, and the inbox of a person."""
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
@@ -18,7 +18,7 @@ class MessageKind(models.TextChoices):
 
 class MessageState(models.TextChoices):
     QUEUED = "queued"  # written down; nothing has left us
-    UNKNOWN = "unknown"  # begun, and nobody has heard how it ended
+    UNKNOWN = "unknown"  # begun, with an unknown end
     SENT = "sent"
     FAILED = "failed"
     BOUNCED = "bounced"

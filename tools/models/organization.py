@@ -17,7 +17,7 @@ class OrganizationQuerySet(models.QuerySet["Organization"]):
         """Count the organization's catalog up by one and return it; call inside a transaction.
 
         The row stays locked until the transaction ends, so changes to one catalog happen one after
-        the other, and whoever counts tools afterwards counts right.
+        the other, and tools are counted correctly afterwards.
         """
         with connection.cursor() as cursor:
             cursor.execute(_NEXT_REVISION, [pk])

@@ -1,4 +1,4 @@
-"""What waits for a worker: in which order it is to begin, and how much of it there is.
+"""The execution queue: the order in which waiting calls start, and how many there are.
 
 Plain rows, no objects: a worker with a backlog asks for each call, and every process once a second.
 """
@@ -58,7 +58,8 @@ _RUNNING = """
         WHERE b.organization_id = o.id AND b.room <= 0) AS full_tools
 """
 # The organizations are found by jumps along the index, so that a long queue of one costs nothing.
-# Whoever would run the fewest calls after this one is first; among these, who waited longest.
+# The organization that would run the fewest calls after this one is first; among equals, the one
+# that has waited longest.
 _NEXT = f"""
     WITH RECURSIVE place (id) AS (
         (SELECT organization_id FROM tools_execution

@@ -1,4 +1,5 @@
-"""What a request asked for and what was left for it (Tool groups specification, 8.2)."""
+"""Request records: what a request asked for and what was left for it (Tool groups specification,
+8.2)."""
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models

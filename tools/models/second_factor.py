@@ -77,10 +77,10 @@ class RecoveryCode(models.Model):
 
 
 class SingleSignOn(models.Model):
-    """Who a person is to an identity provider: by its issuer and subject, never by an address.
+    """A person's identity at an identity provider: by its issuer and subject, never by an address.
 
-    `made_account` is for whom the account was made: without a role of the provider's groups it
-    lets nobody in.
+    `made_account`: the account was created for this identity; without a role from the provider's
+    groups, login is refused.
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)

@@ -1,4 +1,4 @@
-"""Where tools come from beside the product and its administrators."""
+"""Sources of tools beside the product and its administrators: tool services and MCP servers."""
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models

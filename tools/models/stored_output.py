@@ -11,7 +11,7 @@ from tools.models.execution import Execution
 from tools.models.ids import new_id
 from tools.models.organization import Organization
 
-# Kept once more, it is as if it were new: nobody who sweeps at this moment takes it away.
+# Stored again, an output counts as new, so that a concurrent sweep does not delete it.
 _KEEP = """
     INSERT INTO tools_storedoutput AS stored (id, organization_id, digest, size, content)
     VALUES (%s, %s, %s, %s, %s)

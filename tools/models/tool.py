@@ -52,7 +52,7 @@ class ToolQuerySet(models.QuerySet["Tool"]):
 
 
 class Tool(models.Model):
-    """A name in an organization's catalog. What it is stands in its versions."""
+    """A name in an organization's catalog. Its versions have the definitions."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     organization = models.ForeignKey(Organization, on_delete=models.PROTECT, related_name="tools")

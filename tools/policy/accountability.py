@@ -1,4 +1,5 @@
-"""Nothing is executed that could not be proved: the organization's log has to stand."""
+"""The gate that requires a working audit log of the organization: no call runs that could not be
+proved."""
 
 from audit.log import standing
 from tools.errors import AuditHalted
@@ -21,7 +22,7 @@ def check_lately(organization: str) -> None:
 
 
 def _refusal() -> AuditHalted:
-    """The reason is for administrators: it stands in the record AUDIT.HALTED."""
+    """The reason is for administrators: it is in the record AUDIT.HALTED."""
     return AuditHalted(
         "The audit log of this organization does not agree with what was published of it, so "
         "nothing is executed. An administrator runs manage.py audit_verify, then audit_accept.",

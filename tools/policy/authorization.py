@@ -1,7 +1,7 @@
-"""The one authorization function. Listing, explaining, executing and claiming all ask it.
+"""The one authorization function, used for listing, explaining, executing and claiming.
 
-The gates stand in ruling 9's order and never call each other. To refuse is the default: a tool is
-allowed when every gate has said yes.
+The gates are in ruling 9's order and never call each other. The default is refusal: a tool is
+allowed when every gate passes.
 """
 
 from collections.abc import Iterator
@@ -79,7 +79,7 @@ def check_groups(caller: Caller, asked: Asked, snapshot: Snapshot) -> list[str]:
 
 
 def groups_granted(caller: Caller, asked: Asked, snapshot: Snapshot) -> list[str]:
-    """The same, of a request that nobody makes: an attempt is not counted."""
+    """The same for a hypothetical request: an attempt is not counted."""
     granted = caller.granted_groups
     beyond = frozenset() if WILDCARD in granted else asked.groups - granted
     if beyond:

@@ -1,4 +1,5 @@
-"""Which tools exist for a request (Tool groups specification, 4.2, and rulings 1 to 3)."""
+"""The gates that decide which tools exist for a request (Tool groups specification, 4.2, and
+rulings 1 to 3)."""
 
 from tools.catalog.signatures.verified import INVALID
 from tools.definitions.callers import CallerKind
@@ -36,7 +37,7 @@ def in_service(question: Question) -> Verdict:
 
 
 def source_open(question: Question) -> Verdict:
-    """Of a tool whose service announced itself: somebody approved it, and it is there."""
+    """Of a tool whose service announced itself: the service is approved and available."""
     raw = question.tool.definition.raw
     if raw["type"] == ToolType.SERVICE:
         service = question.snapshot.services.get(raw["implementation"]["service"])

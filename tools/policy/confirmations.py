@@ -1,7 +1,8 @@
-"""Which calls need a person, and what exactly a person's yes is given to.
+"""Decides which calls require approval, and what exactly a person approves.
 
-Needed by the tool itself, by its mark as critical, by the caller's own option, or by a rule of the
-organization. All reasons are collected, and the strictest one says how many people must agree.
+Approval is required by the tool itself, by its mark as critical, by the caller's own option, or by
+a rule of the organization. All reasons are collected, and the strictest one sets how many people
+must approve.
 """
 
 from collections.abc import Iterator, Mapping
@@ -46,7 +47,7 @@ class StoredOptions:
     """The options of a call that was accepted. Anything but a plain `false` asks for a person."""
 
     require_confirmation: bool
-    confirmation_reason: str = ""  # stands in the confirmation that was made
+    confirmation_reason: str = ""  # stored in the confirmation
 
     @classmethod
     def of(cls, execution: Execution) -> "StoredOptions":
@@ -54,7 +55,7 @@ class StoredOptions:
 
 
 def needed(question: Question, call: Tightened) -> Need | None:
-    """None for a call that may run without anybody's consent."""
+    """None for a call that may run without approval."""
     found = [*_own_reasons(question, call), *_reasons_of_rules(question)]
     if not found:
         return None
@@ -135,14 +136,14 @@ def _reasons_of_rules(question: Question) -> Iterator[tuple[str, int]]:
 
 
 def _touches(rule: CatalogConfirmationRule, question: Question) -> bool:
-    """Whether all of a rule fits that can be told without asking the database."""
+    """Whether the conditions of a rule match that need no query."""
     if rule.agent_id is not None and rule.agent_id != question.caller.agent_id:
         return False
     return touches_tool(rule, question.tool, question.snapshot.groups_of(question.tool))
 
 
 def touches_tool(rule: CatalogConfirmationRule, tool: CatalogTool, groups: frozenset[str]) -> bool:
-    """Whether a rule can fit a tool, which is in `groups`, whoever calls it."""
+    """Whether a rule can match a tool, which is in `groups`, for any caller."""
     definition = tool.definition
     return (
         rule.tool_name in {"", tool.name}
@@ -153,7 +154,7 @@ def touches_tool(rule: CatalogConfirmationRule, tool: CatalogTool, groups: froze
 
 
 def _never_used(question: Question) -> bool:
-    """A tool that was deleted and registered anew under its name is another one."""
+    """A tool that was deleted and registered again under its name counts as another one."""
     caller = question.caller
     return not Execution.objects.filter(
         organization_id=caller.organization_id,

@@ -1,4 +1,4 @@
-"""What a gate is asked and what it answers."""
+"""The question that a gate is asked, and its verdict."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

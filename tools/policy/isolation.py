@@ -1,4 +1,5 @@
-"""How strong a wall a tool runs behind: the strongest of what anybody demands, never less.
+"""Determines a call's isolation level in the sandbox: the strongest of all requirements, never
+less.
 
 The definition says what it needs; the organization, the sandbox profile and who wrote the code may
 raise that. Nothing lowers it.

@@ -1,4 +1,5 @@
-"""Names that clients made up: they are counted under a single word, and nothing is kept by them."""
+"""Metric labels for names from clients: unknown names are counted under one label and never
+stored."""
 
 from collections.abc import Iterator
 

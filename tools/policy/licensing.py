@@ -1,7 +1,7 @@
-"""What the organization's licence includes (specification S3, 7, and ruling 8).
+"""The license gate: what the organization's license includes (specification S3, 7, and ruling 8).
 
-The tier that counts is found by the clock at each question, see `tools.catalog.tiers`. What a
-licence does not include is refused; nothing ever runs behind a weaker wall because of it.
+The effective tier follows from the clock at each check, see `tools.catalog.tiers`. What a license
+does not include is refused; nothing ever runs at a weaker isolation level because of it.
 """
 
 from collections.abc import Hashable, Mapping
@@ -48,15 +48,15 @@ def profiles_licensed(question: Question) -> Verdict:
 
 
 def isolation_licensed(question: Question) -> Verdict:
-    """What somebody asks for must be in the licence; what a tool has to run at always is.
+    """A configured level must be in the license; a tool's minimum level always is.
 
-    Refused, not run lower: a licence that runs out must not take a wall away.
+    Refused, not run at a lower level: an expired license must not weaken isolation.
     """
     return _level_included(question.tool, question.snapshot)
 
 
 def includes(tool: CatalogTool, snapshot: Snapshot) -> bool:
-    """Whether the licence lets the tool be used, whoever asks. Of many tools, see `kinds`."""
+    """Whether the license allows the tool, for any caller. Of many tools, see `kinds`."""
     return (
         _included(tool, snapshot).passed
         and _profile_included(tool, snapshot).passed
@@ -97,7 +97,7 @@ def _has_such(tier: LicenseTier, tool: CatalogTool) -> bool:
 
 
 def _terms(tier: LicenseTier) -> Hashable:
-    """What a tier says, as what is remembered is told apart by."""
+    """The terms of a tier as a cache key."""
     lists = (tier.builtin_tools, tier.isolation_levels)
     limits = (tier.max_custom_tools, tier.custom_sandbox_profiles)
     return (tier.name, *(None if names is None else tuple(names) for names in lists), *limits)

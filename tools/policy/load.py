@@ -1,6 +1,6 @@
-"""How busy the installation is: how long calls have waited, and what the processors do.
+"""The load of the installation: how long calls have waited, and how busy the processors are.
 
-Asked only for groups that close by it; each figure is found out once a second at most.
+Needed only for groups that close under load; each figure is measured once a second at most.
 """
 
 import threading
@@ -18,12 +18,12 @@ from tools.models import Execution
 FOR_S = 1.0
 _STALE_S = 5.0
 _MEASURED_S = 0.1
-_COUNTED = 8  # what follows is time of guests, which stands in the first two already
+_COUNTED = 8  # guest time follows, which the first two include
 _IDLE = slice(3, 5)  # idle, and waiting for a disk
 
 
 class Figure:
-    """A number that holds for a second, whoever asks."""
+    """A measured number, cached for a second for all callers."""
 
     def __init__(self, find: Callable[[], float]) -> None:
         self._find = find

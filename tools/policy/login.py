@@ -1,4 +1,4 @@
-"""The name that sessions begun before release 0.2 have for the backend of people's logins."""
+"""Keeps the old import path of the login backend for sessions that began before release 0.2."""
 
 from django.contrib.auth.backends import BaseBackend
 

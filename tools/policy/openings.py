@@ -1,7 +1,7 @@
-"""Which groups are closed at the moment: outside their windows, or while there is too much to do.
+"""Determines which groups are closed now: outside their schedule, or under load.
 
-Where no group has windows or bounds nothing is asked. Else the answer holds for a second, and never
-beyond the end of a minute, for that is when windows begin and end.
+Where no group has windows or limits nothing is measured. Otherwise the result is cached for a
+second, and never beyond the end of a minute, which is when windows begin and end.
 """
 
 import time
@@ -146,7 +146,7 @@ def in_the_way(tool: CatalogTool, requested: frozenset[str], snapshot: Snapshot)
 
 
 def _part(line: list[str], requested: frozenset[str]) -> list[str]:
-    """Up to the last requested group; what lies above it nobody has asked for."""
+    """Up to the last requested group; those above it were not requested."""
     last = max((at for at, name in enumerate(line) if name in requested), default=-1)
     return line[: last + 1]
 

@@ -1,6 +1,7 @@
-"""Versions that one agent, or one session, keeps to. A session's pins win over its agent's.
+"""Pins: tool versions that one agent, or one session, keeps to. A session's pins override its
+agent's.
 
-A caller's catalog is had here: everywhere else a pinned version is simply the tool.
+This module returns a caller's catalog: everywhere else a pinned version is simply the tool.
 """
 
 from collections.abc import Collection, Mapping
@@ -120,7 +121,7 @@ def _check_as_strict(name: str, now: Definition, version: ToolVersion) -> None:
 
 
 def _of_session(caller: Caller, session: UUID | str, base: Snapshot) -> dict[UUID, CatalogTool]:
-    """None for a session that is not the caller's: whoever asks in it is refused elsewhere."""
+    """None for a session that is not the caller's: a request in it is refused elsewhere."""
     try:
         identifier = session if isinstance(session, UUID) else UUID(session)
     except ValueError:

@@ -1,7 +1,7 @@
-"""What would change a gate's no: one sentence, made from the gate's code and the facts.
+"""Suggests what would change a gate's refusal: one sentence, from the gate's code and the facts.
 
-Written for whoever reads it: an administrator is told what to do, everybody else whom to ask for
-it, and never a group or a tool that they may not know.
+Written for its reader: an administrator reads what to do, other users whom to ask, and never the
+name of a group or tool that they may not know.
 """
 
 from collections.abc import Callable, Iterable
@@ -77,7 +77,7 @@ def _ask(case: Case) -> str:
 
 
 def _do(case: Case, deed: str) -> str:
-    """The deed, for whoever may do it; else whom to ask."""
+    """The action, for a user who may do it; otherwise whom to ask."""
     return (
         f"{deed[0].upper()}{deed[1:]}."
         if case.reader.everything

@@ -1,4 +1,5 @@
-"""Which tools a person or agent may look at: all with `view_tool`, else those they could call."""
+"""Decides which tools a person or agent may see: all with `view_tool`, otherwise those they could
+call."""
 
 from tools.accounts.people import may
 from tools.catalog.registry import CatalogTool, Snapshot

@@ -1,6 +1,6 @@
-"""`ask_model`: one question of an agent to a model, whose answer is read as a move.
+"""`ask_model`: asks a model one question of an agent, and parses the answer as a move.
 
-In the worker, for the model's key never goes behind the wall.
+It runs in the worker, since the model's key never enters the sandbox.
 """
 
 import json
@@ -41,7 +41,7 @@ def run(job: Run) -> UpstreamResult:
 
 
 def _reading(form: str, tell: Tell) -> tuple[Tell, Callable[[chat.Said], moves.Move]]:
-    """What is told of an answer while it comes, and how it is read once it is whole."""
+    """What is streamed of an answer, and how it is parsed once it is whole."""
     if form == "text":
         reader = moves.Reader(tell)
         return reader.feed, lambda _: reader.close()

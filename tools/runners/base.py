@@ -1,4 +1,4 @@
-"""What a runner is given and what it gives back."""
+"""The interface of runners: the run that one is given, and its result."""
 
 import threading
 from collections.abc import Callable
@@ -17,7 +17,7 @@ __all__ = ["Run", "Runner", "UpstreamResult", "in_turns", "nobody_listens", "san
 
 
 def nobody_listens(_words: str) -> None:
-    """Of a run that nobody follows."""
+    """The listener of a run without followers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,8 @@ class Run:
     """One run of one tool version. `stop` ends it when it is set, and so does the time `until`.
 
     `level` is what policy made of all demands; `snapshot` is the catalog the run was claimed in.
-    `caller` is who asked, by kind and name as evidence knows them. `tell` passes words on to
-    whoever follows the call while it runs.
+    `caller` is who asked, by kind and name as in evidence. `tell` passes text on to followers of
+    the call while it runs.
     """
 
     organization: str

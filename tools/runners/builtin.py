@@ -1,7 +1,8 @@
-"""The tools that come with the product: behind the wall like any other, but for those that need
-what must not go there.
+"""Runs the built-in tools: in the sandbox like any other, except those that need what must not
+enter it.
 
-What an agent cannot say itself is added here: the quota of the workspace, a schema by its name.
+Parameters that an agent cannot give are added here: the quota of the workspace, a schema by its
+name.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,5 +1,5 @@
-"""Tools that are one HTTP request. It is made up here and sent from behind the wall, through the
-egress broker, which lets nothing else through than this host, port and method."""
+"""Runs HTTP tools. The request is built here and sent from inside the sandbox through the egress
+broker, which allows only its host, port and method."""
 
 import base64
 from dataclasses import replace
@@ -133,7 +133,7 @@ def _told(job: Run, outcome: SandboxResult, mask: Mask) -> SandboxResult:
 
 
 def _unanswered(outcome: SandboxResult) -> bool:
-    """Something was sent, or may have been, and nobody knows what became of it."""
+    """Something was sent, or may have been, and no answer came."""
     if outcome.error_code == ErrorCode.EGRESS_UNAVAILABLE:  # the broker went away meanwhile
         return True
     last = outcome.network[-1] if outcome.network else None
@@ -141,7 +141,7 @@ def _unanswered(outcome: SandboxResult) -> bool:
 
 
 def _begun(network: tuple[Attempt, ...]) -> str:
-    """What came before the failure, so that nobody takes it for no answer at all."""
+    """What came before the failure, so that the error is not read as no answer at all."""
     answered = [one.status for one in network if one.status]
     if not answered:
         return ""
@@ -174,8 +174,8 @@ def _refusal(said: dict[str, Any], mask: Mask) -> str:
 
 
 def _cut(text: str, mask: Mask) -> str:
-    """Masked before it is cut: half a credential is one too much. Behind the wall it was cut
-    already, so what may be half of one at its end goes too."""
+    """Masked before it is cut: half a credential is one too much. The sandbox has cut it already,
+    so what may be half of one at its end goes too."""
     masked = mask.text(text[: len(text) - mask.longest] if len(text) > 10 * EXCERPT else text)
     return masked if len(masked) <= EXCERPT else f"{masked[:EXCERPT]}…"
 

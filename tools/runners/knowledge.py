@@ -1,4 +1,4 @@
-"""Tools over the organization's own graphs: words looked for, queries, statements added."""
+"""Runs tools over the organization's own graphs: text search, queries, added statements."""
 
 import time
 from collections.abc import Callable
@@ -182,7 +182,7 @@ def _question(job: Run) -> str:
 
 
 def _graph(job: Run) -> endpoint.Graph:
-    """Of the run's organization, whatever anybody says."""
+    """Always a graph of the run's organization."""
     place = endpoint.Endpoint(settings.SPARQL_URL, settings.SPARQL_UPDATE_URL)
     return endpoint.Graph(place, terms.graph_of(job.snapshot.organization_id, _collection(job)))
 

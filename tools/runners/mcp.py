@@ -1,4 +1,4 @@
-"""A tool of an MCP server: called as the caller's credentials allow, held to what was approved."""
+"""Runs a tool of an MCP server with the caller's credentials, if it is still the approved one."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""`send_message`: in the worker, for no secret goes behind the wall."""
+"""`send_message`: runs in the worker, since no secret enters the sandbox."""
 
 from uuid import UUID
 

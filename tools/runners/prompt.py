@@ -1,4 +1,4 @@
-"""Tools that ask a model: the question is made here, the answer is the output."""
+"""Runs prompt tools: the question is built here, the model's answer is the output."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""From a run to the wall around it: level, mounts, doors, limits, and what the doors lead to."""
+"""Derives the sandbox of a run: isolation level, mounts, network, limits, and allowed hosts."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ from tools.runners.base import Run, sandbox
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What of a spec does not depend on the program. `hosts` are what the doors lead to."""
+    """What of a spec does not depend on the program. `hosts` are those that the network reaches."""
 
     profile: Profile
     limits: Limits
@@ -60,7 +60,7 @@ def around_builtin(run: Run, builtin: Isolated) -> Surroundings:
 
 
 def perform(run: Run, program: Program, around: Surroundings) -> SandboxResult:
-    """Behind the wall; a SANDBOX_ERROR where a credential cannot be had."""
+    """Runs the program in the sandbox; a SANDBOX_ERROR where a credential is missing."""
     try:
         egress = policy_of(around, run.snapshot)
     except Uncredentialed as error:
@@ -77,7 +77,7 @@ def perform(run: Run, program: Program, around: Surroundings) -> SandboxResult:
 
 
 def policy_of(around: Surroundings, snapshot: Snapshot) -> EgressPolicy:
-    """No door, no rule, and no credential opened. Raises `Uncredentialed`."""
+    """Without network there is no rule, and no credential is decrypted. Raises `Uncredentialed`."""
     if around.profile.network == Network.NONE:
         return EgressPolicy()
     headers = headers_of(credentials_in(around.hosts), snapshot)

@@ -1,4 +1,4 @@
-"""Tools that a tool service performs: a request on its queue, and what it answers."""
+"""Runs tools of a queue service: sends a request to its queue, and awaits the answer."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""Putting an answer together from what stands on its stream, where anybody may have written."""
+"""Assembles an answer from the entries of its stream, which any service may have written."""
 
 import hmac
 import logging

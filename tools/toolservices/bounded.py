@@ -1,4 +1,4 @@
-"""A connection to the broker that takes in no more than so much of one answer.
+"""A broker connection that limits the size of one answer.
 
 Services write their answers to the broker themselves, each as long as they like; a worker that took
 one in whole could be brought down by it, with the calls of all organizations it has in hand.

@@ -1,8 +1,8 @@
-"""Calling a tool service on any broker that kombu knows, where an operator named one for it.
+"""Calls a tool service on any broker that kombu supports, where an operator configured one.
 
-What cannot be had there (toolcrib_service/elsewhere.py) shows in how calls end: nobody knows
-whether a request that was sent was taken, so one that is given up may have begun, and one whose
-process died ends when its time is over.
+What cannot be had there (toolcrib_service/elsewhere.py) shows in how calls end: it is unknown
+whether a sent request was taken, so an abandoned one may have begun, and one whose process died
+ends when its time is over.
 """
 
 import hmac
@@ -99,7 +99,7 @@ class KombuClient:
         return known
 
     def _dispatch(self, fields: dict[str, str]) -> None:
-        """To the call that waits for it; what nobody waits for is dropped."""
+        """Passes an answer to the call that waits for it; others are dropped."""
         with self._lock:
             found = self._waiting.get(fields.get("id", ""))
         if found is not None:

@@ -1,4 +1,4 @@
-"""How a call of a tool service ends when it does not end well. A class says what is known."""
+"""Exceptions for calls of a tool service that fail. Each class says what is known."""
 
 
 class NotAnswered(Exception):
@@ -6,7 +6,7 @@ class NotAnswered(Exception):
 
 
 class NotBegun(NotAnswered):
-    """Certain: nobody took the request, and nobody will."""
+    """Certain: no process took the request, and none will."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -22,7 +22,7 @@ class Failed(NotAnswered):
 
 
 class Lost(NotAnswered):
-    """A process took the request, and nobody knows how far it came."""
+    """A process took the request, and its progress is unknown."""
 
 
 class TimedOut(NotAnswered):

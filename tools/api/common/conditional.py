@@ -1,11 +1,10 @@
-"""Conditional requests (RFC 9110, section 13): an `ETag` on everything that can be changed, and
+"""Conditional requests (RFC 9110, section 13): an `ETag` on every resource that can be changed, and
 `If-Match` on its change.
 
 A tag covers what a change can write, secrets among it, and no counter, health or time of use. What
-an answer shows beside that of other things' settings stands in the tag behind a dot: it decides
-what is sent again, and refuses no change. It is a keyed hash, so it gives nothing of a secret away.
-The comparison and the change are one transaction that holds the row, so of two writers with the
-same tag one succeeds.
+a response shows of other resources' settings is in the tag after a dot: it affects `If-None-Match`
+and not `If-Match`. The tag is a keyed hash, so it reveals nothing of a secret. The comparison and
+the change are one transaction that locks the row, so of two writers with the same tag one succeeds.
 """
 
 import json

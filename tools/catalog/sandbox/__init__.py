@@ -1,1 +1,1 @@
-"""What sandboxed tools may see and reach: profiles, paths, hosts, credentials, and content schemas."""
+"""What sandboxed tools may see and reach: profiles, paths, hosts, credentials, content schemas."""
