@@ -49,7 +49,7 @@ def create_organization(*, slug: str, name: str, tier: LicenseTier, by: Actor) -
 
 @transaction.atomic
 def rename_organization(*, organization: Organization, name: str, by: Actor) -> None:
-    """Its slug stays: evidence and workspaces are named by it."""
+    """The slug cannot change: the audit log and workspaces are named by it."""
     _set(organization, by, name=name)
 
 
@@ -63,7 +63,8 @@ def set_isolation(*, organization: Organization, minimum: IsolationLevel, by: Ac
 
 @transaction.atomic
 def set_allowed_hosts(*, organization: Organization, hosts: list[Any], by: Actor) -> None:
-    """What the built-in web_fetch may reach; `["*"]` is every public host. Raises `Malformed`."""
+    """Hosts that the built-in web_fetch may reach; `["*"]` is every public host. Raises
+    `Malformed`."""
     fields = Listed({"allowed_hosts": hosts}, [])
     items = read_hosts(fields, "allowed_hosts")
     if fields.flaws:
@@ -91,7 +92,7 @@ def set_time_zone(*, organization: Organization, name: str, by: Actor) -> None:
 
 @transaction.atomic
 def set_limits(*, organization: Organization, by: Actor, **limits: int | None) -> None:
-    """`max_concurrency` and `max_queue_depth`. What runs or waits already goes on."""
+    """`max_concurrency` and `max_queue_depth`. Calls that run or wait already continue."""
     if limits.get("max_queue_depth", 0) is None:
         raise Malformed("max_queue_depth needs a number.", code="invalid_limit")
     _set(organization, by, **{name: read_bound(name, limits[name]) for name in limits})
@@ -99,7 +100,7 @@ def set_limits(*, organization: Organization, by: Actor, **limits: int | None) -
 
 @transaction.atomic
 def set_workspace_quota(*, organization: Organization, by: Actor, **quota: int) -> None:
-    """`workspace_max_files` and `workspace_max_bytes`. What lies there already stays."""
+    """`workspace_max_files` and `workspace_max_bytes`. Existing files stay."""
     columns = {name: read_quota(name, quota[name]) for name in quota}
     Organization.objects.next_revision(organization.pk)
     _set(organization, by, **columns)
@@ -107,12 +108,13 @@ def set_workspace_quota(*, organization: Organization, by: Actor, **quota: int) 
 
 @transaction.atomic
 def set_output_days(*, organization: Organization, days: int | None, by: Actor) -> None:
-    """For how many days it keeps outputs; None keeps them. What is older is taken away soon."""
+    """Days for which the organization keeps outputs; None keeps them forever. Older ones are
+    deleted soon."""
     _set(organization, by, output_days=read_days("output_days", days))
 
 
 def _set(organization: Organization, by: Actor, **columns: Any) -> None:
-    """On record with what stood there until now."""
+    """Audits the change with the previous values."""
     row = Organization.objects.select_for_update().filter(pk=organization.pk)
     before = row.values(*columns).get()
     if before == columns:
@@ -139,8 +141,8 @@ def create_agent(
     """An agent with its service account. Without more it is granted the group `default`.
 
     `tools` and `tool_groups` name the only tools it may execute among those of its groups; where
-    neither is given, and for the tool `*`, that is all. Raises `Forbidden` for what the giver does
-    not hold.
+    neither is given, and for the tool `*`, that is all. Raises `Forbidden` for grants that the
+    giver does not hold.
     """
     if not names.SLUG.fullmatch(slug):
         raise Malformed(f"{slug[:63]!r} is no slug: lower-case letters, digits and hyphens.")
@@ -176,7 +178,7 @@ def create_agent(
 
 
 def only_weakens(changes: Mapping[str, Any]) -> bool:
-    """Whether this change of an agent, as it was sent, suspends or describes it and no more."""
+    """Whether this change of an agent, as sent, only suspends or describes it."""
     return changes.keys() <= {"active", "description"} and changes.get("active", False) is False
 
 
@@ -273,7 +275,7 @@ def rotate_token(
         replaces=token,
         expires_at=now + (token.expires_at - token.created_at) if renew else token.expires_at,
     )
-    if giver.token_id == token.pk:  # who issued it holds the new one as well, for all we know
+    if giver.token_id == token.pk:  # the issuer may hold the new one as well
         made.created_by, made.issuer_id = token.created_by, token.issuer_id
         made.save(update_fields=["created_by", "issuer"])
     if not overlap_s:

@@ -62,7 +62,7 @@ def caller_of_user(
 ) -> Caller:
     """A person in their own organization, or in another one they may act in."""
     home = organization or user.organization
-    travels = user.is_superuser or home.pk == user.organization_id  # what home granted does not
+    travels = user.is_superuser or home.pk == user.organization_id  # home's grants do not apply
     return Caller(
         kind=CallerKind.PERSON,
         name=user.username,
@@ -167,7 +167,7 @@ def _made_by(caller: Caller, person: UUID) -> tuple[Caller, bool]:
 
 
 def _ended(holder: Holder, token: TokenRow, now: datetime) -> str:
-    """Why a token with the right secret is good no more; empty where it is good."""
+    """Why a token with the right secret is invalid; empty where it is valid."""
     if token.revoked_at:
         return "token_revoked"
     if token.expires_at <= now:
@@ -176,7 +176,7 @@ def _ended(holder: Holder, token: TokenRow, now: datetime) -> str:
 
 
 def _is_at_home(holder: Holder) -> bool:
-    """Or where they are granted to act, as things stand now."""
+    """Or where they are granted to act, by current grants."""
     if holder.home_id == holder.organization_id or holder.superuser:
         return True
     place = Organization(pk=holder.organization_id)
@@ -199,7 +199,7 @@ def _caller(
     holder: Holder, limits: TokenLimits, *, token_id: UUID | None, source_ip: str = ""
 ) -> Caller:
     everything = [WILDCARD] if holder.superuser else None
-    at_home = holder.home_id == holder.organization_id  # what home granted does not travel
+    at_home = holder.home_id == holder.organization_id  # home's grants apply at home only
     held = holder.groups if at_home else []
     permitted = holder.permissions if at_home else []
     tools = limits.tools

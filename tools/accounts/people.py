@@ -62,8 +62,8 @@ def noting_permissions() -> Iterator[set[str]]:
 def require(
     caller: Caller, permission: str, *, tool: str | None = None, group: str | None = None
 ) -> None:
-    """Raises `Forbidden` unless the caller may manage that, with this token. Name the tool or the
-    group whose row it is, or a narrowed token is refused."""
+    """Raises `Forbidden` unless the caller has the permission, with this token. Name the tool or
+    the group whose row it is, or a narrowed token is refused."""
     scope = scope_of(permission)
     if not caller.allows(scope):
         raise Forbidden(f"This token lacks the scope {scope}.", code="scope_missing")
@@ -75,7 +75,7 @@ def require(
 
 
 def require_held(caller: Caller, permission: str) -> None:
-    """Raises `Forbidden` unless the person holds it, whatever the token is for."""
+    """Raises `Forbidden` unless the person holds the permission, regardless of the token."""
     if not may(caller, permission):
         raise Forbidden(
             f"This needs the permission {permission}, which the caller does not hold.",
@@ -100,9 +100,9 @@ def holders(people: Iterable[UUID], permission: str) -> frozenset[UUID]:
 
 
 def count_up(accounts: QuerySet[User], *places: Organization) -> None:
-    """Count up the revision of every organization where one of the accounts may act, and of
-    `places`: what they are granted is another from the next request on. Call it in the
-    transaction that changes it, and before a change that takes accounts out of the query."""
+    """Increment the revision of every organization where one of the accounts may act, and of
+    `places`: their grants are read again from the next request on. Call it in the transaction that
+    changes it, and before a change that takes accounts out of the query."""
     where = Organization.objects.filter(
         Q(pk__in=[place.pk for place in places])
         | Q(users__in=accounts)

@@ -54,7 +54,8 @@ class Role:
 
 @cache
 def roles() -> tuple[Role, ...]:
-    """The one table. Asked for when every model is known: who reads all, reads new ones too."""
+    """The table of roles, made when all models are loaded, so that a role that reads all also reads
+    new ones."""
     sees = _named("tools", ("view",), _SEEN)
     reads = frozenset(_views())
     runs = _named("tools", ("view",), ("execution", "executionevent"))
@@ -110,7 +111,7 @@ def role_of(group: str) -> Role | None:
 
 
 def offered(giver: User) -> list[Role]:
-    """What a person may give to others and take from them: nothing beyond what they hold."""
+    """The roles that a person may grant and revoke: nothing beyond what they hold."""
     if giver.is_superuser:
         return [*roles()]
     held = giver.get_all_permissions()
@@ -119,7 +120,7 @@ def offered(giver: User) -> list[Role]:
 
 @transaction.atomic
 def keep_roles() -> None:
-    """Make each group that is missing, and put each right that says something else."""
+    """Create each missing group, and correct each one with other permissions."""
     rows = Permission.objects.filter(content_type__app_label__in=APPS)
     known = {_written(row): row for row in rows.select_related("content_type")}
     for role in roles():
@@ -132,7 +133,7 @@ def keep_roles() -> None:
 
 
 def _note(group: Group, before: Iterable[str], after: Iterable[str]) -> None:
-    """Where the group has members, and in the first organization."""
+    """Audited where the group has members, and in the first organization."""
     first = Organization.objects.order_by("created_at").values("pk")[:1]
     concerned = Organization.objects.filter(Q(users__groups=group) | Q(pk__in=first)).distinct()
     said = difference({"permissions": sorted(before)}, {"permissions": sorted(after)})

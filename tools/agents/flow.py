@@ -68,7 +68,7 @@ def close(run: Run) -> None:
 
 
 def _current(run: Run) -> Plan | None:
-    """The plan that is to be carried out; None where it is time for the answer. Raises `NotYet`."""
+    """The plan to execute; None where the answer is next. Raises `NotYet`."""
     rows, memory = rows_of(run), run.view.memory
     accepted = memory.get(PLANS, [])
     if len(rows.plans) < len(accepted):
@@ -88,7 +88,7 @@ def _one_more(run: Run) -> bool:
 
 
 def _take(run: Run, number: int, step: PlanStep) -> None:
-    """A step to its end, whatever that is. Raises `NotYet`."""
+    """Run a step to its end. Raises `NotYet`."""
     if number <= run.view.memory.get(SETTLED, 0):
         return
     while rows_of(run).outcomes[step.id].word != SKIPPED:
@@ -106,7 +106,7 @@ def _take(run: Run, number: int, step: PlanStep) -> None:
 
 
 def _standing(run: Run, number: int) -> attempts.Succeeded | attempts.Failed | Open | str:
-    """A recorded step had its attempts when it was recorded."""
+    """A recorded step is not retried: it had its attempts when it was recorded."""
     most = MOST_ATTEMPTS if run.asked.replays is None else 1
     return attempts.standing(
         rows_of(run).calls,
@@ -156,14 +156,14 @@ def _share(number: float) -> str:
 
 
 def _stop(run: Run, number: int) -> None:
-    """Nothing from this step on is begun."""
+    """Skip this step and all later ones."""
     run.view.memory[STOPPED] = [number, "NEARLY_SPENT", "what the run may spend is nearly spent"]
     run.view.remember()
     run.look()
 
 
 def _close(run: Run, plan: Plan) -> None:
-    """Its end goes on record once."""
+    """Audits the plan's end once."""
     closed = run.view.memory.setdefault(_CLOSED, [])
     if plan.at not in closed:
         with transaction.atomic():

@@ -85,7 +85,7 @@ def _touch(one: str, other: str) -> bool:
 
 
 def _names_amiss(schema: dict[str, Any], arguments: dict[str, Any]) -> list[str]:
-    """Whatever a reference stands for, arguments are there by their names, and no others."""
+    """Checks names of arguments, which are known also where a value is a reference."""
     missing = [name for name in schema.get("required", ()) if name not in arguments]
     known = schema.get("properties", {})
     closed = schema.get("additionalProperties") is False

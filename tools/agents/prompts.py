@@ -68,7 +68,7 @@ class TooLong(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """As `ask_model` takes it."""
+    """The parameters of `ask_model`."""
 
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]]
@@ -81,7 +81,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How the next prompt of a run is made: with what tools, in which of the two forms."""
+    """The tools and the form (one of two) of a run's next prompt."""
 
     toolbox: Toolbox
     fence: Fence
@@ -114,7 +114,7 @@ class _Told:
 
 
 def _of_past(step: PastStep, fence: Fence) -> _Told:
-    """Another's words, in all its parts."""
+    """A part with untrusted text."""
     thought = fence.around(step.thought, _MOST_THOUGHT) if step.thought else ""
     return _Told(
         thought, _plain_name(step.action), fence.unmarked(step.arguments), step.observation
@@ -131,7 +131,7 @@ def _of_step(step: Step, fence: Fence) -> _Told:
 
 
 def _shortened(told: list[_Told], count: int) -> list[_Told]:
-    """The oldest so many of them with little of what was observed."""
+    """Shortens the observations of the oldest `count` parts."""
     short = [replace(one, most=_SHORT) for one in told]
     return short[:count] + told[count:]
 

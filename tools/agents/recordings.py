@@ -30,7 +30,7 @@ from tools.policy.pins import snapshot_for
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """`calls` are the places of what was done, with what it was; in their order."""
+    """`calls` are the keys of the recorded calls with a digest of each, in order."""
 
     calls: tuple[tuple[str, str], ...]
 
@@ -55,7 +55,7 @@ def one_of(caller: Caller, identifier: UUID) -> Execution:
 
 
 def to_go_on_from(caller: Caller, identifier: UUID) -> Execution:
-    """Raises `NotFound` for a run that the caller has no business with."""
+    """Raises `NotFound` for a run that the caller may not continue."""
     for found in (runs(caller), _shared_with(caller), _of_who_acts_for(caller)):
         if (run := found.filter(pk=identifier).first()) is not None:
             return run
@@ -63,7 +63,7 @@ def to_go_on_from(caller: Caller, identifier: UUID) -> Execution:
 
 
 def past_of(caller: Caller, continues: UUID | None) -> list[PastStep]:
-    """The steps of a run that is gone on from. Raises `NotFound`, `Forbidden`."""
+    """The steps of a run that is continued. Raises `NotFound`, `Forbidden`."""
     if continues is None:
         return []
     return [_past(step) for step in _steps_for(caller, continues) if step.move.action]
@@ -76,7 +76,7 @@ def recording_of(caller: Caller, replays: UUID) -> Recording:
 
 
 def steps_of(run: Execution) -> list[Step]:
-    """All of them, for whom `check_rights` has been asked about, or will be."""
+    """All steps of a run; the caller of this function calls `check_rights`."""
     row = Execution.objects.only("memory", "parameters", "organization").get(pk=run.pk)
     return rows_of(row, Execution.objects.filter(organization=row.organization_id)).steps()
 

@@ -129,7 +129,7 @@ class Rows:
                 self.absent[place] = gone[source]
 
     def state_after(self, state: str) -> str:
-        """Where the replayed calls have led, from a state on."""
+        """The state after the replayed calls, from a given state."""
         for place in sorted(self._replayed, key=number_of):
             row = self.acts.get(place)
             state = row.state_after or state if row is not None else state
@@ -162,7 +162,7 @@ class Rows:
 
     @property
     def made(self) -> dict[str, Made]:
-        """All that a composite call knows of its own."""
+        """All calls that the composite call made."""
         return {place: row.made for place, row in self.thinks.items()} | self.calls
 
     @cached_property

@@ -74,7 +74,7 @@ def workflow_toolbox(caller: Caller, asked: Asked, snapshot: Snapshot, question:
 
 
 def usable_by(caller: Caller, asked: Asked, snapshot: Snapshot) -> list[CatalogTool]:
-    """Without what agents are made of."""
+    """Without the tools that agents are built on."""
     return [
         tool
         for tool in authorization.usable_tools(caller, asked, snapshot)

@@ -19,7 +19,8 @@ PATTERNS: dict[str, Callable[[Run], str]] = {REACT: react.turn, PLAN: flow.turn}
 
 
 def turn(view: Composition) -> Result | Waiting:
-    """It sees its end: a session of its own is closed then."""
+    """Runs one turn. It is called at the run's end as well, so that the run's own session is
+    closed."""
     run = Run(view)
     run.enter()
     try:
@@ -41,7 +42,7 @@ def _result(run: Run) -> Result:
         return _ended(run, end)
     except CannotGoOn as limit:
         return _ended(run, Over(limit.code, str(limit)))
-    except ToolcribError as refusal:  # of what it goes on from, which may have changed meanwhile
+    except ToolcribError as refusal:  # about the run that it continues, which may have changed
         return _ended(run, Over(refusal.code, refusal.message))
 
 

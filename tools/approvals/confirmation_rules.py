@@ -21,7 +21,7 @@ from tools.errors import Conflict, Malformed, NotFound
 from tools.models import Agent, ConfirmationRule, Organization
 from tools.policy.confirmations import touches_tool
 
-MOST_RULES = 200  # each is asked about at every call
+MOST_RULES = 200  # each is checked at every call
 _NAMED = 50
 _NONE: dict[str, Any] = {
     "enabled": True,
@@ -66,7 +66,7 @@ def written(row: ConfirmationRule) -> dict[str, Any]:
 def create_rule(
     *, organization: Organization, name: str, wanted: Mapping[str, Any], by: Actor
 ) -> ConfirmationRule:
-    """A new rule; it counts from the next call on, and for calls that have not begun.
+    """A new rule; it applies from the next call on, and to calls that have not begun.
 
     Raises `Malformed`, `Conflict`, and `NotFound` for an agent that is not there.
     """

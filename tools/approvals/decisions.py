@@ -62,7 +62,7 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What became of one word of many."""
+    """The result of one decision of many."""
 
     id: UUID
     confirmation: Confirmation | None
@@ -70,10 +70,10 @@ class Decided:
 
 
 def decide(*, caller: Caller, word: Word) -> Confirmation:
-    """Count one person's word; the confirmation as it is then.
+    """Record one person's decision; returns the confirmation.
 
-    Raises `Forbidden`, `NotFound`, and `Conflict` when there is nothing to decide any more, when
-    the hash is another one, or when a gate has closed meanwhile: then the call has ended.
+    Raises `Forbidden`, `NotFound`, and `Conflict` when nothing is left to decide, when the hash
+    differs, or when a gate refuses the call meanwhile: then the call has ended.
     """
     _check_person(caller)
     if len(word.reason) > LONGEST_REASON:
@@ -91,7 +91,7 @@ def decide(*, caller: Caller, word: Word) -> Confirmation:
 
 
 def decide_many(*, caller: Caller, words: Iterable[Word]) -> list[Decided]:
-    """Each for itself, in their order: one that cannot be counted keeps no other from counting."""
+    """Each by itself, in their order: a refused decision does not affect the others."""
     _check_person(caller)
     return [_decided(caller, word) for word in words]
 
@@ -117,7 +117,7 @@ def readable(caller: Caller) -> QuerySet[Confirmation]:
 
 
 def pending(caller: Caller) -> QuerySet[Confirmation]:
-    """What waits for a person; what is overdue waits no more."""
+    """Confirmations that wait for a decision; overdue ones are left out."""
     return readable(caller).filter(status=ConfirmationStatus.PENDING, expires_at__gt=Now())
 
 
@@ -224,7 +224,7 @@ def _check_word(caller: Caller, confirmation: Confirmation, word: Word) -> None:
 
 
 def _stale(confirmation: Confirmation) -> Refused | None:
-    """Every gate once more, as things stand now: what would refuse the call, or None."""
+    """Checks every gate again: returns the current refusal of the call, or None."""
     execution = confirmation.execution
     caller = caller_of_execution(execution)
     snapshot = pins.snapshot_for(caller, execution.session_id)

@@ -77,9 +77,9 @@ def register_tool(
 
 @transaction.atomic
 def update_tool(*, tool: Tool, definition: Any, by: Actor, note: str = "") -> Tool:
-    """A new version of the tool; none when the definition says what the current one says.
+    """A new version of the tool; none when the definition equals the current one.
 
-    Raises `Conflict` also where the current one is not what was signed.
+    Raises `Conflict` also where the signature of the current one is invalid.
     """
     canonical = read(definition, builtin=tool.type == ToolType.BUILTIN)
     tool = changing(tool)
@@ -103,7 +103,7 @@ def amended(definition: Definition, changes: dict[str, Any]) -> dict[str, Any]:
     wanted = canonical_keys(changes, [])
     kept = dict(definition)
     if {"parameters", "input_schema"} & wanted.keys() and passed_on(kept):
-        kept.pop("argument_validation")  # what is said of them now decides (ruling 13)
+        kept.pop("argument_validation")  # the new parameters decide (ruling 13)
     if "parameters" in wanted and "input_schema" not in wanted:
         kept.pop("input_schema")
     if "input_schema" in wanted and "parameters" not in wanted:
@@ -135,7 +135,7 @@ def restore_version(*, tool: Tool, label: str, by: Actor) -> Tool:
 
 @transaction.atomic
 def set_enabled(*, tool: Tool, enabled: bool, by: Actor, reason: str = "") -> Tool:
-    """Into or out of every listing; running executions finish. Safe to repeat."""
+    """Enable or disable the tool; running executions finish. Safe to repeat."""
     tool = changing(tool)
     if tool.status == ToolStatus.PENDING:
         if enabled:
@@ -158,7 +158,7 @@ def set_enabled(*, tool: Tool, enabled: bool, by: Actor, reason: str = "") -> To
 
 @transaction.atomic
 def set_pending(*, tool: Tool, reason: str, by: Actor) -> Tool:
-    """Out of every listing until what it is made of is there."""
+    """Disable the tool until what its implementation names exists."""
     tool = changing(tool)
     before = {"status": tool.status}
     tool.status, tool.status_reason = ToolStatus.PENDING, reason[:200]
@@ -181,7 +181,7 @@ def _check_server(tool: Tool) -> None:
 
 @transaction.atomic
 def set_critical(*, tool: Tool, critical: bool, by: Actor) -> Tool:
-    """Whether every call needs the consent of two people, from the next one on. Safe to repeat."""
+    """Set whether every call needs two approvals, from the next one on. Safe to repeat."""
     tool = changing(tool)
     if tool.critical != critical:
         tool.critical = critical
@@ -192,7 +192,7 @@ def set_critical(*, tool: Tool, critical: bool, by: Actor) -> Tool:
 
 @transaction.atomic
 def set_concurrency(*, tool: Tool, most: Any, by: Actor) -> Tool:
-    """How many of its calls run at once, from the next claim on; None is no limit."""
+    """Set how many of its calls run at once, from the next claim on; None is no limit."""
     most = read_bound("max_concurrency", most)
     tool = changing(tool)
     if tool.max_concurrency != most:
@@ -205,7 +205,7 @@ def set_concurrency(*, tool: Tool, most: Any, by: Actor) -> Tool:
 
 @transaction.atomic
 def set_switches(*, tool: Tool, definition: dict[str, Any], by: Actor) -> bool:
-    """What stands beside a definition when it is shown, where it is given; whether it changed."""
+    """Set the given switches that are shown beside a definition; returns whether they changed."""
     changed = False
     enabled, critical = definition.get("enabled"), definition.get("critical")
     if isinstance(enabled, bool) and enabled != tool.enabled:
@@ -223,7 +223,7 @@ def set_switches(*, tool: Tool, definition: dict[str, Any], by: Actor) -> bool:
 
 @transaction.atomic
 def delete_tool(*, tool: Tool, by: Actor) -> None:
-    """Gone from the catalog; its versions stay, for evidence refers to them.
+    """Delete the tool from the catalog; its versions stay, since the audit log refers to them.
 
     Raises `Conflict` for a built-in, and while chains call it.
     """
@@ -275,7 +275,7 @@ def save_group(
     parent: str | Kept | None = KEPT,
     **opening: Any,
 ) -> ToolGroup:
-    """Create a group, or change what is given of it. Raises `Malformed`.
+    """Create a group, or change its given fields. Raises `Malformed`.
 
     `opening`: `schedule`, `max_queue_age_s` and `max_cpu_percent`, as they were written.
     """
@@ -365,7 +365,7 @@ def _label(definition: Any) -> str | None:
 
 
 def _said(definition: Any) -> str:
-    """Why the version is written, in the words of who writes it."""
+    """The author's reason for the version."""
     return str(definition.get("change_note") or "")
 
 
@@ -450,7 +450,7 @@ def add_version(
 
 
 def _note_end(tool: Tool) -> None:
-    """No version of it is the newest any more: no edited row brings a deleted tool back."""
+    """Records that no version is current, so that an edited row cannot restore a deleted tool."""
     latest = tool.versions.aggregate(latest=Max("number"))["latest"] or 0
     ended = {tool.pk: latest + 1}
     transaction.on_commit(lambda: newest.newest.saw(tool.organization_id, ended))

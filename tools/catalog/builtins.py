@@ -13,7 +13,7 @@ from tools.models import Organization, Tool, ToolGroup
 
 @transaction.atomic
 def install_builtins(*, organization: Organization, by: Actor) -> list[str]:
-    """Add what is missing; what an administrator changed stays. The names that were added."""
+    """Add missing tools; an administrator's changes are kept. Returns the added names."""
     workspace_of(organization.slug)
     by = replace(by, organization=organization.slug)
     added = []

@@ -26,8 +26,8 @@ _UNASKED: Mapping[str, Any] = MappingProxyType(
 
 
 def license_catalogs(organizations: Iterable[Organization]) -> dict[UUID, Snapshot]:
-    """As the open transaction has them, in two statements. They are for no call: signatures are not
-    checked, and of its definition each tool has what it demands of the sandbox alone."""
+    """As the open transaction has them, with two queries. They are not for calls: signatures are
+    not checked, and each tool's definition has only its requirements of the sandbox."""
     rows = {row.pk: row for row in organizations}
     tools: dict[UUID, dict[str, CatalogTool]] = {pk: {} for pk in rows}
     profiles: dict[UUID, dict[str, CatalogProfile]] = {pk: {} for pk in rows}

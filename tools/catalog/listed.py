@@ -15,7 +15,7 @@ class Listed(Fields):
             self.wrong(key[:60], "is not known here")
 
     def inside(self, place: str, raw: dict[str, Any]) -> Self:
-        """The fields of an object that stands at `place`."""
+        """The fields of an object at `place`."""
         return type(self)(raw, self.flaws, f"{self.prefix}{place}.")
 
     def note(self, name: str, flaw: str | None) -> bool:

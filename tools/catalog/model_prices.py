@@ -38,7 +38,7 @@ def model_of(implementation: dict[str, Any]) -> str:
 
 
 def model_asked(parameters: Mapping[str, Any]) -> str:
-    """By a call that brings its question."""
+    """The cost of a call that brings its question."""
     return str(parameters.get("model") or settings.LLM_MODEL)
 
 
@@ -82,7 +82,7 @@ def _bounds(definition: ToolDefinition, parameters: Mapping[str, Any]) -> _Bound
 
 
 def _of_question(parameters: Mapping[str, Any]) -> _Bounds:
-    """What is larger than may be asked is not asked, and costs nothing."""
+    """A question that is too large is refused, and costs nothing."""
     tokens = parameters.get("max_tokens")
     answer = tokens if type(tokens) is int else MOST_ASKED_TOKENS
     question = min(weight(parameters), MOST_ASKED_BYTES)

@@ -28,7 +28,7 @@ _SHIPPED = {
 
 @dataclass(frozen=True)
 class Standing:
-    """How an organization's licence stands at a moment. `tier` is the one that counts then."""
+    """The state of an organization's license at a moment. `tier` is the effective one."""
 
     state: LicenseState
     tier: LicenseTier
@@ -39,7 +39,7 @@ class Standing:
 
 
 def tier_now(snapshot: Snapshot) -> LicenseTier:
-    """Asked by every gate of every tool, hence a comparison of two numbers and nothing more."""
+    """Called by every gate for every tool, hence only a comparison of two numbers."""
     held = snapshot.license
     if held.expires_at is None:
         return snapshot.tier
@@ -104,7 +104,7 @@ def require_level(
     asked: IsolationLevel,
     forced: IsolationLevel = IsolationLevel.STANDARD,
 ) -> None:
-    """Raises `Forbidden`: refused when it is asked for, rather than at every call."""
+    """Raises `Forbidden`: refused when it is configured, rather than at every call."""
     if at_least(forced, asked):
         return
     tier = tier_of(organization_id)

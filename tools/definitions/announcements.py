@@ -40,7 +40,7 @@ class Announcement:
 
 
 def verified(document: str, key: str, signature: str) -> bool:
-    """Whether the key signed these very bytes."""
+    """Whether the key signed exactly these bytes."""
     try:
         public = Ed25519PublicKey.from_public_bytes(base64.b64decode(key, validate=True))
         public.verify(base64.b64decode(signature, validate=True), statement(document))

@@ -21,7 +21,7 @@ _ALIASES = {
 _KINDS = {kind.casefold(): kind for kind in ParameterType}
 _ASKED = {key: key for key in ("model", "system", "max_tokens", "max_prompt_bytes")}
 _GRAPH = {"collection": "collection", "limit": "limit"}
-# By type: keys that may stand beside the others, and what they are under `implementation`.
+# By type: keys that may stand beside the others, and their names under `implementation`.
 FLAT: dict[str, dict[str, str]] = {
     ToolType.MCP: {"mcp_tool": "tool", "server": "server"},
     ToolType.SERVICE: {"service": "service", "config": "config"},
@@ -72,7 +72,7 @@ def as_written(flaws: Flaws, raw: dict[str, Any]) -> Flaws:
     }
     kind = raw.get("type")
     parts = FLAT.get(kind) if isinstance(kind, str) else None
-    if parts and raw.get("implementation") is None:  # what is missing, as specifications call it
+    if parts and raw.get("implementation") is None:  # missing parts, as specifications name them
         missing = {part: key.replace("_", "-") for key, part in parts.items()}
         written = {f"implementation.{part}": key for part, key in missing.items()} | written
         written["implementation"] = next(iter(missing.values()))
@@ -94,7 +94,7 @@ def _typed(argument: dict[str, Any]) -> dict[str, Any]:
 
 
 def _gathered(result: dict[str, Any], flaws: Flaws) -> dict[str, Any]:
-    """What the tool is made of, under `implementation`."""
+    """Moves keys of the implementation under `implementation`."""
     kind = result.get("type")
     flat = [key for key in result if flat_part(kind, key)]
     if not flat:

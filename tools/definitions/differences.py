@@ -24,7 +24,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """`path` is a JSON pointer; texts are shown with what is unseen in them named.
+    """`path` is a JSON pointer; invisible characters of texts are named.
 
     `warnings` name invisible and look-alike characters in the change.
     """
@@ -45,7 +45,7 @@ def differences(before: Json, after: Json) -> list[Difference]:
 
 
 def alarming(text: str) -> list[str]:
-    """What a person would not see in a text."""
+    """Names the invisible characters of a text."""
     hidden = [f"holds {one}, which cannot be seen" for one in hidden_in(text)]
     alike = dict.fromkeys(f"holds {one.told}" for one in lookalikes_in(text))
     return [*hidden, *alike]

@@ -54,7 +54,7 @@ def written(descriptor: Descriptor) -> dict[str, Any]:
 
 
 def flaws_in_config(params: list[dict[str, Any]], config: dict[str, Any]) -> list[dict[str, str]]:
-    """What a tool's values for its service's parameters lack, or have beyond them."""
+    """Missing and undeclared values of a tool for its service's parameters."""
     declared = {one["name"]: one["required"] for one in params}
     field = "implementation.config."
     missing = [name for name, required in declared.items() if required and name not in config]

@@ -23,7 +23,7 @@ class Loop:
         return asyncio.run_coroutine_threadsafe(work, self._running())
 
     def close(self) -> None:
-        """What is under way is cancelled."""
+        """Running tasks are cancelled."""
         with self._lock:
             loop, thread = self._loop, self._thread
             self._loop = self._thread = None

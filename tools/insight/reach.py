@@ -40,9 +40,9 @@ class Losers:
 
 
 class Reach:
-    """Which of some tools callers reach, for many of both. Gates that look at the tool alone are
-    asked once of each kind of tool; those that look at its groups, states and required permissions,
-    once of all kinds that are alike in them. The answers are those of the gates."""
+    """Which of some tools callers reach, for many of both. Gates that depend on the tool alone are
+    asked once for each kind of tool; those that depend on its groups, states and required
+    permissions, once for all kinds with equal ones. The verdicts are those of the gates."""
 
     def __init__(self, kinds: Kinds, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -66,7 +66,7 @@ class Reach:
         return {one.tool.name for one in questions if object_permission(one).passed}
 
     def _of_kinds(self, caller: Caller, asked: Asked | None) -> "_Passing":
-        """The same for all who were granted the same, as long as the same groups are open."""
+        """The same for all callers with equal grants, as long as the same groups are open."""
         if asked is not None:
             return self._passing(caller, asked, (*OF_ITS_KIND, in_state))
         closed = openings_of(self._snapshot).closed
@@ -89,7 +89,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class _Passing:
-    """Tools whose kinds a caller's request lets through, whatever of them it was granted."""
+    """Tools whose kinds pass for a caller's request, regardless of its grants of them."""
 
     tools: tuple[CatalogTool, ...]
     names: frozenset[str]
@@ -121,7 +121,7 @@ def reaches(caller: Caller, tool: CatalogTool, snapshot: Snapshot) -> bool:
 
 
 def agents_that_reach(tool: CatalogTool, snapshot: Snapshot) -> tuple[list[str], bool]:
-    """Among the first agents of the organization by name, and whether there are more to look at."""
+    """Among the first agents of the organization by name, and whether there are more."""
     callers, cut = _first_agents(snapshot, MOST_AGENTS)
     return [caller.name for caller in callers if reaches(caller, tool, snapshot)], cut
 
@@ -138,7 +138,7 @@ def losers(names: Sequence[str], before: Snapshot, after: Snapshot) -> Losers:
 
 
 def known_callers(agents: Iterable[Agent], revision: int) -> list[Caller]:
-    """The agents as callers, with all they were granted: a few queries, however many they are."""
+    """The agents as callers, with all they were granted: a constant number of queries."""
     callers = callers_of_agents(agents)
     grants.learn(callers, revision)
     return callers

@@ -33,14 +33,14 @@ _FORMATS = {Syntax.TURTLE: ox.RdfFormat.TURTLE, Syntax.JSON_LD: ox.RdfFormat.JSO
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """What is wrong in a document; `line` where it is known."""
+    """An error in a document; `line` where it is known."""
 
     message: str
     line: int | None = None
 
 
 class BadDocument(ValueError):
-    """The document is no graph, or too large a one: every flaw that was found, up to a bound."""
+    """The document is no graph, or too large: all errors that were found, up to a limit."""
 
     def __init__(self, message: str, flaws: Sequence[Flaw] = ()) -> None:
         super().__init__(message)
@@ -48,7 +48,7 @@ class BadDocument(ValueError):
 
 
 _MOST_QUOTED = 1_000
-# That is not SPARQL 1.1, which is what endpoints speak.
+# RDF-star is not part of SPARQL 1.1, which endpoints implement.
 _NESTED = Flaw("A statement may not be about another statement.")
 
 
@@ -97,7 +97,7 @@ def contents(data: bytes, syntax: Syntax) -> Contents:
 
 
 def write(n_triples: IO[bytes], syntax: Syntax, into: IO[bytes]) -> None:
-    """What an endpoint said, as a document; never held as a whole. Raises `BadDocument`."""
+    """An endpoint's statements as a document, streamed. Raises `BadDocument`."""
     try:
         read = ox.parse(n_triples, format=ox.RdfFormat.N_TRIPLES)
         found = (ox.Triple(one.subject, one.predicate, one.object) for one in read)
@@ -107,7 +107,8 @@ def write(n_triples: IO[bytes], syntax: Syntax, into: IO[bytes]) -> None:
 
 
 def statements(n_triples: bytes, limit: int) -> tuple[list[dict[str, str]], bool]:
-    """So many of what an endpoint said, and whether there are more. Raises `BadDocument`."""
+    """The first statements of an endpoint's response, and whether there are more. Raises
+    `BadDocument`."""
     found = sorted(
         (str(one.subject), str(one.predicate), str(one.object)) for one in _parsed(n_triples)
     )
@@ -165,7 +166,7 @@ def _check_depth(data: bytes, syntax: Syntax) -> None:
 
 
 def _statements(data: bytes, syntax: Syntax) -> Iterator[Any]:
-    """Each statement; a `Flaw` for each that cannot be read, after which the reader goes on."""
+    """Each statement; a `Flaw` for each that cannot be read, after which the parser continues."""
     try:
         parsed = ox.parse(data, format=_FORMATS[syntax], without_named_graphs=True)
         while True:

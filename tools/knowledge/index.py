@@ -65,10 +65,10 @@ Failures = (endpoint.Failure, TimeUp, Stopped, DatabaseError, SyntaxError, Value
 def in_step(
     organization_id: UUID, iris: Iterable[str], collection: str | None = None
 ) -> Iterator[None]:
-    """Around a write to a graph: afterwards what was said of these subjects is found.
+    """Wraps a write to a graph: afterwards the statements about these subjects can be found.
 
-    They are read again also where the write raised, for it may have been done. That the store
-    fails meanwhile raises nothing; the row that stays says that the entries may be behind.
+    They are read again also where the write raised, since it may have been applied. A failure of
+    the store meanwhile raises nothing; the row that stays marks the entries as stale.
     """
     scope = GraphScope.of(organization_id, collection)
     pending = _begin(scope)
@@ -157,7 +157,7 @@ def _refresh(scope: GraphScope, iris: list[str], bounds: Bounds) -> int:
 
 
 def _read(scope: GraphScope, iris: list[str], bounds: Bounds, limit: int = 0) -> list[Entry]:
-    """What the store says of them now; of a very long batch in parts."""
+    """The store's current statements about them; a very long batch in parts."""
     try:
         said = endpoint.construct(
             _upstream(), graph_of(scope), _question(iris, limit), bounds, most_bytes=_MOST_BYTES
@@ -173,7 +173,7 @@ def _read(scope: GraphScope, iris: list[str], bounds: Bounds, limit: int = 0) ->
 
 
 def _question(iris: list[str], limit: int) -> str:
-    """Each as a pattern of its own, which every endpoint looks up and none joins."""
+    """Each as a pattern of its own, which endpoints look up without a join."""
     named = terms.nodes(iris)
     parts = " UNION ".join(f"{{ {one} ?p ?o BIND({one} AS ?s) }}" for one in named)
     wanted = f"FILTER(isLiteral(?o) || ?p = {terms.nodes([entries.TYPE])[0]})"
@@ -217,7 +217,7 @@ def _listed(file: IO[bytes]) -> Iterator[str]:
 
 @transaction.atomic
 def _finish(scope: GraphScope, began: datetime) -> None:
-    """Nothing that was written meanwhile is older than `began`."""
+    """Deletes entries older than `began`; those written meanwhile are newer."""
     with connection.cursor() as cursor:
         cursor.execute(_LOCK, [graph_of(scope).iri])
     KnowledgeEntry.objects.within(scope).filter(indexed_at__lt=began).delete()

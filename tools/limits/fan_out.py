@@ -15,7 +15,7 @@ MOST_OPEN = 500
 
 
 def check(caller: Caller, depth: int) -> None:
-    """Raises `Shed`: there is room again when one of them is over."""
+    """Raises `Shed`: there is room again when one of them has ended."""
     found = Execution.objects.filter(
         status__in=sorted(OPEN), composite=True, user_id=caller.user_id, depth=depth
     )

@@ -36,12 +36,12 @@ _AGAIN_WITHIN_S = 0.025  # how long a call waits for a new one
 _LEAST_PAUSE_S = 0.05
 _IDLE_S, _STALE_S, _WORTHLESS_S = 10.0, 3.0, 30.0
 _LONGEST_PAUSE_S = 2.0
-_LOST_S = 5.0  # a call that was let in is written by then, or never
+_LOST_S = 5.0  # an admitted call is written by then, or never
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What waited and ran when the queries began, `at` on the monotonic clock."""
+    """The waiting and running calls when the queries began, `at` on the monotonic clock."""
 
     at: float = -math.inf
     places: Mapping[UUID, queue.Place] = MappingProxyType({})
@@ -73,7 +73,7 @@ def look() -> Sample:
 
 @dataclass(eq=False, slots=True)
 class Arrival:
-    """A call that was let in; `left_at` once it is written."""
+    """An admitted call; `left_at` once it is written."""
 
     keys: tuple[UUID, ...]
     at: float = field(default_factory=time.monotonic)
@@ -103,7 +103,7 @@ class Pressure:
         metrics.queue_depth.set(sum(place.depth for place in found.places.values()))
 
     def enter(self, caller: Caller) -> Arrival:
-        """Let one call in. Raises `Shed`; nothing is on record then, `turn_away` sees to that."""
+        """Admit one call. Raises `Shed`; `turn_away` audits that."""
         refusal = self.refusal(caller)
         if refusal is not None and self._might_pass(caller):
             self._look_again()
@@ -121,7 +121,7 @@ class Pressure:
         return arrival
 
     def leave(self, arrival: Arrival | None, *, written: bool) -> None:
-        """Its row is there, and the next sample counts it; or there will be none."""
+        """Its row is written, and the next sample counts it; or there will be none."""
         if arrival is None:
             return
         arrival.left_at = time.monotonic()
@@ -135,7 +135,7 @@ class Pressure:
         self.tally.add(caller, tool, refusal.code)
 
     def refusal(self, caller: Caller, *, recent: bool = True) -> Shed | None:
-        """By the last sample and, with `recent`, by what was let in since."""
+        """By the last sample and, with `recent`, by the calls admitted since."""
         return self._by(self._sample(), caller, recent=recent)
 
     def _by(self, known: Sample, caller: Caller, *, recent: bool = True) -> Shed | None:
@@ -163,7 +163,7 @@ class Pressure:
         return len(self._recent.get(key, ()))
 
     def _might_pass(self, caller: Caller) -> bool:
-        """Whether only what was let in since the sample speaks against it."""
+        """Whether only the calls admitted since the sample are in the way."""
         return self.refusal(caller, recent=False) is None
 
     def _sample(self) -> Sample:
@@ -221,7 +221,7 @@ class Watched(Pressure):
             self._wanted.wait(None if idle else FOR_S)
 
     def _round_s(self) -> float:
-        """How long one look took; one that failed counts as a long one."""
+        """How long one sample took; a failed one counts as a long one."""
         began = time.monotonic()
         try:
             self.sample(self._find())
@@ -231,7 +231,7 @@ class Watched(Pressure):
             self.tally.write()
         except GONE as error:
             log.warning("nobody knows how long the queue is: %s", type(error).__name__)
-        except Exception:  # the thread's outermost edge: it looks again in a second
+        except Exception:  # top level of the thread: it samples again in a second
             log.exception("nobody knows how long the queue is")
         else:
             return took_s
@@ -276,7 +276,8 @@ def _too_many(caller: Caller, most: int, used: int) -> Shed:
 
 
 def _full(place: queue.Place, used: int) -> Shed:
-    """By the time the first in line has waited, what waits now has mostly begun."""
+    """`Retry-After`: after the waiting time of the first in the queue, most of those waiting now
+    have begun."""
     wait_s = min(60, max(1, math.ceil(place.oldest_s or 1)))
     return Shed(
         f"{used} calls of the organization wait for a worker; {place.max_depth} may. Try again in "

@@ -37,7 +37,7 @@ _NAMES_IN_A_LINE = 100  # the row has them all
 _STORED = 10_000
 KNOWN_FOR_S = 3600  # less than a day: then retention may delete what is not stored any longer
 _stored: dict[str, float] = {}  # digests of what is known to have a row, and since when
-# One that was there counts as stored now, and is not deleted meanwhile.
+# An existing row counts as stored now, and is not deleted meanwhile.
 _AS_NEW: dict[str, Any] = {
     "update_conflicts": True,
     "unique_fields": ["digest"],
@@ -64,7 +64,7 @@ class Filtered:
 
 
 def filtered(asked: Asked, snapshot: Snapshot) -> Filtered:
-    """Looks at the tools of the requested groups only: a catalog is larger than what is asked."""
+    """Looks at the tools of the requested groups only: a catalog is larger than a request."""
     asked, closed = known_part(asked, snapshot), openings_of(snapshot).closed
     return snapshot.remember(
         ("filtered", asked, closed), lambda: _filtered(asked, snapshot, closed)
@@ -92,7 +92,7 @@ def note(
     execution_id: UUID | None = None,
     duration_ms: float | None = None,
 ) -> None:
-    """Write the row. How long an execution takes, its own row will say."""
+    """Write the row. An execution's duration is in its own row."""
     found = filtered(asked, snapshot)
     _store(found, snapshot)
     insert(
@@ -116,7 +116,7 @@ def note(
 
 
 def listed(caller: Caller, asked: Asked, snapshot: Snapshot, *, shown: int, began: float) -> None:
-    """A listing that is over. `began` is of `time.perf_counter`."""
+    """Records a finished listing. `began` is of `time.perf_counter`."""
     metrics.filtered_tools.observe(shown)
     if not shown:
         metrics.empty_lists.inc()
@@ -170,7 +170,7 @@ def readable(
     group: str | None = None,
     state: str | None = None,
 ) -> QuerySet[RequestRecord]:
-    """An agent's own; a person's also others', where granted."""
+    """An agent's own requests; for a person with the permission also those of others."""
     found = RequestRecord.objects.select_related("tool_filter__catalog").filter(
         organization_id=caller.organization_id
     )

@@ -56,7 +56,7 @@ class Tally:
                 found.first.append(_described(caller, tool))
 
     def write(self, *, every: bool = False) -> None:
-        """Put the minutes that are over on record, or every one. What fails is tried again."""
+        """Audit the past minutes, or every one. A failed write is retried."""
         now = int(self._clock()) // _MINUTE_S
         for key in [key for key in [*self._sums] if every or key.minute != now]:
             with self._lock:

@@ -13,18 +13,18 @@ from tools.httpclient.upstreams import Answer, Broken
 from tools.llm import sse
 from tools.llm.calls import Call, Calls
 
-_CHUNKS_BESIDE = 1_000  # that say nothing: roles, pings, usage
+_CHUNKS_BESIDE = 1_000  # without content: roles, pings, usage
 _CHUNKS_PER_TOKEN = 4
 _MOST_TOKENS = 10**9
 _CUT = frozenset({"length", "max_tokens", "model_length", "content_filter"})
-_WORDS = frozenset({"text", "output_text", "refusal"})  # types of parts that hold the answer
+_WORDS = frozenset({"text", "output_text", "refusal"})  # types of parts with the answer
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True)
 class Said:
     """Tokens are None where the endpoint did not count them. `call` is the first of the tool calls
-    and `more` are those behind it; `cut` says that the answer ended at its bound of tokens."""
+    and `more` are those behind it; `cut` says that the answer reached its token limit."""
 
     text: str
     call: Call | None = None
@@ -35,7 +35,7 @@ class Said:
 
 
 class Failure(Exception):
-    """No answer. `began` says whether the model may have worked on one."""
+    """No answer. `began` says whether the model may have started one."""
 
     def __init__(self, code: str, message: str, *, began: bool) -> None:
         super().__init__(message)

@@ -19,7 +19,7 @@ MOST_INDEX = 10_000
 
 @dataclass(frozen=True)
 class Call:
-    """As it was said: a name that may be no tool's, arguments that may be no JSON."""
+    """A call as the model wrote it: the name may be no tool's, the arguments no JSON."""
 
     name: str
     arguments: str
@@ -34,7 +34,7 @@ class _Coming:
 
 
 class Calls:
-    """`weigh` is given all that is kept."""
+    """`weigh` is called with all text that is kept."""
 
     def __init__(self, weigh: Callable[[str], None]) -> None:
         self._weigh = weigh
@@ -95,8 +95,8 @@ def _text_of(arguments: Any) -> Any:
 
 
 def _is_another(piece: dict[str, Any], call: _Coming) -> bool:
-    """Of endpoints that give several calls one index and no id: a name begins another call where
-    the arguments of the one before came whole, in one piece."""
+    """For endpoints that give several calls one index and no id: a name begins another call where
+    the arguments of the one before were complete in one piece."""
     function = piece.get("function")
     if not isinstance(function, dict) or not function.get("name") or len(call.arguments) != 1:
         return False

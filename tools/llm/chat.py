@@ -22,7 +22,7 @@ ATTEMPTS = 3
 LONGEST_PAUSE_S = 10.0
 _LONGEST_COMPLAINT = 2_000
 _BUSY = frozenset({429, 503})
-_NOT_TAKEN = frozenset({400, 404, 422})  # as endpoints say that they know nothing of tools
+_NOT_TAKEN = frozenset({400, 404, 422})  # statuses of endpoints that do not support tools
 _SECONDS = re.compile(r"\d{1,4}")
 
 
@@ -37,7 +37,8 @@ class Model:
 
 @dataclass(frozen=True)
 class Question:
-    """Messages and tools are in the protocol's form; an answer ends where it would say `stop`."""
+    """Messages and tools are in the protocol's form; an answer ends before one of the texts of
+    `stop`."""
 
     messages: list[dict[str, Any]]
     limits: Limits

@@ -32,7 +32,7 @@ _WORDS = {
     "Action Input": _ARGUMENTS,
 }
 _EMPTY = frozenset({"", "null", '""', "[]"})
-_ROOM = 8  # levels of what arguments become a part of: the output, the next question
+_ROOM = 8  # nesting levels around arguments: the output, the next question
 
 
 def _written(word: str) -> list[str]:
@@ -70,7 +70,7 @@ _FENCE_BEGINS = re.compile(r" {0,3}`{1,3}|`{0,3} {0,3}```[A-Za-z]{0,20}[ \t\r]{0
 _FENCE_LINE = re.compile(r"^[ ]{0,3}```.*$", re.MULTILINE)
 _QUOTES = " \t\r\"'`*“”‘’«»"
 _LONGEST_CALL = 2_000  # characters of a call that is repeated to the model
-_MOST_FURTHER = 127  # actions behind the first
+_MOST_FURTHER = 127  # actions after the first
 
 MADE_UP = (
     "You wrote an Observation yourself. Observations come from tools alone, after an action; "
@@ -100,25 +100,25 @@ class Action:
 
 @dataclass(frozen=True)
 class Move:
-    """`text` is all that was said. One of `action`, `answer` and `flaw` is there."""
+    """`text` is all that was said. Exactly one of `action`, `answer` and `flaw` is set."""
 
     text: str
     thought: str = ""
     action: Action | None = None
     answer: str | None = None
     flaw: str | None = None
-    further: tuple[Call, ...] = ()  # calls behind the action, which were not made
+    further: tuple[Call, ...] = ()  # calls after the action, which were not made
 
 
 def plain(text: str) -> Move:
-    """What is asked for in words alone is answered by them."""
+    """A reply to a question without tools: its text is the answer."""
     if answer := _words(text):
         return Move(text, answer=answer)
     return Move(text, flaw=REASONED if text.strip() else SILENT)
 
 
 def native(text: str, call: Call | None, more: tuple[Call, ...] = ()) -> Move:
-    """Of a model that calls tools in a form of its own: words beside a call are its thought.
+    """A reply with native tool calls: text beside a call is its thought.
 
     Where the first of several calls cannot be made, none is.
     """
@@ -133,7 +133,7 @@ def native(text: str, call: Call | None, more: tuple[Call, ...] = ()) -> Move:
 
 
 def _words(text: str) -> str:
-    """What a person may be shown. Reasoning alone leaves nothing."""
+    """The text that may be shown to a person; empty for reasoning alone."""
     shown = reasoning.visible(text)
     return text if shown == text and text.strip() else shown.strip()
 
@@ -154,11 +154,11 @@ class Reader:
         self._thought: list[str] = []
         self._open = ""  # the beginning of a line that may yet become a label, or of a tag
         self._line_begins, self._labelled = True, False
-        self._dropped = False  # arguments of no action
+        self._dropped = False  # arguments without an action
         self._fenced = False
         self._closing: re.Pattern[str] | None = None  # what ends the reasoning that it is in
         self._label = ""  # what ended the thought
-        self._decided: list[str] = []  # all behind it
+        self._decided: list[str] = []  # all text after it
 
     def feed(self, text: str) -> None:
         self._said.append(text)
@@ -171,7 +171,7 @@ class Reader:
         text = "".join(self._said)
         behind = reasoning.closed_removed(text)
         answer = reasoning.behind_left_over(behind)
-        if answer != behind:  # all before it was reasoning whose beginning the endpoint kept
+        if answer != behind:  # all before it was reasoning whose opening tag the endpoint removed
             reader = Reader()
             reader.feed(answer)
             found = reader.close()
@@ -206,8 +206,8 @@ class Reader:
             at = self._take_line(text, at)
 
     def _begin_line(self, text: str, at: int) -> int | None:
-        """Behind the label or the fence that begins here, where there is one; None where more must
-        come to know, or the thought is over."""
+        """The position after the label or fence that begins here, if any; None where more text is
+        needed, or the thought has ended."""
         rest = text[at : at + _LONGEST]
         fence_begins = _FENCE_BEGINS.fullmatch(text, at) and not self._labelled
         if rest in _BEGINNINGS or fence_begins:
@@ -238,7 +238,7 @@ class Reader:
             until = at + reasoning.may_open(text[at:])
         self._add(text[at:until])
         if opening is not None:
-            # Behind a block a label may stand where it would have stood without it.
+            # After a block a label counts as if the block were not there.
             self._line_begins = self._line_begins and not text[at:until].strip()
             self._closing = reasoning.closing_of(opening)
             return opening.end()
@@ -287,7 +287,7 @@ def _called(text: str) -> dict[str, Any]:
 
 
 def _asked(text: str) -> tuple[str, str]:
-    """The name behind a label of an action, and the text from the beginning of its arguments."""
+    """The name after a label of an action, and the text from the beginning of its arguments."""
     line = _NAME.match(text)
     name, end = (line[1].strip(_QUOTES), line.end()) if line else ("", 0)
     arguments = _BEFORE_OBJECT.match(text, end)
@@ -295,8 +295,8 @@ def _asked(text: str) -> tuple[str, str]:
 
 
 def _further(text: str) -> tuple[Call, ...]:
-    """The actions behind the first. What the model made up in a tool's place ends them, and no
-    label begins a line within the arguments of the first, for JSON has no such line."""
+    """The actions after the first. An observation that the model invented ends them, and no label
+    begins a line within the arguments of the first, for JSON has no such line."""
     text = reasoning.visible(text)
     if made_up := _MADE_UP.search(text):
         text = text[: made_up.start()]
@@ -318,7 +318,7 @@ def _decided(
     read: Callable[[str], Any],
     empty: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """`empty` is what arguments that are empty stand for; None where they are a flaw."""
+    """`empty` is the value of empty arguments; None where they are an error."""
     if not TOOL_NAME.fullmatch(name):
         return {"flaw": NAMELESS}
     if arguments.strip() in _EMPTY:

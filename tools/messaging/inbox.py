@@ -1,4 +1,4 @@
-"""The inbox of a person: the unread messages of one organization."""
+"""The inbox of a person: messages of one organization, and marking them as read."""
 
 from uuid import UUID
 

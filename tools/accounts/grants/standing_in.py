@@ -83,7 +83,8 @@ def _beyond(account: User) -> Forbidden:
 
 
 def _permissions(account: User) -> set[int]:
-    """Asked of the rows: Django says none for an account that is not active, and may be again."""
+    """Read from the rows: Django returns none for an inactive account, which may become active
+    again."""
     held = Permission.objects.filter(Q(user=account) | Q(group__user=account))
     return {*held.values_list("pk", flat=True)}
 

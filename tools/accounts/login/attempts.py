@@ -56,8 +56,8 @@ CHECKS_OF_ADDRESS, CHECKS_OF_STRANGERS, CHECKS = 2, 6, 8
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """`most` failures within `window_s`, then a while of `first_s`, twice as long each time, never
-    longer than `longest_s`; and again after `again` failures more."""
+    """`most` failures within `window_s`, then a lockout of `first_s`, twice as long each time,
+    never longer than `longest_s`; and again after `again` failures more."""
 
     most: int
     window_s: int
@@ -71,7 +71,7 @@ class Bound:
 
 
 def slowed(most: int) -> Bound:
-    """Beyond it each further failure takes a moment until the next is looked at."""
+    """A bound beyond which each further failure delays the next check by a moment."""
     return Bound(most, window_s=900, longest_s=8, first_s=1, again=1)
 
 
@@ -83,9 +83,9 @@ BOUNDS = (STRICT, OF_ADDRESS, OF_NAME)
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """What is tried. Three codes of a million are good at a time, so of them fewer are looked at:
-    from everywhere together some 120 a day at most, once the last bound is reached again and
-    again."""
+    """What is guessed. Three codes of a million are valid at a time, so fewer of them are checked:
+    from all addresses together some 120 a day at most, once the last bound is reached
+    repeatedly."""
 
     event: Event
     prefix: str = ""
@@ -151,7 +151,7 @@ for at = 1, 3 do
 end
 return {0, reached}
 """
-# The try was no failure: what it counted, and what that led to, is taken back.
+# The attempt was no failure: its count, and the lockouts that it caused, are undone.
 _GIVE_BACK = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -193,7 +193,8 @@ class Checks:
 
     @contextmanager
     def place(self, address: str, *, familiar: bool) -> Iterator[None]:
-        """Raises `TooManyAttempts` where the address has enough, `Unavailable` where all have."""
+        """Raises `TooManyAttempts` where the address has too many checks running, `Unavailable`
+        where the process has."""
         self._take(address, familiar)
         try:
             yield
@@ -223,8 +224,8 @@ checks = Checks()
 
 @contextmanager
 def guarded(*, username: str, source_ip: str, what: Guess = PASSWORD) -> Iterator[Attempt]:
-    """Around one check of a password or a code. Raises `TooManyAttempts`, or `Unavailable`, instead
-    of checking it."""
+    """Around one check of a password or a code. Raises `TooManyAttempts`, or `Unavailable`, without
+    the check."""
     place = place_of(source_ip)
     keys = keys_of(username, source_ip, what.prefix)
     given: list[int | str] = [*what.given, _digest(place), FAMILIAR_S]
@@ -232,7 +233,7 @@ def guarded(*, username: str, source_ip: str, what: Guess = PASSWORD) -> Iterato
         refused, *said = _ask(_TAKE, keys, given)
         if refused:
             left_ms, first = said
-            if first:  # refusals of one while are on record once
+            if first:  # refusals during one lockout are recorded once
                 _record_failure(what, username, source_ip, "too_many_attempts")
             raise _refusal(what.bounds[refused - 1].most if refused < 4 else 1, left_ms)
         attempt = Attempt()

@@ -28,7 +28,7 @@ def new_secret() -> str:
 
 
 def uri(secret: str, user: User) -> str:
-    """What the square says."""
+    """The content of the QR code."""
     return _totp(secret).get_provisioning_uri(user.username, ISSUER)
 
 
@@ -71,7 +71,7 @@ def looks_like_one(code: str) -> bool:
 
 
 def _opened(row: AuthenticatorApp, user: User) -> str:
-    """Empty where it was sealed under another SECRET_KEY: then no code is right."""
+    """Empty where it was encrypted under another SECRET_KEY: then no code is valid."""
     try:
         return sealing.unseal(
             bytes(row.sealed),

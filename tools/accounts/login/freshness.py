@@ -23,7 +23,7 @@ def note(session: SessionBase, at: float | None = None) -> None:
 
 
 def is_fresh(session: SessionBase) -> bool:
-    """A session from before this was noted is not, nor one of a clock that was set back."""
+    """False for a session without a time, and for one whose time is in the future."""
     age = time.time() - session.get(AT, 0)
     return -60 <= age < settings.FRESH_SECONDS
 

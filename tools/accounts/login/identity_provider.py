@@ -21,7 +21,7 @@ from joserfc.errors import JoseError
 from tools.errors import Forbidden, Unavailable
 
 _TIMEOUT_S = 10
-_RENEWED_S = 3600  # what the provider says of itself is read again after so long
+_RENEWED_S = 3600  # metadata of the provider is fetched again after so long
 _MOST_BEGUN = 5
 _BEGUN_S = 600  # lifetime of the session in a browser that is not logged in
 _LEEWAY_S = 60
@@ -29,7 +29,7 @@ _ALGORITHMS = frozenset(
     {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
 )
 _STATE = "_state_oidc_"
-# What Authlib raises, and what a provider's nonsense makes of it.
+# Errors that Authlib raises, also for malformed responses of a provider.
 _BAD = (OAuthError, JoseError, ValueError, KeyError, TypeError, AttributeError, RuntimeError)
 
 
@@ -72,9 +72,9 @@ def begin(
 
 
 def finish(request: HttpRequest) -> tuple[Identity, str, str]:
-    """Who came back, for which purpose, and where they wanted to go. Good once.
+    """The identity, the purpose of the login, and the page to continue at. Valid once.
 
-    Raises `Forbidden` for what is not an answer to what was begun here, and `Unavailable`.
+    Raises `Forbidden` for a response to no login of this session, and `Unavailable`.
     """
     try:
         client = _client()
@@ -102,7 +102,7 @@ def finish(request: HttpRequest) -> tuple[Identity, str, str]:
 
 
 def _client() -> Any:
-    """Raises `ValueError` where the provider calls itself something else."""
+    """Raises `ValueError` where the provider's metadata has another issuer."""
     told = (settings.OIDC_ISSUER, settings.OIDC_CLIENT_ID, settings.OIDC_CLIENT_SECRET)
     client = _made(*told, settings.OIDC_SCOPES, int(time.time()) // _RENEWED_S)
     metadata = client.load_server_metadata()

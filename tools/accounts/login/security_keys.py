@@ -36,7 +36,7 @@ MOST_KEYS = 10
 _LASTS_S = 300
 _LONGEST = 32 * 1024  # of what a browser answers
 _STATE = "webauthn"
-# What the library raises where an answer is not one, or not a good one.
+# Errors that the library raises for a malformed or invalid response.
 _BAD = (
     ValueError, TypeError, KeyError, AttributeError, IndexError, AssertionError, struct.error,
     RecursionError, OverflowError, NotImplementedError,
@@ -127,7 +127,7 @@ def verify(*, user: User, answer: str, place: Place, session: SessionBase) -> bo
         return False
     row = next(one for one in rows if bytes(one.credential_id) == used.credential_id)
     if (count or row.sign_count) and count <= row.sign_count:
-        return False  # a copy of the key is about
+        return False  # the key may have been cloned
     row.sign_count, row.last_used_at = count, timezone.now()
     row.save(update_fields=["sign_count", "last_used_at"])
     return True

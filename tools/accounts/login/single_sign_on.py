@@ -30,7 +30,7 @@ NO_ROLE = "Your groups give you no role here. Ask who looks after them at your i
 
 
 def person_of(identity: Identity, *, source_ip: str = "") -> User:
-    """Raises `Forbidden` for who has no way in here; that is on record."""
+    """Raises `Forbidden` for an identity that may not log in; that is audited."""
     user, refusal = _matched(identity, source_ip)
     if user is not None and not refusal:
         return user
@@ -44,7 +44,7 @@ def person_of(identity: Identity, *, source_ip: str = "") -> User:
 
 @transaction.atomic
 def _matched(identity: Identity, source_ip: str) -> tuple[User | None, str]:
-    """The account, and why it may not come in: what is taken from it stays taken."""
+    """The account, and why it may not log in: roles are removed in any case."""
     _locked_home()  # two first logins at once make one account
     known = _known(identity)
     wanted = mapped(identity.groups)
@@ -71,7 +71,7 @@ def mapped(groups: Iterable[str]) -> set[str]:
 
 @transaction.atomic
 def link(*, user: User, identity: Identity, by: Actor) -> None:
-    """The person comes in by the provider from now on, too. Raises `Conflict`."""
+    """The person may log in by the provider from now on, too. Raises `Conflict`."""
     _locked_home()
     known = _known(identity)
     if known is not None and known.user_id != user.pk:
@@ -83,7 +83,7 @@ def link(*, user: User, identity: Identity, by: Actor) -> None:
 
 @transaction.atomic
 def unlink(*, user: User, by: Actor) -> None:
-    """Raises `NotFound`, and `Conflict` where no password would be left to come in by."""
+    """Raises `NotFound`, and `Conflict` where no password would be left to log in with."""
     rows = SingleSignOn.objects.filter(user=user)
     if not rows.exists():
         raise NotFound("You are not connected.", code="not_linked")
@@ -134,7 +134,8 @@ def _free_name(identity: Identity) -> str:
 
 
 def _keep_roles(user: User, wanted: set[str], source_ip: str) -> None:
-    """What the provider's groups give, and of the roles they could give no other."""
+    """Sets the roles of the provider's groups, and removes other roles that these groups could
+    give."""
     given = {PREFIX + role for roles in settings.OIDC_ROLES.values() for role in roles}
     names = {PREFIX + role for role in wanted}
     held = {*user.groups.filter(name__in=given).values_list("name", flat=True)}

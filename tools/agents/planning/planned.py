@@ -75,7 +75,7 @@ class PlannedRows(Rows):
 
     @cached_property
     def outcomes(self) -> dict[str, Outcome]:
-        """By the ids of steps, in their order."""
+        """Outcomes by step id, in order."""
         found: dict[str, Outcome] = {}
         for plan in self.plans:
             for number, step in plan.numbered():
@@ -207,7 +207,7 @@ class PlannedRows(Rows):
         return found
 
     def _flawed(self, *, before: int) -> list[int]:
-        """Replies that were no plans, right before a number."""
+        """Replies that were no plans, directly before a number."""
         flaws, number = self.memory.get(FLAWS, {}), before - 1
         while str(number) in flaws:
             number -= 1

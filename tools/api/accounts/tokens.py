@@ -32,7 +32,7 @@ from tools.web.proof import Proof, by_method
 
 
 class PersonalTokens(CallerView):
-    """Making one is not behind a token: this is where a person gets the first one."""
+    """Creating one needs no token: a person gets their first one here."""
 
     proof = by_method(post=Proof.NOT_NEEDED)
     keying = Keying.AFTER_PROOF
@@ -95,9 +95,10 @@ def _new_token(user: User, caller: Caller, given: dict[str, Any]) -> Response:
 
 
 def _prove_second_factor(user: User, code: str, ip: str) -> None:
-    """As at the login page; only a security key has no place here.
+    """As at the login page, but without security keys.
 
-    Raises `Unauthenticated`, `TooManyAttempts`, and `Forbidden` for who must set one up first.
+    Raises `Unauthenticated`, `TooManyAttempts`, and `Forbidden` for a person who must set up a
+    second factor first.
     """
     if not second_factors.has_factor(user):
         if second_factors.must_have(user):
@@ -122,7 +123,7 @@ def _prove_second_factor(user: User, code: str, ip: str) -> None:
 
 class OwnTokenView(ConditionalView):
     volatile = frozenset({"last_used_at"})
-    scope = Scope.READ  # and a managing one for others than itself
+    scope = Scope.READ  # and a managing scope for other tokens
 
     def own(self, token_id: UUID) -> Token:
         token = Token.objects.filter(user_id=self.caller.user_id, pk=token_id).first()

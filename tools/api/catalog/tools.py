@@ -209,7 +209,7 @@ class ToolDetail(ToolView):
         definition = wanted(tool.version.definition)
         tool = actions.update_tool(tool=tool, definition=definition, by=self.actor)
         actions.set_switches(tool=tool, definition=definition, by=self.actor)
-        self.require("change_tool", tool=tool.name)  # a narrowed token puts it nowhere else
+        self.require("change_tool", tool=tool.name)  # a narrowed token cannot move it elsewhere
         return self.answer(shown_now(self, name))
 
 
@@ -273,8 +273,8 @@ class ToolRestore(ToolView):
     )
     @conditional("change_tool", row="tool")
     def post(self, request: Request, name: str, version: str) -> Response:
-        """Make what an earlier version said the current one, as a new version."""
+        """Restore an earlier version as a new version."""
         tool = actions.find_tool(self.organization, name)
         actions.restore_version(tool=tool, label=version, by=self.actor)
-        self.require("change_tool", tool=name)  # a narrowed token puts it nowhere else
+        self.require("change_tool", tool=name)  # a narrowed token cannot move it to another group
         return self.answer(shown_now(self, name))

@@ -12,7 +12,7 @@ from tools.definitions.callers import Caller
 
 
 class Places:
-    """One organization has half of them at most, one caller a quarter."""
+    """Slots, of which one organization may take half at most, and one caller a quarter."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -21,7 +21,8 @@ class Places:
         self._lock = threading.Lock()
 
     def take(self, caller: Caller) -> bool:
-        """Whether there was one. A request that has one gives its turn for a thread back."""
+        """Take a slot; False where none is free. A request with a slot releases its turn for a
+        thread."""
         organization, user = caller.organization_id, caller.user_id
         with self._lock:
             if (

@@ -69,7 +69,7 @@ class GroupView(ConditionalView):
         return self._sees_every_group or name in self.caller.granted_groups
 
     def shape(self, group: CatalogGroup, snapshot: Snapshot) -> dict[str, Any]:
-        """A group's place in the tree is shown as far as the caller sees its neighbours."""
+        """A group's parent and children are shown if the caller may see them."""
         children = [one.name for one in snapshot.groups.values() if one.parent == group.name]
         parent = group.parent if group.parent and self.visible(group.parent) else None
         return group_shape(
@@ -138,7 +138,7 @@ class GroupDetail(GroupView):
     @extend_schema(operation_id="change_group", request=GroupChange, responses=CHANGED)
     @conditional("change_toolgroup", row="group")
     def patch(self, request: Request, name: str) -> Response:
-        """Change what is given. It holds from every process's next request on."""
+        """Change the given fields. The change applies from every process's next request on."""
         return self._save(name, {})
 
     @extend_schema(operation_id="delete_group", responses={204: None})

@@ -76,7 +76,7 @@ class ToolLint(WorkflowView):
 
     @extend_schema(operation_id="lint_tools", parameters=GROUPS, responses=LintAnswer)
     def get(self, request: Request) -> Response:
-        """What is wrong or odd with groups and states, the gravest first."""
+        """Errors and oddities of groups and states, the most serious first."""
         self.require("view_tool")
         groups, snapshot = self.groups(), self.snapshot
         found = findings(snapshot, groups)
@@ -94,7 +94,7 @@ class ToolLint(WorkflowView):
         responses=ProposalAnswer,
     )
     def post(self, request: Request) -> Response:
-        """What would concern a definition if it were saved. Nothing is."""
+        """Findings for a definition as if it were saved. Nothing is saved."""
         self.require("view_tool")
         found = findings_of_proposal(self.snapshot, self.given())
         return Response({"findings": [finding.as_dict() for finding in found]})

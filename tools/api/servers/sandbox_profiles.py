@@ -49,7 +49,7 @@ class ProfileList(ProfileView):
         examples=[PROFILE],
     )
     def post(self, request: Request) -> Response:
-        """Paths outside the organization's workspace are a superuser's to share."""
+        """Paths outside the organization's workspace only a superuser may share."""
         self.require("add_sandboxprofile")
         row = profiles.create_profile(
             organization=self.organization,
@@ -77,7 +77,7 @@ class ProfileDetail(ProfileView):
 
     @extend_schema(operation_id="change_sandbox_profile", request=ProfileChange, responses=CHANGED)
     def patch(self, request: Request, name: str) -> Response:
-        """Change what is given. Tools that name it run so from their next call on."""
+        """Change the given fields. Tools that name it use them from their next call on."""
         return self._replace(name, profiles.written)
 
     @extend_schema(
@@ -91,7 +91,7 @@ class ProfileDetail(ProfileView):
         return Response(status=status.HTTP_204_NO_CONTENT)
 
     def _replace(self, name: str, base: Callable[[SandboxProfile], dict[str, Any]]) -> Response:
-        """What is given, on top of the `base`. Paths are looked at before anything is locked."""
+        """The given fields on top of the `base`. Paths are checked before anything is locked."""
         self.require("change_sandboxprofile")
         row, given = self._row(name), self.given()
         profiles.examine_profile(

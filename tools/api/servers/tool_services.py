@@ -186,7 +186,7 @@ class ServiceDecide(ServiceView):
     @extend_schema(request=ServiceDecisionBody, responses=CHANGED)
     @conditional("change_toolservice")
     def post(self, request: Request, name: str) -> Response:
-        """The digest says what was read; another one since then is a conflict."""
+        """The digest identifies what was read; a later announcement is a conflict."""
         row = self.row(name)
         wanted = self.body(ServiceDecisionBody)
         if self.approve:

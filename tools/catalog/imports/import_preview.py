@@ -53,7 +53,7 @@ class Choices:
 
 @dataclass(frozen=True)
 class Row:
-    """What becomes of one entry."""
+    """The result of one entry."""
 
     entry: Entry
     name: str
@@ -89,7 +89,7 @@ def perform(
 
 
 def digest(rows: Iterable[Row]) -> str:
-    """Of all that a person was shown."""
+    """A digest of all that the person was shown."""
     text = json.dumps([row.as_dict() for row in rows], sort_keys=True, default=str)
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 

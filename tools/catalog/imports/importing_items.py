@@ -10,12 +10,12 @@ from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidDefinition, ToolcribError
 
 CREATED, UPDATED, UNCHANGED, REFUSED = "created", "updated", "unchanged", "refused"
-REVIEW = "review"  # what its tool would become waits for a person, as any change of an upstream
+REVIEW = "review"  # the tool's new definition awaits approval, like any upstream change
 
 
 @dataclass(frozen=True)
 class Imported:
-    """What became of one item."""
+    """The result of one item."""
 
     key: str
     name: str
@@ -51,7 +51,7 @@ def value_of(item: Item) -> dict[str, Any]:
 
 
 def check_identifier(item: Item, name: str, *, required: bool) -> None:
-    """What a keyed item says of its own identifier. Raises `InvalidDefinition`."""
+    """The identifier of a keyed item. Raises `InvalidDefinition`."""
     said = value_of(item).get(name)
     message = ""
     if said is None:

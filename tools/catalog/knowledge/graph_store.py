@@ -36,7 +36,7 @@ def size(scope: GraphScope, bounds: Bounds) -> int:
 
 
 def number(found: endpoint.Rows) -> int:
-    """What a question for one count was answered. Raises `Failure`."""
+    """The result of a query for one count. Raises `Failure`."""
     try:
         return int(found.rows[0]["count"]["value"])
     except (LookupError, ValueError):

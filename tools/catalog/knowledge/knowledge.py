@@ -24,7 +24,7 @@ _EVERYTHING = "CONSTRUCT { ?s ?p ?o } WHERE { ?s ?p ?o }"
 
 @dataclass(frozen=True)
 class Preview:
-    """What an import would do. `known`: entities of which something is said already."""
+    """What an import would do. `known`: entities that have statements already."""
 
     contents: Contents
     known: frozenset[str]
@@ -56,7 +56,7 @@ def import_graph(
 ) -> Imported:
     """All statements of the document are in the graph, or none is.
 
-    What is there already stays as it is. Raises `Malformed` with every flaw, `Unavailable`.
+    Existing statements are unchanged. Raises `Malformed` with every flaw, `Unavailable`.
     """
     scope = GraphScope.of(organization.pk, collection)
     graph, bounds = index.graph_of(scope), graph_store.within(TIMEOUT_S)
@@ -70,7 +70,7 @@ def import_graph(
         with index.in_step(organization.pk, wanted.subjects, collection):
             endpoint.update(graph_store.upstream(), graph.endpoint, wanted.text, bounds)
     except graph_store.Failed as failure:
-        # A store that fell silent may have done it all the same: evidence says so.
+        # A store that did not answer may have applied the update: the audit record says so.
         if isinstance(failure, TimeUp) or failure.lost:
             _record(by, graph, Imported(wanted.count, before, None), lost=True)
         raise graph_store.refusal(failure) from None
@@ -135,7 +135,7 @@ def _fetch(graph: endpoint.Graph, into: IO[bytes]) -> None:
 
 
 def _size_after(scope: GraphScope) -> int | None:
-    """None where the store does not say: the import is done all the same."""
+    """None where the store does not answer: the import goes on."""
     try:
         return graph_store.size(scope, graph_store.within(TIMEOUT_S))
     except graph_store.Failed:

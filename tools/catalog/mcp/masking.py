@@ -33,12 +33,14 @@ class Mask:
         return self._pattern.sub(MASK, text) if self._pattern else text
 
     def quotation(self, text: str) -> str:
-        """Of a text that was cut where it ends with an ellipsis: there may be half of one."""
+        """Masks a quoted text. The end of one that was cut with an ellipsis may be half a
+        credential, and is dropped."""
         cut = self.longest and text.endswith(CUT)
         return self.text(text[: max(0, len(text) - 1 - self.longest)] + CUT if cut else text)
 
     def value(self, value: Any) -> Any:
-        """A JSON value with every text in it masked, keys too; a number that shows one is none."""
+        """A JSON value with every text in it masked, keys too; a number that contains a credential
+        becomes the mask."""
         if self._pattern is None or value is None or isinstance(value, bool):
             return value
         if isinstance(value, dict):
@@ -51,12 +53,12 @@ class Mask:
 
 
 def of_values(values: Iterable[str]) -> Mask:
-    """Of values of which some may be no secrets: what is very short is none."""
+    """The mask of values of which some may be no secrets: very short ones are ignored."""
     return Mask(value for value in values if len(value) >= SHORTEST_PART)
 
 
 def _parts(value: str) -> Iterator[str]:
-    """The whole, what follows the scheme's name, and what Basic hides in base64."""
+    """The whole value, what follows the scheme's name, and the decoded text of Basic."""
     yield value
     scheme, _, rest = value.partition(" ")
     if len(rest) >= SHORTEST_PART:

@@ -25,7 +25,7 @@ _noted: set[tuple[UUID, str, str]] = set()
 
 
 def note_dead(server: UUID, error: str) -> None:
-    """The first of many failures says since when."""
+    """Records a failure; the first of a series sets `dead_since`."""
     now = timezone.now()
     McpServer.objects.filter(pk=server).update(last_error=error[:500])
     McpServer.objects.filter(pk=server, dead_since=None).update(dead_since=now)
@@ -75,7 +75,7 @@ def _quarantine(known: CatalogTool, organization: UUID, seen: Any) -> None:
 
 
 def _note_once(known: CatalogTool, organization: UUID, seen: Any) -> None:
-    """Every call finds the same change: the first of this process writes it down."""
+    """Every call finds the same change: the first of this process records it."""
     if seen is None:
         return
     key = (known.id, known.digest, digest_of(seen))
@@ -99,7 +99,7 @@ def _row(known: CatalogTool, organization: UUID) -> Tool | None:
 
 
 def _note(tool: Tool, seen: dict[str, Any]) -> None:
-    """For a person to read field by field. What is no definition of ours is only quarantined."""
+    """For a person to read field by field. An invalid definition is only quarantined."""
     assert tool.version is not None
     server = tool.version.definition["implementation"]["server"]
     by = Actor("system", _SYSTEM, tool.organization.slug)

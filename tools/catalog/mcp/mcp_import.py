@@ -46,7 +46,7 @@ TIGHTENED = (
 
 @dataclass
 class Item:
-    """What became of one tool of an import."""
+    """The result of one tool of an import."""
 
     tool: str
     name: str
@@ -65,8 +65,8 @@ def of_row(row: McpServer) -> CatalogServer:
 
 
 def refresh(*, row: McpServer, by: Actor, owner: str = "") -> McpServer:
-    """List the server's tools now and keep the list. Raises `Unavailable`; then nothing of what
-    was known is forgotten, and the row says since when the server does not answer."""
+    """List the server's tools now and keep the list. Raises `Unavailable`; then the stored list is
+    kept, and the row has the time since when the server does not answer."""
     mask = Mask(())
     key = key_of(row.organization_id, owner)
     try:
@@ -186,9 +186,10 @@ def suggested(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def import_tools(*, row: McpServer, items: Any, by: Actor, dry_run: bool = False) -> list[Item]:
-    """Take tools over from the latest list, each as it is wanted. Raises `Malformed`, `NotFound`.
+    """Import the chosen tools from the latest list, with the given overrides. Raises `Malformed`,
+    `NotFound`.
 
-    What one of them is refused for says nothing about the others.
+    A refused tool does not affect the others.
     """
     if row.snapshot is None:
         message = f"The tools of {row.name} were not listed yet; refresh it first."
@@ -203,7 +204,7 @@ def import_tools(*, row: McpServer, items: Any, by: Actor, dry_run: bool = False
 
 
 def has_changed(done: list[Item]) -> bool:
-    """Whether tools that were there already were taken over again."""
+    """Whether existing tools were imported again."""
     return any(item.result in {"updated", "unchanged"} for item in done)
 
 
@@ -266,7 +267,7 @@ def _taken_over(row: McpServer, raw: dict[str, Any], name: Any, item: Any, by: A
         made = register_tool(organization=row.organization, definition=definition, by=by)
         drift.set_on_drift(tool=made, policy=OnDrift(row.on_drift), by=by)
         return "created"
-    existing = changing(existing)  # what people decide meanwhile stands
+    existing = changing(existing)  # concurrent decisions of people are kept
     assert existing.version is not None
     before = existing.version.digest
     tool = update_tool(tool=existing, definition=renewed(row.name, existing, raw, wanted), by=by)
@@ -296,8 +297,8 @@ def _released(tool: Tool, by: Actor) -> bool:
 
 
 def local_name(name: str) -> str:
-    """As near to the server's name as a name of ours can be; empty where letters of it are of
-    another script, for what is left of it would be a name of something else."""
+    """The valid name nearest to the server's name; empty where it has letters of another script,
+    since the rest would be a name of something else."""
     if TOOL_NAME.fullmatch(name):
         return name
     letters = unicodedata.normalize("NFKD", name)

@@ -51,11 +51,12 @@ def access_token(server: CatalogServer, owner: str, *, refused: str = "") -> str
         return _renewed(server, owner, known, refused).access
     finally:
         if not connection.in_atomic_block:
-            connection.close()  # none is held while a tool runs
+            connection.close()  # not held while a tool runs
 
 
 def note_wanted(server: CatalogServer, owner: str, challenge: Challenge) -> None:
-    """The server wants more than was consented to: the next consent asks for it."""
+    """Records the scope that the server requires beyond the consent: the next consent requests
+    it."""
     known = server.authorizations.get(owner)
     if known is not None and challenge.scope:
         wanted = {"scope": list(challenge.scope), "metadata": challenge.resource_metadata}
@@ -151,7 +152,7 @@ def _renewal(row: McpServer, tokens: Tokens) -> Callable[[], Any]:
 
 @transaction.atomic
 def _keep(organization: UUID, row: McpAuthorization, tokens: Tokens) -> None:
-    """For every process: with another revision they read it."""
+    """Increments the revision, so that every process reads the new tokens."""
     Organization.objects.next_revision(organization)
     kept = columns(tokens, organization=organization, row=row.pk)
     McpAuthorization.objects.filter(pk=row.pk).update(**kept, updated_at=timezone.now())

@@ -24,7 +24,7 @@ LONGEST_VALUE = 8_192
 _HEADER = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _TEXT = re.compile(r"[!-~](?:[ -~]*[!-~])?")
-# What the protocol itself says, and what says where a message ends.
+# Headers that the protocol sets, and those that frame a message.
 _OURS = frozenset(
     {
         "host", "content-length", "content-type", "accept", "connection", "transfer-encoding",
@@ -37,14 +37,14 @@ _LOADERS = re.compile(r"(?:LD_.*|PYTHON(?:STARTUP|PATH|HOME)|NODE_OPTIONS|PATH|B
 
 
 class Unreadable(Exception):
-    """A value that cannot be had; the message says which, never what."""
+    """A value that cannot be read; the message names it and never shows it."""
 
 
 def read_values(
     fields: Listed, name: str, before: dict[str, Any], kept: dict[str, str]
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """The part of the row in the clear, and the part to be encrypted. The mask leaves a value as it
-    was; `before` and `kept` are the row's."""
+    """The part of the row in the clear, and the part to be encrypted. The mask keeps a value;
+    `before` and `kept` are the row's."""
     raw = fields.raw.get(name)
     if raw is None:
         return dict(before), dict(kept)
@@ -137,7 +137,7 @@ def _reference(fields: Listed, name: str, value: dict[str, Any]) -> dict[str, st
 
 
 def _referred(name: str, value: dict[str, str]) -> str:
-    """Allowed when it was written, and still."""
+    """Checked again at use: it was allowed when it was written."""
     kind, target = next(iter(value.items()), ("", ""))
     if f"{kind}:{target}" not in settings.MCP_REFERENCES_ALLOWED:
         raise Unreadable(f"{name} refers to what the operator does not allow any more")

@@ -17,12 +17,12 @@ AGENT, USER, NONE = "agent", "user", "none"
 
 
 def owner_key(kind: str, identifier: UUID | str | None) -> str:
-    """Of a caller. What has no id owns nothing."""
+    """The owner key of a caller. A caller without an id owns nothing."""
     return f"{AGENT if kind == AGENT else USER}:{identifier}" if identifier else f"{NONE}:"
 
 
 def key_of(organization_id: UUID, owner: str) -> str:
-    """Of an owner as people write it; empty for everybody. Raises `Malformed`."""
+    """The key of an owner as people write it; empty for the shared one. Raises `Malformed`."""
     kind, _, name = owner.partition(":")
     if not owner or kind == NONE:
         return owner

@@ -23,7 +23,7 @@ Header = tuple[str, str]
 
 
 def read_hosts(parent: Listed, name: str) -> list[Item]:
-    """The list in its one form. What is wrong is said of `name[2].ports`."""
+    """The list in canonical form. Errors name a field such as `name[2].ports`."""
     given = parent.raw.get(name)
     if given is None:
         return []
@@ -61,7 +61,7 @@ def _item(parent: Listed, place: str, given: Any) -> Item:
 
 
 def _host(fields: Listed) -> str:
-    """In the spelling it is compared in."""
+    """In the spelling for comparison."""
     text = fields.text("host", longest=300)
     if not text or fields.note("host", described(lambda: read_rule(HostRule(text)))):
         return text
@@ -78,7 +78,7 @@ def _narrowing(fields: Listed, part: str, kind: type) -> list[Any]:
 
 
 def _check_credential(fields: Listed, item: dict[str, Any]) -> None:
-    """A secret goes to hosts that are named, and never through port 80."""
+    """A secret is sent only to named hosts, and never through port 80."""
     if not PROFILE_NAME.fullmatch(item["credential"]):
         fields.wrong("credential", "may hold only letters, digits, '_', '.' and '-'")
     if item["host"] == "*":

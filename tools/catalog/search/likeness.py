@@ -42,7 +42,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Index:
-    """By word: which tools it speaks for, by their place, and how much."""
+    """By word: the positions of the tools that contain it, with weights."""
 
     tools: tuple[CatalogTool, ...]
     entries: dict[str, list[tuple[int, float]]] = field(repr=False)
@@ -55,7 +55,7 @@ class Index:
             for place, weight in self._hits(forms):
                 scores[place] += weight
                 matched[place] += 1
-        # A tool that knows all the words stands before one that knows a single word very well.
+        # A tool that matches all words ranks above one that matches a single word strongly.
         found = [place for place, count in enumerate(matched) if count]
         for place in found:
             scores[place] *= math.sqrt(matched[place])
@@ -74,7 +74,7 @@ class Index:
             yield forms
 
     def _hits(self, forms: Forms) -> Iterable[tuple[int, float]]:
-        """What each tool gets for a word: the most that one of its forms is worth there."""
+        """Each tool's score for a word: the maximum over the word's forms."""
         if len(forms) == 1 and forms[0][1] == 1.0:
             return self.entries[forms[0][0]]
         hits: dict[int, float] = {}

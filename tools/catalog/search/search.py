@@ -24,7 +24,7 @@ _MOST_ALIKE = 8  # of them: those that are compared by their letters
 _MOST_READ = 1_000  # hits of words, if it is not a single one that has more
 _SAMPLE = 250  # tools
 _SHORTEST_BEGINNING = 3
-_NOISE = 0.05  # of what the words of the best are worth
+_NOISE = 0.05  # of the best tool's `worth`
 _ALIKE = 50
 _LIKENESS = 0.4
 
@@ -41,7 +41,7 @@ FROM tools_toolwords, unnest(%(queries)s::tsquery[]) WITH ORDINALITY AS w(query,
 WHERE tool_id = ANY(%(sample)s::uuid[])
 GROUP BY w.at ORDER BY w.at
 """
-# What many tools have is looked at in this order: all of the question, in the name, in the title.
+# Tools with common words are read in this order: all of the question, in the name, in the title.
 _RANKED = """
 WITH looked_at AS MATERIALIZED (
     SELECT tool_id, words FROM tools_toolwords
@@ -123,8 +123,8 @@ def relevant(found: Iterable[Found]) -> Iterator[Found]:
 
 
 class _Within:
-    """The tools that may be found, as statements name them: by themselves or, where they are most
-    of the catalog, by those that are left out."""
+    """The tools that may be found, as SQL conditions: by themselves or, where they are most of the
+    catalog, by those that are left out."""
 
     def __init__(self, snapshot: Snapshot, tools: list[CatalogTool]) -> None:
         self.snapshot, self.tools = snapshot, tools
@@ -166,7 +166,7 @@ class _Word:
     count: float  # how many tools have it, as the sample says
 
     def query(self, classes: str = "") -> str:
-        """Words hold letters and digits only: nothing of them is read as a query's own sign."""
+        """Words hold letters and digits only: nothing in them is query syntax."""
         prefix = "*" if len(self.text) >= _SHORTEST_BEGINNING or not self.text.isascii() else ""
         return f"{self.text}:{prefix}{classes}".rstrip(":")
 
@@ -174,7 +174,7 @@ class _Word:
 def _by_words(within: _Within, texts: list[str]) -> Scores:
     words = sorted(_counted(within, texts), key=lambda word: word.count)[:_MOST_RANKING]
     unseen = [word for word in words if not word.count]
-    # What the sample has not seen may be in no tool: then the others choose.
+    # A word that is not in the sample may be in no tool: then the other words select.
     return _chosen(within, words, words) or _chosen(within, words, words[len(unseen) :])
 
 

@@ -35,7 +35,8 @@ ON CONFLICT (tool_id) DO UPDATE SET digest = excluded.digest, words = excluded.w
 
 
 def note_words(tool: Tool, *, new: bool = False) -> None:
-    """Of its current version. In the transaction that made it. No question led to a `new` one."""
+    """Index the words of the tool's current version. Call it in the transaction that creates it. A
+    `new` tool has no questions."""
     assert tool.version is not None
     asked = tool.questions.none() if new else tool.questions.order_by("-times", "-last_at")
     questions = asked.values_list("question", flat=True)[:MOST_QUESTIONS]
@@ -49,13 +50,13 @@ def note_words(tool: Tool, *, new: bool = False) -> None:
 
 
 def forget_words(tool: Tool) -> None:
-    """Of one that is deleted, with what was asked of it."""
+    """Delete the words and questions of a deleted tool."""
     ToolWords.objects.filter(tool=tool).delete()
     tool.questions.all().delete()
 
 
 def note_missing() -> int:
-    """Of tools that have none, or those of another version. How many there were."""
+    """Index tools that have no words, or those of another version. Returns how many."""
     ToolWords.objects.filter(tool__deleted_at__isnull=False).delete()
     behind = (
         Tool.objects.present()

@@ -26,7 +26,7 @@ _FIELDS = ("status", "digest", "announced_digest")
 
 
 def hear(*, organization: Organization, document: str, key: str, signature: str) -> ToolService:
-    """What a service said of itself. Nothing of it holds before a person approved it.
+    """Record a service's announcement. It has no effect before a person approves it.
 
     Raises `InvalidDefinition` for what cannot be read, `Forbidden` for a name that is another's.
     """
@@ -84,7 +84,7 @@ def approve_service(
 
 @transaction.atomic
 def reject_service(*, row: ToolService, digest: str, by: Actor, reason: str = "") -> ToolService:
-    """What was announced last does not hold, and no more where it did. Raises `Conflict`."""
+    """Reject the latest announcement; an earlier approval of it ends. Raises `Conflict`."""
     row = _changing(row, digest)
     before = _states(row)
     row.status = ServiceStatus.REJECTED
@@ -96,9 +96,10 @@ def reject_service(*, row: ToolService, digest: str, by: Actor, reason: str = ""
 
 
 def note_lease(*, row: ToolService, until: datetime | None) -> None:
-    """Until when a process stands for what was approved; None where none does.
+    """Record until when a process holds the lease of the approved announcement; None where none
+    does.
 
-    A service that falls silent, or is back, changes the catalog: every process learns of it.
+    A service that stops or returns changes the catalog's revision, so that every process sees it.
     """
     now = timezone.now()
     serving = until is not None and until > now
@@ -151,7 +152,7 @@ def _note(row: ToolService, said: Announcement) -> None:
 
 
 def _changing(row: ToolService, digest: str) -> ToolService:
-    """The row as it is now, behind its organization's lock, when that is what was read."""
+    """The current row, with its organization locked, if it is the one that was read."""
     Organization.objects.next_revision(row.organization_id)
     row = ToolService.objects.select_related("organization__tier").get(pk=row.pk)
     if not row.announced:

@@ -25,9 +25,9 @@ REJECTED = "Its upstream says what a person has rejected."
 
 @transaction.atomic
 def note_upstream(*, tool: Tool, seen: Any, by: Actor) -> UpstreamChange | None:
-    """What the upstream says of the tool now, as a definition. None where it is what was approved.
+    """Record the upstream's current definition of the tool. None where it equals the approved one.
 
-    Safe to repeat: one change asks once. Raises `InvalidDefinition` for what is none.
+    Safe to repeat: one change is recorded once. Raises `InvalidDefinition`.
     """
     canonical = read(seen, builtin=False)
     tool = changing(tool)
@@ -76,7 +76,8 @@ def decide_change(
     words: str = "",
     read_against: str = "",
 ) -> Tool:
-    """A person's word on what stood before them: `words` is the note of it, or the reason.
+    """A person's decision on the change that they read: `words` is the note of an approval, or the
+    reason of a rejection.
 
     `read_against` is the digest of the version that it was compared with, where that is known.
     """
@@ -126,7 +127,7 @@ def settle(*, tool: Tool, by: Actor) -> None:
 
 @transaction.atomic
 def reject_change(*, change: UpstreamChange, read_digest: str, by: Actor, reason: str) -> Tool:
-    """The approved version stays. The same change does not ask again."""
+    """The approved version stays. The same change needs no further decision."""
     tool, change = _deciding(change, read_digest)
     _decide(change, Decision.REJECTED, by, reason)
     _close(tool, REJECTED)
@@ -136,7 +137,8 @@ def reject_change(*, change: UpstreamChange, read_digest: str, by: Actor, reason
 
 @transaction.atomic
 def set_on_drift(*, tool: Tool, policy: OnDrift, by: Actor) -> Tool:
-    """From the next change of its upstream on; what waits is settled as well. Safe to repeat."""
+    """Set the policy for later changes of the upstream; pending ones are settled as well. Safe to
+    repeat."""
     tool = changing(tool)
     before = tool.on_drift
     if before == policy:

@@ -29,7 +29,7 @@ class Known:
     distrusted: set[str] = field(default_factory=set)
 
     def read(self, line: str) -> None:
-        """A line that was cut short, by a full disk perhaps, says nothing."""
+        """An incomplete line, for example after a full disk, is ignored."""
         match line.split():
             case ["distrust", key_id]:
                 self.distrusted.add(key_id)
@@ -53,14 +53,14 @@ class Newest:
         self._lock = threading.Lock()
 
     def of(self, organization: UUID) -> Known:
-        """As it stands now. Read it before the rows that are held against it."""
+        """The current content. Read it before the rows that are compared with it."""
         with self._lock:
             known = self._known.setdefault(organization, Known())
             _catch_up(known, _path(organization))
             return Known(known.offset, dict(known.numbers), set(known.distrusted))
 
     def saw(self, organization: UUID, numbers: Mapping[UUID, int]) -> None:
-        """Call it when what was seen is committed."""
+        """Call it after the versions are committed."""
         known = self.of(organization).numbers
         newer = [(pk, number) for pk, number in numbers.items() if number > known.get(pk, 0)]
         try:

@@ -19,7 +19,7 @@ _BY: dict[str, Origin] = {
 
 
 def origin_of(tool: Tool, definition: Definition, by: Actor) -> Origin:
-    """Of the next version. It goes with the code: a change around it answers for nothing."""
+    """The origin of the next version. It belongs to the code: a change of other fields keeps it."""
     if tool.type == ToolType.BUILTIN:
         return Origin.PRODUCT
     if marked(definition):
@@ -42,5 +42,5 @@ def _earlier(tool: Tool, definition: Definition) -> Origin | None:
 
 
 def marked(definition: dict[str, Any]) -> bool:
-    """A person says so of code that an agent wrote."""
+    """Whether a person marked the code as written by an agent."""
     return bool(definition["metadata"].get("origin") == Origin.AGENT)

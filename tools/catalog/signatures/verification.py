@@ -37,7 +37,7 @@ class Wrong:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What versions are held against."""
+    """The keys and numbers that versions are verified with."""
 
     noted: Known
     keys: Mapping[str, bytes]

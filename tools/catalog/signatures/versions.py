@@ -33,7 +33,7 @@ def output_validator(version_digest: str, definition: ToolDefinition) -> Validat
 
 @lru_cache(maxsize=1)
 def installation_key() -> signing.SigningKey:
-    """It vouches for the organizations' keys, and signed the versions before there were any."""
+    """It signs the organizations' keys, and signed versions before these existed."""
     return signing.SigningKey.from_file(Path(settings.KEYS_DIR) / "signing.pem")
 
 

@@ -29,7 +29,7 @@ from tools.models import ToolStatus
 
 MOST_SHOWN = 20  # names that one finding lists
 _IN_A_SENTENCE = 4
-_MOST_COMPARED = 100  # states; above that no misspelt one is looked for
+_MOST_COMPARED = 100  # states; above that misspelled ones are not searched for
 _NOBODY = UUID(int=0)
 
 
@@ -44,7 +44,7 @@ _ORDER = {severity: at for at, severity in enumerate(Severity)}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`tool` or state is what it is about; `tools` and `states` are everything it touches."""
+    """`tool` or `state` is its subject; `tools` and `states` are all that it affects."""
 
     code: str
     severity: Severity
@@ -76,9 +76,10 @@ def lint(
     groups: frozenset[str] = EVERY_GROUP,
     granted: frozenset[str] | None = None,
 ) -> tuple[Finding, ...]:
-    """Findings for a set of groups, the gravest first.
+    """Findings for a set of groups, the most serious first.
 
-    `granted` are the groups that some agent may request; None leaves out who sees a tool at all.
+    `granted` are the groups that some agent may request; None skips the check of whether any agent
+    can see a tool.
     """
     flow = workflow(snapshot, groups)
     found = [
@@ -128,8 +129,7 @@ def _with(snapshot: Snapshot, tool: CatalogTool) -> Snapshot:
 
 def _cycles(flow: Workflow) -> Iterator[Finding]:
     """One finding per set of states that lead into one another. Only where the start is part of it
-    can a reset be what closes the circle; a cycle within that needs none is a finding of its
-    own."""
+    can a reset close the cycle; a cycle within that needs none is a finding of its own."""
     for cycle in flow.cycles(resets=False):
         yield _endless(cycle, _names(_moving(flow, frozenset(cycle))))
     for cycle in flow.cycles():
@@ -234,7 +234,7 @@ def _last(state: str, after: str, tools: tuple[str, ...]) -> Finding:
 
 
 def _lost(flow: Workflow, whole: Workflow) -> Iterator[Finding]:
-    """Tools that lead where nothing waits."""
+    """Tools that lead to a state without tools."""
     for state, tools in flow.entered.items():
         if state == START or state in flow.named:
             continue
@@ -273,7 +273,7 @@ def _lost_to_others(tool: CatalogTool, state: str, others: tuple[str, ...]) -> F
 
 
 def _resets(flow: Workflow) -> Iterator[Finding]:
-    """Tools that move a workflow back, most of all those that are there in every state."""
+    """Tools that move a workflow back, above all those that are available in every state."""
     for tool in flow.tools:
         target = leads_to(tool)
         if target is None or target not in flow.distances:

@@ -35,13 +35,13 @@ def is_everywhere(tool: CatalogTool) -> bool:
 
 
 def open_to(tool: CatalogTool, groups: frozenset[str], snapshot: Snapshot) -> bool:
-    """The group half of 4.2, as availability asks it of every request."""
+    """The group half of 4.2, as the availability gate checks it for every request."""
     return WILDCARD in groups or not snapshot.groups_of(tool).isdisjoint(groups)
 
 
 @dataclass(frozen=True, eq=False)
 class Workflow:
-    """What a set of tools makes of states. `START` is always one of them."""
+    """The state machine of a set of tools. `START` is always a state."""
 
     tools: tuple[CatalogTool, ...]
 
@@ -96,7 +96,7 @@ class Workflow:
         ahead = deque([START])
         while ahead:
             state = ahead.popleft()
-            # What is there in every state has been looked at in the first one.
+            # Tools of every state were handled in the first one.
             tools = self.available(state) if state == START else self.named.get(state, ())
             for tool in tools:
                 target = leads_to(tool)
@@ -123,8 +123,8 @@ class Workflow:
         ways: dict[str | None, list[str | None]] = {
             state: [*_targets(self.named.get(state, ()), resets), None] for state in self.states
         }
-        # None is a place between: every state leads there, and what is there in every state leads
-        # on. So a tool that is everywhere is one way and not one from each state.
+        # None is an auxiliary node: every state leads there, and tools of every state lead on from
+        # it. So such a tool is one edge and not one per state.
         ways[None] = [*_targets(self.everywhere, resets)]
         parts = [[state for state in part if state is not None] for part in components(ways)]
         return sorted(sorted(part) for part in parts if len(part) > 1)
@@ -212,7 +212,7 @@ class StateNode:
 
 @dataclass(frozen=True)
 class Edge:
-    """What a tool does to a state. `start` is None for a tool that is there in every state."""
+    """What a tool does to a state. `start` is None for a tool that is available in every state."""
 
     start: str | None
     end: str

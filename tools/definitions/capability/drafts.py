@@ -31,7 +31,7 @@ Raw = dict[str, Any]
 
 @dataclass(frozen=True)
 class Proposal:
-    """`document` is what one would send to have the chain kept."""
+    """`document` is the body of a request that would create the chain."""
 
     plan: Plan
     document: Raw
@@ -43,7 +43,7 @@ class Proposal:
 def proposal(
     plan: Plan, wish: Wish, interfaces: Mapping[str, Interface], taken: frozenset[str]
 ) -> Proposal | None:
-    """None where it turns out that some step cannot be called that way."""
+    """None where a step cannot be called that way."""
     draft = _Draft(plan, wish)
     document = draft.document(_name(wish, taken))
     try:

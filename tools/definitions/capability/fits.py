@@ -17,20 +17,19 @@ from typing import Any
 from tools.definitions.capability.ports import MEANS, TOO_LARGE, Port
 from tools.definitions.schemas.fitting import misfits
 
-LACKING = 10  # steps: what lacks nothing stands before what lacks something
+LACKING = 10  # in steps: plans without missing inputs rank first
 _MOST_REASONS = 3
 
 
 class Fit(StrEnum):
-    EXACT = "exact"  # a property of the output, and all that it may be is taken
+    EXACT = "exact"  # a property of the output, all of whose values are accepted
     PATH = "path"  # the same, deeper in the output
     DOUBTFUL = "doubtful"
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """`why` says what is doubtful; of other links nothing. `hinted`: not even a name agrees that
-    says enough."""
+    """`why` says what is doubtful; of other links nothing. `hinted`: only weak names agree."""
 
     fit: Fit
     why: tuple[str, ...] = ()
@@ -51,11 +50,11 @@ EXACT, PATH = Link(Fit.EXACT), Link(Fit.PATH)
 
 
 def link(given: Port, taken: Port) -> Link | None:
-    """None where it is another thing, or certainly does not fit."""
+    """None where no name agrees, or where it certainly does not fit."""
     agreed = _agree(given, taken)
     if agreed is None:
         return None
-    ours = given.cataloged and taken.cataloged  # what a caller makes up is not kept
+    ours = given.cataloged and taken.cataloged  # schemas of callers are not cached
     compared = _compared if ours else _compared.__wrapped__
     doubts = () if given.free else compared(given.schema, taken.schema)
     if doubts is None:
@@ -87,7 +86,7 @@ def _hint(key: str) -> str:
 
 @lru_cache(maxsize=16_384)
 def _compared(given: str, taken: str) -> tuple[str, ...] | None:
-    """What may not fit of two schemas; None where nothing would."""
+    """Uncertain mismatches of two schemas; None where no value fits."""
     if TOO_LARGE in (given, taken):
         return ("its schema is too large to be compared here",)
     if given == taken or not taken:

@@ -44,7 +44,7 @@ class Node:
 
     @property
     def preference(self) -> tuple[Any, ...]:
-        """What only reads stands before what does things, and the cheaper before the dearer."""
+        """Sort key: read-only tools first, then cheaper ones."""
         return self.writes, self.asks, self.cost, self.name
 
     @property
@@ -54,7 +54,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """What `source` gives at `given.pointer` may be `taken` of `target`."""
+    """The output of `source` at `given.pointer` may be the input `taken` of `target`."""
 
     source: str
     target: str

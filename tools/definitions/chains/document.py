@@ -98,7 +98,7 @@ class Step:
         return int(self.raw.get("retries", {}).get("attempts", 1))
 
     def wait_s(self, after: int) -> float:
-        """How long it is waited after so many attempts that failed."""
+        """The wait after so many failed attempts."""
         retries = self.raw.get("retries", {})
         first = durations.seconds(retries.get("wait", "PT1S"))
         return float(min(LONGEST_WAIT_S, first * retries.get("factor", 2) ** (after - 1)))
@@ -184,7 +184,7 @@ class _Reader:
             self.wrong(where, message)
 
     def _has_room(self, value: Any, place: str) -> bool:
-        """Each reference is held against the schemas of tools: there is an end to that."""
+        """Bounds the number of references, since each is checked against schemas of tools."""
         self._references_left -= sum(1 for _ in values.references(value))
         if self._references_left < 0:
             self.wrong(place, f"stands after {MOST_REFERENCES} references, which is the most")

@@ -38,7 +38,7 @@ class Interface:
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """`place` is in the chain; `certain` says that no value at all would fit."""
+    """`place` is in the chain; `certain` says that no value would fit."""
 
     place: str
     message: str
@@ -74,7 +74,7 @@ class _Checking:
         self._call(step.tool_name, step.parameters, f"{place}.parameters")
         tool = self._tools.get(step.tool_name)
         gives = inlined(tool.gives, tool.gives) if tool else _ANYTHING
-        self._outputs[step.id] = gives  # what undoes an item of a loop is given what that one gave
+        self._outputs[step.id] = gives  # a loop item's compensation gets its output
         if step.undoing:
             where = f"{place}.compensate_with.parameters"
             self._call(step.undoing.tool_name, step.undoing.parameters, where)
@@ -84,7 +84,7 @@ class _Checking:
             self._outputs[step.id] = {"type": "array", "items": gives}
 
     def _check_output(self) -> None:
-        """Against what the chain itself promises."""
+        """Checks the output against the chain's own output schema."""
         last = {values.STEP: self._chain.steps[-1].id}
         given = self._given(self._chain.raw.get("output", last), "output")
         self._fits(given, self._gives, "output")
@@ -107,7 +107,7 @@ class _Checking:
                 self._found.append(Doubt(one.place, said, certain=False))
 
     def _operand(self, given: Any, place: str, *, guarded: bool) -> Any:
-        """One that the condition itself asks for may well be missing."""
+        """A value whose existence the condition checks may be missing."""
         before = len(self._found)
         schema = self._given(given, place)
         if guarded:

@@ -29,7 +29,7 @@ _BESIDE = {
 
 
 class Unknown(LookupError):
-    """A value cannot be had; the message says which and why."""
+    """A value is missing; the message says which and why."""
 
     code = "VALUE_MISSING"
 
@@ -41,25 +41,25 @@ class TooMuch(Unknown):
 
 
 class Scope(Protocol):
-    """What is known at one place of a run."""
+    """The values that are known at one point of a run."""
 
     @property
     def input(self) -> dict[str, Any]: ...
 
     def output(self, step: str) -> Any:
-        """Raises `Unknown` where the step gave nothing."""
+        """Raises `Unknown` where the step has no output."""
         ...
 
     def item(self) -> Any: ...
 
     def outputs(self, text: str) -> dict[str, Any]:
-        """Of the steps that a template names and that gave something."""
+        """The outputs of the steps that a template names, where they have one."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """One object that stands for a value, and its place in what was written."""
+    """One reference, and its place in the document."""
 
     place: str
     mark: str
@@ -82,14 +82,14 @@ class Reference:
 
 
 def mark_of(value: Any) -> str | None:
-    """Which kind of reference an object means to be."""
+    """The kind of reference that an object has the form of."""
     if not isinstance(value, dict):
         return None
     return next((mark for mark in MARKS if mark in value), None)
 
 
 def references(value: Any, place: str = "") -> Iterator[Reference]:
-    """Every reference in a value, and where it stands; none within another."""
+    """Every reference in a value, with its place; none within another."""
     pending = [(place, value)]
     while pending:
         where, one = pending.pop()

@@ -68,7 +68,7 @@ class Read:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing of it could be taken apart."""
+        """Whether nothing of it could be parsed."""
         return not any(entry.source for entry in self.entries)
 
 
@@ -88,7 +88,7 @@ def decoded(raw: bytes) -> str:
 
 
 def read(given: Sequence[Given], source: Source | None, choice: Choice) -> Read:
-    """A file that cannot be taken apart is one item that says why. Raises `TooLarge`."""
+    """A file that cannot be parsed is one item with the reason. Raises `TooLarge`."""
     if sum(len(one.text.encode("utf-8", "replace")) for one in given) > MAX_BYTES:
         raise TooLarge(f"Together that is more than {MAX_BYTES} bytes; import it in parts.")
     found = Read()

@@ -45,8 +45,8 @@ def is_list(value: dict[str, Any]) -> bool:
 def definitions(
     document: Document, server: str, pick: tuple[Any, ...], read: frozenset[str] = frozenset()
 ) -> Iterator[Listed]:
-    """(name, definition or what is wrong with the item, lines, review) of each tool that was
-    picked. `read` are digests of definitions that a person has read."""
+    """(name, definition or errors of the item, lines, review) of each picked tool. `read` are
+    digests of definitions that a person has read."""
     value, lines = document.value, document.lines
     if isinstance(value, dict):
         value, lines = value.get("tools"), lines.below("tools")
@@ -67,7 +67,7 @@ def definitions(
 
 
 def _picked(pick: tuple[Any, ...]) -> dict[str, dict[str, Any]]:
-    """By the name on the server: what is said of the tool by hand. `as` renames it."""
+    """By the name on the server: overrides by hand. `as` renames it."""
     found: dict[str, dict[str, Any]] = {}
     for one in pick:
         said = {"name": one} if isinstance(one, str) else one

@@ -25,7 +25,7 @@ from yaml.events import (
 )
 
 type Path = tuple[str | int, ...]
-type Note = Callable[[Path, int, bool], None]  # where a part stands, and whether its key does
+type Note = Callable[[Path, int, bool], None]  # the line of a part, and whether it is its key's
 
 MAX_DEPTH = 64
 MAX_VALUES = 100_000
@@ -44,7 +44,7 @@ _PLAIN_TAGS = {None, "!", *(f"{_TAG}{kind}" for kind in ("str", "map", "seq"))}
 
 
 class BadYaml(ValueError):
-    """Not YAML that may pass; `line` and `column` are where, from 1."""
+    """Not valid or not allowed YAML; `line` and `column` are where, from 1."""
 
     def __init__(self, message: str, mark: Any = None) -> None:
         super().__init__(message)
@@ -54,7 +54,7 @@ class BadYaml(ValueError):
 
 @dataclass
 class _Reading:
-    """The documents as they are put together from the parser's events."""
+    """Builds the documents from the parser's events."""
 
     events: Any
     note: Note

@@ -28,7 +28,7 @@ _FIELDS = (
     *("method", "url", "headers", "query", "cookies", "body", "form", "text", "select"),
     "credential",
 )
-# Secrets are credentials' to add, framing and unpacking are the broker's and the program's.
+# Credentials add secrets; the broker and the program handle framing and decompression.
 _RESERVED = OF_THE_CONNECTION | {"authorization", "cookie", "cookie2", "accept-encoding"}
 
 

@@ -32,7 +32,7 @@ def has_bytes(part: Any) -> bool:
 
 
 def as_text(parts: list[Any], where: str) -> str:
-    """Texts as they are, all else as a short reference; `where` is the address of the bytes."""
+    """Texts as they are, all else as a short reference; `where` is the URL of the bytes."""
     return "\n".join(_line(part, where) for part in parts)
 
 

@@ -23,7 +23,7 @@ _TEMPLATE = re.compile(r"\{([^{}]*)\}")
 
 @dataclass(frozen=True)
 class Variable:
-    """A part of an address that the document leaves open. `allowed` is empty where all is."""
+    """A variable in a URL. `allowed` is empty where every value is allowed."""
 
     name: str
     default: str
@@ -33,9 +33,9 @@ class Variable:
 
 @dataclass(frozen=True)
 class Servers:
-    """`server` is an address in place of the document's own, `given` the values of its variables.
+    """`server` is a URL in place of the document's own, `given` the values of its variables.
 
-    Raises `BadDocument` for a value of what is no variable.
+    Raises `BadDocument` for a value without a variable.
     """
 
     document: Document

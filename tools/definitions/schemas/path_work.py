@@ -61,6 +61,6 @@ def is_singular(segments: Any) -> bool:
 
 
 def _check_singular(segments: Any) -> None:
-    """A filter that searches is work times work."""
+    """A search within a filter multiplies the cost."""
     if not is_singular(segments) or len(segments) > _MOST_SEGMENTS:
         raise BadPath("may name in a filter only single places, such as @.kind")

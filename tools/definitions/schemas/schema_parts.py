@@ -33,7 +33,7 @@ def resolved(root: Any, schema: Any) -> Any:
 
 
 def referred(root: Any, reference: Any) -> Any:
-    """What a reference by JSON pointer means; None for any other."""
+    """The target of a reference by JSON pointer; None for any other."""
     if reference != "#" and not str(reference).startswith("#/"):
         return None
     part = root
@@ -69,14 +69,14 @@ def types_of(kinds: Iterable[str]) -> list[str]:
 
 
 def standing_alone(root: Any, schema: Schema) -> Schema:
-    """A part of a schema that can be compiled: what it refers to is still there."""
+    """A part of a schema that can be compiled: its references still resolve."""
     whole = root if isinstance(root, dict) else {}
     defined = {key: whole[key] for key in ("$defs", "definitions") if key in whole}
     return {**defined, **schema}
 
 
 def values(schema: Schema) -> list[Any] | None:
-    """All that the schema allows, where it lists them."""
+    """All allowed values, where the schema lists them."""
     if "const" in schema:
         return [schema["const"]]
     return schema["enum"] if isinstance(schema.get("enum"), list) else None

@@ -16,7 +16,7 @@ _APART = _AS_IS | _BY_NAME
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """`missing` says why there may be nothing; `never` that there certainly is nothing."""
+    """`missing` says why there may be nothing; `never` that there is certainly nothing."""
 
     schema: Schema | bool
     missing: str = ""
@@ -24,7 +24,7 @@ class Reached:
 
 
 def reach(schema: Any, pointer: str) -> Reached:
-    """The schema of what stands at the pointer, as far as it can be known."""
+    """The schema of the value at the pointer, as far as it is known."""
     found = Reached(schema)
     for step in pointers.steps_of(pointer):
         below = _below(schema, found.schema, step)

@@ -26,13 +26,13 @@ __all__ = ["BadSchema", "Flaw", "Validator", "check", "check_bounds", "compiled"
 
 Schema = dict[str, Any]
 _KEPT = 20_000
-_passed = set[bytes]()  # digests of schemas that were found to be good
+_passed = set[bytes]()  # digests of schemas that passed the check
 _PATTERNS = jsonschema_rs.RegexOptions(size_limit=1 << 20)
 
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """One place of a document that does not fit."""
+    """One error in a document, with its place."""
 
     place: str
     message: str

@@ -17,7 +17,7 @@ class Absent(Exception):
 
 
 class Unusable(ValueError):
-    """An argument cannot stand where it is wanted. The text is for the caller."""
+    """An argument cannot be used at its placeholder. The text is for the caller."""
 
 
 def names_in(template: Any) -> Iterator[str]:

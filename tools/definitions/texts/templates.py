@@ -88,7 +88,7 @@ def _as_json(value: Any) -> str:
 
 
 class _Turns:
-    """What all loops of one rendering may do together."""
+    """The limit on all loops of one rendering together."""
 
     def __init__(self) -> None:
         self._left, self._ends_at = _MOST_TURNS, time.monotonic() + _RENDER_S
@@ -103,7 +103,7 @@ class _Turns:
 
 @pass_context
 def _counted(context: Context, value: Any) -> Iterator[Any]:
-    """What a loop goes through: a list, or nothing."""
+    """The items of a loop: a list, or nothing."""
     if value is None or isinstance(value, Undefined):
         return iter(())
     if not isinstance(value, list):
@@ -139,7 +139,7 @@ def check(text: str, declared: Iterable[str]) -> None:
         unknown = sorted(meta.find_undeclared_variables(tree) - set(declared))
         if unknown:
             raise BadTemplate(f"uses {unknown[0][:60]!r}, which is not a declared parameter")
-        _compiled.__wrapped__(text)  # kept when it is rendered: most that are read never are
+        _compiled.__wrapped__(text)  # cached only when rendered: most templates never are
     except TemplateError as error:
         raise BadTemplate(f"is not a template: {str(error.message)[:200]}") from None
     except (RecursionError, SyntaxError, ValueError, MemoryError) as error:

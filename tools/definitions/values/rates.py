@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """One call that was let pass. `used` counts it; `resets_in_s` is when the oldest call leaves
-    the window. `counted_by` is redis or postgres, `ticket` how Redis knows the call."""
+    """One admitted call. `used` counts it; `resets_in_s` is when the oldest call leaves the window.
+    `counted_by` is redis or postgres, `ticket` identifies the call in Redis."""
 
     limit: int
     used: int

@@ -43,7 +43,7 @@ Schedule = tuple[Window, ...]
 
 
 def read_schedule(parent: Fields, name: str) -> list[dict[str, Any]]:
-    """The list of windows in its one form. What is wrong is said of `name[2].from`."""
+    """The list of windows in canonical form. Errors name a field such as `name[2].from`."""
     given = parent.raw.get(name)
     if given is None:
         return []
@@ -79,7 +79,7 @@ def next_opening(schedule: Schedule, moment: datetime, zone: ZoneInfo) -> dateti
     if is_open(schedule, moment, zone):
         return moment.astimezone(zone)
     begin = moment.astimezone(UTC).replace(second=0, microsecond=0)
-    while True:  # windows come back every week
+    while True:  # windows repeat every week
         end = begin + _DAY
         around = (*_beginnings(schedule, begin, end, zone), *_shifts(begin, zone))
         opening = [at for at in around if moment < at <= end and is_open(schedule, at, zone)]
@@ -145,7 +145,7 @@ def _moments(day: date, minute: int, zone: ZoneInfo) -> Iterator[datetime]:
 
 
 def _shifts(begin: datetime, zone: ZoneInfo) -> Iterator[datetime]:
-    """When, in the day from `begin` on, the clock is put forward or back: to the minute."""
+    """When the UTC offset changes in the day from `begin` on, to the minute."""
     for hour in range(24):
         before = begin + hour * _HOUR
         if _offset(before, zone) != _offset(before + _HOUR, zone):

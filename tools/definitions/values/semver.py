@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from tools.definitions.vocabulary import Delivery
 
-LARGEST = 999_999_999  # that may be asked for; more digits are read, for what follows it
+LARGEST = 999_999_999  # that may be requested; more digits are read, since a bump exceeds it
 _NUMBER = r"(0|[1-9]\d{0,11})"
 _PART = r"(?:0|[1-9]\d*|\d*[A-Za-z-][0-9A-Za-z-]*)"
 _FORM = re.compile(
@@ -64,7 +64,7 @@ def parse(label: str) -> Version | None:
 
 
 def change_between(old: dict[str, Any], new: dict[str, Any]) -> Change:
-    """What callers of the old definition must know of the new one."""
+    """The size of the change for callers of the old definition."""
     return max(
         _of_input(old["input_schema"], new["input_schema"]),
         _of_output(old["output_schema"], new["output_schema"]),
@@ -75,7 +75,7 @@ def change_between(old: dict[str, Any], new: dict[str, Any]) -> Change:
 
 
 def _of_input(old: dict[str, Any], new: dict[str, Any]) -> Change:
-    """Callers write it: what they wrote must still be taken."""
+    """Change of an input schema: earlier inputs must still be accepted."""
     if set(new.get("required") or []) - set(old.get("required") or []):
         return Change.MAJOR
     if _open(old) and not _open(new):
@@ -90,7 +90,7 @@ def _of_input(old: dict[str, Any], new: dict[str, Any]) -> Change:
 
 
 def _of_value(old: Any, new: Any) -> Change:
-    """Of what may be passed: more is minor, anything else that binds is major."""
+    """Wider inputs are minor, any other change of constraints is major."""
     before, after = _binding(old), _binding(new)
     if before == after:
         return Change.PATCH
@@ -102,7 +102,7 @@ def _of_value(old: Any, new: Any) -> Change:
 
 
 def _of_output(old: dict[str, Any], new: dict[str, Any]) -> Change:
-    """Callers read it: what they read must still come."""
+    """Change of an output schema: what callers read must still be returned."""
     if _binding(old) == _binding(new):
         return Change.PATCH
     if not old:
