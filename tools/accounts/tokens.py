@@ -1,6 +1,6 @@
 """Bearer tokens: `tcr_`, eight characters that identify the row, 43 of secret, six of checksum.
 
-The checksum lets garbage be refused, and leaked tokens be recognised, without asking anything. The
+The checksum lets garbage be refused, and leaked tokens be recognized, without asking anything. The
 secret is random enough that a fast keyed hash is the right one; its key is not in the database.
 """
 

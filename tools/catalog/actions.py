@@ -370,7 +370,7 @@ def _said(definition: Any) -> str:
 
 
 def _check_level(tool: Tool) -> None:
-    """Raises `Forbidden` when the current version asks for more than the licence includes."""
+    """Raises `Forbidden` when the current version asks for more than the license includes."""
     version = tool.version
     assert version is not None
     definition = ToolDefinition(version.definition)

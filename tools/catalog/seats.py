@@ -1,6 +1,6 @@
 """Enforces a tier's limit of custom tools: which tools have a seat, and which lose or regain one.
 
-Every present custom tool takes a seat, switched on or not, but those that the licence has put
+Every present custom tool takes a seat, switched on or not, but those that the license has put
 out. Those are marked where people read why a tool is not in use: in `status_reason`.
 """
 
@@ -95,7 +95,7 @@ def anybody_out(organization_id: UUID) -> bool:
 
 
 def disabled(organization_id: UUID) -> QuerySet[Tool]:
-    """Those that only the licence keeps from use, the oldest first."""
+    """Those that only the license keeps from use, the oldest first."""
     rows = Tool.objects.custom().filter(organization_id=organization_id)
     return rows.filter(status=ToolStatus.DISABLED, status_reason__startswith=DISABLED).order_by(
         "created_at", "id"
@@ -174,7 +174,7 @@ def carry_out(wanted: Moves[Tool], tier: LicenseTier, revision: int, by: Actor) 
 
 
 def returns_to_use(tool: Seated) -> bool:
-    """Whether the licence alone keeps it from use: never one that needs an approval first."""
+    """Whether the license alone keeps it from use: never one that needs an approval first."""
     return tool.status_reason.startswith(DISABLED) and tool.status == ToolStatus.DISABLED
 
 

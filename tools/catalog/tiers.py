@@ -61,7 +61,7 @@ def tier_of(organization_id: UUID) -> LicenseTier:
 
 
 def standing_of(organization: Organization, lowest: LicenseTier | None = None) -> Standing:
-    """Reads the tiers only where the licence is over, and where `lowest` is not given."""
+    """Reads the tiers only where the license is over, and where `lowest` is not given."""
     expires_at, days = organization.license_expires_at, organization.license_grace_days
     state = LicenseState.NONE
     if organization.license_id or expires_at is not None:

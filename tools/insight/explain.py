@@ -243,7 +243,7 @@ def _closings_known(question: Question, reader: Reader) -> str:
 
 
 def _consent(question: Question, reader: Reader) -> str:
-    """Rules may name groups, and are shown only to the organization's administrators."""
+    """Rules may name groups, so no rule is shown."""
     return f"A call of the tool {question.tool.name} waits until a person agreed."
 
 

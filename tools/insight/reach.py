@@ -102,7 +102,7 @@ def reach_of(snapshot: Snapshot) -> Reach:
 
 
 def there_for_somebody(tool: CatalogTool, snapshot: Snapshot) -> bool:
-    """Whether the tool is in service and the licence allows it, for any caller."""
+    """Whether the tool is in service and the license allows it, for any caller."""
     return _pass(OF_THE_TOOL, Question(NOBODY, tool, _NOTHING, snapshot))
 
 

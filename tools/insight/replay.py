@@ -201,7 +201,7 @@ def replay(combinations: list[Combination], before: World, after: World) -> Repl
 
 
 class _Alike:
-    """Whether the change leaves the tool unchanged, so that the gates need not be asked."""
+    """Finds what the change leaves unchanged, so that the gates need not be asked."""
 
     def __init__(self, before: World, after: World) -> None:
         self._before, self._after = before, after

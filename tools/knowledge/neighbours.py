@@ -11,7 +11,7 @@ from tools.knowledge.entries import TYPE
 type Select = Callable[[str, int], Rows]
 MOST = 200  # statements in all
 OF_EACH = 10  # in each direction
-_FROM_AT_MOST = 50  # entities, whose neighbours are asked for at once
+_FROM_AT_MOST = 50  # entities, whose neighbors are asked for at once
 
 
 def around(

@@ -1,7 +1,7 @@
 """Changes an organization's license, and applies the consequences for its tools.
 
 Every change of a tier ends in `hold`: custom tools beyond the limit are disabled, the newest
-first, and those the licence had disabled come back, the oldest first, as far as there is room.
+first, and those the license had disabled come back, the oldest first, as far as there is room.
 `preview` says the same beforehand, worked out by the same functions.
 """
 
@@ -48,7 +48,7 @@ _COLUMNS = (
 @dataclass(frozen=True)
 class Change:
     """The effects of another tier: names of custom tools that are disabled or enabled again, of
-    tools in use that the licence would refuse or no longer refuses, and of profiles that stop
+    tools in use that the license would refuse or no longer refuses, and of profiles that stop
     working."""
 
     tier_before: str
@@ -246,7 +246,7 @@ def preview_all(organizations: Sequence[Organization], tier: LicenseTier) -> lis
 
 @transaction.atomic
 def install_license(*, organization: Organization, file: bytes, by: Actor) -> Change:
-    """Set the organization's tier, and until when, as a signed licence says.
+    """Set the organization's tier, and until when, as a signed license says.
 
     Raises `Malformed` for an invalid file, `BadSignature`, `Conflict` and `NotFound` for a license
     of another organization, time or installation.
@@ -308,7 +308,7 @@ def apply_expiry() -> list[str]:
 
 @transaction.atomic
 def _expire(organization_id: UUID) -> bool:
-    """Checked again under the lock: another worker, or a new licence, may have been faster."""
+    """Checked again under the lock: another worker, or a new license, may have been faster."""
     held = locked(organization_id)
     place = held.place
     if not (_is_over(place) and _unsettled(place)):

@@ -1,6 +1,6 @@
 """The terms of a tier as comparable values, and the limits on changing them.
 
-A signed licence names a tier and not what that tier includes. So a tier that an installed licence
+A signed license names a tier and not what that tier includes. So a tier that an installed license
 names includes at most what it was delivered with (specification S3, 7): otherwise the licensee
 could write the terms.
 """

@@ -32,7 +32,7 @@ class CacheEntryQuerySet(models.QuerySet["CacheEntry"]):
         return self.filter(key=key, ready=True, expires_at__gt=Now())
 
     def lead(self, key: str, *, organization: UUID, tool: UUID, execution: UUID) -> bool:
-        """True for the one execution that is to find the answer."""
+        """True for the one execution that computes the result."""
         values: dict[str, Any] = {
             "key": key,
             "organization": organization,
@@ -57,7 +57,8 @@ class CacheEntryQuerySet(models.QuerySet["CacheEntry"]):
 
 
 class CacheEntry(models.Model):
-    """Which execution's output answers a key, or, while it is not ready, will."""
+    """The execution whose output is the cached result of a key, or, while it is not ready, will
+    be."""
 
     key = models.CharField(primary_key=True, max_length=64)
     organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="+")

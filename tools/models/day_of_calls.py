@@ -13,7 +13,7 @@ from tools.models.organization import Organization
 
 
 class DayOfCalls(models.Model):
-    """A day of a time zone whose calls were added up, but for the `unfinished` ones."""
+    """A day of a time zone whose calls were summed, except the `unfinished` ones."""
 
     id = models.BigAutoField(primary_key=True)
     organization = models.ForeignKey(

@@ -66,7 +66,7 @@ _WANTED = """
 
 
 class GrantRow(NamedTuple):
-    """`subject` holds `name`; what that is, `kind` says."""
+    """`subject` holds `name`, which is of the given `kind`."""
 
     subject_kind: str
     subject: str

@@ -53,7 +53,7 @@ class KeyedBy:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Of one request to be the one that acts."""
+    """The attempt of one request to become the one that acts."""
 
     row: UUID
     id: UUID
@@ -68,7 +68,7 @@ class IdempotencyKeyQuerySet(models.QuerySet["IdempotencyKey"]):
         self, keyed_by: KeyedBy, *, fingerprint: str, authority: dict[str, Any],
         kept: timedelta, abandoned: timedelta,
     ) -> "Attempt | None":  # fmt: skip
-        """Of the one request that is to act; None for all others."""
+        """The attempt of the request that is to act; None for all others."""
         attempt = uuid7()
         names = ("organization", "user", "narrowing", "address", "key")
         values = dict(zip(names, astuple(keyed_by), strict=True)) | {
@@ -89,7 +89,7 @@ class IdempotencyKeyQuerySet(models.QuerySet["IdempotencyKey"]):
         return self.filter(pk=attempt.row, attempt=attempt.id)
 
     def erase_secrets(self, age: timedelta) -> int:
-        """Of answers given so long ago; how many."""
+        """Erases secrets of responses from so long ago; returns how many."""
         return self.filter(secrets__isnull=False, began_at__lt=Now() - age).update(secrets=None)
 
     def forget(self, age: timedelta) -> int:
@@ -104,7 +104,7 @@ class IdempotencyKeyQuerySet(models.QuerySet["IdempotencyKey"]):
 class IdempotencyKey(models.Model):
     """The response to a mutating request, for a client that repeats it.
 
-    No part of the request is kept but digests. Without `status` it is being worked on.
+    No part of the request is kept but digests. Without `status` the request is still running.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)

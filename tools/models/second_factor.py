@@ -9,9 +9,9 @@ from tools.models.user import User
 
 
 class AuthenticatorApp(models.Model):
-    """What a person's authenticator app shares with us, sealed. One for a person.
+    """The encrypted secret of a person's authenticator app. One per person.
 
-    `last_step` is the newest half minute whose code was taken: none of it or before it is again.
+    `last_step` is the newest half minute whose code was used: codes of it or earlier are refused.
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
@@ -56,7 +56,7 @@ class RecoveryCodeQuerySet(models.QuerySet["RecoveryCode"]):
 
 
 class RecoveryCode(models.Model):
-    """A code that is good once, known by its digest alone."""
+    """A single-use code, stored as a digest."""
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="recovery_codes")
     digest = models.CharField(max_length=64)

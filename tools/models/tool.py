@@ -24,7 +24,7 @@ class ToolStatus(models.TextChoices):
 
 
 class Origin(models.TextChoices):
-    """Who wrote what a version says."""
+    """The kind of author of a version."""
 
     PRODUCT = "product"
     PERSON = "person"
@@ -36,7 +36,7 @@ VOUCHED = frozenset({Origin.PRODUCT, Origin.PERSON})
 
 
 class OnDrift(models.TextChoices):
-    """What becomes of a tool whose upstream changed, until a person has read the difference."""
+    """The handling of a tool whose upstream changed, until a person has reviewed the difference."""
 
     REFUSE = "refuse"
     SERVE = "serve", "serve the approved version"
@@ -174,7 +174,7 @@ class ToolVersion(models.Model):
         max_length=7,
         choices=Origin.choices,
         default=Origin.IMPORT,
-        db_default=Origin.IMPORT,  # who is not named is not known
+        db_default=Origin.IMPORT,  # the default for an unknown author
     )
 
     class Meta:

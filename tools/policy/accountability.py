@@ -6,7 +6,7 @@ from tools.errors import AuditHalted
 
 
 def check(organization: str) -> None:
-    """As it is now, in the open transaction. Raises `AuditHalted`."""
+    """Checks the log's current state, in the open transaction. Raises `AuditHalted`."""
     try:
         standing.check(organization)
     except standing.LogHalted as halted:
@@ -14,7 +14,7 @@ def check(organization: str) -> None:
 
 
 def check_lately(organization: str) -> None:
-    """As it was within the last second. Raises `AuditHalted`."""
+    """Checks a state that is at most a second old. Raises `AuditHalted`."""
     try:
         standing.check_lately(organization)
     except standing.LogHalted as halted:

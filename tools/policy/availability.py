@@ -79,7 +79,7 @@ def in_group(question: Question) -> Verdict:
 
 
 def group_open(question: Question) -> Verdict:
-    """One open way to the tool is enough. Whether there is any way, the gate before has said."""
+    """One open path to the tool is enough. The gate before has checked that there is a path."""
     tool, requested, snapshot = question.tool, question.asked.groups, question.snapshot
     openings = openings_of(snapshot)
     if not openings.closed or is_reached(tool, requested, snapshot, openings.closed):
@@ -101,5 +101,5 @@ def in_state(question: Question) -> Verdict:
     return Verdict(STATE, False, "tool_not_in_state", reason)
 
 
-TIMELESS = (in_service, source_open, in_group, in_state)  # the same at every moment of one snapshot
+TIMELESS = (in_service, source_open, in_group, in_state)  # independent of time within one snapshot
 AVAILABILITY = (in_service, source_open, in_group, group_open, in_state)

@@ -24,27 +24,28 @@ OF_CRITICAL = 2
 
 @dataclass(frozen=True)
 class Need:
-    """Why a person is asked, and how many must agree."""
+    """Why an approval is required, and how many people must approve."""
 
     reasons: tuple[str, ...]
     approvals: int = 1
 
 
 class Tightened(Protocol):
-    """A call, or what a row says of one: options may only tighten (ruling 5)."""
+    """The options of a call or of its row: they may only tighten (ruling 5)."""
 
     @property
     def require_confirmation(self) -> bool: ...
 
     @property
     def confirmation_reason(self) -> str:
-        """Why it asks for it, where more is known than that it does."""
+        """The reason for the requested approval, if any."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class StoredOptions:
-    """The options of a call that was accepted. Anything but a plain `false` asks for a person."""
+    """The options of a call that was accepted. Anything but a plain `false` requires an
+    approval."""
 
     require_confirmation: bool
     confirmation_reason: str = ""  # stored in the confirmation
@@ -72,7 +73,8 @@ def bound_hash(
 ) -> str:
     """The SHA-256 over all that would run, for whom and on what terms, in canonical JSON.
 
-    Worked out again from the stored row whenever it is compared: what a person saw is what runs.
+    Computed again from the stored row whenever it is compared, so that what a person saw is what
+    runs.
     """
     return commitment(
         {
@@ -99,7 +101,7 @@ def bound_hash(
 
 
 def conditions_of(rule: CatalogConfirmationRule) -> list[str]:
-    """In words, what a call must be for the rule to fit; empty for a rule that fits every call."""
+    """The conditions of a rule in words; empty for a rule that matches every call."""
     found = {
         f"the tool {rule.tool_name}": bool(rule.tool_name),
         f"tools of the group {rule.group_name}": bool(rule.group_name),
@@ -122,7 +124,7 @@ def _own_reasons(question: Question, call: Tightened) -> Iterator[tuple[str, int
 
 
 def _always(tool: CatalogTool) -> bool:
-    """Whatever its stored definition says."""
+    """Regardless of its stored definition."""
     raw = tool.definition.raw
     built_in = raw["type"] == ToolType.BUILTIN
     return built_in and raw["implementation"]["entry_point"] in ALWAYS_CONFIRMED

@@ -31,8 +31,8 @@ __all__ = ["LICENSE", "standing_of", "state_now", "tier_now", "tier_of", "warnin
 
 @dataclass(frozen=True, slots=True)
 class LowestTiers:
-    """The tiers by rank, what they say, and the lowest that includes such a tool, were there room
-    for it: by tool, "" where none does."""
+    """The tiers by rank, their terms, and the lowest that includes a tool, regardless of seats: by
+    tool, "" where none does."""
 
     names: tuple[str, ...]
     terms: Hashable
@@ -65,7 +65,7 @@ def includes(tool: CatalogTool, snapshot: Snapshot) -> bool:
 
 
 def lowest_tiers(snapshot: Snapshot) -> LowestTiers:
-    """One query; the catalog is looked through once while no tier changes."""
+    """One query; the catalog is scanned once while no tier changes."""
     tiers = tuple(LicenseTier.objects.order_by("rank"))
     terms = tuple(_terms(tier) for tier in tiers)
     return snapshot.remember(
@@ -103,12 +103,12 @@ def _terms(tier: LicenseTier) -> Hashable:
     return (tier.name, *(None if names is None else tuple(names) for names in lists), *limits)
 
 
-# How a tool may be run is asked together with whether the licence lets it run.
+# Isolation gates are asked together with the license gates.
 LICENSE = (licensed, profiles_licensed, isolation_licensed, *ISOLATION)
 
 
 def warnings(snapshot: Snapshot) -> list[str]:
-    """For the answers to calls during the days of grace; one line, and none at other times."""
+    """A warning for responses to calls during the grace period; empty at other times."""
     held = snapshot.license
     if held.expires_at is None or state_now(snapshot) != LicenseState.GRACE:
         return []
@@ -188,7 +188,7 @@ def _beyond(snapshot: Snapshot, limit: int) -> frozenset[UUID]:
 
 
 def _ended(snapshot: Snapshot) -> str:
-    """Why it is less than it was, where the clock has changed it."""
+    """The reason for a lower tier, where the license has expired."""
     if tier_now(snapshot) == snapshot.tier or snapshot.license.expires_at is None:
         return ""
     return f" The {snapshot.tier.name} licence ended on {snapshot.license.expires_at:%Y-%m-%d}."

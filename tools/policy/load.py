@@ -56,7 +56,7 @@ class Processors:
         return 100 * (1 - (self._earlier[1] - idle) / passed) if passed > 0 else 0.0
 
     def _read(self) -> tuple[float, int, int]:
-        """When, and the ticks since the machine started: those at rest, and all."""
+        """The time, and the ticks since boot: idle, and total."""
         with self._counts.open() as lines:
             ticks = [int(text) for text in lines.readline().split()[1 : 1 + _COUNTED]]
         return time.monotonic(), sum(ticks[_IDLE]), sum(ticks)

@@ -29,7 +29,8 @@ _MOST_LOOKED_AT = 200
 
 @dataclass(frozen=True)
 class Reader:
-    """Who reads an explanation about `caller`; `everything` is an administrator of the catalog."""
+    """The reader of an explanation about `caller`; `everything` is an administrator of the
+    catalog."""
 
     caller: Caller
     snapshot: Snapshot
@@ -50,7 +51,7 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One refusal, and who reads about it. `question` is None where a whole request is refused."""
+    """One refusal, and its reader. `question` is None where a whole request is refused."""
 
     verdict: Verdict
     reader: Reader
@@ -117,7 +118,8 @@ def _wait_for_service(case: Case) -> str:
 
 
 def _request_group(case: Case) -> str:
-    """One it has and did not ask for is nearer than one it would have to be granted."""
+    """A group that the caller has and did not request comes before one that would have to be
+    granted."""
     groups = case.reader.snapshot.groups_of(case.tool)
     granted = case.reader.caller.granted_groups
     held = groups if WILDCARD in granted else groups & granted

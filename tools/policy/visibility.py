@@ -19,7 +19,7 @@ def visible_tools(caller: Caller, snapshot: Snapshot) -> tuple[CatalogTool, ...]
 
 
 def visible_tool(caller: Caller, snapshot: Snapshot, name: str) -> CatalogTool:
-    """Raises `NotFound`, also for a tool that is there and not for this caller."""
+    """Raises `NotFound`, also for an existing tool that this caller may not see."""
     tool = snapshot.tool(name)
     if tool is not None and (may(caller, "view_tool") or _could_call(caller, tool, snapshot)):
         return tool
@@ -27,7 +27,7 @@ def visible_tool(caller: Caller, snapshot: Snapshot, name: str) -> CatalogTool:
 
 
 def _could_call(caller: Caller, tool: CatalogTool, snapshot: Snapshot) -> bool:
-    """In some state and at some time: neither changes whether the tool is theirs."""
+    """In some state and at some time: neither affects visibility."""
     asked = Asked(caller.granted_groups, DEFAULT_STATE)
     verdicts = authorization.explain(Question(caller, tool, asked, snapshot))
     return all(verdict.passed for verdict in verdicts if verdict.gate not in PASSING)

@@ -21,7 +21,7 @@ _CUT = (
     "The reply was cut by its endpoint (finish_reason length or content_filter); its end is gone."
 )
 _CUT_SHORT = "Your reply was cut: it was too long, or a filter ended it."
-# What is said stands twice in the output, and every character of it may be escaped there.
+# The reply is twice in the output, and every character of it may be escaped there.
 _OF_OUTPUT = 8
 
 

@@ -23,7 +23,7 @@ def _upstream() -> Upstream:
 
 
 def objection(name: str) -> UpstreamResult | None:
-    """Why the model of this name is not asked, for the caller."""
+    """Why the model of this name is refused, for the caller."""
     if not settings.LLM_BASE_URL or not name:
         return unasked(
             "MODEL_NOT_CONFIGURED",

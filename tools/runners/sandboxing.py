@@ -25,7 +25,8 @@ from tools.runners.base import Run, sandbox
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What of a spec does not depend on the program. `hosts` are those that the network reaches."""
+    """The part of a spec that does not depend on the program. `hosts` are those that the network
+    reaches."""
 
     profile: Profile
     limits: Limits
@@ -100,7 +101,7 @@ def headers_of(names: Iterable[str], snapshot: Snapshot) -> dict[str, Header]:
 
 
 def _door(level: IsolationLevel, own: CatalogProfile | None) -> Network:
-    """Policy refuses a tool that needs more than this; here it just has none."""
+    """Policy refuses a tool that needs a network at this level; here it just has none."""
     if own is None or not own.allow_network:
         return Network.NONE
     if level == IsolationLevel.RESTRICTED and not own.network_when_restricted:
@@ -135,8 +136,8 @@ def _limits(run: Run) -> Limits:
 
 
 def _in_workspace(run: Run) -> Limits:
-    """Built-in tools keep the workspace's quota themselves, and say how much is left. What stands
-    behind that leaves room for what they write beside a file before they put it in its place."""
+    """Built-in tools keep the workspace's quota themselves, and say how much is left. The limit
+    here leaves room for temporary files that they write before they replace a file."""
     limits, workspace = _limits(run), run.snapshot.workspace
     return replace(
         limits,

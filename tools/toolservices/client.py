@@ -24,7 +24,7 @@ from tools.toolservices.endings import Cancelled, Failed, Lost, NotBegun, TimedO
 UNAVAILABLE, BUSY = "SERVICE_UNAVAILABLE", "SERVICE_BUSY"
 _WITHDRAWN = "withdrawn"
 _BLOCK_MS = 250  # how long a cancelled call may wait to be seen
-_AT_ONCE = 10  # answers of a service, each as long as one may be, are less than is read at once
+_AT_ONCE = 10  # so many answers of maximum length are less than is read at once
 LONGEST_LEASE_S = 3_600.0
 _PATIENCE_S = 5.0  # for a service that restarts while a request waits
 _NOBODY = "No process of the tool service takes requests. Nothing was begun; try again later."
@@ -32,7 +32,7 @@ _NOBODY = "No process of the tool service takes requests. Nothing was begun; try
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is asked, of whom, and how much time and room the answer may take."""
+    """A request to a service: its arguments, its target, and the limits of time and size."""
 
     queue: Queue
     user: str
@@ -44,13 +44,13 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """What the broker knows of a queue. No lease is longer than `LONGEST_LEASE_S`; of one below 0
-    nothing is left."""
+    """The broker's state of a queue. No lease is longer than `LONGEST_LEASE_S`; one below 0 has
+    expired."""
 
     waiting: int
     processes: int
     lease_s: float  # how much longer a process is assumed to take requests
-    served_s: float  # how much longer some process is believed to stand for the announcement
+    served_s: float  # how much longer some process is assumed to hold the announcement's lease
 
 
 class Client:
@@ -150,7 +150,7 @@ class Client:
     # --- the answer -----------------------------------------------------------------------------
 
     def _rounds(self, sent: "_Sent", gathering: Gathering) -> Iterator[Callable[[], None]]:
-        """Each round gives what is to be looked at: nothing where answers came."""
+        """Yields a check after each read: none where answers came."""
         while not gathering.done:
             try:
                 entries = self._read(sent)
@@ -183,7 +183,7 @@ class Client:
             raise self._forgotten(sent)
         if holder:
             sent.dead = 0 if lives else sent.dead + 1
-            if sent.dead > 1:  # what it had said before is read by now
+            if sent.dead > 1:  # its earlier answers are read by now
                 raise Lost("The process of the tool service that had the call fell silent.")
         elif accepting:
             sent.alone_since = 0.0
@@ -234,7 +234,7 @@ def _left_s(till: str, now: str) -> float:
 
 
 def _nothing() -> None:
-    """Of a round in which answers came."""
+    """The check after a read with answers: none."""
 
 
 __all__ = ["Asked", "Client", "Failed", "Life"]

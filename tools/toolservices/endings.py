@@ -2,7 +2,7 @@
 
 
 class NotAnswered(Exception):
-    """Root of them. The text is for the caller."""
+    """The base of these exceptions. The text is for the caller."""
 
 
 class NotBegun(NotAnswered):
@@ -14,7 +14,7 @@ class NotBegun(NotAnswered):
 
 
 class Failed(NotAnswered):
-    """The service said so, or answered what cannot be passed on."""
+    """The service reported an error, or an invalid answer."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -26,7 +26,7 @@ class Lost(NotAnswered):
 
 
 class TimedOut(NotAnswered):
-    """A process took it and did not come to an end."""
+    """A process took the request and did not finish."""
 
 
 class Cancelled(NotAnswered):

@@ -11,7 +11,7 @@ from toolcrib_service.wire import announcements
 from tools.toolservices import scripts
 
 AT_ONCE = 20
-MOST_BYTES = 2 * MOST  # of an entry; a longer one is heard as one that says nothing
+MOST_BYTES = 2 * MOST  # of an entry; a longer one is read as an empty one
 
 
 class Heard:

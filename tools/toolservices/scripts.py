@@ -4,7 +4,7 @@ others."""
 from toolcrib_service.scripts import NOW
 
 # KEYS requests, accepting, replies; ARGV timeout in ms, id, token, envelope, most that may wait.
-# The word for what became of it, then the first id of the replies and the id of the request.
+# Returns a word for the result, then the first id of the replies and the id of the request.
 SEND = (
     NOW
     + """

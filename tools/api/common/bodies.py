@@ -489,7 +489,7 @@ class OrganizationChange(Strict):
 
 
 class LicenseAnswer(serializers.Serializer[Any]):
-    """How the organization's licence stands now."""
+    """How the organization's license stands now."""
 
     id = serializers.CharField(allow_null=True)
     expires_at = serializers.DateTimeField(allow_null=True)
