@@ -306,7 +306,7 @@ def session_shape(session: Session) -> dict[str, Any]:
 
 
 def step_shape(step: Execution, arguments: Any, observation: str) -> dict[str, Any]:
-    """One call of a session's history; what is large is read with the execution."""
+    """One call of a session's history; large values are read with the execution."""
     return {
         "execution_id": str(step.pk),
         "tool_name": step.tool_name,

@@ -1,7 +1,8 @@
 """Manages organizations, agents, their grants and tokens. Every change of a grant increments the
 organization's revision, so that a revocation applies from the next request on, in every process.
 
-What is done to an organization is evidence of its own, also where a superuser of another did it.
+Changes of an organization are in its own audit log, also where a superuser of another one made
+them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -215,7 +216,7 @@ def create_token(
     replaces: Token | None = None,
     expires_at: datetime | None = None,
 ) -> tuple[Token, str]:
-    """A token's row and the token itself, which is not kept anywhere: show it once.
+    """A token's row and the token itself, which is not stored: show it once.
 
     `groups` and `tools` narrow it; None and "*" are all of its holder's. It ends after `days`, or
     at `expires_at`. Raises `Malformed` for what the holder does not have, `Forbidden` for what the

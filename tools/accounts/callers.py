@@ -189,7 +189,7 @@ def _caller_of(holder: Holder) -> Caller:
 
 
 def _narrowed(held: frozenset[str], wanted: list[str] | None) -> frozenset[str]:
-    """What is left of a holder's groups; "*" in a token's list is all of them, and no more."""
+    """The holder's groups within the token's list, in which "*" stands for all of the holder's."""
     if wanted is None or WILDCARD in wanted:
         return held
     return frozenset(wanted) if WILDCARD in held else held.intersection(wanted)

@@ -1,7 +1,7 @@
 """Decides who may call tools as an agent (impersonation): superusers, and people with that grant.
 
-The permission is given for every agent of the organization, or for one of them. It counts only for
-who may read every execution as well: an agent's calls may point at what it found before.
+The permission is granted for every agent of the organization, or for one of them. It has effect
+only with the permission to read every execution: an agent's calls may refer to its earlier outputs.
 """
 
 from uuid import UUID

@@ -50,7 +50,7 @@ def may(caller: Caller, permission: str) -> bool:
 
 @contextmanager
 def noting_permissions() -> Iterator[set[str]]:
-    """Which permissions were asked for inside, and held."""
+    """Records which permissions are checked inside, and held."""
     noted = set[str]()
     mark = _relied_on.set(noted)
     try:

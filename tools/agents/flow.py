@@ -1,12 +1,12 @@
 """The flow controller of plan-and-execute runs (specification S1, 4.3).
 
 It takes the steps of a plan in their order, one at a time, for a session has one open call. Before
-each it looks whether the tool may be used now, in the state that the session is in now; the call
-meets every gate all the same. Where the planner is less sure of a step than its threshold asks for,
-a person is asked about exactly this call.
+each it checks whether the tool may be used now, in the session's current state; every gate still
+checks the call. Where the planner's confidence in a step is below its threshold, exactly this call
+needs an approval.
 
-A refusal, a rejected or expired confirmation and a failure are outcomes of a step: what depends on
-it is skipped, and the planner is asked once more, for what is left.
+A refusal, a rejected or expired confirmation and a failure are outcomes of a step: steps that
+depend on it are skipped, and the planner makes another plan for the rest.
 """
 
 from typing import Any
@@ -173,7 +173,7 @@ def _close(run: Run, plan: Plan) -> None:
 
 
 class _Given:
-    """What the arguments of one step may refer to: what steps gave back, within a bound."""
+    """The outputs of steps that the arguments of one step may refer to, within a size limit."""
 
     input: dict[str, Any] = {}
 

@@ -1,9 +1,9 @@
 """The prompt of an agent: the rules, the tools, the question, and the steps so far.
 
-What tools gave back, what their authors wrote about them and what a request brought along are data.
-Each piece is enclosed in two delimiters that cannot be guessed, truncated, and stripped of copied
-delimiters; the rules say that nothing between them is an instruction. Calls of a model that obeys
-an injected instruction are still checked by the gates.
+Outputs of tools, descriptions by their authors and texts of a request are data. Each piece is
+enclosed in two delimiters that cannot be guessed, truncated, and stripped of copied delimiters; the
+rules say that nothing between them is an instruction. Calls of a model that obeys an injected
+instruction are still checked by the gates.
 """
 
 import json

@@ -120,7 +120,7 @@ def _of_who_acts_for(caller: Caller) -> ExecutionQuerySet:
 
 
 def _used(steps: list[Step]) -> set[str]:
-    """Tools whose results stand there; a refusal is none."""
+    """Tools whose results are in the steps; a refusal is no result."""
     return {
         one.move.action.name
         for one in steps

@@ -91,7 +91,7 @@ class Run:
         self.view.remember()
 
     def leave(self) -> None:
-        """A session of its own goes with it."""
+        """Close the session that the run created."""
         if (own := self.view.memory.get("session")) is not None:
             by = actor_of(self.view.performance.caller)
             session_actions.end(Session.objects.filter(pk=own), by, reason="agent_run_over")

@@ -33,7 +33,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What the model said in one turn: an action, or an answer, or what is wrong with it."""
+    """The model's reply in one turn: an action, an answer, or an error."""
 
     text: str = ""
     thought: str = ""
@@ -45,7 +45,7 @@ class Move:
 
     @classmethod
     def of(cls, output: Any) -> Self:
-        """From what `ask_model` gave back; what has expired says so."""
+        """Parsed from the output of `ask_model`; an expired output is an error."""
         if not isinstance(output, dict):
             return cls(flaw="What was said has expired.")
         action = output.get("action")

@@ -19,13 +19,13 @@ from tools.policy import authorization
 from tools.policy.decision import Asked
 
 MOST_TOOLS = 64  # in a prompt; more are found by find_tools
-MOST_STATES = 32  # that a workflow is looked through for
+MOST_STATES = 32  # examined for a workflow
 _ITS_OWN = frozenset({ASK_MODEL, RUN_AGENT})
 
 
 @dataclass(frozen=True)
 class Toolbox:
-    """`left_out` says how many more the caller may use than there is room for."""
+    """`left_out` is the number of usable tools that do not fit."""
 
     tools: tuple[ToolDefinition, ...]
     left_out: int = 0
@@ -46,7 +46,7 @@ class Toolbox:
         return "\n".join(map(told.in_workflow, self.tools))
 
     def named(self, name: str) -> str:
-        """The tool's own name for what a model called it; unchanged where nothing is known."""
+        """The tool's own name for the model's name of it; unchanged where it is unknown."""
         return self._by_function.get(name, name)
 
     @cached_property

@@ -335,7 +335,7 @@ def find_tool(organization: Organization, name: str) -> Tool:
     """Raises `NotFound`, also for another organization's tool."""
     rows = Tool.objects.present().select_related("version", "organization__tier")
     found = None
-    if "\x00" not in name:  # which the database cannot even be asked for
+    if "\x00" not in name:  # which PostgreSQL cannot store
         found = rows.filter(organization=organization, name=name).first()
     if found is None:
         raise NotFound(f"There is no tool {name[:128]!r}.", code="tool_not_found")

@@ -12,7 +12,7 @@ from tools.errors import Conflict
 
 @contextmanager
 def unique(message: str, *, code: str) -> Iterator[None]:
-    """Raises `Conflict` where another row has the name. The open transaction goes on."""
+    """Raises `Conflict` where another row has the name. The open transaction continues."""
     try:
         with transaction.atomic():
             yield

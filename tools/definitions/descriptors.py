@@ -1,8 +1,9 @@
 """Normalizes dialects of tool descriptors to the canonical keys (ruling 14).
 
 camelCase as in specification S3, kebab-case as in S2 and S5, `applicable-states` as deployed
-TrustGraph configurations say, `arguments` for `parameters`, and what a tool is made of beside its
-other keys instead of under `implementation`. An unknown key is left for the reader to refuse.
+TrustGraph configurations say, `arguments` for `parameters`, and keys of the implementation beside
+the other keys instead of under `implementation`. Unknown keys are kept, and refused by the
+definition's reader.
 """
 
 import re

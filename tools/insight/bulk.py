@@ -332,7 +332,7 @@ type Act = Callable[[Deed, list[Line], Actor, Account], None]
 
 
 def _each(act: Callable[[Deed, Line, Tool, Actor], Tool]) -> Act:
-    """One action for each tool; an error is the result of its tool, and the others go on."""
+    """One action for each tool; an error is the result of its tool, and the others continue."""
 
     def act_on_all(deed: Deed, lines: list[Line], by: Actor, account: Account) -> None:
         rows = Tool.objects.present().select_related("version", "organization__tier")

@@ -1,6 +1,6 @@
 """Hypothetical changes: the catalog and the callers as they would be after one of them.
 
-A change makes other facts, never other rules: the gates are asked as they are.
+A change replaces the facts and never the rules: the gates are the same.
 """
 
 from collections.abc import Mapping

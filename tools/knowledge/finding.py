@@ -1,8 +1,8 @@
 """Full-text search of entities by words and phrases. PostgreSQL finds and ranks; this module sets
 the order of attempts, and the limits.
 
-A common word is said of half a graph, so only so many of those that match are ranked: all that
-bear the words as their name, most that have them in a label, and then others.
+Common words match half a graph, so only a part of the matches is ranked: all with the words as
+their name, most with them in a label, and then others.
 """
 
 import json

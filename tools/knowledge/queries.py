@@ -4,8 +4,8 @@ The graphs are fixed by the protocol, whatever a query says (SPARQL 1.1 Protocol
 protocol cannot forbid is `SERVICE`, which would make the endpoint call any server; `FROM` and
 `GRAPH` are refused because a graph is not the caller's to choose.
 
-Endpoints do not all read alike. One takes `trueSERVICE:x` for three words, and `?a<x:b)SERVICE#>`
-for a comparison and a comment where the grammar sees an IRI. So a query is split into tokens of the
+Parsers of endpoints differ. One reads `trueSERVICE:x` as three words, and `?a<x:b)SERVICE#>` for a
+comparison and a comment where the grammar sees an IRI. So a query is split into tokens of the
 grammar, everything on which two parsers could disagree is refused, and the query that is sent is
 generated from those tokens: on one line, where a comment would swallow the query and end it.
 """

@@ -1,8 +1,8 @@
 """Changes an organization's license, and applies the consequences for its tools.
 
-Every change of a tier ends in `hold`: custom tools beyond the limit are disabled, the newest
-first, and those the license had disabled come back, the oldest first, as far as there is room.
-`preview` says the same beforehand, worked out by the same functions.
+Every change of a tier ends in `hold`: custom tools beyond the limit are disabled, the newest first,
+and those the license had disabled come back, the oldest first, as far as there is room. `preview`
+returns the same in advance, with the same functions.
 """
 
 from collections.abc import Callable, Iterable, Sequence

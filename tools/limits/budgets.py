@@ -1,8 +1,8 @@
 """Enforces what an agent may use in a day or a month: calls (a quota) and cost (a budget).
 
-A call holds what it may use when it is accepted, in one statement that cannot overdraw; what it
-did use is known at its end. Locks are taken in one order everywhere: allowances by their id, then
-their periods, then reservations.
+A call reserves its maximum use when it is accepted, in one statement that cannot overdraw; its
+actual use is settled at its end. Locks are taken in one order everywhere: allowances by their id,
+then their periods, then reservations.
 """
 
 import math

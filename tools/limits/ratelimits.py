@@ -1,9 +1,9 @@
 """Rate limits of tool calls per agent and minute: a sliding window, exact under concurrency.
 
-Redis counts, in one call. PostgreSQL counts while Redis cannot be asked or trusted, and it has the
-last word: what Redis let pass is held against it in the transaction that writes the call's row.
-So a call that passed just before Redis lost its data, and processes of which only one reaches
-Redis, together never let pass more than the limit. `confirm` costs two short statements.
+Redis counts, in one call. PostgreSQL counts while Redis is unavailable or not trusted, and it
+decides: calls that Redis admitted are checked against it in the transaction that writes the call's
+row. So the limit holds also when Redis loses its data, and when only some processes reach Redis.
+`confirm` costs two short statements.
 """
 
 import math
@@ -197,7 +197,7 @@ def peek(caller: Caller, tool: CatalogTool) -> Verdict:
 
 
 def forget_hits() -> None:
-    """Delete what has left every window."""
+    """Delete hits that are older than every window."""
     with connection.cursor() as cursor:
         cursor.execute(_FORGET)
 

@@ -1,7 +1,7 @@
 """Records what a request asked for and what was left for it (Tool groups specification, 8.2):
 counted, stored as a row that can be queried, and logged as one JSON line.
 
-The lists of names depend on the catalog, the groups and the state alone. They are worked out and
+The lists of names depend on the catalog, the groups and the state alone. They are computed and
 stored once for each, and rows refer to them. A catalog's names are stored once a revision, so that
 a new set of groups costs the size of these groups and not of the catalog.
 """
@@ -64,7 +64,7 @@ class Filtered:
 
 
 def filtered(asked: Asked, snapshot: Snapshot) -> Filtered:
-    """Looks at the tools of the requested groups only: a catalog is larger than a request."""
+    """Examines only the tools of the requested groups: a catalog is larger than a request."""
     asked, closed = known_part(asked, snapshot), openings_of(snapshot).closed
     return snapshot.remember(
         ("filtered", asked, closed), lambda: _filtered(asked, snapshot, closed)

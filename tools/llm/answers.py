@@ -1,6 +1,7 @@
 """Assembles a model's answer: text, tool calls and token counts, from a stream or whole.
 
-What comes is believed in nothing: its size and its count are bounded, and half an answer is none.
+The response is untrusted: its size and its counts are bounded, and an incomplete answer is an
+error.
 """
 
 import re
@@ -51,8 +52,8 @@ class Limits:
 
 
 def read(answer: Answer, limits: Limits, tell: Callable[[str], None]) -> Said:
-    """Each piece of the text is passed to `tell` as it arrives. Raises `Failure`, `Broken` and what
-    says that a stream or its JSON cannot be read."""
+    """Each piece of the text is passed to `tell` as it arrives. Raises `Failure`, `Broken` and the
+    errors of an invalid stream or its JSON."""
     told = _Telling(limits, tell)
     if answer.headers.get("content-type", "").startswith("application/json"):
         told.take(strict_json.parse(answer.body(6 * limits.max_bytes + sse.LONGEST_EVENT)))

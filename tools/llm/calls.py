@@ -1,8 +1,8 @@
 """Assembles tool calls from the pieces of a stream.
 
-A piece belongs to a call by its index, in a whole answer by its place in the list. Endpoints there
-are that give several calls one index: an id of its own makes a call of its own, so that what was
-said of one is never taken for another.
+A piece belongs to a call by its index, in a whole answer by its place in the list. Some endpoints
+give several calls one index: a new id then begins a new call, so that pieces of calls are never
+mixed.
 """
 
 import json

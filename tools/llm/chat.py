@@ -1,7 +1,7 @@
 """Asks a model behind an OpenAI-compatible endpoint one question, answered as a stream.
 
-What comes is believed in nothing: its size, its count and its time are bounded, and half an answer
-is none. The key is in a header and nowhere else.
+The response is untrusted: its size, its counts and its time are bounded, and an incomplete answer
+is an error. The API key is only in a header.
 """
 
 import json

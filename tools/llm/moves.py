@@ -1,8 +1,8 @@
 """Parses one move of an agent from a model's reply: an action, an answer, or an error.
 
-Nothing here guesses. The first action wins and nothing behind it is believed; what a model made up
-in a tool's place makes an answer worth nothing; an action has its own arguments or none at all.
-A flaw is written for the model, which reads it as what came of its move.
+Nothing is guessed. The first action wins and text after it is ignored; an invented tool result
+invalidates an answer; an action has its own arguments or none at all. A flaw is written for the
+model, which reads it as the observation of its move.
 
     Thought: free text, also on several lines
     Action: name_of_a_tool
@@ -100,7 +100,7 @@ class Action:
 
 @dataclass(frozen=True)
 class Move:
-    """`text` is all that was said. Exactly one of `action`, `answer` and `flaw` is set."""
+    """`text` is the whole reply. Exactly one of `action`, `answer` and `flaw` is set."""
 
     text: str
     thought: str = ""

@@ -1,7 +1,7 @@
 """Usage rollups: sums of the calls of a past day, so that they are not added up again.
 
-What is over never changes, and what was not over yet is named; so a day's sums and the results of
-the rest are exactly those of its executions. A trigger forgets a day that gets or loses one.
+Ended calls never change, and calls that had not ended are listed; so a day's sums and the results
+of the rest are exactly those of its executions. A trigger forgets a day that gets or loses one.
 """
 
 from django.contrib.postgres.fields import ArrayField

@@ -32,7 +32,7 @@ _WAITS = """
 
 
 def waits(row: str) -> str:
-    """SQL: whether a composite call has to wait for calls of its own, or for a moment.
+    """SQL: whether a composite call has to wait for its own calls, or for a time.
 
     Not when it was cancelled, until a turn has seen that and begun to end it.
     """

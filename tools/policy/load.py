@@ -46,7 +46,7 @@ class Processors:
         self._earlier = (0.0, 0, 0)
 
     def busy_percent(self) -> float:
-        """Since it was asked last or, when that is long ago, within a tenth of a second."""
+        """Since the last reading or, when that is long ago, within a tenth of a second."""
         if time.monotonic() - self._earlier[0] > _STALE_S:
             self._earlier = self._read()
             time.sleep(_MEASURED_S)

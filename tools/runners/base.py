@@ -25,8 +25,8 @@ class Run:
     """One run of one tool version. `stop` ends it when it is set, and so does the time `until`.
 
     `level` is the effective isolation level; `snapshot` is the catalog the run was claimed in.
-    `caller` is who asked, by kind and name as in evidence. `tell` passes text on to followers of
-    the call while it runs.
+    `caller` is the caller's kind and name as in the audit log. `tell` passes text on to followers
+    of the call while it runs.
     """
 
     organization: str

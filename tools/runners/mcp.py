@@ -187,9 +187,8 @@ def _promised(run: Run, tool: UpstreamTool | None) -> dict[str, Any] | None:
 
 
 def _held_to(declared: dict[str, Any], answer: ToolAnswer, run: Run) -> tuple[ToolAnswer, str]:
-    """The answer, and what is wrong with it. A text that is JSON of the schema counts as structured
-    content. Content that does not fit the definition's schema is refused later, as for every
-    tool."""
+    """The answer, and its error. A text that is JSON of the schema counts as structured content.
+    Content that does not fit the definition's schema is refused later, as for every tool."""
     try:
         validator = schemas.compiled(declared)
     except schemas.BadSchema:

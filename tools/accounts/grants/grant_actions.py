@@ -122,7 +122,7 @@ def grant(
 
 
 def held_by(subject: Subject, kinds: Iterable[str] = KINDS) -> dict[str, set[str]]:
-    """What was granted to the subject itself, by kind of grant."""
+    """The direct grants of the subject, by kind."""
     return {what: _held(subject, what) for what in kinds}
 
 

@@ -60,7 +60,7 @@ def check_group_change(caller: Caller, changes: dict[str, Any]) -> None:
 
 def _lies_in(caller: Caller, tool: str) -> bool:
     """Whether all groups of the tool are among the token's."""
-    if "\x00" in tool:  # which the database cannot even be asked for
+    if "\x00" in tool:  # which PostgreSQL cannot store
         return False
     rows = Tool.objects.filter(organization_id=caller.organization_id, name=tool)
     groups = rows.values_list("version__definition__group", flat=True).first()

@@ -15,14 +15,14 @@ the password gets there.
 Names that exist and names that do not are counted alike. A success forgets the failures of its name
 and address, and no others: an attacker may have an account of their own. Passwords and second
 factors are counted apart, so that a right password forgives no wrong code. Checking a password
-costs a processor some tenths of a second, so few are checked at once, and familiar ones always find
-a place.
+costs a processor some tenths of a second, so few are checked at once, with slots reserved for
+familiar addresses.
 
 Counted in Redis, so that all processes count together, and by its clock. While Redis does not
-answer, password login is refused: the bounds are never lifted. What is counted is gone soon after
-it stops mattering, so that guesses from many addresses do not fill the memory; an address of a
-successful login is forgotten only for newer ones of the same name. (django-axes locks out a right
-password at a familiar address too, and counts a failure only after the check.)
+answer, password login is refused: the bounds are never lifted. Counters expire soon after they stop
+mattering, so that guesses from many addresses do not fill the memory; an address of a successful
+login is forgotten only for newer ones of the same name. (django-axes locks out a right password at
+a familiar address too, and counts a failure only after the check.)
 """
 
 import hashlib

@@ -28,7 +28,7 @@ APP, KEY, RECOVERY = "authenticator app", "security key", "recovery code"
 
 @dataclass(frozen=True)
 class Factors:
-    """What a person has set up."""
+    """The second factors of a person."""
 
     app: AuthenticatorApp | None
     keys: list[SecurityKey]

@@ -1,7 +1,7 @@
 """Security keys and passkeys (WebAuthn), verified by Yubico's library.
 
-A key is bound to the host by which its person came here, and must have asked for their finger, face
-or PIN. A challenge is kept in the session, is good once, and not for long.
+A key is bound to the host of the page, and must have verified its person by finger, face or PIN. A
+challenge is stored in the session, is valid once, and expires soon.
 """
 
 import ipaddress
@@ -34,7 +34,7 @@ from tools.models import SecurityKey, User
 
 MOST_KEYS = 10
 _LASTS_S = 300
-_LONGEST = 32 * 1024  # of what a browser answers
+_LONGEST = 32 * 1024  # bytes of a browser's response
 _STATE = "webauthn"
 # Errors that the library raises for a malformed or invalid response.
 _BAD = (
@@ -72,7 +72,7 @@ def usable(user: User, place: Place) -> bool:
 
 
 def begin_adding(user: User, place: Place, session: SessionBase) -> str:
-    """What the browser is asked, as JSON."""
+    """The options for the browser, as JSON."""
     who = PublicKeyCredentialUserEntity(
         id=user.pk.bytes, name=user.username, display_name=user.get_full_name() or user.username
     )
@@ -106,7 +106,7 @@ def add(
 
 
 def begin_proving(user: User, place: Place, session: SessionBase) -> str:
-    """What the browser is asked, as JSON."""
+    """The options for the browser, as JSON."""
     options, state = _server(place).authenticate_begin(
         [_credential(row) for row in SecurityKey.objects.filter(user=user, host=place.host)],
         user_verification=UserVerificationRequirement.REQUIRED,

@@ -158,7 +158,8 @@ class AgentDetail(OneAgent):
     )
     @conditional("change_agent")
     def patch(self, request: Request, slug: str) -> Response:
-        """Change what is given, all or nothing. What is taken away counts from the next request."""
+        """Change the given fields, all or nothing. Revoked grants apply from the next request
+        on."""
         agent, wanted = self.agent(slug), self.body(AgentChange)
         grants = {kind: wanted.pop(kind) for kind in GRANTS if kind in wanted}
         if grants:

@@ -137,7 +137,7 @@ class OrganizationDetail(OrganizationView):
     )
     @conditional(PlatformView.require_superuser)
     def patch(self, request: Request, slug: str) -> Response:
-        """Change what is given: all of it or nothing. `tier_change` has the effects of another
+        """Change the given fields, all or nothing. `tier_change` has the effects of another
         tier."""
         wanted, organization = self.body(OrganizationChange), self.row(slug)
         change = None

@@ -170,8 +170,8 @@ class PersonalTokenRotation(OwnTokenView):
     def post(self, request: Request, token_id: UUID) -> Response:
         """A new token with the same scopes, groups and tools; the old one ends after the overlap.
 
-        A token that manages nothing replaces itself only, and until its own end: it is not made to
-        last. With a managing scope it replaces any of its holder's that is good for no more.
+        A token without a managing scope can only replace itself, and only until its own expiry.
+        With a managing scope it can replace any token of its holder that has no more rights.
         """
         wanted = self.body(RotationBody, optional=True)
         return rotated(self, self.own(token_id), wanted, renew=manages_some(self.caller))

@@ -83,7 +83,7 @@ class RecordProof(EvidenceView):
     def get(self, request: Request, record_id: UUID) -> HttpResponse:
         """Proof that the record is in the log, to be checked offline: https://c2sp.org/tlog-proof
 
-        What is proved is the record's line as an export in JSONL has it."""
+        The proof covers the record's line in a JSONL export."""
         mine = AuditRecord.objects.filter(organization=self.organization())
         if not mine.filter(pk=record_id).exists():
             raise Http404

@@ -82,7 +82,7 @@ class ContentSchemaDetail(ContentSchemaView):
         responses=ContentSchemaWhole,
     )
     def put(self, request: Request, name: str) -> Response:
-        """A new version, unless it says the same; earlier ones stay."""
+        """A new version, unless it is unchanged; earlier ones are kept."""
         self.require("change_contentschema")
         row, change = self._row(name), self.given()
         with streams.waiting(self.caller):

@@ -126,8 +126,8 @@ class ToolExport(CallerView):
         },
     )
     def get(self, request: Request) -> HttpResponse:
-        """Every custom tool, and the services they name, so that an import reads them again.
-        `left_out` names the tools whose stored version is not what was signed."""
+        """Every custom tool, and the services they name, in a form that can be imported. `left_out`
+        names the tools whose stored version has no valid signature."""
         self.require("view_tool")
         wanted = self.query.get("format", exporting.Format.DEFINITIONS)
         found = exporting.exported(self.organization)

@@ -77,7 +77,7 @@ class Listing(CallerView):
     most_values = MAX_VALUES
 
     def usable(self) -> tuple[list[CatalogTool], list[str]]:
-        """All of them, by name, and what is odd about the request; counted and recorded."""
+        """All tools, by name, and warnings about the request; counted and recorded."""
         began, asked = time.perf_counter(), self.asked()
         requests.count(asked, self.snapshot)
         warnings = self.granted(asked, self.snapshot)
@@ -214,7 +214,7 @@ class ToolDetail(ToolView):
 
 
 def shown_now(view: CallerView, name: str) -> Representation:
-    """A tool as this very request has left it, and what the linter says of it there."""
+    """A tool after this very request's change, with the linter's findings."""
     snapshot = view.current()
     found = [finding.as_dict() for finding in findings_about(snapshot, name)]
     return Representation(tool_here(snapshot.tools[name], snapshot) | {"findings": found})

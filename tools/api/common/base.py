@@ -68,8 +68,8 @@ class CallerView(KeyedView):
         return registry.snapshot(self.caller.organization_id, self.organization.revision)
 
     def granted(self, asked: Asked, snapshot: Snapshot) -> list[str]:
-        """Warnings about the groups asked for; beyond what was granted the request is refused as a
-        whole, counted and audited."""
+        """Warnings about the groups asked for; groups beyond the grants refuse the whole request,
+        which is counted and audited."""
         try:
             return check_groups(self.caller, asked, snapshot)
         except Refused as refusal:

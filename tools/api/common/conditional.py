@@ -62,8 +62,8 @@ class ConditionalView(CallerView):
     _changing = False
 
     def current(self) -> Snapshot:
-        """While a change is open, what it has made of the catalog: this process keeps nothing of
-        that, for it may yet be undone."""
+        """The changed catalog while a change is open. It is not cached, since the change may be
+        rolled back."""
         if not self._changing:
             return super().current()
         return registry.as_it_stands(self.caller.organization_id)

@@ -127,7 +127,7 @@ def answered_once(
             view.uncommitted = True
             return _acted(view, claimed, act)
     except Exception:
-        # What was read of a change that is undone must not be believed.
+        # Caches filled during a change that is rolled back are invalid.
         if view.uncommitted:
             registry.forget()
             grants.forget()

@@ -242,7 +242,8 @@ def waited_for(caller: Caller, request: Request, execution: Execution) -> Execut
 def _answer(execution: Execution, *, held: bool = False) -> Response:
     """200 once it is over, 202 with its address until then.
 
-    Whether it is or was held costs a query, so it is asked where `held` says so, or the row does.
+    Reading its approval costs a query, so it is done only where `held` or the row says that there
+    is one.
     """
     shown = held or execution.status == Status.REQUIRES_CONFIRMATION
     found = confirmations.of_executions([execution]).get(execution.pk) if shown else None

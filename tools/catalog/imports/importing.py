@@ -139,7 +139,7 @@ class _Import:
             try:
                 prompts[prompt_id(item)] = read_prompt(item.value)
             except InvalidDefinition:
-                continue  # said when it is the item's turn
+                continue  # reported with the item later
         self.known = replace(self.known, prompts=prompts, system=system, server=self.way.server)
 
     def _guarded(self, item: Item, seen: dict[tuple[Kind | None, str], Item]) -> Imported:

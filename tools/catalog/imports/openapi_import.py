@@ -1,8 +1,8 @@
 """Imports tools from an OpenAPI document: registers them, or updates the existing ones.
 
-What the document says of a tool is taken from it each time; what people decided about the tool,
-who may call it, when, how often and at what price, stays as they decided it. Another method or
-another place is a change of the upstream, which a person has to approve.
+Each import updates a tool's fields that come from the document; people's settings of the tool, such
+as who may call it, when, how often and at what price, are kept. Another method or URL is a change
+of the upstream, which a person has to approve.
 """
 
 from collections import defaultdict

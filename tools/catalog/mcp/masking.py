@@ -16,7 +16,7 @@ from urllib.parse import quote, quote_plus
 MASK = "[credential]"
 CUT = "…"
 SHORTEST_PART = 6  # of a value; a shorter word occurs in too many innocent texts
-_SPARE = 3  # characters of base64 around a text that depend on what stands beside it
+_SPARE = 3  # characters of base64 around a text that depend on its neighbors
 
 
 class Mask:

@@ -27,7 +27,7 @@ def key_of(organization_id: UUID, owner: str) -> str:
     if not owner or kind == NONE:
         return owner
     found = None
-    if "\x00" not in name:  # which the database cannot even be asked for
+    if "\x00" not in name:  # which PostgreSQL cannot store
         found = (_agent if kind == AGENT else _person)(organization_id, name)
     if found is None or kind not in (AGENT, USER):
         raise Malformed(f"There is no {owner[:150]!r} here.", code="owner_not_found")

@@ -1,7 +1,7 @@
 """Allowed hosts, as profiles and organizations list them and as the egress broker takes them.
 
-An item is the text of a host, or an object with a host and what narrows it down. What a host, a
-port, a method and a path may be, the broker's own rules say.
+An item is the text of a host, or an object with a host and restrictions. The broker's own rules
+define valid hosts, ports, methods and paths.
 """
 
 from collections.abc import Iterable, Mapping

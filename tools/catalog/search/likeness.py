@@ -1,8 +1,8 @@
 """Finds tools that are similar to another one, by the words of both, without a database query.
 
-The ranking is BM25 over weighted fields, with what a word contributes to a tool worked out when
-the index is made; a search only adds up. The index belongs to a snapshot, and what was read of a
-definition is kept by its digest, so that a change of one tool reads one tool again.
+The ranking is BM25 over weighted fields, with a word's contribution to a tool computed when the
+index is built; a search only sums. The index belongs to a snapshot, and parsed definitions are
+cached by digest, so that a change of one tool parses one tool again.
 """
 
 import math

@@ -61,7 +61,7 @@ class Evidence:
 
 
 def wrong_in(organization: Organization) -> tuple[int, list[Wrong]]:
-    """How many versions were looked at, and those that are wrong, or in use by another tool."""
+    """How many versions were examined, and those that are wrong, or in use by another tool."""
     evidence, looked_at, found = Evidence.of(organization), 0, _misled(organization)
     for tool, version in _versions(organization):
         looked_at += 1

@@ -1,6 +1,6 @@
 """The capability graph of an organization's catalog, cached with its snapshot.
 
-What was read of a definition is kept by its digest, so that a change of one tool reads one tool.
+Parsed definitions are cached by digest, so that a change of one tool parses one tool.
 """
 
 from tools.catalog.registry import CatalogTool, Snapshot

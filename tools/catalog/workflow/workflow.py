@@ -1,9 +1,10 @@
 """The state machine of a workflow for a set of groups: its states, and the tools that lead from one
 to the next.
 
-A tool moves the state after success (Tool groups specification, 2.1.2); where it stays, it is no
-way on. Only tools in service count. A tool without `available_in_states` is there in every state,
-so it is held once and not once per state: everything here is linear in what the tools say.
+A tool moves the state after success (Tool groups specification, 2.1.2); a tool that keeps the state
+is no transition. Only enabled tools count. A tool without `available_in_states` is available in
+every state, so it is stored once and not once per state: everything here is linear in the size of
+the tools' definitions.
 """
 
 from bisect import bisect_right
@@ -21,7 +22,7 @@ START = "undefined"
 EVERY_GROUP = frozenset([WILDCARD])
 MOST_STATES = 200
 MOST_EDGES = 1_000
-MOST_TOOLS = 20  # named beside a state; how many there are is said in any case
+MOST_TOOLS = 20  # named beside a state; their count is always shown
 
 
 def leads_to(tool: CatalogTool) -> str | None:

@@ -4,8 +4,8 @@ The rule. Two values may be the same thing where what they are called agrees: wh
 declare what they mean (`x-means`), by that alone; else by the name of the property, by its name
 with that of the object around it (`user: {id}` is a `userId`), or by the `title` of its schema, all
 without case, plural or punctuation. A name that half of all tools use (`VAGUE`: id, name, status …)
-and a `format` that both declare are weak evidence only. That both are texts says nothing. And where
-their schemas exclude each other, whatever they are called, there is no fit.
+and a `format` that both declare are weak evidence only. That both are texts is no evidence. And
+where their schemas exclude each other, whatever they are called, there is no fit.
 """
 
 import json

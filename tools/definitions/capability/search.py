@@ -1,9 +1,9 @@
 """Forward search from given values: which tools can be called, and what becomes available then.
 
 It is the shortest way of every tool to its inputs, by Knuth's generalization of Dijkstra's
-algorithm: a tool costs a step and what its inputs cost, a link what it says (`Link.effort`), and an
-input that no tool produces `LACKING` steps, since it becomes a parameter of the chain. First it
-searches backward from the goal, so that only relevant tools are looked at.
+algorithm: a tool costs a step and what its inputs cost, a link its `Link.effort`, and an input that
+no tool produces `LACKING` steps, since it becomes a parameter of the chain. First it searches
+backward from the goal, so that only relevant tools are examined.
 """
 
 import heapq

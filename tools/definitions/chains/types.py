@@ -178,7 +178,7 @@ class _Checking:
 
 
 def _kinds_of(schema: Any) -> frozenset[str]:
-    """Of what a value can be, where that is said."""
+    """The possible kinds of a value, by its schema."""
     if not isinstance(schema, dict):
         return EVERY
     if "const" in schema:

@@ -6,7 +6,7 @@
     {"$text": "Dear {{ input.name }}"}        a template over input, steps and item
     {"$literal": {"$step": "as it is"}}       a value that only looks like one of these
 
-Each of the first three may have a `default` for where there is nothing.
+Each of the first three may have a `default` for a missing value.
 """
 
 from collections.abc import Callable, Iterator

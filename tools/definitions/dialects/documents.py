@@ -41,8 +41,7 @@ def unreadable(message: str, line: int | None = None) -> Unreadable:
 
 def read(source: Any, *, openapi: bool = False) -> list[Document]:
     """The documents of a text, or the one that a parsed value is. With `openapi` the numbers and
-    texts of one that says that it is OpenAPI are left to the reader of OpenAPI. Raises
-    `Malformed`."""
+    texts of an OpenAPI document are left to the OpenAPI reader. Raises `Malformed`."""
     if not isinstance(source, str):
         return [Document(_checked(source, openapi=openapi))]
     if len(source) > MAX_BYTES or len(source.encode("utf-8", "replace")) > MAX_BYTES:

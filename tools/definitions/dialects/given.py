@@ -73,7 +73,7 @@ class Read:
 
 
 def operation_line(document: Document, key: str) -> int | None:
-    """Where an operation stands, named as in `GET /path`, or a path."""
+    """The line of an operation, named as in `GET /path`, or of a path."""
     if key.startswith("/"):
         return document.lines.at(("paths", key))
     method, _, path = key.partition(" ")

@@ -24,7 +24,7 @@ from tools.definitions.tool import read_definition
 from tools.definitions.vocabulary import Category, Delivery, ToolType
 from tools.errors import InvalidDefinition
 
-SOURCE = "openapi"  # what `metadata.source` says of tools that came this way
+SOURCE = "openapi"  # the `metadata.source` of tools from OpenAPI
 LONGEST_NAME = 64
 LONGEST_DESCRIPTION = 4_000
 # Semantics of HTTP methods (RFC 9110, 9.2); a person may override them.
@@ -230,7 +230,7 @@ def _path(operation: Operation, found: Told) -> str:
 def _output(
     document: Document, operation: Operation
 ) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
-    """The schema of the one good answer, where that is JSON. One that cannot be is left out."""
+    """The schema of the one successful response, if it is JSON. An unusable schema is left out."""
     answers = {
         code: part
         for code, part in object_in(operation.own, "responses").items()

@@ -32,7 +32,7 @@ _TEXT = re.compile(r"text/[\w.+-]+|application/(?:[\w.-]+\+)?(?:xml|yaml|x-ndjso
 _COMPOSED = frozenset(
     {"allOf", "anyOf", "oneOf", "$ref", "if", "patternProperties", "unevaluatedProperties"}
 )
-# OpenAPI itself says that parameters of these names are to be ignored.
+# OpenAPI requires that parameters of these names are ignored.
 _IGNORED_HEADERS = frozenset({"accept", "content-type", "authorization"})
 # Keywords with which an object has only its listed members.
 _OPEN = frozenset(

@@ -1,6 +1,6 @@
 """Makes invisible and look-alike characters of a text visible to a person.
 
-A model reads every character; a person who compares two descriptions sees only ink.
+A model reads every character; a person who compares two descriptions sees only visible ones.
 """
 
 import re

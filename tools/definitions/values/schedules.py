@@ -24,7 +24,7 @@ _MINUTE, _HOUR, _DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Minutes of the day; one that ends no later than it begins goes on over midnight."""
+    """Minutes of the day; one that ends no later than it begins crosses midnight."""
 
     days: frozenset[int]
     begin: int
