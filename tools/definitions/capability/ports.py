@@ -86,7 +86,7 @@ def consumed(schema: Any) -> tuple[Port, ...]:
 
 
 def produced(schema: Any) -> tuple[Port, ...]:
-    """Outer values come first. Of a list, the first item is meant."""
+    """Outer values come first. A list is represented by its first item."""
     if not schema or not isinstance(schema, dict):
         return ()
     found: list[Port] = []
