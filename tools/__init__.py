@@ -1,1 +1,1 @@
-"""The product: what tools there are, who may call them, and what happens when they are called."""
+"""The Toolcrib product: the tool catalog, access policy, and the execution of tool calls."""

@@ -16,4 +16,4 @@ class ToolsConfig(AppConfig):
             import_module(f"tools.accounts.login.{listener}")
         metrics_files.merge_ended(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]))
         for kinds in ("tools.workflows.kinds", "tools.agents.turns"):
-            import_module(kinds)  # of composite calls, which the pipeline does not know by itself
+            import_module(kinds)  # registers composite calls, which the pipeline does not import

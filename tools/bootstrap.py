@@ -1,4 +1,4 @@
-"""What a new installation begins with."""
+"""Creates the initial records of a new installation."""
 
 import logging
 import secrets
@@ -29,7 +29,7 @@ def system(organization: str) -> Actor:
 def first_administrator() -> str | None:
     """Make sure that an organization and an administrator exist, every built-in tool and role.
 
-    Returns the administrator's password when the account was made now, and it is known only then.
+    Returns the administrator's password when the account was created now; it is never shown again.
     """
     note_missing()  # each tool in a transaction of its own
     return _first_administrator()
@@ -54,7 +54,7 @@ def _first_administrator() -> str | None:
 
 
 def _make_administrator(place: Organization) -> str:
-    """Their password. It is in no record; that there is such an account is."""
+    """Returns the password, which is not audited; the creation of the account is."""
     password = secrets.token_urlsafe(12)
     User.objects.create_superuser(FIRST_ADMINISTRATOR, password=password, organization=place)
     record(

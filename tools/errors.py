@@ -1,4 +1,5 @@
-"""One tree of errors. A class says whose fault it is and what answers it.
+"""The hierarchy of API errors. Each class sets the HTTP status and says whether client or server is
+at fault.
 
 `message` is written for the caller and says what to do next; `details` holds plain values only.
 """
@@ -7,7 +8,7 @@ from typing import Any
 
 
 class ToolcribError(Exception):
-    """What every refusal and fault of ours descends from."""
+    """The base of all errors that the API renders."""
 
     code = "error"
     http_status = 500
@@ -27,7 +28,7 @@ class Malformed(ToolcribError):
 
 
 class TooLarge(Malformed):
-    """More than is read at once."""
+    """The request is larger than allowed."""
 
     code, http_status = "too_large", 413
 
@@ -43,13 +44,13 @@ class Forbidden(ToolcribError):
 
 
 class NotFound(ToolcribError):
-    """Not there, or not the caller's: the two are never told apart."""
+    """The resource does not exist or is not the caller's: the answer is the same for both."""
 
     code, http_status = "not_found", 404
 
 
 class Gone(ToolcribError):
-    """It was there, and is kept no longer."""
+    """The resource existed and was deleted."""
 
     code, http_status = "gone", 410
 
@@ -59,44 +60,45 @@ class Conflict(ToolcribError):
 
 
 class ChangedMeanwhile(ToolcribError):
-    """A condition of the request does not hold for the thing as it is now. Nothing was done."""
+    """A precondition of the request is false for the current resource. Nothing was done."""
 
     code, http_status = "changed_meanwhile", 412
 
 
 class Mismatch(ToolcribError):
-    """An idempotency key came back with another request."""
+    """An idempotency key was reused with another request."""
 
     code, http_status = "idempotency_key_reused", 422
 
 
 class Shed(ToolcribError):
-    """Too much waits or runs already. Counted, and recorded in sums: no row is written of it."""
+    """Load shedding: too much waits or runs already. Counted, and audited as sums: the call has no
+    row."""
 
     code, http_status = "queue_full", 429
 
 
 class Overloaded(Shed):
-    """Calls are not begun in time, whoever sent them."""
+    """Calls do not start in time, for any caller."""
 
     code, http_status, retry_after_s = "overloaded", 503, 5
 
 
 class Unavailable(ToolcribError):
-    """We cannot do it now; the same request may succeed later."""
+    """A temporary failure; the same request may succeed later."""
 
     code, http_status, retry_after_s = "unavailable", 503, 1
 
 
 class Refused(ToolcribError):
-    """A gate said no to an execution. Recorded and audited; nothing ran."""
+    """A gate refused an execution. Recorded and audited; nothing ran."""
 
     code, http_status = "permission_denied", 403
     status = "PermissionDenied"
 
 
 class TooManyHeld(Refused):
-    """Too many calls of one account wait for a person already."""
+    """Too many calls of one account await approval already."""
 
     code, http_status, retry_after_s = "too_many_held", 429, 60
 
@@ -114,7 +116,7 @@ class QuotaExceeded(Refused):
 
 
 class AuditHalted(Refused):
-    """The log of the caller's organization does not agree with what was published of it."""
+    """The audit log of the caller's organization does not match its published checkpoints."""
 
     code, http_status, retry_after_s = "audit_halted", 503, 60
 

@@ -1,4 +1,5 @@
-"""What Prometheus reads at /metrics. The first nine names are specification S1, 8.1, to the letter.
+"""Prometheus metrics served at /metrics. The first nine names are specification S1, 8.1, to the
+letter.
 
 Label values that come from clients are bounded: a group or state no row names is `unknown`.
 """

@@ -1,4 +1,5 @@
-"""What the doors show, as plain dicts: the shapes of the API contract, to the letter."""
+"""Serializes models to plain dicts that REST, MCP and the pages show: the shapes of the API
+contract, to the letter."""
 
 import json
 from base64 import b64encode
@@ -77,7 +78,7 @@ def tool_shape(tool: CatalogTool) -> dict[str, Any]:
 
 
 def tool_here(tool: CatalogTool, snapshot: Snapshot) -> dict[str, Any]:
-    """The same, with the level it really runs at in its organization."""
+    """The same, with its effective isolation level in its organization."""
     return tool_shape(tool) | {"effective_isolation": effective_level(tool, snapshot)}
 
 
@@ -96,7 +97,7 @@ def version_shape(version: ToolVersion) -> dict[str, Any]:
 
 
 def execution_shape(execution: Execution, held: Confirmation | None = None) -> dict[str, Any]:
-    """The whole result of a call (specification S3, 2.2), over or not."""
+    """The whole result of a call (specification S3, 2.2), ended or not."""
     identifier = str(execution.pk)
     return {
         "execution_id": identifier,
@@ -136,7 +137,7 @@ def execution_shape(execution: Execution, held: Confirmation | None = None) -> d
 
 
 def agent_request_shape(report: Report) -> dict[str, Any]:
-    """A request of an agent as far as it has come."""
+    """A request of an agent with its progress."""
     run = report.run
     shown = execution_shape(run) | {"output": None}
     return {
@@ -152,7 +153,7 @@ def agent_request_shape(report: Report) -> dict[str, Any]:
         **spent_shape(report.spent),
         "error_code": run.error_code or None,
         "error_message": run.error_message or None,
-        # What stands above is not told twice.
+        # Fields that are set above are not repeated.
         "execution": shown | {"input": {"tool_name": run.tool_name, "parameters": {}}},
     }
 
@@ -185,7 +186,7 @@ def agent_request_line(run: Execution) -> dict[str, Any]:
 
 
 def refusal_shape(error: ToolcribError) -> dict[str, Any]:
-    """The body that answers an error of ours."""
+    """The body of an error response."""
     details = dict(error.details)
     beside: dict[str, Any] = {
         key: details.pop(key) for key in ("status", "execution_id") if key in details
@@ -204,7 +205,7 @@ def _parent(execution: Execution) -> dict[str, str] | None:
 
 
 def _stored(execution: Execution) -> dict[str, Any] | None:
-    """Where an output is that is too large for the answer."""
+    """The URL of an output that is too large for the response."""
     if not execution.output_digest:
         return None
     return {
@@ -226,7 +227,7 @@ def resolution_shape(execution: Execution) -> dict[str, Any] | None:
 
 
 def held_shape(confirmation: Confirmation) -> dict[str, Any]:
-    """What a caller is told of the consent its call waits for."""
+    """The approval that a call waits for, as its caller sees it."""
     return {
         "id": str(confirmation.pk),
         "status": confirmation.status,
@@ -238,7 +239,7 @@ def held_shape(confirmation: Confirmation) -> dict[str, Any]:
 
 
 def confirmation_shape(confirmation: Confirmation) -> dict[str, Any]:
-    """What a person decides about: all that would run, and who has said what."""
+    """A call awaiting approval: all that would run, and the decisions so far."""
     execution, words = confirmation.execution, confirmation.decisions.all()
     return {
         "id": str(confirmation.pk),
@@ -279,7 +280,7 @@ def _word_shape(word: ConfirmationDecision) -> dict[str, Any]:
 
 
 def rule_shape(rule: ConfirmationRule, snapshot: Snapshot) -> dict[str, Any]:
-    """A rule, and which tools it can hold now: a misspelt name is seen at once."""
+    """A rule, and the tools that it matches now, which reveals a misspelled name."""
     reach = confirmation_rules.reach_of(rule, snapshot)
     said = confirmation_rules.written(rule)
     return {
@@ -305,7 +306,7 @@ def session_shape(session: Session) -> dict[str, Any]:
 
 
 def step_shape(step: Execution, arguments: Any, observation: str) -> dict[str, Any]:
-    """One call of a session's history; what is large is read with the execution."""
+    """One call of a session's history; large values are read with the execution."""
     return {
         "execution_id": str(step.pk),
         "tool_name": step.tool_name,
@@ -322,7 +323,7 @@ def step_shape(step: Execution, arguments: Any, observation: str) -> dict[str, A
 
 
 def transition_shape(transition: StateTransition) -> dict[str, Any]:
-    """As the log record of specification S1, 8.2, has it."""
+    """In the form of the log record of specification S1, 8.2."""
     return {
         "tool": transition.tool_name,
         "from": transition.from_state,
@@ -341,7 +342,7 @@ def group_shape(
     members: tuple[Member, ...],
     snapshot: Snapshot,
 ) -> dict[str, Any]:
-    """`states`: those its tools are available in, and those they lead to."""
+    """`states`: those in which its tools are available, and those they lead to."""
     definitions = [snapshot.tools[member.tool].definition for member in members]
     leads = {one.raw["state"] for one in definitions}
     return {
@@ -448,7 +449,7 @@ def organization_shape(organization: Organization) -> dict[str, Any]:
 
 
 def license_shape(organization: Organization) -> dict[str, Any]:
-    """How the licence stands now. `effective_tier` is the lowest one when it has run out."""
+    """The state of the license. `effective_tier` is the lowest one when it has expired."""
     standing = standing_of(organization)
     return {
         "id": standing.license_id or None,
@@ -468,7 +469,7 @@ def profile_shape(profile: SandboxProfile) -> dict[str, Any]:
 
 
 def credential_shape(credential: EgressCredential) -> dict[str, Any]:
-    """Never its value."""
+    """Without its value."""
     return {
         "name": credential.name,
         "header": credential.header,
@@ -479,7 +480,7 @@ def credential_shape(credential: EgressCredential) -> dict[str, Any]:
 
 
 def service_shape(row: ToolService) -> dict[str, Any]:
-    """`announced` is what the service said of itself last, as a person is to read it."""
+    """`announced` is the service's latest announcement, for review."""
     return {
         "id": row.name,
         "request_queue": row.request_queue,
@@ -499,7 +500,7 @@ def service_shape(row: ToolService) -> dict[str, Any]:
 
 
 def mcp_server_shape(server: McpServer) -> dict[str, Any]:
-    """Never what its headers are worth."""
+    """Without the values of its headers."""
     return {
         **mcp_written(server),
         "status": _mcp_status(server),
@@ -535,7 +536,7 @@ def tier_shape(tier: LicenseTier) -> dict[str, Any]:
 
 
 def allowances_shape(standings: list[Standing]) -> dict[str, Any]:
-    """The budget, which stands among the quotas too."""
+    """The budget, which is among the quotas too."""
     budget = next((one for one in standings if one.is_budget), None)
     return {
         "budget": _standing(budget) if budget else None,
@@ -665,7 +666,7 @@ def signing_key_shape(row: SigningKey) -> dict[str, Any]:
 
 
 def channel_shape(channel: MessageChannel) -> dict[str, Any]:
-    """Never its secrets."""
+    """Without its secrets."""
     return {
         "id": str(channel.pk),
         **channel_written(channel),

@@ -1,4 +1,4 @@
-"""Every address of the product."""
+"""The root URL configuration."""
 
 from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path

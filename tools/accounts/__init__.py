@@ -1,3 +1,3 @@
-"""Organizations, people, agents and their service accounts: who calls, by which token, and what
-was granted to whom. What a caller may use is decided in `policy`.
+"""Accounts of organizations, people, agents and service accounts, with their tokens and grants. The
+`policy` package decides what a caller may use.
 """

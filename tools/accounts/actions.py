@@ -1,7 +1,8 @@
-"""Organizations, agents, their grants and tokens. Every change of a grant counts the organization's
-revision up, so that a revocation holds from the next request on, in every process.
+"""Manages organizations, agents, their grants and tokens. Every change of a grant increments the
+organization's revision, so that a revocation applies from the next request on, in every process.
 
-What is done to an organization is evidence of its own, also where a superuser of another did it.
+Changes of an organization are in its own audit log, also where a superuser of another one made
+them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -49,7 +50,7 @@ def create_organization(*, slug: str, name: str, tier: LicenseTier, by: Actor) -
 
 @transaction.atomic
 def rename_organization(*, organization: Organization, name: str, by: Actor) -> None:
-    """Its slug stays: evidence and workspaces are named by it."""
+    """The slug cannot change: the audit log and workspaces are named by it."""
     _set(organization, by, name=name)
 
 
@@ -63,7 +64,8 @@ def set_isolation(*, organization: Organization, minimum: IsolationLevel, by: Ac
 
 @transaction.atomic
 def set_allowed_hosts(*, organization: Organization, hosts: list[Any], by: Actor) -> None:
-    """What the built-in web_fetch may reach; `["*"]` is every public host. Raises `Malformed`."""
+    """Hosts that the built-in web_fetch may reach; `["*"]` is every public host. Raises
+    `Malformed`."""
     fields = Listed({"allowed_hosts": hosts}, [])
     items = read_hosts(fields, "allowed_hosts")
     if fields.flaws:
@@ -79,7 +81,7 @@ def set_allowed_hosts(*, organization: Organization, hosts: list[Any], by: Actor
 
 @transaction.atomic
 def set_time_zone(*, organization: Organization, name: str, by: Actor) -> None:
-    """In which the windows of its groups and the days of its quotas are meant."""
+    """The time zone of group schedules and quota periods."""
     if name not in available_timezones():
         raise Malformed(
             f"{name[:64]!r} is no time zone; name one such as Europe/Berlin or UTC.",
@@ -91,7 +93,7 @@ def set_time_zone(*, organization: Organization, name: str, by: Actor) -> None:
 
 @transaction.atomic
 def set_limits(*, organization: Organization, by: Actor, **limits: int | None) -> None:
-    """`max_concurrency` and `max_queue_depth`. What runs or waits already goes on."""
+    """`max_concurrency` and `max_queue_depth`. Calls that run or wait already continue."""
     if limits.get("max_queue_depth", 0) is None:
         raise Malformed("max_queue_depth needs a number.", code="invalid_limit")
     _set(organization, by, **{name: read_bound(name, limits[name]) for name in limits})
@@ -99,7 +101,7 @@ def set_limits(*, organization: Organization, by: Actor, **limits: int | None) -
 
 @transaction.atomic
 def set_workspace_quota(*, organization: Organization, by: Actor, **quota: int) -> None:
-    """`workspace_max_files` and `workspace_max_bytes`. What lies there already stays."""
+    """`workspace_max_files` and `workspace_max_bytes`. Existing files stay."""
     columns = {name: read_quota(name, quota[name]) for name in quota}
     Organization.objects.next_revision(organization.pk)
     _set(organization, by, **columns)
@@ -107,12 +109,13 @@ def set_workspace_quota(*, organization: Organization, by: Actor, **quota: int) 
 
 @transaction.atomic
 def set_output_days(*, organization: Organization, days: int | None, by: Actor) -> None:
-    """For how many days it keeps outputs; None keeps them. What is older is taken away soon."""
+    """Days for which the organization keeps outputs; None keeps them forever. Older ones are
+    deleted soon."""
     _set(organization, by, output_days=read_days("output_days", days))
 
 
 def _set(organization: Organization, by: Actor, **columns: Any) -> None:
-    """On record with what stood there until now."""
+    """Audits the change with the previous values."""
     row = Organization.objects.select_for_update().filter(pk=organization.pk)
     before = row.values(*columns).get()
     if before == columns:
@@ -139,8 +142,8 @@ def create_agent(
     """An agent with its service account. Without more it is granted the group `default`.
 
     `tools` and `tool_groups` name the only tools it may execute among those of its groups; where
-    neither is given, and for the tool `*`, that is all. Raises `Forbidden` for what the giver does
-    not hold.
+    neither is given, and for the tool `*`, that is all. Raises `Forbidden` for grants that the
+    giver does not hold.
     """
     if not names.SLUG.fullmatch(slug):
         raise Malformed(f"{slug[:63]!r} is no slug: lower-case letters, digits and hyphens.")
@@ -176,14 +179,14 @@ def create_agent(
 
 
 def only_weakens(changes: Mapping[str, Any]) -> bool:
-    """Whether this change of an agent, as it was sent, suspends or describes it and no more."""
+    """Whether this change of an agent, as sent, only suspends or describes it."""
     return changes.keys() <= {"active", "description"} and changes.get("active", False) is False
 
 
 @transaction.atomic
 def change_agent(*, agent: Agent, by: Actor, reason: str = "", **changes: Any) -> Agent:
-    """Set `description`, `strict`, `max_in_flight` or `active`. One that is suspended is refused
-    at once; the `reason` stands in the record."""
+    """Set `description`, `strict`, `max_in_flight` or `active`. A suspended agent is refused at
+    once; the `reason` is in the audit record."""
     if "max_in_flight" in changes:
         read_bound("max_in_flight", changes["max_in_flight"])
     Organization.objects.next_revision(agent.organization_id)
@@ -213,7 +216,7 @@ def create_token(
     replaces: Token | None = None,
     expires_at: datetime | None = None,
 ) -> tuple[Token, str]:
-    """A token's row and the token itself, which is not kept anywhere: show it once.
+    """A token's row and the token itself, which is not stored: show it once.
 
     `groups` and `tools` narrow it; None and "*" are all of its holder's. It ends after `days`, or
     at `expires_at`. Raises `Malformed` for what the holder does not have, `Forbidden` for what the
@@ -273,7 +276,7 @@ def rotate_token(
         replaces=token,
         expires_at=now + (token.expires_at - token.created_at) if renew else token.expires_at,
     )
-    if giver.token_id == token.pk:  # who issued it holds the new one as well, for all we know
+    if giver.token_id == token.pk:  # the issuer may hold the new one as well
         made.created_by, made.issuer_id = token.created_by, token.issuer_id
         made.save(update_fields=["created_by", "issuer"])
     if not overlap_s:

@@ -1,5 +1,5 @@
-"""From credentials to a caller. A bearer token costs one indexed query, and that query also brings
-the organization's revision, by which the caller's process knows whether its catalog is current."""
+"""Authenticates credentials as a caller. A bearer token costs one indexed query, which also returns
+the organization's revision, so that the process knows whether its catalog is current."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -62,7 +62,7 @@ def caller_of_user(
 ) -> Caller:
     """A person in their own organization, or in another one they may act in."""
     home = organization or user.organization
-    travels = user.is_superuser or home.pk == user.organization_id  # what home granted does not
+    travels = user.is_superuser or home.pk == user.organization_id  # home's grants do not apply
     return Caller(
         kind=CallerKind.PERSON,
         name=user.username,
@@ -83,10 +83,10 @@ def caller_of_user(
 
 
 def caller_of_execution(execution: Execution) -> Caller:
-    """Whoever asked for an execution, with what they are granted now.
+    """The caller that requested an execution, with its current grants.
 
-    `active` is False for one who was suspended, whose token was revoked or may no longer execute,
-    or who may no longer act in the organization, or as the agent, since.
+    `active` is False when the caller has since been suspended, its token was revoked or may no
+    longer execute, or it may no longer act in the organization or as the agent.
     """
     holder, limits, token_good = holder_of_account(
         user=execution.user_id, organization=execution.organization_id, token=execution.token_id
@@ -131,7 +131,8 @@ def caller_at_playground(person: Caller, agent: str | None, *, source_ip: str = 
 
 
 def caller_of_account(user: User) -> Caller:
-    """Whoever has the account, at home, with everything they hold and no token that narrows it."""
+    """The account's holder in their own organization, with all their grants and no narrowing
+    token."""
     holder, _, _ = holder_of_account(user=user.pk, organization=user.organization_id, token=None)
     return _caller(holder, _UNLIMITED, token_id=None)
 
@@ -166,7 +167,7 @@ def _made_by(caller: Caller, person: UUID) -> tuple[Caller, bool]:
 
 
 def _ended(holder: Holder, token: TokenRow, now: datetime) -> str:
-    """Why a token with the right secret is good no more; empty where it is good."""
+    """Why a token with the right secret is invalid; empty where it is valid."""
     if token.revoked_at:
         return "token_revoked"
     if token.expires_at <= now:
@@ -175,7 +176,7 @@ def _ended(holder: Holder, token: TokenRow, now: datetime) -> str:
 
 
 def _is_at_home(holder: Holder) -> bool:
-    """Or where they are granted to act, as things stand now."""
+    """Or where they are granted to act, by current grants."""
     if holder.home_id == holder.organization_id or holder.superuser:
         return True
     place = Organization(pk=holder.organization_id)
@@ -188,7 +189,7 @@ def _caller_of(holder: Holder) -> Caller:
 
 
 def _narrowed(held: frozenset[str], wanted: list[str] | None) -> frozenset[str]:
-    """What is left of a holder's groups; "*" in a token's list is all of them, and no more."""
+    """The holder's groups within the token's list, in which "*" stands for all of the holder's."""
     if wanted is None or WILDCARD in wanted:
         return held
     return frozenset(wanted) if WILDCARD in held else held.intersection(wanted)
@@ -198,7 +199,7 @@ def _caller(
     holder: Holder, limits: TokenLimits, *, token_id: UUID | None, source_ip: str = ""
 ) -> Caller:
     everything = [WILDCARD] if holder.superuser else None
-    at_home = holder.home_id == holder.organization_id  # what home granted does not travel
+    at_home = holder.home_id == holder.organization_id  # home's grants apply at home only
     held = holder.groups if at_home else []
     permitted = holder.permissions if at_home else []
     tools = limits.tools

@@ -1,7 +1,7 @@
-"""Uses of tokens that were good once: somebody holds what should be out of the world.
+"""Audits the use of expired or revoked tokens: an attempt shows that a secret has leaked.
 
-Only for who knows the whole secret; garbage leaves no record, so nobody fills the evidence with it.
-One record per token and minute, however often it is tried.
+Only a request with the whole secret is recorded, so that garbage cannot fill the audit log. One
+record per token and minute, regardless of the number of attempts.
 """
 
 from datetime import timedelta
@@ -36,7 +36,7 @@ def note(holder: Holder, token_id: object, *, reason: str, source_ip: str) -> No
 
 @transaction.atomic
 def _note(by: Actor, reason: str) -> None:
-    """Whoever holds the token's row notes it; others at the same time need not."""
+    """The process that locks the token's row records the use; concurrent ones skip it."""
     row = Token.objects.select_for_update(skip_locked=True, no_key=True).filter(pk=by.token_id)
     if row.first() is not None and not _noted(by):
         record(

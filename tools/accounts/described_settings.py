@@ -1,6 +1,6 @@
-"""What an operator may set in the environment, in sections: its default, and what it does.
+"""Describes the environment settings of an operator, by section: default and purpose.
 
-As docs/operations.md has it, which a test holds against this.
+A test compares them with docs/operations.md.
 """
 
 from dataclasses import dataclass

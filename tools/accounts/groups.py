@@ -1,4 +1,4 @@
-"""Changing a group, by somebody who may not hold all that a group can give."""
+"""Changes a group on behalf of a user who may not hold all permissions of the group."""
 
 from typing import Any
 
@@ -34,8 +34,8 @@ def save_group(
     permissions: list[str] | None = None,
     **fields: Any,
 ) -> ToolGroup:
-    """As the catalog has it. Whoever is granted the group holds its permissions, so nobody adds one
-    that they do not hold themselves: raises `Forbidden`."""
+    """As the catalog has it. Every holder of the group holds its permissions, so adding one that
+    the user does not hold raises `Forbidden`."""
     known = ToolGroup.objects.filter(organization=organization, name=name).first()
     added = set(permissions or ()) - set(known.permissions if known else ())
     check_held(giver, {"permissions": added})

@@ -1,7 +1,7 @@
-"""What a request that changes something was answered, kept under the caller's idempotency key.
+"""Stores the response of a mutating request under the caller's idempotency key.
 
-Whoever sends it once more gets the answer while they may still get it: the permissions that the
-action relied on are asked again, and nothing that was held then may be lost since.
+A repeated request gets the stored response while the caller may still get it: the permissions that
+the action relied on are checked again, and none that was held then may be lost since.
 """
 
 import json
@@ -32,21 +32,21 @@ from tools.models.idempotency_key import Attempt, KeyedBy
 PURPOSE = b"toolcrib kept answer"
 SECRETS_FOR = timedelta(minutes=10)
 WAIT_S = 5  # for the first request of one key; below the patience of every other lock
-# Longer than any request takes that asks others: then its process is gone.
+# Longer than any request to other servers takes: after that its process has died.
 ABANDONED_AFTER = timedelta(minutes=5)
 _WAIT = "SELECT current_setting('lock_timeout'), set_config('lock_timeout', %s, true)"
 
 
 class InProgress(Conflict):
-    """The first request with the key is not over."""
+    """The first request with the key is still running."""
 
     code, retry_after_s = "idempotency_in_progress", 1
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The first answer. Of its secrets, those that are given still; `withheld` says of the others
-    that they were left out."""
+    """The stored response, with those of its secrets that may still be given; `withheld` says that
+    others were left out."""
 
     status: int
     answer: str
@@ -56,7 +56,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One that changes something, by whom and under which key."""
+    """A mutating request with its caller and key."""
 
     caller: Caller
     key: str
@@ -81,12 +81,12 @@ def fingerprint(*parts: str) -> str:
 
 
 def claim(request: Request, check_replay: Callable[[], None] = lambda: None) -> Attempt | Kept:
-    """The attempt of the request that is to act, or what the first one was answered. Call it in a
-    transaction.
+    """The attempt of the request that is to act, or the stored response of the first one. Call it
+    in a transaction.
 
-    Where the first one is not over, waits for `WAIT_S`. Raises `InProgress`; `Mismatch` for another
-    request, and `Forbidden` where the caller may no longer get what was answered; `check_replay`
-    says more of that.
+    While the first one is running, waits for up to `WAIT_S`. Raises `InProgress`; `Mismatch` for
+    another request, and `Forbidden` where the caller may no longer get the response; `check_replay`
+    raises further reasons.
     """
     keyed_by, held = request.keyed_by, _held(request.caller)
     hours = timedelta(hours=settings.IDEMPOTENCY_HOURS)
@@ -111,8 +111,8 @@ def keep(
     secret: Collection[str],
     relied_on: Collection[str],
 ) -> None:
-    """The answer of the attempt, unless another has taken over meanwhile. Of an object, the members
-    named in `secret` are sealed, and null in what is kept."""
+    """Store the response of the attempt, unless another has taken over meanwhile. Members of an
+    object named in `secret` are encrypted, and null in the stored body."""
     row = IdempotencyKey.objects.select_for_update().under(attempt).first()
     if row is None:
         return
@@ -131,12 +131,12 @@ def keep(
 
 
 def release(attempt: Attempt) -> None:
-    """Let the key be used anew: nothing was decided."""
+    """Make the key usable again: no response was stored."""
     IdempotencyKey.objects.under(attempt).delete()
 
 
 def forget() -> None:
-    """What is too old, and secrets that are given no more."""
+    """Delete expired keys, and secrets that are no longer given."""
     IdempotencyKey.objects.erase_secrets(SECRETS_FOR)
     IdempotencyKey.objects.forget(timedelta(hours=settings.IDEMPOTENCY_HOURS))
 
@@ -165,7 +165,7 @@ def _kept(request: Request, row: IdempotencyKey, check_replay: Callable[[], None
 
 
 def _opened(row: IdempotencyKey) -> dict[str, Any] | None:
-    """Its secrets, while they are given."""
+    """The secrets, while they may be given."""
     if row.secrets is None or row.began_at < timezone.now() - SECRETS_FOR:
         return None
     try:
@@ -202,7 +202,7 @@ def _held(caller: Caller) -> dict[str, Any]:
 
 
 def _narrowing(caller: Caller) -> str:
-    """What the caller's token takes away from the account; a session is not a token."""
+    """The narrowing of the caller's token; a session has none."""
     if caller.token_id is None:
         return KeyedBy.digest("session")
     limits = Token.objects.filter(pk=caller.token_id).values_list("groups", "tools")

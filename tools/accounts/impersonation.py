@@ -1,7 +1,7 @@
-"""Who may call tools as an agent: superusers, and people who were granted exactly that.
+"""Decides who may call tools as an agent (impersonation): superusers, and people with that grant.
 
-The permission is given for every agent of the organization, or for one of them. It counts only for
-who may read every execution as well: an agent's calls may point at what it found before.
+The permission is granted for every agent of the organization, or for one of them. It has effect
+only with the permission to read every execution: an agent's calls may refer to its earlier outputs.
 """
 
 from uuid import UUID
@@ -16,8 +16,7 @@ _READS = "tools.view_execution"
 
 
 def agents_for(user_id: UUID) -> QuerySet[Agent]:
-    """Agents of the person's own organization which they may call tools as; nobody is told of
-    others."""
+    """Agents of the person's own organization that they may impersonate; others are not listed."""
     user = User.objects.filter(pk=user_id, is_active=True, is_service_account=False).first()
     if user is None or not user.has_perm(_READS):
         return Agent.objects.none()

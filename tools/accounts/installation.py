@@ -1,7 +1,6 @@
-"""The settings an operator gives in the environment, on record when they change between starts.
+"""Records in the audit log which environment settings changed between starts.
 
-Secrets are told apart by a short keyed hash alone: that there is a new one is seen, and none can be
-read.
+Of a secret only a short keyed hash is recorded: a change is visible, the value is not.
 """
 
 import hashlib
@@ -45,7 +44,8 @@ SHOWN = frozenset({*TOLD, "LLM_MODEL", "OUTPUT_INLINE_BYTES"})  # on a page: not
 
 
 def record_settings() -> bool:
-    """At a start, where every organization can read it. False where nothing has changed."""
+    """Called at a start; recorded in the audit log of every organization. False where nothing has
+    changed."""
     now = _written()
     digest = f"sha256:{hashlib.sha256(canonical.dumps(now)).hexdigest()}"
     noted = [_noted(place, now, digest) for place in Organization.objects.order_by("slug")]
@@ -54,7 +54,7 @@ def record_settings() -> bool:
 
 @transaction.atomic
 def _noted(place: Organization, now: dict[str, Any], digest: str) -> bool:
-    """Under a lock, for two may start at once."""
+    """Under a lock, since two processes may start at once."""
     Organization.objects.select_for_update(no_key=True).get(pk=place.pk)
     known = AuditRecord.objects.filter(
         organization=place.slug, subject=SUBJECT, code=Event.SETTINGS_CHANGE
@@ -90,7 +90,7 @@ def _mark(name: str, value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a setting stands. `value` is None for what is never shown: whether it is set is told."""
+    """A setting with its value. `value` is None for a secret: only whether it is set is shown."""
 
     described: Described
     value: Any
@@ -102,7 +102,8 @@ class Standing:
 
 
 def standings() -> dict[str, list[Standing]]:
-    """Every setting of an operator's, by section. Only what evidence holds already has a value."""
+    """Every setting of an operator's, by section. Only settings that are recorded in the audit log
+    have a value."""
     return {title: [_standing(one) for one in every] for title, every in SECTIONS.items()}
 
 

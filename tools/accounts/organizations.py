@@ -1,4 +1,4 @@
-"""People act in their own organization, or in another one where they are granted it."""
+"""Decides in which organization a person acts: their own, or another one that they were granted."""
 
 from dataclasses import replace
 

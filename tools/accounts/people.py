@@ -1,4 +1,4 @@
-"""What people may manage: Django's model permissions, and superusers everything.
+"""Permissions of people: Django's model permissions; superusers have all.
 
 Agents manage nothing, whatever their token says (DESIGN, decision 16). A token needs a scope for it
 too, and one that is narrowed to groups or tools manages those alone
@@ -31,7 +31,7 @@ _SCOPE_OF = {model: scope for scope, models in _SCOPES.items() for model in mode
 
 
 def scope_of(permission: str) -> Scope:
-    """The scope of a token that uses this permission. What nobody has sorted needs all of them."""
+    """The scope of a token that uses this permission; an unlisted permission needs every scope."""
     app, _, codename = permission.rpartition(".")
     verb, _, model = codename.partition("_")
     if verb == "view":
@@ -50,7 +50,7 @@ def may(caller: Caller, permission: str) -> bool:
 
 @contextmanager
 def noting_permissions() -> Iterator[set[str]]:
-    """Which permissions were asked for inside, and held."""
+    """Records which permissions are checked inside, and held."""
     noted = set[str]()
     mark = _relied_on.set(noted)
     try:
@@ -62,8 +62,8 @@ def noting_permissions() -> Iterator[set[str]]:
 def require(
     caller: Caller, permission: str, *, tool: str | None = None, group: str | None = None
 ) -> None:
-    """Raises `Forbidden` unless the caller may manage that, with this token. Name the tool or the
-    group whose row it is, or a narrowed token is refused."""
+    """Raises `Forbidden` unless the caller has the permission, with this token. Name the tool or
+    the group whose row it is, or a narrowed token is refused."""
     scope = scope_of(permission)
     if not caller.allows(scope):
         raise Forbidden(f"This token lacks the scope {scope}.", code="scope_missing")
@@ -75,7 +75,7 @@ def require(
 
 
 def require_held(caller: Caller, permission: str) -> None:
-    """Raises `Forbidden` unless the person holds it, whatever the token is for."""
+    """Raises `Forbidden` unless the person holds the permission, regardless of the token."""
     if not may(caller, permission):
         raise Forbidden(
             f"This needs the permission {permission}, which the caller does not hold.",
@@ -100,9 +100,9 @@ def holders(people: Iterable[UUID], permission: str) -> frozenset[UUID]:
 
 
 def count_up(accounts: QuerySet[User], *places: Organization) -> None:
-    """Count up the revision of every organization where one of the accounts may act, and of
-    `places`: what they are granted is another from the next request on. Call it in the
-    transaction that changes it, and before a change that takes accounts out of the query."""
+    """Increment the revision of every organization where one of the accounts may act, and of
+    `places`: their grants are read again from the next request on. Call it in the transaction that
+    changes it, and before a change that takes accounts out of the query."""
     where = Organization.objects.filter(
         Q(pk__in=[place.pk for place in places])
         | Q(users__in=accounts)

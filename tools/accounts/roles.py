@@ -1,8 +1,8 @@
-"""Roles: what people of a kind may do, as groups of Django's that the product makes and keeps true.
+"""Predefined roles of people, as Django groups that the product creates and keeps up to date.
 
-A group reaches across organizations and its members do not: whoever has a role has it where they
-act. An administrator holds what every other role does, since nobody gives what they do not hold.
-Groups that an operator made are the operator's.
+A group spans organizations and its members do not: a role applies where its holder acts. An
+administrator holds every permission of the other roles, since users grant only what they hold.
+Groups that an operator created are not touched.
 """
 
 from collections.abc import Iterable, Iterator
@@ -39,7 +39,7 @@ _ADMINISTERED = (
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """`opens_administration`: whoever has it finds `/admin/` open, for what it permits there."""
+    """`opens_administration`: the holder may open `/admin/`, within the role's permissions."""
 
     name: str
     label: str
@@ -54,7 +54,8 @@ class Role:
 
 @cache
 def roles() -> tuple[Role, ...]:
-    """The one table. Asked for when every model is known: who reads all, reads new ones too."""
+    """The table of roles, made when all models are loaded, so that a role that reads all also reads
+    new ones."""
     sees = _named("tools", ("view",), _SEEN)
     reads = frozenset(_views())
     runs = _named("tools", ("view",), ("execution", "executionevent"))
@@ -110,7 +111,7 @@ def role_of(group: str) -> Role | None:
 
 
 def offered(giver: User) -> list[Role]:
-    """What a person may give to others and take from them: nothing beyond what they hold."""
+    """The roles that a person may grant and revoke: nothing beyond what they hold."""
     if giver.is_superuser:
         return [*roles()]
     held = giver.get_all_permissions()
@@ -119,7 +120,7 @@ def offered(giver: User) -> list[Role]:
 
 @transaction.atomic
 def keep_roles() -> None:
-    """Make each group that is missing, and put each right that says something else."""
+    """Create each missing group, and correct each one with other permissions."""
     rows = Permission.objects.filter(content_type__app_label__in=APPS)
     known = {_written(row): row for row in rows.select_related("content_type")}
     for role in roles():
@@ -132,7 +133,7 @@ def keep_roles() -> None:
 
 
 def _note(group: Group, before: Iterable[str], after: Iterable[str]) -> None:
-    """Where the group has members, and in the first organization."""
+    """Audited where the group has members, and in the first organization."""
     first = Organization.objects.order_by("created_at").values("pk")[:1]
     concerned = Organization.objects.filter(Q(users__groups=group) | Q(pk__in=first)).distinct()
     said = difference({"permissions": sorted(before)}, {"permissions": sorted(after)})

@@ -1,6 +1,6 @@
-"""Bearer tokens: `tcr_`, eight characters that name the row, 43 of secret, six of checksum.
+"""Bearer tokens: `tcr_`, eight characters that identify the row, 43 of secret, six of checksum.
 
-The checksum lets garbage be refused, and leaked tokens be recognised, without asking anything. The
+The checksum lets garbage be refused, and leaked tokens be recognized, without asking anything. The
 secret is random enough that a fast keyed hash is the right one; its key is not in the database.
 """
 
@@ -20,7 +20,7 @@ _FORM = re.compile(r"tcr_([0-9A-Za-z]{8})_([0-9A-Za-z]{43})([0-9A-Za-z]{6})")
 
 @dataclass(frozen=True, slots=True)
 class Presented:
-    """A token that is well formed; whether it is good, the row says."""
+    """A token that is well formed; its row says whether it is valid."""
 
     public_id: str
     secret: str
@@ -34,7 +34,7 @@ def new_token() -> tuple[str, Presented]:
 
 
 def read_token(text: str) -> Presented | None:
-    """The parts of a token, or None for anything that was never one of ours."""
+    """The parts of a token, or None for anything that is no token of this product."""
     match = _FORM.fullmatch(text)
     if not match or not hmac.compare_digest(_checksum(text[:-6]), match[3]):
         return None

@@ -1,2 +1,2 @@
-"""Agents of the product's own: they think with a model and act through the road, and hold no power
-that their caller does not have (specification S1, 4.3)."""
+"""The product's own agents: a model decides, and calls go through the execution pipeline with no
+permission that the caller does not have (specification S1, 4.3)."""

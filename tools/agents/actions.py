@@ -1,4 +1,4 @@
-"""What the doors of agents call: ask one, read what it did, follow it."""
+"""Actions of the API and pages on agent runs: start a run, read its steps, follow its events."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +26,7 @@ one_of = recordings.one_of
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A run as far as it has come. `answer` is None until there is one."""
+    """A run and its progress. `answer` is None until there is one."""
 
     run: Execution
     pattern: str
@@ -41,8 +41,8 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A request of an agent, as a door read it. `parameters` are those of `run_agent`; of a run
-    that goes on from another, or replays it, what is left out is as it was there."""
+    """A parsed request to an agent. `parameters` are those of `run_agent`; for a run that continues
+    or replays another one, a missing parameter has the value of that run."""
 
     parameters: dict[str, Any]
     group: list[str] | None = None
@@ -53,8 +53,8 @@ class Wanted:
 
 
 def call_of(caller: Caller, wanted: Wanted) -> Call:
-    """At the door of agents. Raises `NotFound` and `Forbidden` for a run that is not to be gone on
-    from, `Malformed`."""
+    """Validates the request. Raises `Malformed`, and `NotFound` or `Forbidden` for a run that may
+    not be continued."""
     given = {name: one for name, one in wanted.parameters.items() if one is not None}
     _check_model(given)
     group, state = wanted.group, wanted.state
@@ -79,7 +79,7 @@ def call_of(caller: Caller, wanted: Wanted) -> Call:
 
 
 def models() -> list[str]:
-    """Those that may be asked for by name."""
+    """The patterns that may be requested by name."""
     return sorted({settings.LLM_MODEL, *settings.LLM_PRICES} - {""})
 
 
@@ -117,7 +117,7 @@ def _check_model(given: dict[str, Any]) -> None:
 
 
 def _earlier(caller: Caller, given: dict[str, Any]) -> Execution | None:
-    """The run that it goes on from or replays. Raises where the caller may not."""
+    """The run that it continues or replays. Raises where the caller may not."""
     named = [name for name in ("continues", "replays") if given.get(name)]
     if not named:
         return None
@@ -137,7 +137,8 @@ def _identifier(field: str, given: str) -> UUID:
 
 
 def _first_state(earlier: Execution, given: dict[str, Any]) -> str:
-    """A replay begins where that run began, any other where it has led."""
+    """A replay starts in the state where that run started, a continuation in the state where it
+    ended."""
     if given.get("replays"):
         return str(earlier.state)
     session = earlier.session_id or Execution.objects.values_list("memory", flat=True).get(

@@ -1,4 +1,4 @@
-"""What a run of an agent was asked, and what it may spend on it."""
+"""The parameters of an agent run: its question and the limits on what it may spend."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -15,7 +15,7 @@ THRESHOLD = 0.7
 
 
 class Unusable(Exception):
-    """What was asked cannot be; the message is for who asked."""
+    """The parameters are invalid; the message is for the caller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Asked:
             raise Unusable("The request of an agent is not as its parameters say.") from None
 
     def threshold_of(self, tool_name: str) -> float:
-        """Below it a person is asked."""
+        """Confidence below which a step needs an approval."""
         return self.thresholds.get(tool_name, self.threshold)
 
 

@@ -1,8 +1,8 @@
-"""The rows of a run's calls, with what a run asks of them and nothing else: it reads them all in
-every turn.
+"""Reads the call rows of an agent run with only the columns that a run needs, since every turn
+reads all of them.
 
-The place of a question to the model is `think/3`, or `think/3#2` where it was asked once more; of
-the call that its answer led to, `act/3`.
+The key of a model call is `think/3`, or `think/3#2` for its retry; that of the tool call that its
+answer led to is `act/3`.
 """
 
 from dataclasses import dataclass, fields
@@ -37,8 +37,8 @@ _TOLD = {
 
 @dataclass(frozen=True, slots=True)
 class CallRow:
-    """Of a question there is what was said to it, and not the question; of an action its arguments
-    and the beginning of what was observed, and not its output."""
+    """A model call has its answer and not its question; an action has its arguments and the
+    beginning of its observation, and not its output."""
 
     pk: UUID
     place: str
@@ -61,7 +61,7 @@ class CallRow:
     asked: dict[str, Any] | None
     gave: Any
     seen: str | None
-    asked_size: int | None  # characters of a question whose tokens nobody counted
+    asked_size: int | None  # characters of a question without a token count
 
     @property
     def over(self) -> bool:
@@ -98,7 +98,7 @@ class CallRow:
         """Where the endpoint counted no tokens, they are estimated by the bytes that went and
         came."""
         took = (self.completed_at - self.created_at).total_seconds() if self.completed_at else 0.0
-        took_ms = max(0.0, took) * 1000  # a refusal's end is of another clock than its row
+        took_ms = max(0.0, took) * 1000  # a refusal's end has another clock than its row
         cost = self.cost or Decimal(0)
         if not self.place.startswith(THINK) or self.open:
             return Spent(cost=cost, duration_ms=took_ms)
@@ -144,8 +144,8 @@ def call_rows(run: UUID, readable: ExecutionQuerySet) -> dict[str, CallRow]:
 
 
 def spent_below(parents: list[UUID]) -> Spent:
-    """By calls that composite ones made, and by those below these: no batch, chain, program or
-    other run is a way around what a run may spend."""
+    """Cost of calls that composite calls made, at any depth, so that no batch, chain, program or
+    nested run evades the run's budget."""
     total = NOTHING
     while parents:
         rows = Execution.objects.filter(parent__in=parents)
@@ -158,5 +158,5 @@ def spent_below(parents: list[UUID]) -> Spent:
 
 
 def number_of(place: str) -> int:
-    """Of the step that a call belongs to."""
+    """The number of the step that a call belongs to."""
     return int(place.partition("/")[2].partition("#")[0])

@@ -1,4 +1,4 @@
-"""The marks around what a model is to read as data."""
+"""Delimiters around text that a model is to treat as data."""
 
 import re
 from dataclasses import dataclass
@@ -6,8 +6,8 @@ from typing import Any
 
 from tools.agents.call_rows import MOST_OBSERVATION
 
-# What no person sees, but a model reads: controls, directions, invisible letters and tags. The two
-# joiners of letters stay: scripts need them.
+# Characters that a model reads and a person does not see: controls, directions, invisible letters
+# and tags. The two joiners of letters are kept: scripts need them.
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
     "\ufeff\ufff9-\ufffb\U000e0000-\U000e0fff]"
@@ -35,12 +35,12 @@ class Fence:
         return f"{self.begin}\n{clean}\n{self.end}"
 
     def clean(self, text: str) -> str:
-        """Without the marks that it may have copied, and with nothing in it that is not seen."""
+        """Removes copied delimiters and invisible characters."""
         seen = _UNSEEN.sub("\ufffd", text)
         return re.sub(re.escape(self.secret), "[mark]", seen, flags=re.IGNORECASE)
 
     def unmarked(self, value: Any) -> Any:
-        """The same, of any JSON: what a model passes on never carries the marks out of the run."""
+        """The same for any JSON: a model's output never carries the delimiters out of the run."""
         if isinstance(value, str):
             return re.sub(re.escape(self.secret), "[mark]", value, flags=re.IGNORECASE)
         if isinstance(value, list):

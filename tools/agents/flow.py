@@ -1,12 +1,12 @@
-"""The flow controller of runs by plans (specification S1, 4.3).
+"""The flow controller of plan-and-execute runs (specification S1, 4.3).
 
 It takes the steps of a plan in their order, one at a time, for a session has one open call. Before
-each it looks whether the tool may be used now, in the state that the session is in now; the call
-meets every gate all the same. Where the planner is less sure of a step than its threshold asks for,
-a person is asked about exactly this call.
+each it checks whether the tool may be used now, in the session's current state; every gate still
+checks the call. Where the planner's confidence in a step is below its threshold, exactly this call
+needs an approval.
 
-A refusal, a rejected or expired confirmation and a failure are outcomes of a step: what depends on
-it is skipped, and the planner is asked once more, for what is left.
+A refusal, a rejected or expired confirmation and a failure are outcomes of a step: steps that
+depend on it are skipped, and the planner makes another plan for the rest.
 """
 
 from typing import Any
@@ -40,7 +40,7 @@ from tools.workflows.attempts import Open
 
 MOST_PLANS = 2
 MOST_ATTEMPTS = 3  # of a step that may be repeated
-MOST_READ = 8 * 1024 * 1024  # bytes of outputs that stand in one step's arguments
+MOST_READ = 8 * 1024 * 1024  # bytes of outputs in one step's arguments
 _CLOSED = "closed"  # in its memory: plans whose end is on record
 
 
@@ -54,7 +54,7 @@ def turn(run: Run) -> str:
 
 
 def close(run: Run) -> None:
-    """What is under way when the run ends before its plan does: nobody waits for it."""
+    """Cancels open calls when the run ends before its plan does."""
     if not isinstance(run.rows, PlannedRows):
         return
     memory = run.view.memory
@@ -68,7 +68,7 @@ def close(run: Run) -> None:
 
 
 def _current(run: Run) -> Plan | None:
-    """The plan that is to be carried out; None where it is time for the answer. Raises `NotYet`."""
+    """The plan to execute; None where the answer is next. Raises `NotYet`."""
     rows, memory = rows_of(run), run.view.memory
     accepted = memory.get(PLANS, [])
     if len(rows.plans) < len(accepted):
@@ -88,7 +88,7 @@ def _one_more(run: Run) -> bool:
 
 
 def _take(run: Run, number: int, step: PlanStep) -> None:
-    """A step to its end, whatever that is. Raises `NotYet`."""
+    """Run a step to its end. Raises `NotYet`."""
     if number <= run.view.memory.get(SETTLED, 0):
         return
     while rows_of(run).outcomes[step.id].word != SKIPPED:
@@ -106,7 +106,7 @@ def _take(run: Run, number: int, step: PlanStep) -> None:
 
 
 def _standing(run: Run, number: int) -> attempts.Succeeded | attempts.Failed | Open | str:
-    """A recorded step had its attempts when it was recorded."""
+    """A recorded step is not retried: it had its attempts when it was recorded."""
     most = MOST_ATTEMPTS if run.asked.replays is None else 1
     return attempts.standing(
         rows_of(run).calls,
@@ -135,14 +135,14 @@ def _begin(run: Run, number: int, step: PlanStep, place: str) -> None:
 
 
 def _bar(run: Run, step: PlanStep, arguments: dict[str, Any]) -> Barred | None:
-    """Nobody is asked again about what a person has refused."""
+    """Does not request an approval again for a call that a person has rejected."""
     if commitment([step.tool, arguments]) in rows_of(run).rejected:
         return Barred("REJECTED_BEFORE", "A person has refused exactly this call in this run.")
     return run.ground().bar(step.tool, run.state)
 
 
 def _doubt(run: Run, step: PlanStep) -> str:
-    """What a person is told who is asked about a step; empty where none is."""
+    """The reason shown to the person who approves a step; empty where no approval is needed."""
     threshold = run.asked.threshold_of(step.tool)
     if step.confidence >= threshold:
         return ""
@@ -156,14 +156,14 @@ def _share(number: float) -> str:
 
 
 def _stop(run: Run, number: int) -> None:
-    """Nothing from this step on is begun."""
+    """Skip this step and all later ones."""
     run.view.memory[STOPPED] = [number, "NEARLY_SPENT", "what the run may spend is nearly spent"]
     run.view.remember()
     run.look()
 
 
 def _close(run: Run, plan: Plan) -> None:
-    """Its end goes on record once."""
+    """Audits the plan's end once."""
     closed = run.view.memory.setdefault(_CLOSED, [])
     if plan.at not in closed:
         with transaction.atomic():
@@ -173,7 +173,7 @@ def _close(run: Run, plan: Plan) -> None:
 
 
 class _Given:
-    """What the arguments of one step may refer to: what steps gave back, within a bound."""
+    """The outputs of steps that the arguments of one step may refer to, within a size limit."""
 
     input: dict[str, Any] = {}
 

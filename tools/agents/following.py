@@ -1,6 +1,6 @@
-"""A run as events: thought, action, observation, answer, and how it ended.
+"""Streams an agent run as events: thought, action, observation, answer, and how it ended.
 
-They are told from the rows in their order, so that whoever lost the connection asks for what comes
+Events are derived from the rows in their order, so that a client that lost the connection resumes
 after the last number it has.
 """
 

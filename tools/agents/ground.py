@@ -1,7 +1,7 @@
-"""What a caller may use at one moment, in whichever state: the ground that a plan stands on.
+"""What a caller may use at one moment, in any state: the basis for checking a plan.
 
-A step is looked at before it is taken, so that nobody is asked about what cannot be, and no call is
-made of it. The call meets every gate all the same.
+A step is checked before it is taken, so that an impossible step leads to no approval and no call.
+Every gate still checks the call.
 """
 
 from dataclasses import dataclass
@@ -63,7 +63,7 @@ class Ground:
 
 
 def _flaws(tool: CatalogTool, arguments: dict[str, Any]) -> list[str]:
-    """Of the arguments, as far as no reference stands in them."""
+    """Of the arguments, except those that contain a reference."""
     if tool.definition.raw["argument_validation"] != ArgumentValidation.ENFORCE:
         return []
     places = [one.place.replace(".", "/") for one in values.references(arguments)]
@@ -85,7 +85,7 @@ def _touch(one: str, other: str) -> bool:
 
 
 def _names_amiss(schema: dict[str, Any], arguments: dict[str, Any]) -> list[str]:
-    """Whatever a reference stands for, arguments are there by their names, and no others."""
+    """Checks names of arguments, which are known also where a value is a reference."""
     missing = [name for name in schema.get("required", ()) if name not in arguments]
     known = schema.get("properties", {})
     closed = schema.get("additionalProperties") is False

@@ -1,9 +1,9 @@
-"""What a model is told: the rules, the tools, the question, and what happened so far.
+"""The prompt of an agent: the rules, the tools, the question, and the steps so far.
 
-What tools gave back, what their authors wrote about them and what a request brought along are data.
-Each piece stands between two marks that nobody outside can guess, is cut to a length, and loses the
-marks it may have copied; the rules say that nothing between them is an instruction. That keeps an
-honest model honest. A model that obeys it all the same meets the gates.
+Outputs of tools, descriptions by their authors and texts of a request are data. Each piece is
+enclosed in two delimiters that cannot be guessed, truncated, and stripped of copied delimiters; the
+rules say that nothing between them is an instruction. Calls of a model that obeys an injected
+instruction are still checked by the gates.
 """
 
 import json
@@ -68,7 +68,7 @@ class TooLong(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """As `ask_model` takes it."""
+    """The parameters of `ask_model`."""
 
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]]
@@ -81,7 +81,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How the next prompt of a run is made: with what tools, in which of the two forms."""
+    """The tools and the form (one of two) of a run's next prompt."""
 
     toolbox: Toolbox
     fence: Fence
@@ -102,7 +102,7 @@ def prompt_of(question: str, past: Sequence[PastStep], steps: Sequence[Step], fo
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """A step as a prompt tells it. Without an action it was a reply that could not be used."""
+    """A step as text of the prompt. Without an action it was a reply that could not be used."""
 
     thought: str
     action: str
@@ -114,7 +114,7 @@ class _Told:
 
 
 def _of_past(step: PastStep, fence: Fence) -> _Told:
-    """Another's words, in all its parts."""
+    """A part with untrusted text."""
     thought = fence.around(step.thought, _MOST_THOUGHT) if step.thought else ""
     return _Told(
         thought, _plain_name(step.action), fence.unmarked(step.arguments), step.observation
@@ -131,7 +131,7 @@ def _of_step(step: Step, fence: Fence) -> _Told:
 
 
 def _shortened(told: list[_Told], count: int) -> list[_Told]:
-    """The oldest so many of them with little of what was observed."""
+    """Shortens the observations of the oldest `count` parts."""
     short = [replace(one, most=_SHORT) for one in told]
     return short[:count] + told[count:]
 
@@ -227,7 +227,7 @@ def _plain_name(name: str) -> str:
 
 
 def _flawed(told: _Told, fence: Fence) -> list[dict[str, Any]]:
-    """What could not be used is told back within marks: it may have copied anything."""
+    """An unusable reply goes back to the model within delimiters: it may have copied anything."""
     flaw = told.observation[:_SHORT]
     return [
         {"role": "assistant", "content": fence.around(told.said or "(nothing)", _SHORT)},

@@ -1,7 +1,7 @@
 """ReAct: think, act, observe, until there is an answer (specification S1, 4.3).
 
 A refusal, an unknown tool, a failure and a reply that cannot be used are observations, and the loop
-goes on. The last turn asks for the best answer that can be given.
+continues. The last turn asks for the best possible answer.
 """
 
 from functools import partial

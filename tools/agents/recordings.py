@@ -1,8 +1,8 @@
-"""Runs that were: read to go on from them, or to replay them against another model.
+"""Recorded runs: read to continue them, or to replay them against another model.
 
-Whoever goes on from a run may read it, or it was shared with them when it was asked for, or a
-person acts for them who may read it. And they have the same rights: every tool whose result stands
-there is one that they may call themselves, in the groups of the run.
+A caller that continues a run may read it, or it was shared with them when it was requested, or the
+person acting for them may read it. And they have the same rights: they may themselves call every
+tool whose result is in the run, in the groups of the run.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ from tools.policy.pins import snapshot_for
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """`calls` are the places of what was done, with what it was; in their order."""
+    """`calls` are the keys of the recorded calls with a digest of each, in order."""
 
     calls: tuple[tuple[str, str], ...]
 
@@ -55,7 +55,7 @@ def one_of(caller: Caller, identifier: UUID) -> Execution:
 
 
 def to_go_on_from(caller: Caller, identifier: UUID) -> Execution:
-    """Raises `NotFound` for a run that the caller has no business with."""
+    """Raises `NotFound` for a run that the caller may not continue."""
     for found in (runs(caller), _shared_with(caller), _of_who_acts_for(caller)):
         if (run := found.filter(pk=identifier).first()) is not None:
             return run
@@ -63,7 +63,7 @@ def to_go_on_from(caller: Caller, identifier: UUID) -> Execution:
 
 
 def past_of(caller: Caller, continues: UUID | None) -> list[PastStep]:
-    """The steps of a run that is gone on from. Raises `NotFound`, `Forbidden`."""
+    """The steps of a run that is continued. Raises `NotFound`, `Forbidden`."""
     if continues is None:
         return []
     return [_past(step) for step in _steps_for(caller, continues) if step.move.action]
@@ -76,13 +76,13 @@ def recording_of(caller: Caller, replays: UUID) -> Recording:
 
 
 def steps_of(run: Execution) -> list[Step]:
-    """All of them, for whom `check_rights` has been asked about, or will be."""
+    """All steps of a run; the caller of this function calls `check_rights`."""
     row = Execution.objects.only("memory", "parameters", "organization").get(pk=run.pk)
     return rows_of(row, Execution.objects.filter(organization=row.organization_id)).steps()
 
 
 def check_rights(caller: Caller, run: Execution, steps: list[Step]) -> None:
-    """Raises `Forbidden` for whoever could not have made the run."""
+    """Raises `Forbidden` for a caller that could not have made the run."""
     asked = Asked.of(run.requested_groups, run.state)
     granted = caller.granted_groups
     beyond = frozenset() if WILDCARD in granted else asked.groups - granted
@@ -120,7 +120,7 @@ def _of_who_acts_for(caller: Caller) -> ExecutionQuerySet:
 
 
 def _used(steps: list[Step]) -> set[str]:
-    """Tools whose results stand there; a refusal is none."""
+    """Tools whose results are in the steps; a refusal is no result."""
     return {
         one.move.action.name
         for one in steps

@@ -1,4 +1,4 @@
-"""An agent's run in the middle of its life: what all patterns share."""
+"""The state of a running agent run that all agent patterns share."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -53,7 +53,7 @@ class Over(Exception):
 
 
 class NotYet(Exception):
-    """Something must come first: a call's end, or a moment."""
+    """The turn waits for the end of a call, or for a time."""
 
     def __init__(self, waiting: Waiting) -> None:
         super().__init__("the run waits")
@@ -74,7 +74,7 @@ class Run:
 
     # --- its workflow ---
     def enter(self) -> None:
-        """Into the session that it is in, or one of its own, in which its calls move the state."""
+        """Join the given session, or create one, in which the run's calls move the state."""
         execution = self.view.execution
         has_one = execution.session_id is not None or "session" in self.view.memory
         if has_one or self.asked.replays is not None:  # a replay moves nothing
@@ -91,7 +91,7 @@ class Run:
         self.view.remember()
 
     def leave(self) -> None:
-        """A session of its own goes with it."""
+        """Close the session that the run created."""
         if (own := self.view.memory.get("session")) is not None:
             by = actor_of(self.view.performance.caller)
             session_actions.end(Session.objects.filter(pk=own), by, reason="agent_run_over")
@@ -102,7 +102,7 @@ class Run:
 
     @property
     def state(self) -> str:
-        """As it is now; in a replay as it was then."""
+        """The current state; in a replay the recorded one."""
         if self.asked.replays is not None:
             return self.rows.state_after(self.view.execution.state)
         return str(Session.objects.values_list("state", flat=True).get(pk=self.session))
@@ -128,7 +128,7 @@ class Run:
 
     @property
     def _snapshot(self) -> Snapshot:
-        """Only a session of its caller's may keep to versions of its own."""
+        """Only a session that the caller gave may have pins."""
         return pins.snapshot_for(self._caller, self.view.execution.session_id)
 
     @cached_property
@@ -149,7 +149,7 @@ class Run:
 
     @cached_property
     def past(self) -> list[PastStep]:
-        """What was done before this run: by who asks, or in the run that it goes on from."""
+        """Steps before this run: given by the caller, or from the run that it continues."""
         earlier = recordings.past_of(self.view.performance.caller, self.asked.continues)
         return [*earlier, *self.asked.history]
 
@@ -159,7 +159,8 @@ class Run:
         return self.rows.spent
 
     def is_last(self, number: int) -> bool:
-        """Whether this turn is the last: decided once, for a turn that was lost decides again."""
+        """Whether this turn is the last: decided once and stored, so that a repeated turn decides
+        the same."""
         decided = self.view.memory.get("last")
         new = f"{THINK}{number}" not in self.view.made
         if decided is None and new and (number >= self.asked.iterations or self.nearly_spent()):
@@ -177,7 +178,7 @@ class Run:
         )
 
     def _check_spending(self) -> None:
-        """Raises `Over`: not one question more is asked beyond what may be spent."""
+        """Raises `Over` where the budget of tokens or cost is spent."""
         spent, asked = self.spent, self.asked
         if spent.tokens >= asked.tokens:
             raise Over("TOKENS_SPENT", f"It used its {asked.tokens} tokens without an answer.")
@@ -186,7 +187,7 @@ class Run:
 
     # --- what it does ---
     def think(self, number: int, prompt: Callable[[], Prompt]) -> Move:
-        """What the model said at this step. Raises `NotYet` and `Over`.
+        """The model's answer at this step. Raises `NotYet` and `Over`.
 
         An endpoint that is busy is asked again after a while; one that knows no native calls is
         asked in the text form from then on.
@@ -207,7 +208,7 @@ class Run:
     def act(self, number: int, action: Action, *, place: str = "", doubt: str = "") -> None:
         """The call that a step leads to. Raises `NotYet` until it is over, however it ends.
 
-        Of another attempt `place` is its own; where there is `doubt`, a person is asked first.
+        A retry has a `place` of its own; with `doubt`, the call needs an approval.
         """
         if self.asked.replays is not None:
             self._replay(number, action)
@@ -226,7 +227,7 @@ class Run:
             self.look()
 
     def look(self) -> None:
-        """At the rows once more, after something was done."""
+        """Read the rows again after a change."""
         self.rows = rows_of(self.view.execution, Execution.objects.all())
 
     def _called(self, action: Action) -> Action:
@@ -282,14 +283,14 @@ class Run:
             "max_tokens": MOST_SAID,
         }
         self.view.begin(place, ASK_MODEL, question, at_its_door=True)
-        bell.ring(self.view.execution.pk)  # who follows the run looks at its rows
+        bell.ring(self.view.execution.pk)  # followers of the run read its rows
 
     # --- how it ends ---
     def answered(self, answer: str) -> Result:
         return Result(Status.SUCCESS, output=self.summary() | {"answer": answer})
 
     def ended(self, end: Over) -> Result:
-        """Without an answer; what it did stands in the details."""
+        """Without an answer; the details list its steps."""
         return Result(
             end.status,
             error_code=end.code,

@@ -1,4 +1,4 @@
-"""The steps of a run, told from the rows of its calls: nothing of them is stored twice."""
+"""The steps of an agent run, derived from the rows of its calls; nothing is stored twice."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -33,7 +33,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What the model said in one turn: an action, or an answer, or what is wrong with it."""
+    """The model's reply in one turn: an action, an answer, or an error."""
 
     text: str = ""
     thought: str = ""
@@ -45,7 +45,7 @@ class Move:
 
     @classmethod
     def of(cls, output: Any) -> Self:
-        """From what `ask_model` gave back; what has expired says so."""
+        """Parsed from the output of `ask_model`; an expired output is an error."""
         if not isinstance(output, dict):
             return cls(flaw="What was said has expired.")
         action = output.get("action")
@@ -106,8 +106,8 @@ def absence_of(made: Made) -> str:
 class Rows:
     """The calls of one run, of those that a reader may see. One query; of a replay three.
 
-    Of a replay the calls are those of the run that it replays: whoever may read the questions of
-    the replay reads them there anyway.
+    Of a replay the calls are those of the run that it replays: a reader of the replay's questions
+    reads those calls there anyway.
     """
 
     def __init__(self, run: Execution, readable: ExecutionQuerySet) -> None:
@@ -129,7 +129,7 @@ class Rows:
                 self.absent[place] = gone[source]
 
     def state_after(self, state: str) -> str:
-        """Where the replayed calls have led, from a state on."""
+        """The state after the replayed calls, from a given state."""
         for place in sorted(self._replayed, key=number_of):
             row = self.acts.get(place)
             state = row.state_after or state if row is not None else state
@@ -162,7 +162,7 @@ class Rows:
 
     @property
     def made(self) -> dict[str, Made]:
-        """All that a composite call knows of its own."""
+        """All calls that the composite call made."""
         return {place: row.made for place, row in self.thinks.items()} | self.calls
 
     @cached_property

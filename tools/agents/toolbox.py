@@ -1,7 +1,7 @@
-"""What an agent may reach for at this moment, and how a model is told of it.
+"""Selects the tools that an agent may use now, and describes them to a model.
 
-Only what the filter leaves is told (checklist S1, 5). That hides nothing: what a model names is
-held against every gate when it is called, whether it stood here or not.
+Only filtered tools are described (checklist S1, 5). The filter is no protection: every gate checks
+the tool that a model names when it is called, whether it was listed or not.
 """
 
 from collections.abc import Iterator
@@ -18,14 +18,14 @@ from tools.definitions.tool import ToolDefinition
 from tools.policy import authorization
 from tools.policy.decision import Asked
 
-MOST_TOOLS = 64  # that a model is told of; more are found by find_tools
-MOST_STATES = 32  # that a workflow is looked through for
+MOST_TOOLS = 64  # in a prompt; more are found by find_tools
+MOST_STATES = 32  # examined for a workflow
 _ITS_OWN = frozenset({ASK_MODEL, RUN_AGENT})
 
 
 @dataclass(frozen=True)
 class Toolbox:
-    """`left_out` says how many more the caller may use than there is room for."""
+    """`left_out` is the number of usable tools that do not fit."""
 
     tools: tuple[ToolDefinition, ...]
     left_out: int = 0
@@ -46,7 +46,7 @@ class Toolbox:
         return "\n".join(map(told.in_workflow, self.tools))
 
     def named(self, name: str) -> str:
-        """The tool's own name for what a model called it; unchanged where nothing is known."""
+        """The tool's own name for the model's name of it; unchanged where it is unknown."""
         return self._by_function.get(name, name)
 
     @cached_property
@@ -56,7 +56,7 @@ class Toolbox:
 
 def toolbox_of(caller: Caller, asked: Asked, snapshot: Snapshot, question: str) -> Toolbox:
     """What the caller may use in these groups and this state, the best for the question first where
-    there are more than a model can be told of."""
+    there are more than fit into a prompt."""
     return _toolbox(usable_by(caller, asked, snapshot), snapshot, question)
 
 
@@ -74,7 +74,7 @@ def workflow_toolbox(caller: Caller, asked: Asked, snapshot: Snapshot, question:
 
 
 def usable_by(caller: Caller, asked: Asked, snapshot: Snapshot) -> list[CatalogTool]:
-    """Without what agents are made of."""
+    """Without the tools that agents are built on."""
     return [
         tool
         for tool in authorization.usable_tools(caller, asked, snapshot)

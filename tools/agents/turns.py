@@ -1,4 +1,5 @@
-"""`run_agent` as the road takes it: a turn looks where the run is, and begins what comes next."""
+"""Runs `run_agent` in the execution pipeline: each turn reads the run's progress and starts the
+next step."""
 
 from collections.abc import Callable
 
@@ -18,7 +19,8 @@ PATTERNS: dict[str, Callable[[Run], str]] = {REACT: react.turn, PLAN: flow.turn}
 
 
 def turn(view: Composition) -> Result | Waiting:
-    """It sees its end: a session of its own is closed then."""
+    """Runs one turn. It is called at the run's end as well, so that the run's own session is
+    closed."""
     run = Run(view)
     run.enter()
     try:
@@ -40,7 +42,7 @@ def _result(run: Run) -> Result:
         return _ended(run, end)
     except CannotGoOn as limit:
         return _ended(run, Over(limit.code, str(limit)))
-    except ToolcribError as refusal:  # of what it goes on from, which may have changed meanwhile
+    except ToolcribError as refusal:  # about the run that it continues, which may have changed
         return _ended(run, Over(refusal.code, refusal.message))
 
 
@@ -58,7 +60,7 @@ def _count(run: Run, result: Result) -> None:
 
 
 def _check_wanted(view: Composition) -> None:
-    """Raises `Over` where nobody waits for it any more, or its time has come."""
+    """Raises `Over` where the run was cancelled or is out of time."""
     if view.cancelled:
         message = "Cancelled while it ran. What was open of its calls is cancelled too."
         raise Over("CANCELLED", message, Status.CANCELLED)

@@ -1,3 +1,3 @@
-"""The REST API, grouped by subject as pages are: serializers stand beside their views. Views
-translate, call one action or query, and translate back.
+"""The REST API, grouped by subject as pages are: serializers are beside their views. Views parse a
+request, call one action or query, and render its result.
 """

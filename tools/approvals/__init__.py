@@ -1,3 +1,3 @@
-"""What people decide about calls that need a person: the rules, decisions, reminders and expiry.
-Holding a call and spending its approval is `execution`.
+"""Approvals of held calls by people: rules, decisions, reminders and expiry. Holding a call and
+spending its approval is in `execution`.
 """

@@ -1,7 +1,7 @@
-"""Which calls an organization wants a person to confirm, beyond what its tools say themselves.
+"""Rules by which an organization requires approval of calls, beyond what its tools require.
 
-A rule fits a call when every given condition does. One without any condition would hold every call
-of the organization, so it is taken only where `every_call` says that this is meant.
+A rule fits a call when every given condition does. A rule without any condition would hold every
+call of the organization, so it requires `every_call`.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from tools.errors import Conflict, Malformed, NotFound
 from tools.models import Agent, ConfirmationRule, Organization
 from tools.policy.confirmations import touches_tool
 
-MOST_RULES = 200  # each is asked about at every call
+MOST_RULES = 200  # each is checked at every call
 _NAMED = 50
 _NONE: dict[str, Any] = {
     "enabled": True,
@@ -45,7 +45,7 @@ class Reach:
 
 
 def written(row: ConfirmationRule) -> dict[str, Any]:
-    """A rule as it would be written anew."""
+    """The rule in the form in which it would be created."""
     conditions: dict[str, Any] = {
         "tool": row.tool_name or None,
         "group": row.group_name or None,
@@ -66,7 +66,7 @@ def written(row: ConfirmationRule) -> dict[str, Any]:
 def create_rule(
     *, organization: Organization, name: str, wanted: Mapping[str, Any], by: Actor
 ) -> ConfirmationRule:
-    """A new rule; it counts from the next call on, and for calls that have not begun.
+    """A new rule; it applies from the next call on, and to calls that have not begun.
 
     Raises `Malformed`, `Conflict`, and `NotFound` for an agent that is not there.
     """
@@ -85,7 +85,7 @@ def create_rule(
 
 @transaction.atomic
 def change_rule(*, row: ConfirmationRule, wanted: Mapping[str, Any], by: Actor) -> ConfirmationRule:
-    """All of the rule anew: what `wanted` leaves out is as in a new rule."""
+    """Replace the rule: fields missing in `wanted` get the defaults of a new rule."""
     Organization.objects.next_revision(row.organization_id)
     return _write(row, _NONE | dict(wanted), by)
 

@@ -1,7 +1,8 @@
-"""People decide about held calls: in the browser, or over REST with the browser's session.
+"""Decisions of people on calls awaiting approval: in the browser, or over REST with a browser
+session.
 
-No token decides, whoever holds it (ruling 18), and nobody decides about their own call. Every gate
-is asked again before a yes counts, and once more when the call begins.
+No token can decide (ruling 18), and no person can decide about their own call. Every gate is asked
+again before an approval counts, and once more when the call starts.
 """
 
 from collections.abc import Iterable
@@ -61,7 +62,7 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What became of one word of many."""
+    """The result of one decision of many."""
 
     id: UUID
     confirmation: Confirmation | None
@@ -69,10 +70,10 @@ class Decided:
 
 
 def decide(*, caller: Caller, word: Word) -> Confirmation:
-    """Count one person's word; the confirmation as it is then.
+    """Record one person's decision; returns the confirmation.
 
-    Raises `Forbidden`, `NotFound`, and `Conflict` when there is nothing to decide any more, when
-    the hash is another one, or when a gate has closed meanwhile: then the call has ended.
+    Raises `Forbidden`, `NotFound`, and `Conflict` when nothing is left to decide, when the hash
+    differs, or when a gate refuses the call meanwhile: then the call has ended.
     """
     _check_person(caller)
     if len(word.reason) > LONGEST_REASON:
@@ -90,7 +91,7 @@ def decide(*, caller: Caller, word: Word) -> Confirmation:
 
 
 def decide_many(*, caller: Caller, words: Iterable[Word]) -> list[Decided]:
-    """Each for itself, in their order: one that cannot be counted keeps no other from counting."""
+    """Each by itself, in their order: a refused decision does not affect the others."""
     _check_person(caller)
     return [_decided(caller, word) for word in words]
 
@@ -116,7 +117,7 @@ def readable(caller: Caller) -> QuerySet[Confirmation]:
 
 
 def pending(caller: Caller) -> QuerySet[Confirmation]:
-    """What waits for a person; what is overdue waits no more."""
+    """Confirmations that wait for a decision; overdue ones are left out."""
     return readable(caller).filter(status=ConfirmationStatus.PENDING, expires_at__gt=Now())
 
 
@@ -141,7 +142,7 @@ def obstacle(caller: Caller, confirmation: Confirmation) -> Forbidden | None:
 
 
 def issued_its_token(caller: Caller, execution: Execution) -> bool:
-    """Whoever issued a token has seen it, and could be calling with it."""
+    """The issuer of a token has seen it, and could be calling with it."""
     if execution.token_id is None:
         return False
     return Token.objects.filter(pk=execution.token_id, issuer=caller.user_id).exists()
@@ -223,7 +224,7 @@ def _check_word(caller: Caller, confirmation: Confirmation, word: Word) -> None:
 
 
 def _stale(confirmation: Confirmation) -> Refused | None:
-    """Every gate once more, as things stand now: what would refuse the call, or None."""
+    """Checks every gate again: returns the current refusal of the call, or None."""
     execution = confirmation.execution
     caller = caller_of_execution(execution)
     snapshot = pins.snapshot_for(caller, execution.session_id)

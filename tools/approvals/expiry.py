@@ -1,4 +1,4 @@
-"""What time does to calls that wait for a person: a reminder at two thirds of it, then an end."""
+"""Reminds of calls awaiting approval at two thirds of their time, and expires them."""
 
 from datetime import timedelta
 from uuid import UUID
@@ -19,7 +19,7 @@ MESSAGE = "Nobody decided in time whether this call may run. Call again, or ask 
 
 
 def watch() -> None:
-    """End what nobody has decided in time, and remind of what is about to."""
+    """Expire confirmations that were not decided in time, and remind of those about to expire."""
     pending = Confirmation.objects.filter(status=ConfirmationStatus.PENDING)
     overdue = pending.filter(expires_at__lte=Now()).order_by("expires_at")
     for row in overdue.values("pk", "execution_id")[:BATCH]:
@@ -41,7 +41,7 @@ def expire(confirmation: Confirmation) -> None:
 
 @transaction.atomic
 def _expire_one(pk: UUID, execution_id: UUID) -> bool:
-    """False when somebody has it in hand at this moment, or was faster."""
+    """False when another process has locked the row, or has handled it already."""
     rows = Execution.objects.select_for_update(skip_locked=True, of=("self",))
     if rows.filter(pk=execution_id).first() is None:
         return False

@@ -1,3 +1,3 @@
-"""An organization's tools, in memory by revision and in rows: registered, changed, versioned,
-found. What a caller may do with them is `policy`.
+"""The tool catalog of an organization, in memory by revision and in rows: register, change,
+version, search. The `policy` package decides what a caller may do with it.
 """

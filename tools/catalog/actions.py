@@ -1,5 +1,5 @@
-"""Changing an organization's catalog. Every change counts its revision up, in the same transaction,
-which is how other processes learn of it with their next request."""
+"""Changes an organization's catalog. Every change increments its revision in the same transaction,
+so that other processes see it with their next request."""
 
 from typing import Any
 
@@ -77,9 +77,9 @@ def register_tool(
 
 @transaction.atomic
 def update_tool(*, tool: Tool, definition: Any, by: Actor, note: str = "") -> Tool:
-    """A new version of the tool; none when the definition says what the current one says.
+    """A new version of the tool; none when the definition equals the current one.
 
-    Raises `Conflict` also where the current one is not what was signed.
+    Raises `Conflict` also where the signature of the current one is invalid.
     """
     canonical = read(definition, builtin=tool.type == ToolType.BUILTIN)
     tool = changing(tool)
@@ -103,7 +103,7 @@ def amended(definition: Definition, changes: dict[str, Any]) -> dict[str, Any]:
     wanted = canonical_keys(changes, [])
     kept = dict(definition)
     if {"parameters", "input_schema"} & wanted.keys() and passed_on(kept):
-        kept.pop("argument_validation")  # what is said of them now decides (ruling 13)
+        kept.pop("argument_validation")  # the new parameters decide (ruling 13)
     if "parameters" in wanted and "input_schema" not in wanted:
         kept.pop("input_schema")
     if "input_schema" in wanted and "parameters" not in wanted:
@@ -135,7 +135,7 @@ def restore_version(*, tool: Tool, label: str, by: Actor) -> Tool:
 
 @transaction.atomic
 def set_enabled(*, tool: Tool, enabled: bool, by: Actor, reason: str = "") -> Tool:
-    """Into or out of every listing; running executions finish. Safe to repeat."""
+    """Enable or disable the tool; running executions finish. Safe to repeat."""
     tool = changing(tool)
     if tool.status == ToolStatus.PENDING:
         if enabled:
@@ -158,7 +158,7 @@ def set_enabled(*, tool: Tool, enabled: bool, by: Actor, reason: str = "") -> To
 
 @transaction.atomic
 def set_pending(*, tool: Tool, reason: str, by: Actor) -> Tool:
-    """Out of every listing until what it is made of is there."""
+    """Disable the tool until what its implementation names exists."""
     tool = changing(tool)
     before = {"status": tool.status}
     tool.status, tool.status_reason = ToolStatus.PENDING, reason[:200]
@@ -181,7 +181,7 @@ def _check_server(tool: Tool) -> None:
 
 @transaction.atomic
 def set_critical(*, tool: Tool, critical: bool, by: Actor) -> Tool:
-    """Whether every call needs the consent of two people, from the next one on. Safe to repeat."""
+    """Set whether every call needs two approvals, from the next one on. Safe to repeat."""
     tool = changing(tool)
     if tool.critical != critical:
         tool.critical = critical
@@ -192,7 +192,7 @@ def set_critical(*, tool: Tool, critical: bool, by: Actor) -> Tool:
 
 @transaction.atomic
 def set_concurrency(*, tool: Tool, most: Any, by: Actor) -> Tool:
-    """How many of its calls run at once, from the next claim on; None is no limit."""
+    """Set how many of its calls run at once, from the next claim on; None is no limit."""
     most = read_bound("max_concurrency", most)
     tool = changing(tool)
     if tool.max_concurrency != most:
@@ -205,7 +205,7 @@ def set_concurrency(*, tool: Tool, most: Any, by: Actor) -> Tool:
 
 @transaction.atomic
 def set_switches(*, tool: Tool, definition: dict[str, Any], by: Actor) -> bool:
-    """What stands beside a definition when it is shown, where it is given; whether it changed."""
+    """Set the given switches that are shown beside a definition; returns whether they changed."""
     changed = False
     enabled, critical = definition.get("enabled"), definition.get("critical")
     if isinstance(enabled, bool) and enabled != tool.enabled:
@@ -223,7 +223,7 @@ def set_switches(*, tool: Tool, definition: dict[str, Any], by: Actor) -> bool:
 
 @transaction.atomic
 def delete_tool(*, tool: Tool, by: Actor) -> None:
-    """Gone from the catalog; its versions stay, for evidence refers to them.
+    """Delete the tool from the catalog; its versions stay, since the audit log refers to them.
 
     Raises `Conflict` for a built-in, and while chains call it.
     """
@@ -253,7 +253,8 @@ def create_group(
     parent: str | None = None,
     **opening: Any,
 ) -> ToolGroup:
-    """Raises `Malformed`; `Conflict` where there is one of the name, whoever made it just now."""
+    """Raises `Malformed`; `Conflict` where the name exists, also when it was created
+    concurrently."""
     check_names(name, permissions or ())
     columns = read_opening(opening)
     Organization.objects.next_revision(organization.pk)
@@ -274,7 +275,7 @@ def save_group(
     parent: str | Kept | None = KEPT,
     **opening: Any,
 ) -> ToolGroup:
-    """Create a group, or change what is given of it. Raises `Malformed`.
+    """Create a group, or change its given fields. Raises `Malformed`.
 
     `opening`: `schedule`, `max_queue_age_s` and `max_cpu_percent`, as they were written.
     """
@@ -315,7 +316,8 @@ def _write_group(
 
 @transaction.atomic
 def delete_group(*, group: ToolGroup, by: Actor) -> None:
-    """Raises `Conflict` while something names it: tools would silently lose their only door."""
+    """Raises `Conflict` while something names the group: tools would silently become
+    unreachable."""
     Organization.objects.next_revision(group.organization_id)
     if found := dependants_of(group):
         words, names = found
@@ -333,7 +335,7 @@ def find_tool(organization: Organization, name: str) -> Tool:
     """Raises `NotFound`, also for another organization's tool."""
     rows = Tool.objects.present().select_related("version", "organization__tier")
     found = None
-    if "\x00" not in name:  # which the database cannot even be asked for
+    if "\x00" not in name:  # which PostgreSQL cannot store
         found = rows.filter(organization=organization, name=name).first()
     if found is None:
         raise NotFound(f"There is no tool {name[:128]!r}.", code="tool_not_found")
@@ -363,12 +365,12 @@ def _label(definition: Any) -> str | None:
 
 
 def _said(definition: Any) -> str:
-    """Why the version is written, in the words of who writes it."""
+    """The author's reason for the version."""
     return str(definition.get("change_note") or "")
 
 
 def _check_level(tool: Tool) -> None:
-    """Raises `Forbidden` when the current version asks for more than the licence includes."""
+    """Raises `Forbidden` when the current version asks for more than the license includes."""
     version = tool.version
     assert version is not None
     definition = ToolDefinition(version.definition)
@@ -448,7 +450,7 @@ def add_version(
 
 
 def _note_end(tool: Tool) -> None:
-    """No version of it is the newest any more: no edited row brings a deleted tool back."""
+    """Records that no version is current, so that an edited row cannot restore a deleted tool."""
     latest = tool.versions.aggregate(latest=Max("number"))["latest"] or 0
     ended = {tool.pk: latest + 1}
     transaction.on_commit(lambda: newest.newest.saw(tool.organization_id, ended))

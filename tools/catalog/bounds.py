@@ -1,4 +1,4 @@
-"""How many calls may run, wait or be open at once: whole numbers, or none."""
+"""Limits on how many calls may run, wait or be open at once: whole numbers, or none."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Bringing an organization up to the product's own tools and groups, and to a workspace."""
+"""Installs and updates the built-in tools, groups and workspace of an organization."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from tools.models import Organization, Tool, ToolGroup
 
 @transaction.atomic
 def install_builtins(*, organization: Organization, by: Actor) -> list[str]:
-    """Add what is missing; what an administrator changed stays. The names that were added."""
+    """Add missing tools; an administrator's changes are kept. Returns the added names."""
     workspace_of(organization.slug)
     by = replace(by, organization=organization.slug)
     added = []

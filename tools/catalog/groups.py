@@ -1,4 +1,4 @@
-"""Groups as administrators write them: their names, their place in the tree, when they are open."""
+"""Validates tool groups as administrators write them: name, parent, schedule."""
 
 from collections.abc import Iterable, Mapping
 from enum import Enum, auto
@@ -16,7 +16,7 @@ _NAMED = 20
 
 
 class Kept(Enum):
-    """For what a change leaves as it is, where None says something."""
+    """Marks a field that a change leaves unchanged, where None is a value."""
 
     KEPT = auto()
 
@@ -80,14 +80,14 @@ def parent_for(group: ToolGroup, name: str | None) -> ToolGroup | None:
 
 
 def note_groups(organization: Organization, named: Iterable[str]) -> None:
-    """A group exists as soon as something names it, so that it can be found and granted."""
+    """Create the groups that something names, so that they can be found and granted."""
     for name in named:
         if name != WILDCARD:
             ToolGroup.objects.get_or_create(organization=organization, name=name)
 
 
 def written(group: ToolGroup) -> dict[str, Any]:
-    """What a group says beside its name, for evidence."""
+    """The fields of a group beside its name, for the audit log."""
     return {
         "description": group.description,
         "permissions": group.permissions,

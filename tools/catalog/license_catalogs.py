@@ -1,5 +1,5 @@
-"""What a license asks of the tools of many organizations, read together: a catalog of each with
-nothing else in it."""
+"""Reads what a license constrains of many organizations' tools in one query: a reduced catalog of
+each."""
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -26,8 +26,8 @@ _UNASKED: Mapping[str, Any] = MappingProxyType(
 
 
 def license_catalogs(organizations: Iterable[Organization]) -> dict[UUID, Snapshot]:
-    """As the open transaction has them, in two statements. They are for no call: signatures are not
-    checked, and of its definition each tool has what it demands of the sandbox alone."""
+    """As the open transaction has them, with two queries. They are not for calls: signatures are
+    not checked, and each tool's definition has only its requirements of the sandbox."""
     rows = {row.pk: row for row in organizations}
     tools: dict[UUID, dict[str, CatalogTool]] = {pk: {} for pk in rows}
     profiles: dict[UUID, dict[str, CatalogProfile]] = {pk: {} for pk in rows}
@@ -67,7 +67,8 @@ def _tools(organization_ids: Iterable[UUID]) -> Iterable[tuple[UUID, CatalogTool
 
 
 def _tool(row: Mapping[str, Any]) -> CatalogTool:
-    """Also of a definition that somebody edited into none: it asks for what each asks at least."""
+    """Also for a row whose definition was edited into an invalid one: it gets the minimal
+    requirements."""
     known = row["isolation"] in IsolationLevel
     raw = {
         **_UNASKED,

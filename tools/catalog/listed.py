@@ -1,4 +1,4 @@
-"""Reading what an administrator writes about the wall: every wrong field is named."""
+"""Validates administrators' input about the sandbox: every wrong field is named."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Self
@@ -15,7 +15,7 @@ class Listed(Fields):
             self.wrong(key[:60], "is not known here")
 
     def inside(self, place: str, raw: dict[str, Any]) -> Self:
-        """The fields of an object that stands at `place`."""
+        """The fields of an object at `place`."""
         return type(self)(raw, self.flaws, f"{self.prefix}{place}.")
 
     def note(self, name: str, flaw: str | None) -> bool:

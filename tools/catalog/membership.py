@@ -1,4 +1,4 @@
-"""Which groups a tool is in, and where each of them came from (ruling 19)."""
+"""Memberships of tools in groups, with the source of each (ruling 19)."""
 
 from collections import defaultdict
 from enum import StrEnum
@@ -10,8 +10,8 @@ from tools.catalog.registry import CatalogTool, Snapshot
 
 class Through(StrEnum):
     OWN = "own"
-    SOURCE = "source"  # its service or server carries it for tools that name none
-    PARENT = "parent"  # a group it is in has it as a parent
+    SOURCE = "source"  # default group of its service or server
+    PARENT = "parent"  # parent of another of its groups
 
 
 class Member(NamedTuple):

@@ -1,4 +1,4 @@
-"""What a tool that asks a model may cost at most: held before it runs, so that budgets hold.
+"""The maximum cost of a call to a model: reserved before it runs, so that budgets are kept.
 
 The bounds are the definition's, bytes of the prompt and tokens of the answer, or those of the
 question itself where a call brings one whole. The prices and the model where none is named are the
@@ -23,7 +23,7 @@ MAX_PROMPT_BYTES = 32_768
 MOST_ASKED_TOKENS = 16_384
 MOST_ASKED_BYTES = 256 * 1024
 _MODEL_TYPES = frozenset({ToolType.PROMPT, ToolType.TEXT_COMPLETION})
-_TOOLS_FRAME = 1_024  # what endpoints tell a model of calling tools, beside the tools
+_TOOLS_FRAME = 1_024  # what endpoints add to a prompt about tool calls, beside the tools
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def model_of(implementation: dict[str, Any]) -> str:
 
 
 def model_asked(parameters: Mapping[str, Any]) -> str:
-    """By a call that brings its question."""
+    """The cost of a call that brings its question."""
     return str(parameters.get("model") or settings.LLM_MODEL)
 
 
@@ -82,7 +82,7 @@ def _bounds(definition: ToolDefinition, parameters: Mapping[str, Any]) -> _Bound
 
 
 def _of_question(parameters: Mapping[str, Any]) -> _Bounds:
-    """What is larger than may be asked is not asked, and costs nothing."""
+    """A question that is too large is refused, and costs nothing."""
     tokens = parameters.get("max_tokens")
     answer = tokens if type(tokens) is int else MOST_ASKED_TOKENS
     question = min(weight(parameters), MOST_ASKED_BYTES)

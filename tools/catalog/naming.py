@@ -1,4 +1,4 @@
-"""Names of an organization's catalog: none twice, and none that reads like another one."""
+"""Checks names of an organization's catalog: unique, and not confusable with another one."""
 
 from tools.definitions.texts.visible import skeleton
 from tools.errors import Conflict
@@ -7,7 +7,7 @@ from tools.models.tool import Skeleton
 
 
 def check_name(organization: Organization, name: str) -> None:
-    """Raises `Conflict`. A model, or a person in a hurry, would call the one for the other."""
+    """Raises `Conflict`. A model or a person might call one instead of the other."""
     tools = Tool.objects.present().filter(organization=organization)
     alike = tools.alias(skeleton=Skeleton("name")).filter(skeleton=skeleton(name))
     names = sorted(alike.values_list("name", flat=True))

@@ -1,4 +1,5 @@
-"""A tool as saving a definition would make it, with everything that saving would refuse."""
+"""Builds the tool that saving a definition would create, with every error that saving would
+raise."""
 
 from dataclasses import replace
 from types import MappingProxyType
@@ -15,8 +16,8 @@ from tools.models import Organization, Tool
 def proposed(
     *, organization: Organization, tool: Tool | None, definition: Any, snapshot: Snapshot, by: Actor
 ) -> tuple[CatalogTool, Snapshot]:
-    """The tool, and the catalog with it. It is saved and taken back: nothing of it is kept, and no
-    check is left out. Raises what `register_tool` and `update_tool` raise."""
+    """The tool, and the catalog with it. It is saved and rolled back, so that no check is left out.
+    Raises what `register_tool` and `update_tool` raise."""
     with transaction.atomic():
         if tool is None:
             saved = register_tool(organization=organization, definition=definition, by=by)
@@ -25,6 +26,6 @@ def proposed(
         assert saved.version is not None
         made = catalog_tool(saved, saved.version, organization.slug, snapshot.keys)
         transaction.set_rollback(True)
-    made = replace(made, flaw="")  # a key may have come with it; who wrote it is known here
+    made = replace(made, flaw="")  # its key may be new, and not in `snapshot.keys`
     tools = MappingProxyType({**snapshot.tools, made.name: made})
     return made, snapshot.changed(tools=tools)

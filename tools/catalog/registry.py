@@ -1,8 +1,8 @@
-"""What there is, in memory, per organization and revision.
+"""The in-memory registry of catalogs, per organization and revision.
 
-Each process keeps one immutable snapshot of each catalog it serves. Whoever calls brings the
+Each process keeps one immutable snapshot of each catalog it serves. Each caller brings the
 organization's current revision along (it comes with the token's query), so a process knows without
-asking whether its snapshot is current; when not, it reads the tools that changed since, and only
+a query whether its snapshot is current; when not, it reads the tools that changed since, and only
 those.
 """
 
@@ -81,12 +81,12 @@ class CatalogTool:
     definition: ToolDefinition
     created_at: Any
     updated_at: Any
-    origin: str = ""  # who is not named is not known
+    origin: str = ""  # the default for an unknown author
     critical: bool = False
     status_reason: str = ""
     max_concurrency: int | None = None
     on_drift: OnDrift = OnDrift.REFUSE
-    flaw: str = ""  # why it is not what was signed
+    flaw: str = ""  # why its signature is invalid
 
     @property
     def enabled(self) -> bool:
@@ -119,11 +119,11 @@ class CatalogGroup:
 
 @dataclass(frozen=True)
 class CatalogLicense:
-    """What the organization's licence says beside its tier."""
+    """The terms of the organization's license beside its tier."""
 
     expires_at: datetime | None = None
     grace_days: int = 0
-    fallback: LicenseTier | None = None  # the lowest tier: what is left when it has run out
+    fallback: LicenseTier | None = None  # the lowest tier, which applies after its expiry
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class CatalogAllowance:
 
 @dataclass(frozen=True)
 class CatalogConfirmationRule:
-    """Which calls need a person. Every given field must fit."""
+    """A rule for which calls need an approval. Every given field must match."""
 
     name: str
     tool_name: str
@@ -174,7 +174,7 @@ class CatalogProfile:
 
 @dataclass(frozen=True)
 class CatalogCredential:
-    """Kept as it is stored; opened only for a run that needs it."""
+    """Kept encrypted; decrypted only for a run that needs it."""
 
     id: UUID
     organization_id: UUID
@@ -189,7 +189,7 @@ class CatalogCredential:
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceQuota:
-    """What an organization's workspace may hold."""
+    """The limits of an organization's workspace."""
 
     files: int
     bytes: int
@@ -208,7 +208,7 @@ class CatalogService:
 class Snapshot:
     """An organization's catalog at one revision. Never changed; replaced.
 
-    `settle` and `remember` keep what was worked out about it, for as long as it stands.
+    `settle` and `remember` cache what was computed from it, for its lifetime.
     """
 
     organization_id: UUID
@@ -279,7 +279,7 @@ class Snapshot:
         return frozenset(reached)
 
     def settle(self, key: Hashable, work: Callable[[], Remembered]) -> Remembered:
-        """What `work` gives, worked out once: for keys that the catalog itself makes."""
+        """The result of `work`, computed once: for keys that the catalog itself makes."""
         try:
             return self._settled[key]
         except KeyError:
@@ -298,7 +298,7 @@ class Snapshot:
         return found
 
     def changed(self, **fields: Any) -> Self:
-        """Another catalog, of which nothing has been worked out yet."""
+        """A changed catalog with an empty cache."""
         return replace(self, **fields, _settled={}, _remembered=OrderedDict())
 
     @cached_property
@@ -325,7 +325,7 @@ class Registry:
             return known
 
     def as_it_stands(self, organization_id: UUID) -> Snapshot:
-        """As the open transaction has it. Kept nowhere, for that may yet be undone."""
+        """As the open transaction has it. Not cached, since the transaction may be rolled back."""
         return _load(organization_id, self._snapshots.get(organization_id), kept=False)
 
     def forget(self) -> None:
@@ -337,7 +337,7 @@ registry = Registry()
 
 
 def _load(organization_id: UUID, known: Snapshot | None, *, kept: bool = True) -> Snapshot:
-    """Read the revision first: what is committed later is read now or with the next revision."""
+    """Reads the revision first: later commits are read now or with the next revision."""
     organization = Organization.objects.select_related("tier").get(pk=organization_id)
     noted = newest.of(organization_id)
     keys, changed, pinned = _signed_rows(organization_id, known, noted)
@@ -393,7 +393,7 @@ def _load(organization_id: UUID, known: Snapshot | None, *, kept: bool = True) -
 def _signed_rows(
     organization_id: UUID, known: Snapshot | None, noted: Known
 ) -> tuple[Mapping[str, bytes], list[Tool], list[Pin]]:
-    """The keys are read after what they signed: one that was made meanwhile is among them."""
+    """Keys are read after the versions that they signed, so that a new key is included."""
     keys = keys_of(organization_id, noted)
     while True:
         changed = list(_changed(organization_id, known, keys))
@@ -429,15 +429,14 @@ def _pins(
 
 
 def _note(organization_id: UUID, tools: Mapping[str, CatalogTool]) -> None:
-    """What was seen, once it is committed: a version that nobody keeps was never in use."""
+    """Records the version numbers after commit: a version that was rolled back was never in use."""
     numbers = {tool.id: tool.number for tool in tools.values() if not tool.flaw}
     transaction.on_commit(lambda: newest.saw(organization_id, numbers))
 
 
 def _let_alone(read: list[Tool]) -> None:
-    """What was read stays: it is not looked through for garbage again and again, which takes a
-    third of a second where there are 10,000 tools. What has become garbage since the last time is
-    taken away with it."""
+    """Exempts the tools that were read from garbage collection, which takes a third of a second
+    with 10,000 tools. Garbage since the last call is collected first."""
     if len(read) >= _MANY:
         gc.unfreeze()
         gc.collect()
@@ -471,7 +470,8 @@ def _confirmation_rules(organization_id: UUID) -> tuple[CatalogConfirmationRule,
 
 
 def _source_groups(organization_id: UUID) -> dict[tuple[str, str], frozenset[str]]:
-    """Of those that carry some: by how a definition names the source, and its name."""
+    """Default groups of sources that have some: by how a definition names the source, and its
+    name."""
     kinds: tuple[tuple[str, type[ToolService] | type[McpServer]], ...] = (
         (_SOURCES["tool-service"], ToolService),
         (_SOURCES["mcp-tool"], McpServer),
@@ -506,7 +506,7 @@ def _credentials(organization_id: UUID) -> dict[str, CatalogCredential]:
 
 
 def _show(snapshot: Snapshot) -> None:
-    """The gauges of specification S1, 8.1: how many tools stand open per group and per state."""
+    """The gauges of specification S1, 8.1: how many tools are open per group and per state."""
     organization = snapshot.organization
     active = [tool for tool in snapshot.tools.values() if tool.enabled]
     groups = Counter(name for tool in active for name in snapshot.groups_of(tool))
@@ -524,7 +524,8 @@ def catalog_tool(
     keys: Mapping[str, bytes],
     noted: Known | None = None,
 ) -> CatalogTool:
-    """A tool in one of its versions. `noted` for the one in use, that it is not an older one."""
+    """A tool in one of its versions. `noted` is given for the version in use, to detect a
+    rollback."""
     flaw = _flaw(row, version, organization, keys, noted)
     raw = _readable(row, version) if flaw else in_order(version.definition)
     return CatalogTool(
@@ -565,7 +566,7 @@ def _flaw(
 
 
 def _readable(row: Tool, version: ToolVersion) -> Definition:
-    """What was edited into no definition at all must not take the catalog with it."""
+    """A row that was edited into an invalid definition must not break the catalog."""
     try:
         return in_order(read_definition(version.definition))
     except (InvalidDefinition, UnicodeEncodeError):

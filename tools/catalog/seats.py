@@ -1,6 +1,6 @@
-"""Custom tools against the limit of a tier: who has a seat, and who loses or regains one.
+"""Enforces a tier's limit of custom tools: which tools have a seat, and which lose or regain one.
 
-Every present custom tool takes a seat, switched on or not, but those that the licence has put
+Every present custom tool takes a seat, switched on or not, but those that the license has put
 out. Those are marked where people read why a tool is not in use: in `status_reason`.
 """
 
@@ -24,10 +24,10 @@ from tools.errors import Forbidden
 from tools.models import LicenseTier, Tool, ToolStatus
 
 DISABLED = "Disabled by the licence: "
-LEFT_OUT = "Left out by the licence: "  # was not in use before: pending, quarantined, switched off
+LEFT_OUT = "Left out by the licence: "  # was was not in use: pending, quarantined, disabled
 _MARKS = (DISABLED, LEFT_OUT)
 _PUT_OUT = reduce(or_, (Q(status_reason__startswith=mark) for mark in _MARKS))
-_BEFORE = " | "  # what stood there before stands behind it
+_BEFORE = " | "  # separates the previous reason, which follows
 _LONGEST = 200
 
 
@@ -95,7 +95,7 @@ def anybody_out(organization_id: UUID) -> bool:
 
 
 def disabled(organization_id: UUID) -> QuerySet[Tool]:
-    """Those that only the licence keeps from use, the oldest first."""
+    """Those that only the license keeps from use, the oldest first."""
     rows = Tool.objects.custom().filter(organization_id=organization_id)
     return rows.filter(status=ToolStatus.DISABLED, status_reason__startswith=DISABLED).order_by(
         "created_at", "id"
@@ -105,7 +105,7 @@ def disabled(organization_id: UUID) -> QuerySet[Tool]:
 def check_room(organization_id: UUID, *, beside: Tool | None = None) -> None:
     """Raises `Forbidden` when no seat is left, for a new tool or for `beside` itself.
 
-    Call it while the organization's row is locked: then many at once count right.
+    Call it while the organization's row is locked: then concurrent calls count correctly.
     """
     tier = tier_of(organization_id)
     if tier.max_custom_tools is None:
@@ -123,7 +123,7 @@ def check_room(organization_id: UUID, *, beside: Tool | None = None) -> None:
 
 
 def moves[AnyTool: Seated](tools: Iterable[AnyTool], tier: LicenseTier) -> Moves[AnyTool]:
-    """What a tier's limit does to an organization's present custom tools."""
+    """The effect of a tier's limit on an organization's present custom tools."""
     return moves_of(by_age(tools), tier)
 
 
@@ -140,8 +140,8 @@ def moves_of[AnyTool: Seated](ordered: Iterable[AnyTool], tier: LicenseTier) -> 
 
 
 def moves_by_organization(tiers: Mapping[UUID, LicenseTier]) -> dict[UUID, Moves[Tool]]:
-    """What their tiers' limits do to the custom tools of organizations, without those in which no
-    tool moves: one statement, and a second one where some do."""
+    """The effect of their tiers' limits on the custom tools of organizations, without those in
+    which no tool changes: one query, and a second one where some do."""
     rows = Tool.objects.custom().filter(organization_id__in=tiers)
     counted = rows.order_by().values_list("organization_id").annotate(
         inside=Count("pk", filter=~_PUT_OUT), outside=Count("pk", filter=_PUT_OUT)
@@ -174,7 +174,7 @@ def carry_out(wanted: Moves[Tool], tier: LicenseTier, revision: int, by: Actor) 
 
 
 def returns_to_use(tool: Seated) -> bool:
-    """Whether the licence alone keeps it from use: never one that somebody must approve first."""
+    """Whether the license alone keeps it from use: never one that needs an approval first."""
     return tool.status_reason.startswith(DISABLED) and tool.status == ToolStatus.DISABLED
 
 

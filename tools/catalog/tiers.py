@@ -1,5 +1,5 @@
-"""Which tier counts now: an organization's own until its licence and the days of grace are over,
-then the lowest there is. Decided by the clock, so that no process needs to be told."""
+"""The effective license tier: an organization's own until its license and the grace period are
+over, then the lowest tier. It follows from the clock, so that no process needs a notification."""
 
 import time
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ _SHIPPED = {
 
 @dataclass(frozen=True)
 class Standing:
-    """How an organization's licence stands at a moment. `tier` is the one that counts then."""
+    """The state of an organization's license at a moment. `tier` is the effective one."""
 
     state: LicenseState
     tier: LicenseTier
@@ -39,7 +39,7 @@ class Standing:
 
 
 def tier_now(snapshot: Snapshot) -> LicenseTier:
-    """Asked by every gate of every tool, hence a comparison of two numbers and nothing more."""
+    """Called by every gate for every tool, hence only a comparison of two numbers."""
     held = snapshot.license
     if held.expires_at is None:
         return snapshot.tier
@@ -55,13 +55,13 @@ def state_now(snapshot: Snapshot) -> LicenseState:
 
 
 def tier_of(organization_id: UUID) -> LicenseTier:
-    """The same from the rows as they are now; for whoever has locked the organization's."""
+    """The same from the rows as they are now; for a caller that has locked the organization's."""
     row = Organization.objects.select_related("tier").get(pk=organization_id)
     return standing_of(row).tier
 
 
 def standing_of(organization: Organization, lowest: LicenseTier | None = None) -> Standing:
-    """Reads the tiers only where the licence is over, and where `lowest` is not told."""
+    """Reads the tiers only where the license is over, and where `lowest` is not given."""
     expires_at, days = organization.license_expires_at, organization.license_grace_days
     state = LicenseState.NONE
     if organization.license_id or expires_at is not None:
@@ -82,7 +82,8 @@ def lowest_tier() -> LicenseTier | None:
 
 
 def forced_level(tool: ToolDefinition, origin: str) -> IsolationLevel:
-    """What a tool runs at, at least, whatever anybody asks for: no licence ever refuses that."""
+    """The minimum isolation level of a tool, regardless of all settings: no license ever refuses
+    it."""
     if tool.type == ToolType.BUILTIN:
         return _SHIPPED.get(tool.name, IsolationLevel.STANDARD)
     return IsolationLevel.STANDARD if origin in VOUCHED else IsolationLevel.RESTRICTED
@@ -103,7 +104,7 @@ def require_level(
     asked: IsolationLevel,
     forced: IsolationLevel = IsolationLevel.STANDARD,
 ) -> None:
-    """Raises `Forbidden`: refused when it is asked for, rather than at every call."""
+    """Raises `Forbidden`: refused when it is configured, rather than at every call."""
     if at_least(forced, asked):
         return
     tier = tier_of(organization_id)

@@ -1,5 +1,5 @@
-"""Whether a name is free is decided by the row's constraint, when it is inserted: of two that ask
-first, both find it free."""
+"""Checks that a name is free by the row's unique constraint at insertion, so that of two concurrent
+requests one fails."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from tools.errors import Conflict
 
 @contextmanager
 def unique(message: str, *, code: str) -> Iterator[None]:
-    """Raises `Conflict` where another row has the name. The open transaction goes on."""
+    """Raises `Conflict` where another row has the name. The open transaction continues."""
     try:
         with transaction.atomic():
             yield

@@ -1,3 +1,3 @@
-"""Tool definitions and all they are made of, pure: read, checked, compared, signed. Nothing here
-reads a database, a file or the network.
+"""Tool definitions and their parts: parsed, validated, compared, signed. Pure: nothing here reads a
+database, a file or the network.
 """

@@ -1,4 +1,5 @@
-"""What a service says of itself, read as an enemy's words: size, signature, depth, every field."""
+"""Parses the announcement of a tool service as untrusted input: size, signature, depth, every
+field."""
 
 import base64
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ MOST_GROUPS = 100
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """`tools` are canonical definitions: each stands in the groups that were signed for."""
+    """`tools` are canonical definitions: each is in the groups that the signature covers."""
 
     service: Descriptor
     tools: tuple[Definition, ...]
@@ -39,7 +40,7 @@ class Announcement:
 
 
 def verified(document: str, key: str, signature: str) -> bool:
-    """Whether the key signed these very bytes."""
+    """Whether the key signed exactly these bytes."""
     try:
         public = Ed25519PublicKey.from_public_bytes(base64.b64decode(key, validate=True))
         public.verify(base64.b64decode(signature, validate=True), statement(document))
@@ -84,7 +85,8 @@ def _tools(value: Any, service: Descriptor) -> tuple[Definition, ...]:
 
 
 def _tool(raw: Any, service: Descriptor) -> Definition:
-    """In its own groups or those of the announcement, written out: nobody widens them later."""
+    """In its own groups or those of the announcement, written out, so that they cannot be widened
+    later."""
     if not isinstance(raw, dict):
         raise _wrong("each of its tools is an object")
     known = Known(services={service["id"]: service["config_params"]})

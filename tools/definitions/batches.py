@@ -1,4 +1,5 @@
-"""The inputs of a batch, however they came: its tool's schema may have been switched off."""
+"""Parses the inputs of a batch, in any form: validation by the tool's schema may have been switched
+off."""
 
 from typing import Any, NamedTuple
 
@@ -22,9 +23,9 @@ def inputs_of(parameters: dict[str, Any]) -> list[Input]:
 
 
 def inputs_as_sent(resolved: dict[str, Any], sent: dict[str, Any]) -> list[Input]:
-    """The same with the references in each one's parameters, so that the call it becomes knows what
-    it was made of; what a reference stood for where one was more than a part of these.
-    Raises `ValueError`."""
+    """The same with references kept in each input's parameters, so that its call records what it
+    refers to; the resolved value where a reference is more than a part of the parameters. Raises
+    `ValueError`."""
     inputs, raw = inputs_of(resolved), sent.get("inputs")
     if not isinstance(raw, list) or len(raw) != len(inputs):
         return inputs

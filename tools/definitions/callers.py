@@ -1,4 +1,4 @@
-"""Who asks. Made once per request from one row, and read by every gate."""
+"""The caller of a request: made once per request from one row, and read by every gate."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -12,7 +12,7 @@ class CallerKind(StrEnum):
 
 
 class Scope(StrEnum):
-    """What a token may be used for; an agent's token is never more than the agent."""
+    """What a token may be used for; an agent's token never has more rights than the agent."""
 
     READ = "read"
     EXECUTE = "execute"
@@ -28,7 +28,7 @@ MANAGING = frozenset({Scope.CATALOG, Scope.AGENTS, Scope.AUDIT, Scope.ORGANIZATI
 
 @dataclass(frozen=True, slots=True)
 class Maker:
-    """The person who makes a call at the playground."""
+    """The person who makes a call in the playground."""
 
     id: UUID
     name: str
@@ -49,24 +49,25 @@ class Caller:
     granted_groups: frozenset[str] = frozenset()
     granted_permissions: frozenset[str] = frozenset()
     scopes: frozenset[str] = frozenset()
-    token_tools: frozenset[str] | None = None  # the only ones its token is good for; None is all
+    token_tools: frozenset[str] | None = None  # the only ones that its token covers; None is all
     token_groups: frozenset[str] | None = None  # likewise
     is_superuser: bool = False
     strict: bool = False
     active: bool = True
     source_ip: str = field(default="", compare=False)
-    maker: Maker | None = field(default=None, compare=False)  # at the playground: who is there
+    maker: Maker | None = field(default=None, compare=False)  # in the playground: the person
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.name}"
 
     @property
     def narrowed(self) -> bool:
-        """Whether the token is good for some groups or tools only."""
+        """Whether the token is narrowed to some groups or tools."""
         return self.token_tools is not None or self.token_groups is not None
 
     def allows(self, scope: str) -> bool:
-        """Whether the token has the scope; `manage` has every managing one, and they are it."""
+        """Whether the token has the scope; `manage` includes every managing scope, and all of these
+        together are `manage`."""
         if scope == Scope.MANAGE:
             return scope in self.scopes or self.scopes >= MANAGING
         return scope in self.scopes or (scope in MANAGING and Scope.MANAGE in self.scopes)

@@ -1,8 +1,9 @@
-"""The dialects a definition may come in, turned into the canonical keys (ruling 14).
+"""Normalizes dialects of tool descriptors to the canonical keys (ruling 14).
 
 camelCase as in specification S3, kebab-case as in S2 and S5, `applicable-states` as deployed
-TrustGraph configurations say, `arguments` for `parameters`, and what a tool is made of beside its
-other keys instead of under `implementation`. An unknown key is left for the reader to refuse.
+TrustGraph configurations say, `arguments` for `parameters`, and keys of the implementation beside
+the other keys instead of under `implementation`. Unknown keys are kept, and refused by the
+definition's reader.
 """
 
 import re
@@ -21,7 +22,7 @@ _ALIASES = {
 _KINDS = {kind.casefold(): kind for kind in ParameterType}
 _ASKED = {key: key for key in ("model", "system", "max_tokens", "max_prompt_bytes")}
 _GRAPH = {"collection": "collection", "limit": "limit"}
-# By type: keys that may stand beside the others, and what they are under `implementation`.
+# By type: keys that may stand beside the others, and their names under `implementation`.
 FLAT: dict[str, dict[str, str]] = {
     ToolType.MCP: {"mcp_tool": "tool", "server": "server"},
     ToolType.SERVICE: {"service": "service", "config": "config"},
@@ -72,7 +73,7 @@ def as_written(flaws: Flaws, raw: dict[str, Any]) -> Flaws:
     }
     kind = raw.get("type")
     parts = FLAT.get(kind) if isinstance(kind, str) else None
-    if parts and raw.get("implementation") is None:  # what is missing, as specifications call it
+    if parts and raw.get("implementation") is None:  # missing parts, as specifications name them
         missing = {part: key.replace("_", "-") for key, part in parts.items()}
         written = {f"implementation.{part}": key for part, key in missing.items()} | written
         written["implementation"] = next(iter(missing.values()))
@@ -94,7 +95,7 @@ def _typed(argument: dict[str, Any]) -> dict[str, Any]:
 
 
 def _gathered(result: dict[str, Any], flaws: Flaws) -> dict[str, Any]:
-    """What the tool is made of, under `implementation`."""
+    """Moves keys of the implementation under `implementation`."""
     kind = result.get("type")
     flat = [key for key in result if flat_part(kind, key)]
     if not flat:

@@ -1,6 +1,6 @@
-"""What tells two definitions apart, field by field, in a form that hides nothing.
+"""Compares two definitions field by field, in a form that hides nothing.
 
-Parameters are told apart by their names, so that one that moved is not two that changed.
+Parameters are matched by name, so that one that moved is not two that changed.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from tools.definitions.texts.visible import hidden_in, lookalikes_in, visible
 
 Json = Any
 _NAMED = frozenset({"parameters"})  # lists whose members have names
-MOST = 500  # differences that are told one by one
+MOST = 500  # differences that are listed individually
 
 
 class Kind(StrEnum):
@@ -24,9 +24,9 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """`path` is a JSON pointer; texts are shown with what is unseen in them named.
+    """`path` is a JSON pointer; invisible characters of texts are named.
 
-    `warnings` tell of unseen and look-alike characters that came with the change.
+    `warnings` name invisible and look-alike characters in the change.
     """
 
     path: str
@@ -45,7 +45,7 @@ def differences(before: Json, after: Json) -> list[Difference]:
 
 
 def alarming(text: str) -> list[str]:
-    """What a person would not see in a text."""
+    """Names the invisible characters of a text."""
     hidden = [f"holds {one}, which cannot be seen" for one in hidden_in(text)]
     alike = dict.fromkeys(f"holds {one.told}" for one in lookalikes_in(text))
     return [*hidden, *alike]

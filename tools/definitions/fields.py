@@ -1,4 +1,4 @@
-"""Reading a definition field by field: every wrong field is named, none stops the reading."""
+"""Reads a definition field by field: every wrong field is named, none stops the reading."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -21,7 +21,7 @@ class Fields:
         self.prefix = prefix
 
     def wrong(self, name: str, message: str) -> None:
-        """Record what is wrong with a field; the first complaint about it stands."""
+        """Record an error of a field; the first one is kept."""
         field = f"{self.prefix}{name}"
         if all(flaw["field"] != field for flaw in self.flaws):
             self.flaws.append({"field": field, "message": message})
@@ -35,7 +35,7 @@ class Fields:
         return self.raw.get(name) is not None
 
     def parameter_names(self) -> frozenset[str]:
-        """Of a definition: what its tool takes, if it says so at all."""
+        """The parameters of the definition's tool, if it declares any."""
         given, schema = self.raw.get("parameters"), self.raw.get("input_schema")
         named = given if isinstance(given, list) else []
         names = {one["name"] for one in named if isinstance(one, dict) and _text(one.get("name"))}
@@ -43,7 +43,7 @@ class Fields:
         return frozenset(names | (set(properties) if isinstance(properties, dict) else set()))
 
     def need_parameter(self, *names: str) -> None:
-        """Of a definition that says what its tool takes: one of these must be among it."""
+        """Checks that a definition with parameters has one of these."""
         taken = self.parameter_names()
         if taken and taken.isdisjoint(names):
             self.wrong("parameters", f"must have one with the name {' or '.join(names)}")
@@ -105,7 +105,7 @@ class Fields:
         return durations.duration(length)
 
     def money(self, name: str) -> str:
-        """A text of digits and a point, or a number: `Decimal` itself takes much else."""
+        """A text of digits and a point, or a number: `Decimal` itself accepts much else."""
         value = self.raw.get(name, "0")
         number = isinstance(value, int | float) and not isinstance(value, bool)
         decimal = number or (isinstance(value, str) and DECIMAL.fullmatch(value))

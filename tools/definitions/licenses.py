@@ -1,7 +1,8 @@
-"""A signed licence: what the file says, whether a trusted key signed it, and how it stands in time.
+"""A signed license file: its terms, whether a trusted key signed it, and whether it is valid, in
+grace or expired.
 
-Pure and offline. What is signed is the canonical form (RFC 8785) of the object `license` behind a
-prefix of its own, so that no signature made for another purpose passes for a licence.
+Pure and offline. What is signed is the canonical form (RFC 8785) of the object `license` after a
+prefix of its own, so that no signature made for another purpose passes for a license.
 """
 
 import base64
@@ -40,14 +41,14 @@ class LicenseState(StrEnum):
 
 
 class BadSignature(Malformed):
-    """No trusted key has signed what the file says."""
+    """No trusted key has signed the file's terms."""
 
     code = "license_signature_invalid"
 
 
 @dataclass(frozen=True)
 class License:
-    """What a licence says. `expires_at` is None for one that never ends."""
+    """The terms of a license. `expires_at` is None for one that never ends."""
 
     id: str
     organization: str
@@ -58,7 +59,7 @@ class License:
 
 
 def state_of(expires_at: datetime | None, grace_days: int, now: datetime) -> LicenseState:
-    """Of a licence that is there. Its last second is still its own."""
+    """The state of an installed license, which is valid up to and including its last second."""
     if expires_at is None or now + EXPIRING < expires_at:
         return LicenseState.VALID
     if now <= expires_at:
@@ -88,10 +89,10 @@ def message_of(license_object: dict[str, Any]) -> bytes:
 
 
 def read_license(raw: bytes, trusted_keys: Iterable[bytes]) -> tuple[License, dict[str, Any]]:
-    """What a licence file says, and the file as an object.
+    """The terms of a license file, and the file as an object.
 
-    Raises `Malformed`, and `BadSignature` unless one of the trusted raw public keys signed it.
-    Nothing of the licence is looked at before that is certain.
+    Raises `Malformed`, and `BadSignature` unless one of the trusted raw public keys signed it. The
+    terms are read only after the signature is verified.
     """
     document = _document(raw)
     _verify(document, {key_id_of(key): key for key in trusted_keys})
@@ -140,7 +141,7 @@ def _verify(document: dict[str, Any], keys: dict[str, bytes]) -> None:
 
 
 def _decoded(text: str) -> bytes:
-    """Only the one way of writing 64 bytes in base64; other texts can mean the same bytes."""
+    """Only the canonical base64 of 64 bytes; other texts can decode to the same bytes."""
     try:
         signature = base64.b64decode(text, validate=True)
     except ValueError:

@@ -1,4 +1,4 @@
-"""References in parameters to what another execution gave back (Tool system, "$result").
+"""References in parameters to the output of another execution (Tool system, "$result").
 
     {"$result": "<execution id>", "path": "/output/items/0"}
 
@@ -20,7 +20,7 @@ Place = tuple[str | int, ...]
 
 
 class BadReference(ValueError):
-    """It stands for nothing; the message says why."""
+    """The reference cannot be resolved; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Reference:
 
 
 def found(parameters: Any) -> Iterator[tuple[Place, dict[str, Any]]]:
-    """Every object that means to be a reference, and where it stands; none within another."""
+    """Every object with the form of a reference, and its place; none within another."""
     pending: list[tuple[Place, Any]] = [((), parameters)]
     while pending:
         place, value = pending.pop()
@@ -68,7 +68,7 @@ def read(place: Place, raw: dict[str, Any]) -> Reference:
 
 
 def at(output: Any, path: str) -> Any:
-    """What a path that was read points at. Raises `BadReference`."""
+    """The value at a parsed path. Raises `BadReference`."""
     value = output
     for step in _steps(path):
         if isinstance(value, dict) and step in value:
@@ -81,7 +81,7 @@ def at(output: Any, path: str) -> Any:
 
 
 def put(parameters: Any, place: Place, value: Any) -> Any:
-    """A copy of the parameters with the value in its place; only what leads there is copied."""
+    """A copy of the parameters with the value in its place; only its containers are copied."""
     if not place:
         return value
     step, *rest = place

@@ -1,4 +1,4 @@
-"""The words an execution's answer is made of (specification S3, 2.2)."""
+"""The statuses and error codes of an execution's result (specification S3, 2.2)."""
 
 from enum import StrEnum
 

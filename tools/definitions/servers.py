@@ -1,4 +1,4 @@
-"""The descriptor of an MCP server, however its configuration was written.
+"""Parses the descriptor of an MCP server, in any of its formats.
 
 TrustGraph's `mcp/<id>` items, `mcpServers` of desktop clients, `servers` of VS Code, and our own.
 Headers and environments hold secrets: no message repeats a value of them.
@@ -15,7 +15,7 @@ from tools.definitions.texts import names
 from tools.errors import InvalidDefinition
 
 MOST = 100
-MASK = "•••"  # in place of a value that is kept as it is
+MASK = "•••"  # in place of a value that is kept unchanged
 _HEADER = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _PLACEHOLDER = re.compile(r"\$\{(input|command):")
@@ -36,7 +36,7 @@ _KNOWN = (
     "name", "transport", "type", "url", "serverUrl", "headers", "command", "args", "env",
     "remote-name", "auth-token", "group", "enabled", "disabled",
 )  # fmt: skip
-# What desktop clients keep for themselves. None of it lets a tool do more.
+# Settings for desktop clients only. None of them gives a tool more rights.
 _SET_ASIDE = ("autoApprove", "alwaysAllow", "description", "gallery", "timeout", "version")
 
 
@@ -49,7 +49,7 @@ class ServerDescriptor:
     command: str = ""
     args: tuple[str, ...] = field(default=(), repr=False)
     env: dict[str, str] = field(default_factory=dict, repr=False)
-    remote_name: str = ""  # of the one tool for which a TrustGraph item stands
+    remote_name: str = ""  # of the one tool of a TrustGraph item
     group: tuple[str, ...] | None = None
     enabled: bool = True
 
@@ -116,7 +116,7 @@ def _guessed(fields: Fields) -> Transport:
 
 
 def urlsplit_safe(url: str) -> str:
-    """The path of an address; "" of what is none."""
+    """The path of a URL; "" for no URL."""
     try:
         return urlsplit(url).path
     except ValueError:

@@ -1,4 +1,5 @@
-"""The descriptor of a tool service (specification S2): its queues, and what its tools configure.
+"""Parses the descriptor of a tool service (specification S2): its queues, and configuration
+parameters of its tools.
 
 Queue names are kept to the letter, as names (ruling 12).
 """
@@ -14,7 +15,7 @@ from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidDefinition
 
 MOST_PARAMETERS = 50
-# Keys of a tool's descriptor: a parameter of that name could not be told from them (ruling 14).
+# Keys of a tool's descriptor: a parameter of that name would be ambiguous (ruling 14).
 RESERVED = frozenset(
     {
         *WRITTEN, *OPTIONAL, *SHOWN, *FLAT[ToolType.SERVICE],
@@ -53,7 +54,7 @@ def written(descriptor: Descriptor) -> dict[str, Any]:
 
 
 def flaws_in_config(params: list[dict[str, Any]], config: dict[str, Any]) -> list[dict[str, str]]:
-    """What a tool's values for its service's parameters lack, or have beyond them."""
+    """Missing and undeclared values of a tool for its service's parameters."""
     declared = {one["name"]: one["required"] for one in params}
     field = "implementation.config."
     missing = [name for name, required in declared.items() if required and name not in config]

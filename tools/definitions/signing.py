@@ -1,4 +1,4 @@
-"""Ed25519 signatures over tool versions: what runs is what was written here."""
+"""Ed25519 signatures of tool versions: only what was written here runs."""
 
 import base64
 import hashlib
@@ -41,7 +41,7 @@ class SigningKey:
         return cls(Ed25519PrivateKey.from_private_bytes(bytes.fromhex(text)))
 
     def as_hex(self) -> str:
-        """The secret itself: to be sealed at once."""
+        """The secret itself: encrypt it at once."""
         return self._private.private_bytes_raw().hex()
 
     @classmethod
@@ -66,7 +66,7 @@ def key_id_of(public: bytes) -> str:
 
 
 def verifies(public: bytes, statement: dict[str, Any], signature: str) -> bool:
-    """Also false for what is no key or no signature at all."""
+    """Also false for an invalid key or signature."""
     try:
         key = Ed25519PublicKey.from_public_bytes(public)
         key.verify(base64.b64decode(signature, validate=True), rfc8785.dumps(statement))
@@ -78,7 +78,8 @@ def verifies(public: bytes, statement: dict[str, Any], signature: str) -> bool:
 def statement(
     *, organization: str, name: str, number: int, label: str, digest: str
 ) -> dict[str, Any]:
-    """What a signature vouches for: this definition is that version of that tool, there."""
+    """The statement that is signed: the definition is that version of that tool in that
+    organization."""
     return {
         "organization": organization,
         "name": name,

@@ -1,4 +1,4 @@
-"""A tool definition: from what somebody wrote to the one canonical form (specification S3, 2.2).
+"""Parses a tool definition into its canonical form (specification S3, 2.2).
 
 `read_definition` names every wrong field. What it returns is complete, has its defaults filled in,
 and means the same wherever it is read; its digest identifies it.
@@ -37,12 +37,12 @@ from tools.errors import InvalidDefinition
 
 DEFAULT_GROUP = "default"
 MAX_EXECUTION_S = 3_600
-MAX_COMPOSITE_S = 7 * 86_400  # nobody is held up meanwhile, and people may be asked
+MAX_COMPOSITE_S = 7 * 86_400  # blocks no worker, and may wait for approvals
 MAX_OUTPUT_BYTES = 100 * 1024 * 1024
 MAX_DEFINITION = 1024 * 1024
 PROFILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 
-# What the catalog adds when a definition is shown; accepted and set aside when it comes back.
+# Keys that the catalog adds when a definition is shown; accepted and ignored when it is sent back.
 SHOWN = frozenset(
     {
         "enabled", "status", "status_reason", "digest", "signature", "version", "origin",
@@ -60,7 +60,7 @@ WRITTEN = (
 # Written only where it is given: definitions without one keep their digest.
 OPTIONAL = ("cost_per_cache_hit", "transform")
 _PARAMETER = ("name", "type", "description", "required", "default", "enum", "schema")
-# Asking twice, or saying the same twice, is no harm; any other tool may do things once only.
+# Types whose calls may be repeated safely; any other tool is called at most once by default.
 _IDEMPOTENT = (
     ToolType.PROMPT,
     ToolType.TEXT_COMPLETION,
@@ -110,13 +110,14 @@ def digest(definition: Definition) -> str:
 
 
 def passed_on(definition: Definition) -> bool:
-    """Whether arguments reach what the tool is made of as they came, whatever is declared."""
+    """Whether arguments are passed on unchanged, regardless of the declaration."""
     off = definition["argument_validation"] == ArgumentValidation.OFF
     return off and definition["type"] in PASSING_TYPES
 
 
 def in_order(definition: Definition) -> Definition:
-    """The same definition with its keys where a reader expects them; a database keeps no order."""
+    """The same definition with its keys where a reader expects them; the database does not keep
+    it."""
     shown = {key: definition[key] for key in WRITTEN}
     shown |= {key: definition[key] for key in OPTIONAL if key in definition}
     shown["parameters"] = [
@@ -126,7 +127,7 @@ def in_order(definition: Definition) -> Definition:
 
 
 def as_stored(definition: Any) -> Any:
-    """The same for what a person has to look at because it is no definition any more."""
+    """The same for an invalid definition that a person has to see."""
     try:
         return in_order(definition)
     except (KeyError, TypeError):
@@ -135,7 +136,7 @@ def as_stored(definition: Any) -> Any:
 
 @dataclass(frozen=True)
 class ToolDefinition:
-    """A canonical definition as the road reads it."""
+    """A canonical definition as the execution pipeline reads it."""
 
     raw: Definition
 
@@ -149,7 +150,7 @@ class ToolDefinition:
 
     @cached_property
     def digest(self) -> str:
-        """Of what was read, whatever is said of it elsewhere."""
+        """The digest of the definition itself, not the stored one."""
         return digest(self.raw)
 
     @cached_property
@@ -197,17 +198,18 @@ class ToolDefinition:
 
     @property
     def language(self) -> Language:
-        """Of a `code` tool; built-in ones are Python."""
+        """The language of a `code` tool; built-in ones are Python."""
         return Language(self.raw["implementation"].get("language", Language.PYTHON))
 
     @property
     def credential(self) -> str | None:
-        """Of an `http` tool: what its host's entry in the list of hosts must name."""
+        """The credential of an `http` tool, which its host's entry in the list of hosts must
+        name."""
         return self.raw["implementation"].get("credential") if self.type == ToolType.HTTP else None
 
     @cached_property
     def defaults(self) -> dict[str, Any]:
-        """What a parameter is when the caller leaves it out."""
+        """The default values of parameters."""
         properties = self.raw["input_schema"].get("properties", {})
         return {
             name: schema["default"]
@@ -217,7 +219,7 @@ class ToolDefinition:
 
     @property
     def entry_point(self) -> str | None:
-        """Of a built-in: the function of the product that it is."""
+        """The function of the product that a built-in names."""
         if self.type != ToolType.BUILTIN:
             return None
         return str(self.raw["implementation"]["entry_point"])
@@ -229,7 +231,7 @@ class ToolDefinition:
 
     @cached_property
     def chain(self) -> Chain:
-        """Of a tool of the type `chain`."""
+        """The chain of a tool of the type `chain`."""
         return Chain(self.raw["implementation"]["chain"])
 
     @cached_property
@@ -238,12 +240,13 @@ class ToolDefinition:
 
     @cached_property
     def token_price(self) -> int:
-        """What it costs a model's context, about."""
+        """The estimated tokens in a model's context."""
         return price_of(self.raw)
 
     @cached_property
     def sensitive(self) -> frozenset[str]:
-        """Names of members whose schema says `"x-sensitive": true`: evidence keeps none of them."""
+        """Names of members whose schema says `"x-sensitive": true`: the audit log stores none of
+        them."""
         return frozenset(_sensitive([self.raw["input_schema"], self.raw["output_schema"]]))
 
 
@@ -300,7 +303,7 @@ def _interface(fields: Fields) -> Definition:
 
 
 def _usual_mode(fields: Fields) -> ArgumentValidation:
-    """Ruling 13: what was written before parameters had types is passed on unchanged."""
+    """Ruling 13: arguments of definitions from before typed parameters are passed on unchanged."""
     raw = fields.raw
     if not _passes(fields) or raw.get("input_schema") is not None:
         return ArgumentValidation.ENFORCE
@@ -321,12 +324,12 @@ def _passes(fields: Fields) -> bool:
 
 
 def _derived(schema: Any, parameters: list[Definition]) -> bool:
-    """Whether the schema is what the parameters stand for, in whatever mode."""
+    """Whether the schema is the one derived from the parameters, in either mode."""
     return schema in (schema_of(parameters), schema_of(parameters, closed=False))
 
 
 def schema_of(parameters: list[Definition], *, closed: bool = True) -> Definition:
-    """The JSON Schema that a list of parameters stands for; closed: nothing else may be passed."""
+    """The JSON Schema derived from a list of parameters; closed: other arguments are refused."""
     schema = {
         "type": "object",
         "properties": {item["name"]: _property(item) for item in parameters},
@@ -437,7 +440,7 @@ def _longest_s(fields: Fields) -> int:
 
 
 def _usual_time(longest_s: float) -> str:
-    """What makes calls of its own waits for them, and for people who are asked."""
+    """A composite tool waits for its calls, and for their approvals."""
     return "P1D" if longest_s == MAX_COMPOSITE_S else "PT30S"
 
 
@@ -462,13 +465,13 @@ def _constraints(parent: Fields) -> Definition:
         ),
         "required_isolation": fields.choice("required_isolation", Isolation, Isolation.STANDARD),
     }
-    if fields.given("sandbox_profile"):  # else no key: definitions without one keep their digest
+    if fields.given("sandbox_profile"):  # without a key, old definitions keep their digest
         constraints["sandbox_profile"] = _profile_name(fields)
     return constraints
 
 
 def _profile_name(fields: Fields) -> str:
-    """Whether there is such a profile, the catalog knows."""
+    """The catalog checks that the profile exists."""
     name = fields.text("sandbox_profile", longest=63)
     if name and not PROFILE_NAME.fullmatch(name):
         fields.wrong("sandbox_profile", "may hold only letters, digits, '_', '.' and '-'")
@@ -516,7 +519,7 @@ def _usual_delivery(fields: Fields) -> Delivery:
 
 
 def _check_together(fields: Fields, definition: Definition) -> None:
-    """What no field can know alone."""
+    """Checks that need several fields."""
     pure = definition["delivery"] == Delivery.PURE
     if pure and definition["constraints"]["allow_side_effects"]:
         fields.wrong("delivery", "pure needs constraints.allow_side_effects to be false")
@@ -533,7 +536,7 @@ def _check_together(fields: Fields, definition: Definition) -> None:
 
 
 def _check_shown(fields: Fields) -> None:
-    """What is read beside the definition: two switches, and its version's label."""
+    """The keys beside the definition: two switches, and its version's label."""
     fields.boolean("enabled", True)
     fields.boolean("critical", False)
     fields.text("change_note", "", longest=1000)
@@ -545,7 +548,8 @@ def _check_shown(fields: Fields) -> None:
 
 
 def _check_weight(raw: Definition) -> None:
-    """Before anything is read: values that JSON cannot hold, and more of them than is sensible."""
+    """Rejects values that JSON cannot represent, and too many of them, before anything is
+    parsed."""
     try:
         strict_json.check(raw)
         too_large = len(json.dumps(raw, ensure_ascii=False)) > MAX_DEFINITION

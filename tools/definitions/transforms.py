@@ -1,10 +1,10 @@
-"""What a definition makes of its tool's output before anybody gets it.
+"""Transforms of a tool's output before a caller gets it.
 
     "transform": {"select": "$.items[*].name", "redact": ["$[*].token"], "observation": "…"}
 
-`select` and `redact` are JSONPath (RFC 9535), `observation` is a template over `output`. A path may
-be written by who is not trusted with our time: it is bounded when it is read, so that what it
-visits is at most a few times what there is.
+`select` and `redact` are JSONPath (RFC 9535), `observation` is a template over `output`. Authors of
+a path are not trusted: its cost is bounded when it is parsed, so that it visits each value at most
+a few times.
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ LONGEST_PATH = 500
 MOST_PATHS = 20
 MOST_FOUND = 100_000  # values, of all paths together
 REDACTED = "[redacted]"
-# Deeper than any output that may pass, so that the descent of a path never ends before the data.
+# Deeper than any allowed output, so that `..` of a path always reaches all data.
 _PATHS = JSONPathEnvironment(max_recursion_depth=100)
 
 
@@ -34,7 +34,7 @@ class CannotSelect(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """Everything empty is the transformation that changes nothing."""
+    """With all fields empty it changes nothing."""
 
     path: str = ""
     redacted: tuple[str, ...] = field(default=())
@@ -42,17 +42,17 @@ class Transform:
 
     @classmethod
     def of(cls, raw: dict[str, Any]) -> "Transform":
-        """Of what was read before."""
+        """From a parsed definition."""
         redacted = tuple(raw.get("redact", ()))
         return cls(raw.get("select", ""), redacted, raw.get("observation", ""))
 
     @property
     def narrows(self) -> bool:
-        """Whether it decides what of an output anybody gets."""
+        """Whether it removes parts of an output."""
         return bool(self.path or self.redacted)
 
     def select(self, output: Any) -> Any:
-        """One value where the path can mean only one, else the list of what it means."""
+        """One value where the path is singular, otherwise the list of matches."""
         if not self.path:
             return output
         found = _found([self.path], output)
@@ -64,7 +64,7 @@ class Transform:
 
     def redact(self, output: Any) -> Any:
         """With a mark in the place of each value; the output itself is changed."""
-        # All are looked for first: what a filter asks about may be redacted itself.
+        # All matches are found first: a filter may read a value that is redacted.
         for node in _found(self.redacted, output):
             if not node.location:
                 return REDACTED
@@ -73,7 +73,7 @@ class Transform:
 
 
 def read(fields: Fields) -> dict[str, Any]:
-    """The canonical form; only what is given stands in it."""
+    """The canonical form; it has only the given keys."""
     own = Fields(fields.object("transform", {}), fields.flaws, f"{fields.prefix}transform.")
     own.known(KNOWN)
     made: dict[str, Any] = {}

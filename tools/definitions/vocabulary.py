@@ -1,4 +1,4 @@
-"""The closed lists of words a definition may use."""
+"""The enumerations of a definition."""
 
 from enum import StrEnum
 
@@ -46,8 +46,8 @@ class ToolType(StrEnum):
     CHAIN = "chain"
 
 
-# Whose definitions are older than typed parameters (ruling 13): without a schema or a word on what
-# is required, their arguments are passed on as they came.
+# Types whose definitions are older than typed parameters (ruling 13): without a schema or required
+# parameters, their arguments are passed on unchanged.
 PASSING_TYPES = frozenset(
     {
         ToolType.MCP, ToolType.SERVICE, ToolType.PROMPT, ToolType.TEXT_COMPLETION,

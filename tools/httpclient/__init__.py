@@ -1,3 +1,3 @@
-"""Clients of HTTP servers: of those that the operator named, and of addresses that a tenant
-chose, which are checked. What is asked of them is the business of others.
+"""HTTP clients for servers that the operator named, and for addresses that a tenant chose, which
+are checked. Their users know the protocols.
 """

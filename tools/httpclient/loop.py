@@ -1,4 +1,4 @@
-"""One event loop in a thread of its own, for all conversations of this process."""
+"""One event loop in a thread of its own, for all connections of this process."""
 
 import asyncio
 import os
@@ -11,7 +11,7 @@ _GOODBYE_S = 5.0
 
 
 class Loop:
-    """Begins with the first work, and anew in a process that was forked."""
+    """Starts with the first task, and again in a forked process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -23,7 +23,7 @@ class Loop:
         return asyncio.run_coroutine_threadsafe(work, self._running())
 
     def close(self) -> None:
-        """What is under way is cancelled."""
+        """Running tasks are cancelled."""
         with self._lock:
             loop, thread = self._loop, self._thread
             self._loop = self._thread = None

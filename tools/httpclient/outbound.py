@@ -1,8 +1,8 @@
-"""Calling an address that a tenant chose, from a process of ours.
+"""Connections to addresses that a tenant chose, protected against SSRF.
 
-By the rules that runs of tools obey: the name is asked for once, an address that is not public is
-refused, the connection goes to exactly that address, no redirect is followed. In the clear only
-into networks that the operator opened.
+The rules are those of tool runs: the name is resolved once, an address that is not public is
+refused, the connection goes to exactly that address, no redirect is followed. Unencrypted
+connections are allowed only into networks that the operator opened.
 """
 
 from collections.abc import AsyncIterator
@@ -30,7 +30,7 @@ _LOOP = Loop()
 
 
 class Opened(Gate):
-    """Lets through nothing but the networks that the operator opened."""
+    """Allows only the networks that the operator opened."""
 
     def refusal(self, address: Address) -> str:
         return "" if self.is_opened(address) else "a network that takes https alone"
@@ -38,7 +38,7 @@ class Opened(Gate):
 
 @dataclass(frozen=True)
 class Receipt:
-    """What a receiver answered; of its words no more than the first ones."""
+    """The response of a receiver, with the beginning of its body."""
 
     status: int
     words: bytes
@@ -47,14 +47,14 @@ class Receipt:
 def post(
     url: str, headers: list[tuple[str, str]], body: bytes, timeout_s: float, organization: str
 ) -> int:
-    """The status of the answer, whatever it is. Raises `NotTold`."""
+    """The status of the response, also of an error. Raises `NotTold`."""
     return _LOOP.submit(send(url, headers, body, timeout_s, organization)).result().status
 
 
 async def send(
     url: str, headers: list[tuple[str, str]], body: bytes, timeout_s: float, organization: str
 ) -> Receipt:
-    """The answer, whatever it is. Raises `NotTold`, which says whether anything had left."""
+    """The response with any status. Raises `NotTold`, which says whether anything was sent."""
     try:
         target = Url.parse(url)
         dialer = _dialer(target.scheme, tuple(settings.EGRESS_ALLOW_PRIVATE))
@@ -72,7 +72,7 @@ async def send(
 
 
 async def _first(answer: Answer) -> bytes:
-    """The status says what became of it, so words that do not arrive are not missed."""
+    """The status decides, so a body that does not arrive is no error."""
     words = b""
     try:
         async for piece in answer.body:

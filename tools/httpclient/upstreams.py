@@ -1,8 +1,8 @@
-"""Calling a server that the operator named: kept connections, no redirect followed, and an end
-that comes when the run's does.
+"""The HTTP client for servers that the operator named: keep-alive connections, no redirects, and a
+deadline that is the run's.
 
-An answer is read in slices, between which is asked whether anybody still wants it: a server that
-is silent holds nobody up after a cancellation.
+A response is read in slices with a check for cancellation between them, so that a silent server
+does not delay a cancelled call.
 """
 
 import ssl
@@ -24,7 +24,7 @@ _IDLE_S = 60.0
 
 
 class Stopped(Exception):
-    """Nobody wants the answer any more."""
+    """The run was cancelled."""
 
 
 class TimeUp(Exception):
@@ -36,12 +36,12 @@ class Unreachable(Exception):
 
 
 class Broken(Exception):
-    """Something may have been sent, and there is no whole answer to it."""
+    """Something may have been sent, and no complete response came."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What ends one run: an event, a time of the monotonic clock, and a time that moves on."""
+    """What ends one run: an event, a time of the monotonic clock, and a deadline that may move."""
 
     stop: threading.Event
     ends_at: float
@@ -75,7 +75,7 @@ class Answer:
     pieces: Iterator[bytes] = field(repr=False)
 
     def body(self, most: int) -> bytes:
-        """At most so many bytes; what is beyond is left."""
+        """At most so many bytes; the rest is not read."""
         read = bytearray()
         for piece in self.pieces:
             read += piece
@@ -84,8 +84,8 @@ class Answer:
         return bytes(read[:most])
 
     def drain(self) -> None:
-        """What is left of an answer that has said all, so that its connection can be used again;
-        one that has much left, or nothing for long, is closed."""
+        """Reads the rest of a complete response, so that its connection can be reused; a connection
+        with much left, or without data for long, is closed."""
         bounds = _of_thread.bounds
         _of_thread.bounds = replace(bounds, ends_at=min(bounds.ends_at, time.monotonic() + DRAIN_S))
         with suppress(Stopped, TimeUp, Broken):
@@ -175,7 +175,7 @@ _of_thread = threading.local()
 
 @contextmanager
 def _bounded(bounds: Bounds) -> Iterator[None]:
-    """Whatever this thread reads meanwhile, it reads within these bounds."""
+    """All reads of this thread meanwhile are within these bounds."""
     _of_thread.bounds = bounds
     try:
         yield
@@ -189,7 +189,7 @@ class _Backend(httpcore2.SyncBackend):
 
 
 class _Patient(httpcore2.NetworkStream):
-    """A stream that is read slice by slice."""
+    """A network stream that is read in slices."""
 
     def __init__(self, stream: httpcore2.NetworkStream) -> None:
         self._stream = stream

@@ -1,3 +1,3 @@
-"""What reads much and changes nothing: what-if, recommendations, replay, walks, reach and the
-effects of changes before they are made.
+"""Read-only analysis: what-if, recommendations, replay, the workflow simulator, reach, and previews
+of changes.
 """

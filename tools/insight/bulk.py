@@ -1,5 +1,5 @@
-"""One deed to many tools. What it would do to each is worked out from the catalog and shown; then
-the catalog's own actions do it, to those that are still what was shown."""
+"""Bulk changes of tools. The effect on each tool is computed from the catalog and shown; then the
+catalog's own actions apply it to those that are unchanged since."""
 
 import hashlib
 from collections import defaultdict
@@ -31,7 +31,7 @@ from tools.licensing.tiers import change_tier
 from tools.models import LicenseTier, Organization, Tool, ToolStatus
 
 MOST = 500  # tools at once
-MOST_VERSIONS = 200  # each of which is written and signed while the catalog is held
+MOST_VERSIONS = 200  # each is written and signed while the catalog is locked
 _NAMED = 5
 _SWITCHED = {ToolStatus.ACTIVE: True, ToolStatus.DISABLED: False}
 
@@ -52,7 +52,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Deed:
-    """`name` is that of the group, or of the lowest tier that is to include the tools."""
+    """`name` is that of the group, or of the lowest tier to include the tools."""
 
     do: Do
     name: str = ""
@@ -76,7 +76,7 @@ class Deed:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What the deed would do to one tool, or why it would not."""
+    """The effect of the change on one tool, or why there is none."""
 
     tool: CatalogTool
     kind: Kind
@@ -88,7 +88,7 @@ class Line:
 
     @property
     def mark(self) -> str:
-        """Tells whether the tool, or what would be done to it, is another than it was."""
+        """A digest that differs when the tool, or the effect on it, has changed."""
         tool = self.tool
         seen = (tool.id, tool.updated_at.isoformat(), self.kind, self.before, self.after)
         return hashlib.sha256(repr(seen).encode()).hexdigest()[:16]
@@ -96,8 +96,8 @@ class Line:
 
 @dataclass(frozen=True)
 class Account:
-    """What became of each: those done with their new revisions, those that were no longer what was
-    shown, and those that were refused, with the reason."""
+    """The results: changed tools with their new revisions, tools that had changed since the
+    preview, and refused ones with the reason."""
 
     done: dict[str, int] = field(default_factory=dict)
     stale: list[str] = field(default_factory=list)
@@ -112,7 +112,8 @@ def permit(caller: Caller, deed: Deed) -> None:
 
 
 def plan(deed: Deed, tools: Sequence[CatalogTool], snapshot: Snapshot) -> list[Line]:
-    """A line for each tool, in their order. Raises `Malformed` for more than the deed allows."""
+    """A line for each tool, in their order. Raises `Malformed` for more tools than the change
+    allows."""
     if len(tools) > deed.most:
         raise Malformed(
             f"That are {len(tools):,} tools, and at most {deed.most} are changed so at once. "
@@ -123,7 +124,7 @@ def plan(deed: Deed, tools: Sequence[CatalogTool], snapshot: Snapshot) -> list[L
 
 
 def lost_by(deed: Deed, lines: Iterable[Line], snapshot: Snapshot) -> Losers | None:
-    """Who would lose what; None where nobody can."""
+    """Which agents would lose which tools; None where the change cannot take any away."""
     changing = [line for line in lines if line.kind == Kind.CHANGES]
     after = _after(deed, changing, snapshot)
     if after is None or not changing:
@@ -139,8 +140,9 @@ def carry_out(
     snapshot: Snapshot,
     by: Actor,
 ) -> Account:
-    """In one transaction, in which each tool stands or falls alone. `marks` are of the lines that
-    were shown, by the names of the tools. Raises `Conflict` where the catalog changes meanwhile."""
+    """Apply the change in one transaction, in which each tool succeeds or fails by itself. `marks`
+    are those of the preview's lines, by tool name. Raises `Conflict` where the catalog changes
+    meanwhile."""
     there = {tool.name for tool in tools}
     account = Account(stale=[name for name in marks if name not in there])
     ready = []
@@ -156,8 +158,8 @@ def carry_out(
 
 
 def _hold(deed: Deed, snapshot: Snapshot) -> None:
-    """What was worked out stays so to the end of the transaction. For tiers that are the tiers
-    alone: whoever changes one locks tiers before organizations."""
+    """Locks the basis of the preview until the end of the transaction. For tiers only the tiers:
+    every change of a tier locks tiers before organizations."""
     place = Organization.objects
     if deed.do == Do.TIER:
         for tier in _tiers():
@@ -199,7 +201,7 @@ class _Outlook:
         return limit - sum(not seats.put_out(tool) for tool in custom)
 
     def seats(self, tool: CatalogTool) -> bool:
-        """Whether the licence has a seat for the tool, beside those that got one before it."""
+        """Whether the license has a seat for the tool, after those that got one before it."""
         if self._room is None or not tool.custom:
             return True
         left = self._room - len(self._seated)
@@ -290,7 +292,7 @@ _PLANS: dict[Do, Callable[[_Outlook, CatalogTool], Line]] = {
 
 
 def _after(deed: Deed, changing: list[Line], snapshot: Snapshot) -> Snapshot | None:
-    """The catalog as it would be, where the deed narrows anything."""
+    """The catalog after the change, where the change narrows anything."""
     if deed.do == Do.DISABLE:
         new = {line.tool.name: replace(line.tool, status=ToolStatus.DISABLED) for line in changing}
     elif deed.do == Do.TAKE:
@@ -330,7 +332,7 @@ type Act = Callable[[Deed, list[Line], Actor, Account], None]
 
 
 def _each(act: Callable[[Deed, Line, Tool, Actor], Tool]) -> Act:
-    """One action for each tool; what one raises is its account, and the others go on."""
+    """One action for each tool; an error is the result of its tool, and the others continue."""
 
     def act_on_all(deed: Deed, lines: list[Line], by: Actor, account: Account) -> None:
         rows = Tool.objects.present().select_related("version", "organization__tier")
@@ -358,7 +360,7 @@ def _regroup(deed: Deed, line: Line, tool: Tool, by: Actor) -> Tool:
 
 
 def _move(deed: Deed, lines: list[Line], by: Actor, account: Account) -> None:
-    """A tier is changed as a whole, with what follows for every organization that has it."""
+    """Changes the tier as a whole, with the consequences for every organization that has it."""
     names, wanted = [line.tool.name for line in lines], _names_from(deed.name)
     for tier in _tiers() if lines else ():
         if tier.builtin_tools is None:

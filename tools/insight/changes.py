@@ -1,6 +1,6 @@
-"""Changes that nobody has made: what the catalog and the callers would be like with one of them.
+"""Hypothetical changes: the catalog and the callers as they would be after one of them.
 
-A change makes other facts, never other rules: the gates are asked as they are.
+A change replaces the facts and never the rules: the gates are the same.
 """
 
 from collections.abc import Mapping
@@ -24,12 +24,13 @@ _NO_OPENING = ("parent", "permissions")
 
 @dataclass(frozen=True)
 class Change:
-    """`permission` is what a person needs to make it. A change alters the catalog, or one agent."""
+    """`permission` is the one that a person needs to make it. A change alters the catalog, or one
+    agent."""
 
     permission: ClassVar[str]
 
     def catalog(self, snapshot: Snapshot) -> Snapshot:
-        """Raises `NotFound` and `Malformed` for what the change speaks of and is not there."""
+        """Raises `NotFound` and `Malformed` for what the change names and does not exist."""
         return snapshot
 
     def caller(self, caller: Caller, snapshot: Snapshot) -> Caller:
@@ -82,7 +83,7 @@ class Grant(Change):
 
 @dataclass(frozen=True)
 class Tier(Change):
-    """The organization's tier. Tools the new one has a seat for come back, as they would."""
+    """The organization's tier. Tools for which the new one has a seat are enabled again."""
 
     permission = "change_organization"
     tier: str
@@ -122,7 +123,7 @@ class ToolGroups(Change):
 
 @dataclass(frozen=True)
 class Group(Change):
-    """What is given of a group: `parent`, `permissions`, `schedule`, `max_queue_age_s` and
+    """Changed fields of a group: `parent`, `permissions`, `schedule`, `max_queue_age_s` and
     `max_cpu_percent`, as they would be written."""
 
     permission = "change_toolgroup"
@@ -138,7 +139,7 @@ class Group(Change):
         return snapshot.changed(groups=MappingProxyType(changed))
 
     def _fields(self, snapshot: Snapshot) -> dict[str, Any]:
-        """Read as they are read when they are saved."""
+        """Validated as when they are saved."""
         opening = {name: value for name, value in self.given.items() if name not in _NO_OPENING}
         fields = read_opening(opening)
         if "schedule" in fields:

@@ -1,7 +1,7 @@
-"""Why a caller may use a tool, or which gates say no, and what would change that.
+"""Explains why a caller may use a tool, or which gates refuse it, and what would change that.
 
-The verdicts are those of the gates themselves. What an execution would spend or wait for stands
-beside them: looked at, never taken.
+The verdicts are those of the gates themselves. What an execution would spend or wait for is shown
+beside them: read, never reserved.
 """
 
 from collections.abc import Callable, Sequence, Set
@@ -27,7 +27,7 @@ CONFIRMATION = "confirmation"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One gate's answer, with what would change it."""
+    """One gate's verdict, with what would change it."""
 
     gate: str
     passed: bool
@@ -41,7 +41,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """Every gate's answer about one tool, in the order in which they are asked."""
+    """Every gate's verdict on one tool, in the order of the gates."""
 
     tool: CatalogTool
     available: bool
@@ -49,7 +49,7 @@ class Explained:
 
     @property
     def refused_by(self) -> Row | None:
-        """The gate a call would fail at first; to be held for a person is not to be refused."""
+        """The first gate that would refuse a call; awaiting approval is no refusal."""
         refusals = (row for row in self.rows if not row.passed and row.gate != CONFIRMATION)
         return next(refusals, None)
 
@@ -60,7 +60,7 @@ class Explained:
 
 @dataclass(frozen=True)
 class Supposed:
-    """A call that nobody makes, without any option."""
+    """A hypothetical call, without any option."""
 
     require_confirmation: bool = False
     confirmation_reason: str = ""
@@ -77,7 +77,7 @@ class Explanation:
     asked: Asked
     snapshot: Snapshot
     everything: bool
-    account: UUID | None = None  # whose use is looked at, where the caller is a pretended one
+    account: UUID | None = None  # whose use is read, where the caller is a hypothetical one
 
     @cached_property
     def reader(self) -> Reader:
@@ -121,7 +121,7 @@ class Explanation:
         return [self._row(verdict, question) for verdict in authorization.explain(question)]
 
     def refusal(self, tool: CatalogTool) -> Verdict | None:
-        """The first no to the tool, whatever would change it; for who may know everything."""
+        """The first refusal of the tool; for readers who may know everything."""
         verdicts = (*(gate(self) for gate in _REQUEST), *authorization.explain(self.question(tool)))
         return next((verdict for verdict in verdicts if not verdict.passed), None)
 
@@ -143,7 +143,7 @@ class Explanation:
 def subject_of(viewer: Caller, agent: str | None) -> tuple[Caller, bool]:
     """Whom an explanation is about, and whether the viewer may know every tool and group.
 
-    Of others only to people who may look at agents and tools. Raises `Forbidden`, `NotFound`.
+    Explaining others is for people who may view agents and tools. Raises `Forbidden`, `NotFound`.
     """
     if agent is None or (viewer.kind == CallerKind.AGENT and viewer.name == agent):
         return viewer, may(viewer, "view_tool")
@@ -202,7 +202,7 @@ _REQUEST: tuple[Callable[[Explanation], Verdict], ...] = (_standing, _granted_gr
 
 
 def _confirmation(question: Question) -> Verdict:
-    """A held call is not refused; still it does not run before a person has agreed."""
+    """A held call is not refused, but does not run before its approval."""
     need = confirmations.needed(question, SUPPOSED)
     if need is None:
         return Verdict(CONFIRMATION, True)
@@ -215,7 +215,7 @@ def _rate(question: Question) -> Verdict:
     return ratelimits.peek(question.caller, question.tool)
 
 
-# What is looked at without being spent, at its place behind the gates.
+# Checks that read without spending, in their place after the gates.
 LOOKS: tuple[Callable[[Question], Verdict], ...] = (
     pressure.peek,
     _rate,
@@ -225,7 +225,7 @@ LOOKS: tuple[Callable[[Question], Verdict], ...] = (
 
 
 def _fit_to_be_seen(verdict: Verdict, question: Question | None, reader: Reader) -> Verdict:
-    """Some gates name groups of the tool; an agent is told only of those it was granted."""
+    """Some gates name groups of the tool; an agent sees only those it was granted."""
     if question is None or verdict.code not in _NAMING:
         return verdict
     return replace(verdict, reason=_NAMING[verdict.code](question, reader))
@@ -243,7 +243,7 @@ def _closings_known(question: Question, reader: Reader) -> str:
 
 
 def _consent(question: Question, reader: Reader) -> str:
-    """Rules may name groups, and are the organization's own business."""
+    """Rules may name groups, so no rule is shown."""
     return f"A call of the tool {question.tool.name} waits until a person agreed."
 
 

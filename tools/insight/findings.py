@@ -1,4 +1,4 @@
-"""What the linter finds in an organization as it stands, with what its agents were granted."""
+"""Lint findings of an organization's current catalog, with the grants of its agents."""
 
 from typing import Any
 from uuid import UUID
@@ -18,13 +18,12 @@ def findings(snapshot: Snapshot, groups: frozenset[str] = EVERY_GROUP) -> tuple[
 
 
 def findings_about(snapshot: Snapshot, name: str) -> list[Finding]:
-    """What concerns one tool; a tool that is out of service is judged as if it were in it."""
+    """Findings about one tool; a disabled tool is checked as if it were enabled."""
     return [one for one in findings(in_service(snapshot, name)) if one.concerns(name)]
 
 
 def findings_of_proposal(snapshot: Snapshot, written: Any) -> list[Finding]:
-    """What would concern a definition in any dialect if it were saved. Raises
-    `InvalidDefinition`."""
+    """Findings for a definition in any dialect, as if it were saved. Raises `InvalidDefinition`."""
     definition = read_definition(written)
     name = definition["name"]
     return [one for one in findings(with_definition(snapshot, definition)) if one.concerns(name)]

@@ -1,4 +1,4 @@
-"""Whom a change of a group would hit, before it is made."""
+"""Previews which callers a change of a group would affect."""
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -20,7 +20,7 @@ MOST_TOOLS = 200
 @dataclass(frozen=True)
 class Effects:
     """`lost` and `won` at once; `while_closed` whenever the group is closed, None where it never
-    is. Tools by the number of agents; `looked_at` of `tools` were looked at."""
+    is. Tools by the number of agents; `looked_at` of `tools` were examined."""
 
     before: dict[str, Any]
     after: dict[str, Any]
@@ -32,7 +32,7 @@ class Effects:
 
 
 def effects_of(*, snapshot: Snapshot, name: str, **change: Any) -> Effects:
-    """The change is made and taken back. Raises what `save_group` raises."""
+    """The change is made and rolled back. Raises what `save_group` raises."""
     with transaction.atomic():
         row = save_group(name=name, **change)
         said = written(row)
@@ -54,7 +54,7 @@ def effects_of(*, snapshot: Snapshot, name: str, **change: Any) -> Effects:
 
 
 def _while_closed(group: CatalogGroup, names: list[str], after: Snapshot) -> Losers | None:
-    """However it stands now: open all week against closed today."""
+    """Independent of the present time: open all week compared with closed today."""
     if not (group.schedule or group.max_queue_age_s or group.max_cpu_percent):
         return None
     always = replace(group, schedule=(), max_queue_age_s=None, max_cpu_percent=None)

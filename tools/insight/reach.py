@@ -1,4 +1,4 @@
-"""Which tools an agent reaches with all it was granted, in some state."""
+"""Computes which tools an agent can reach with all its grants, in some state."""
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence, Set
@@ -40,9 +40,9 @@ class Losers:
 
 
 class Reach:
-    """Which of some tools callers reach, for many of both. Gates that look at the tool alone are
-    asked once of each kind of tool; those that look at its groups, states and required permissions,
-    once of all kinds that are alike in them. The answers are those of the gates."""
+    """Which of some tools callers reach, for many of both. Gates that depend on the tool alone are
+    asked once for each kind of tool; those that depend on its groups, states and required
+    permissions, once for all kinds with equal ones. The verdicts are those of the gates."""
 
     def __init__(self, kinds: Kinds, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -66,7 +66,7 @@ class Reach:
         return {one.tool.name for one in questions if object_permission(one).passed}
 
     def _of_kinds(self, caller: Caller, asked: Asked | None) -> "_Passing":
-        """The same for all who were granted the same, as long as the same groups are open."""
+        """The same for all callers with equal grants, as long as the same groups are open."""
         if asked is not None:
             return self._passing(caller, asked, (*OF_ITS_KIND, in_state))
         closed = openings_of(self._snapshot).closed
@@ -89,7 +89,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class _Passing:
-    """Tools whose kinds a caller's request lets through, whatever of them it was granted."""
+    """Tools whose kinds pass for a caller's request, regardless of its grants of them."""
 
     tools: tuple[CatalogTool, ...]
     names: frozenset[str]
@@ -102,7 +102,7 @@ def reach_of(snapshot: Snapshot) -> Reach:
 
 
 def there_for_somebody(tool: CatalogTool, snapshot: Snapshot) -> bool:
-    """Whether the tool is in service and the licence lets it through, whoever asks."""
+    """Whether the tool is in service and the license allows it, for any caller."""
     return _pass(OF_THE_TOOL, Question(NOBODY, tool, _NOTHING, snapshot))
 
 
@@ -121,14 +121,14 @@ def reaches(caller: Caller, tool: CatalogTool, snapshot: Snapshot) -> bool:
 
 
 def agents_that_reach(tool: CatalogTool, snapshot: Snapshot) -> tuple[list[str], bool]:
-    """Among the first agents of the organization by name, and whether there are more to look at."""
+    """Among the first agents of the organization by name, and whether there are more."""
     callers, cut = _first_agents(snapshot, MOST_AGENTS)
     return [caller.name for caller in callers if reaches(caller, tool, snapshot)], cut
 
 
 def losers(names: Sequence[str], before: Snapshot, after: Snapshot) -> Losers:
-    """Of the tools that another catalog would narrow: who reaches them before and not after. One
-    that is not there any more is reached by nobody."""
+    """Of the named tools: which agents reach them before and not after. A tool that is missing
+    after counts as lost."""
     most = min(MOST_AGENTS, max(1, _MOST_QUESTIONS // max(1, len(names))))
     callers, cut = _first_agents(before, most)
     reached, would_be = (Reach(kinds_among(names, world), world) for world in (before, after))
@@ -138,7 +138,7 @@ def losers(names: Sequence[str], before: Snapshot, after: Snapshot) -> Losers:
 
 
 def known_callers(agents: Iterable[Agent], revision: int) -> list[Caller]:
-    """The agents as callers, with all they were granted: a few queries, however many they are."""
+    """The agents as callers, with all they were granted: a constant number of queries."""
     callers = callers_of_agents(agents)
     grants.learn(callers, revision)
     return callers

@@ -1,5 +1,5 @@
-"""Which groups fit a question (checklist S1, 15): by the words of their tools, and by what was used
-with success before.
+"""Recommends groups for a question (checklist S1, 15): by the words of their tools, and by tools
+that were used with success before.
 
 Only groups the caller may request are named, and only for tools it could call through them.
 """
@@ -29,10 +29,10 @@ from tools.policy.decision import DEFAULT_STATE, Asked, Question
 MOST_GROUPS = 20
 MOST_TOOLS = 5  # named for one group
 PERIOD = timedelta(days=30)
-_MOST_CALLS = 50_000  # the latest ones that speak
+_MOST_CALLS = 50_000  # the latest that count
 _REMEMBERED_S = 60.0
 _MOST_REMEMBERED = 1_000
-_OF_USE = 0.2  # what tenfold success adds is about half of what the words give
+_OF_USE = 0.2  # tenfold success adds about half of the score of the words
 _OF_SIZE = 0.1  # of two groups that fit alike, the smaller opens less
 _SHARES = (1.0, 0.5, 0.25)  # of its best tools in a group's score
 
@@ -41,11 +41,11 @@ _successes: dict[UUID, tuple[float, Counter[str]]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Fitting:
-    """A tool that speaks for a group."""
+    """A tool that is a reason for a group."""
 
     name: str
     score: float
-    proven: bool  # used with success lately
+    proven: bool  # used with success recently
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Recommendation:
 def recommend(
     caller: Caller, question: str, state: str | None, snapshot: Snapshot
 ) -> list[Recommendation]:
-    """Groups for a question, the best first. Without a state, tools of every state speak."""
+    """Groups for a question, the best first. Without a state, tools of every state count."""
     used = successes(snapshot.organization_id)
     by_group: dict[str, list[Fitting]] = defaultdict(list)
     asking = _Asking(caller, state, snapshot, manages=may(caller, "view_tool"))
@@ -105,8 +105,8 @@ class _Asking:
             yield Fitting(one.tool.name, score, count > 0), groups[one.tool.name]
 
     def having(self, tool: CatalogTool) -> list[str]:
-        """The groups through which the caller could have it: no other tool is looked at, so that
-        none takes the place of one that speaks."""
+        """The groups through which the caller could have it: no other tool is ranked, so that none
+        displaces a usable one."""
         return [group for group in self.requestable(tool) if self.could_have(tool, group)]
 
     def requestable(self, tool: CatalogTool) -> list[str]:
@@ -115,7 +115,7 @@ class _Asking:
         return sorted((held if every else held & granted) - {WILDCARD})
 
     def could_have(self, tool: CatalogTool, group: str) -> bool:
-        """The question every request with just this group would be asked."""
+        """The gate's question for a request with only this group."""
         asked = Asked(frozenset([group]), DEFAULT_STATE if self.state is None else self.state)
         question = Question(self.caller, tool, asked, self.snapshot)
         verdicts = (gate(question) for gate in (AVAILABILITY if self.manages else GATES))

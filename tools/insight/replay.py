@@ -1,4 +1,4 @@
-"""Calls of a while ago, put to the gates again: as things stand, and as they would stand.
+"""Replays recent calls through the gates: with the current catalog, and with a changed one.
 
 Where a group has windows, each call is judged by the hour at which it was made. Equal calls are
 asked about once; nothing is written, counted or spent.
@@ -26,14 +26,14 @@ MOST_COMBINATIONS = 10_000
 MOST_TURNED = 200
 STEP = timedelta(minutes=15)  # windows rarely begin at other minutes
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
-# Of a catalog: what is compared tool by tool, and what was worked out about it. A tier decides only
-# which tools are there.
+# Fields of a catalog that are compared tool by tool, or derived from it. A tier decides only which
+# tools there are.
 _LOOKED_AT = {"tools", "tier", "_settled", "_remembered"}
 
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """Calls that are alike to every gate; `at` only where the hour counts."""
+    """Calls that are equal to every gate; `at` only where the time of day matters."""
 
     agent_id: UUID
     tool: str
@@ -46,8 +46,8 @@ class Combination:
 
 @dataclass(frozen=True, slots=True)
 class Turned:
-    """Calls that would end otherwise. `verdict` is the gate's that refuses: with the change those
-    that were accepted, without it those that were refused."""
+    """Calls that would end otherwise. `verdict` is that of the refusing gate: for accepted calls
+    with the change, for refused ones without it."""
 
     combination: Combination
     verdict: Verdict
@@ -56,7 +56,8 @@ class Turned:
 @dataclass
 class Replay:
     """How the calls of a time would have ended. `cut` where there were too many combinations. All
-    calls that would end otherwise are counted; the first `MOST_TURNED` combinations of them told.
+    calls that would end otherwise are counted; of their combinations the first `MOST_TURNED` are
+    listed.
     """
 
     calls: int = 0
@@ -69,7 +70,7 @@ class Replay:
 
 
 class Clock(openings.Watch):
-    """Opening hours as of a moment that is set."""
+    """Opening hours as of a given moment."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__(snapshot)
@@ -99,8 +100,8 @@ class Then(Snapshot):
 
 @dataclass(frozen=True)
 class World:
-    """A catalog, the agents as they are in it, and the names of the tools that are there for
-    somebody: in service, and in the licence."""
+    """A catalog, the agents as they are in it, and the names of the tools in service and in the
+    license."""
 
     snapshot: Snapshot
     callers: dict[UUID, Caller]
@@ -134,7 +135,7 @@ class World:
         return next((verdict for verdict in verdicts if not verdict.passed), None)
 
     def _beforehand(self, combination: Combination) -> Verdict | None:
-        """What is refused before a tool is looked at."""
+        """Refusals of the request before any tool is checked."""
         caller = self.callers[combination.agent_id]
         try:
             authorization.check_standing(caller)
@@ -153,7 +154,7 @@ def combinations_of(
     *, organization_id: UUID, agents: Iterable[UUID], since: datetime, until: datetime, hourly: bool
 ) -> tuple[list[Combination], bool]:
     """The commonest first, in one query, and whether there were more. Invalid calls are left out:
-    they say nothing about who may do what."""
+    they do not depend on permissions."""
     rows = Execution.objects.filter(
         organization_id=organization_id,
         agent_id__in=list(agents),
@@ -174,8 +175,8 @@ def combinations_of(
 
 
 def replay(combinations: list[Combination], before: World, after: World) -> Replay:
-    """What ends otherwise because of the change alone: what the gates would say now as they stand
-    is not the change's doing."""
+    """Calls that would end otherwise because of the change: differences that the current gates show
+    too are no effect of the change."""
     alike = _Alike(before, after)
     now, then = (replace(world, snapshot=Then.of(world.snapshot)) for world in (before, after))
     found = Replay(sum(one.calls for one in combinations), len(combinations))
@@ -187,7 +188,7 @@ def replay(combinations: list[Combination], before: World, after: World) -> Repl
             world.snapshot.clock.set(one.at)
         try:
             if then.passes(one) != one.refused or now.passes(one) == one.refused:
-                continue  # as it ended, or no doing of the change
+                continue  # as it ended, or no effect of the change
         except LookupError:  # the tool was deleted since
             continue
         if one.refused:
@@ -200,7 +201,7 @@ def replay(combinations: list[Combination], before: World, after: World) -> Repl
 
 
 class _Alike:
-    """What a change leaves as it is: there the gates need not be asked."""
+    """Finds what the change leaves unchanged, so that the gates need not be asked."""
 
     def __init__(self, before: World, after: World) -> None:
         self._before, self._after = before, after

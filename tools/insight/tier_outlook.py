@@ -1,5 +1,5 @@
-"""What another tier, or other terms of a tier, would close and open, before anything is done; and
-doing it, where that is then still what was shown."""
+"""Previews which tools another tier, or other terms of a tier, would disable and enable; applies
+the change if the preview is still true."""
 
 import hashlib
 from collections import Counter
@@ -30,13 +30,14 @@ from tools.licensing.tier_terms import TERMS, check_tier, same_terms, terms_of
 from tools.licensing.tiers import change_tier, set_tier
 from tools.models import Execution, LicenseTier, Organization
 
-MOST_PLACES = 20  # organizations whose tools are looked through for one preview
+MOST_PLACES = 20  # organizations whose tools are examined for one preview
 _WAITING = (Status.PENDING, Status.REQUIRES_CONFIRMATION)
 
 
 @dataclass(frozen=True)
 class Effect:
-    """On one organization. `losers` and `waiting` are by tool, of those that would be closed."""
+    """On one organization. `losers` and `waiting` are by tool, of the tools that would be
+    disabled."""
 
     place: Organization
     change: Change
@@ -54,7 +55,7 @@ class Effect:
 
 @dataclass(frozen=True)
 class Outlook:
-    """`more` organizations are concerned beside those whose tools were looked through."""
+    """`more` organizations are affected beside those whose tools were examined."""
 
     effects: tuple[Effect, ...]
     mark: str
@@ -85,7 +86,8 @@ def outlook_of_terms(tier: LicenseTier, terms: Mapping[str, Any]) -> Outlook:
 
 
 def outlook_of_move(place: Organization, tier: LicenseTier) -> Outlook:
-    """Another tier for one organization. Raises `Conflict` where its licence says which it has."""
+    """Another tier for one organization. Raises `Conflict` where its license determines the
+    tier."""
     outlook = _move_alone(place, tier, registry.snapshot(place.pk, place.revision))
     return replace(outlook, effects=tuple(_looked(one, tier) for one in outlook.effects))
 
@@ -94,7 +96,7 @@ def outlook_of_move(place: Organization, tier: LicenseTier) -> Outlook:
 def apply_terms(
     *, tier: LicenseTier, terms: Mapping[str, Any], mark: str, by: Actor
 ) -> dict[str, Change]:
-    """What followed, by organization. Raises `Conflict` where it is no longer what was shown."""
+    """The consequences, by organization. Raises `Conflict` where they differ from the preview."""
     tier = locked_tier(tier)
     locked_places(tier)
     if _terms_alone(tier, terms).mark != mark:
@@ -106,7 +108,7 @@ def apply_terms(
 def apply_move(*, organization: Organization, tier: LicenseTier, mark: str, by: Actor) -> Change:
     tier = locked_tier(tier)
     place = locked(organization.pk).place
-    # The row is locked, in a revision that may never be.
+    # The row is locked, and its next revision may be rolled back.
     if _move_alone(place, tier, registry.as_it_stands(place.pk)).mark != mark:
         raise _changed_meanwhile()
     return set_tier(organization=place, tier=tier, by=by)
@@ -116,7 +118,7 @@ def apply_move(*, organization: Organization, tier: LicenseTier, mark: str, by: 
 def take_terms_back(
     *, tier: LicenseTier, left: Mapping[str, Any], back: Mapping[str, Any], by: Actor
 ) -> dict[str, Change]:
-    """The terms before a change, unless somebody has changed them since it left them so."""
+    """The terms before a change, unless they were changed since."""
     tier = locked_tier(tier)
     if not same_terms(terms_of(tier), left):
         raise _changed_meanwhile()
@@ -163,8 +165,8 @@ def _move_alone(place: Organization, tier: LicenseTier, catalog: Snapshot) -> Ou
 
 
 def _mark(tier: LicenseTier, effects: Iterable[Effect], said: Any) -> str:
-    """Tells whether what would happen is another than it was. Calls and agents come and go by the
-    second, so they are not part of it."""
+    """A digest that differs when the effect has changed. Calls and agents change by the second, so
+    they are not part of it."""
     follows = [(str(effect.place.pk), effect.change) for effect in effects]
     return hashlib.sha256(repr((tier.pk, said, follows)).encode()).hexdigest()[:24]
 
@@ -177,7 +179,7 @@ def _terms_text(terms: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _looked(effect: Effect, tier: LicenseTier) -> Effect:
-    """The same with whom it would hit."""
+    """The same with the affected callers."""
     if not effect.closed:
         return effect
     place = effect.place
@@ -188,7 +190,7 @@ def _looked(effect: Effect, tier: LicenseTier) -> Effect:
 
 
 def _after(before: Snapshot, change: Change, tier: LicenseTier) -> Snapshot:
-    """Without the tools that would be disabled: nobody would reach them."""
+    """Without the tools that would be disabled, since no caller would reach them."""
     out = frozenset(change.disabled)
     left = {name: tool for name, tool in before.tools.items() if name not in out}
     tools = MappingProxyType(left)
@@ -196,7 +198,7 @@ def _after(before: Snapshot, change: Change, tier: LicenseTier) -> Snapshot:
 
 
 def _calls_waiting(place: Organization, names: tuple[str, ...]) -> Counter[str]:
-    """Of all that waits, for there may be as many names as tools."""
+    """Reads all waiting calls, since there may be as many names as tools."""
     wanted = frozenset(names)
     rows = Execution.objects.filter(organization=place, status__in=_WAITING).order_by()
     counted = rows.values_list("tool_name").annotate(count=Count("pk"))

@@ -1,5 +1,6 @@
-"""A walk through the states of a workflow that nobody makes: each step is a call that is supposed
-to succeed. Every gate is asked as it would be then; nothing runs and nothing is written."""
+"""The workflow simulator: a hypothetical walk through the states of a workflow, in which each step
+is a call that is supposed to succeed. Every gate is asked as it would be then; nothing runs and
+nothing is written."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ MOST_STEPS = 50
 
 @dataclass(frozen=True)
 class Step:
-    """`refusal` is what the first gate that says no would say; the walk ends there then."""
+    """`refusal` is the verdict of the first gate that refuses; the walk ends there then."""
 
     tool: str
     before: str
@@ -26,7 +27,7 @@ class Step:
 @dataclass(frozen=True)
 class Walk:
     steps: tuple[Step, ...]
-    explanation: Explanation  # of the state in which it stands
+    explanation: Explanation  # of its current state
 
     @property
     def state(self) -> str:
@@ -48,7 +49,7 @@ class Walk:
         return sorted(found, key=lambda tool: leads_to(tool) in {None, self.state})
 
     def reason(self, tool: CatalogTool) -> str:
-        """Of the first gate that says no; empty where none does."""
+        """The reason of the first refusing gate; empty where none refuses."""
         return refusal_of(self.explanation, tool)
 
 
@@ -60,7 +61,7 @@ def walked(
     snapshot: Snapshot,
     everything: bool,
 ) -> Walk:
-    """From `asked.state` on, as far as the gates let it go."""
+    """From `asked.state` on, as far as the gates allow."""
     steps = tuple(_steps(caller, asked, names[:MOST_STEPS], snapshot, everything))
     state = steps[-1].after if steps else asked.state
     now = Asked(asked.groups, state)

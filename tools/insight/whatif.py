@@ -1,5 +1,5 @@
-"""What a change would make different before anybody makes it: to what each agent sees, and to the
-calls of the last day. The same gates are asked twice; nothing is written, counted or spent.
+"""Previews the effect of a change on what each agent sees, and on the calls of the last day. The
+same gates are asked twice; nothing is written, counted or spent.
 """
 
 from collections.abc import Iterator, Set
@@ -36,7 +36,8 @@ class Seen:
 
 @dataclass(frozen=True)
 class Difference:
-    """`calls` is None for who may not see executions; `cut` where there are more agents."""
+    """`calls` is None for a reader who may not view executions; `cut` where there are more
+    agents."""
 
     since: datetime
     until: datetime
@@ -49,7 +50,7 @@ class Difference:
 def what_if(
     *, viewer: Caller, change: Change, snapshot: Snapshot, since: datetime | None = None
 ) -> Difference:
-    """Raises `Forbidden` for who may not make the change or may not see agents and tools."""
+    """Raises `Forbidden` for a caller who may not make the change, or not view agents and tools."""
     for permission in (change.permission, "view_agent", "view_tool"):
         require(viewer, permission)
     until = timezone.now()
@@ -82,7 +83,7 @@ def _checked(since: datetime, until: datetime) -> datetime:
 
 
 def _agents(change: Change, snapshot: Snapshot, tools: int) -> tuple[list[Agent], bool]:
-    """Those the change concerns, and whether there are more than can be looked at."""
+    """Agents that the change affects, and whether there are more than can be examined."""
     rows = Agent.objects.filter(organization_id=snapshot.organization_id, active=True)
     rows = rows.select_related("service_account", "organization").order_by("slug")
     if isinstance(change, Grant):
@@ -120,7 +121,7 @@ def _in_order(some: Set[str], names: list[str]) -> list[str]:
 def _touched(
     change: Change, before: Snapshot, after: Snapshot, kinds: tuple[Kinds, Kinds]
 ) -> list[str]:
-    """The tools about which the change may alter an answer."""
+    """The tools for which the change may alter a verdict."""
     if isinstance(change, Grant):
         return list(before.tools)
     groups = {name for name, group in after.groups.items() if before.groups.get(name) is not group}

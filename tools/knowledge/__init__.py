@@ -1,1 +1,1 @@
-"""RDF behind SPARQL 1.1: one protocol, nothing of policy or pipeline."""
+"""Knowledge graphs: RDF over SPARQL 1.1. A protocol client; nothing of policy or pipeline."""

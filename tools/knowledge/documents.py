@@ -1,4 +1,5 @@
-"""Whole graphs as Turtle or JSON-LD: read and written by a library, bounded, nothing fetched."""
+"""Reads and writes whole graphs as Turtle or JSON-LD with a library, within limits; nothing is
+fetched."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,14 +33,14 @@ _FORMATS = {Syntax.TURTLE: ox.RdfFormat.TURTLE, Syntax.JSON_LD: ox.RdfFormat.JSO
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """What is wrong in a document; `line` where it is known."""
+    """An error in a document; `line` where it is known."""
 
     message: str
     line: int | None = None
 
 
 class BadDocument(ValueError):
-    """The document is no graph, or too large a one: every flaw that was found, up to a bound."""
+    """The document is no graph, or too large: all errors that were found, up to a limit."""
 
     def __init__(self, message: str, flaws: Sequence[Flaw] = ()) -> None:
         super().__init__(message)
@@ -47,7 +48,7 @@ class BadDocument(ValueError):
 
 
 _MOST_QUOTED = 1_000
-# That is not SPARQL 1.1, which is what endpoints speak.
+# RDF-star is not part of SPARQL 1.1, which endpoints implement.
 _NESTED = Flaw("A statement may not be about another statement.")
 
 
@@ -58,7 +59,7 @@ class Contents:
     statements: int
     entities: list[str]
     types: list[tuple[str, int]]
-    nameless: int  # blank nodes: each import makes them anew
+    nameless: int  # blank nodes: each import creates them again
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ def contents(data: bytes, syntax: Syntax) -> Contents:
 
 
 def write(n_triples: IO[bytes], syntax: Syntax, into: IO[bytes]) -> None:
-    """What an endpoint said, as a document; never held as a whole. Raises `BadDocument`."""
+    """An endpoint's statements as a document, streamed. Raises `BadDocument`."""
     try:
         read = ox.parse(n_triples, format=ox.RdfFormat.N_TRIPLES)
         found = (ox.Triple(one.subject, one.predicate, one.object) for one in read)
@@ -106,7 +107,8 @@ def write(n_triples: IO[bytes], syntax: Syntax, into: IO[bytes]) -> None:
 
 
 def statements(n_triples: bytes, limit: int) -> tuple[list[dict[str, str]], bool]:
-    """So many of what an endpoint said, and whether there are more. Raises `BadDocument`."""
+    """The first statements of an endpoint's response, and whether there are more. Raises
+    `BadDocument`."""
     found = sorted(
         (str(one.subject), str(one.predicate), str(one.object)) for one in _parsed(n_triples)
     )
@@ -150,10 +152,9 @@ def _read(data: bytes, syntax: Syntax) -> list[Any]:
 
 
 def _check_depth(data: bytes, syntax: Syntax) -> None:
-    """Raises `BadDocument`. Readers call themselves for each level, and a full stack is the end of
-    the process: that of JSON-LD gets only what is strict JSON, and of Turtle only statements about
-    statements go deeper. `<<` may also stand in a text, and so many of them in none that anybody
-    wrote."""
+    """Raises `BadDocument`. The parsers are recursive, and a stack overflow ends the process: the
+    JSON-LD parser gets only strict JSON, and in Turtle only statements about statements nest. `<<`
+    may also occur in a text, but never so often in a genuine one."""
     if syntax is Syntax.TURTLE:
         if data.count(b"<<") > _MOST_QUOTED:
             raise BadDocument(_NESTED.message, [_NESTED])
@@ -165,7 +166,7 @@ def _check_depth(data: bytes, syntax: Syntax) -> None:
 
 
 def _statements(data: bytes, syntax: Syntax) -> Iterator[Any]:
-    """Each statement; a `Flaw` for each that cannot be read, after which the reader goes on."""
+    """Each statement; a `Flaw` for each that cannot be read, after which the parser continues."""
     try:
         parsed = ox.parse(data, format=_FORMATS[syntax], without_named_graphs=True)
         while True:

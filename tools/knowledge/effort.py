@@ -1,5 +1,5 @@
-"""How much a query asks of whoever plans it: endpoints plan joins for minutes, and read long chains
-of operators with one call inside another, until their stack is full and they end.
+"""Bounds the cost of planning a query: endpoints plan joins for minutes, and parse long chains of
+operators recursively, until their stack overflows and they crash.
 
 What is counted is counted without the whole grammar, and where that leaves a doubt, as more. Rows
 of VALUES and lists of IN are data: they cost next to nothing, and are bounded by the length alone.
@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-MOST_PATTERNS = 100  # Oxigraph plans a join of so many in about 3 s, of 200 in more than 25
+MOST_PATTERNS = 100  # Oxigraph plans a join of 100 in about 3 s, of 200 in more than 25 s
 MOST_CLAUSES = 100  # 1,000 of MINUS have filled 2 MiB of stack, 500 have not
 MOST_OPERATIONS = 200  # as have 2,000 of +
 _CLAUSES = re.compile("FILTER|UNION|MINUS|OPTIONAL|VALUES|EXISTS|SELECT")
@@ -25,7 +25,7 @@ type Word = tuple[str, str]
 
 
 def flaw(words: Sequence[Word]) -> str:
-    """What is too much in a query whose brackets match, if anything: the end of a sentence."""
+    """The exceeded limit of a query whose brackets match, if any: the end of a sentence."""
     if any(before[0] == "mark" and _nests(before[1], word[1]) for before, word in pairwise(words)):
         return "may not be about statements about statements"
     asked = _Effort([word for word in words if word[0] != "space"])
@@ -45,7 +45,7 @@ def _nests(mark: str, behind: str) -> bool:
 
 
 class _Effort:
-    """`patterns` are what is joined: triples, steps of paths, blocks of VALUES."""
+    """`patterns` counts what is joined: triples, steps of paths, blocks of VALUES."""
 
     def __init__(self, written: Sequence[Word]) -> None:
         self.patterns = self.clauses = self.operations = 0
@@ -76,7 +76,7 @@ class _Effort:
         return self._place in {"", _PATTERN} and not before[1].upper().endswith("FILTER")
 
     def _joined(self, before: Word, word: Word) -> Iterator[int]:
-        """The triples that begin here; a list in a pattern has two for each of its items."""
+        """Counts the triples that begin here; a list in a pattern has two for each of its items."""
         text, starts = word[1], _is_term(word) or word[1] in _STARTS
         yield text in {"/", "["}
         if self._place in {_PATTERN, _NODE}:
@@ -102,7 +102,7 @@ class _Effort:
             self._places.pop()
 
     def _parenthesis(self, before: Word) -> str:
-        """A list of a pattern stands where a term may; a group of a path is taken for one too."""
+        """A list of a pattern is in the place of a term; a group of a path counts as one too."""
         if self._place == _DATA:
             return _DATA
         within = self._place in {_PATTERN, _NODE, _LIST}

@@ -1,4 +1,4 @@
-"""A SPARQL 1.1 endpoint over HTTP. Its answers are bounded, and nothing of them is believed."""
+"""A client of a SPARQL 1.1 endpoint over HTTP. Responses are untrusted and bounded."""
 
 import logging
 import re
@@ -33,7 +33,7 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Graph:
-    """The one graph of an endpoint that a question is about."""
+    """The one graph of an endpoint that a query reads."""
 
     endpoint: Endpoint
     iri: str
@@ -49,7 +49,7 @@ class Rows:
 
 
 class Failure(Exception):
-    """No answer. `lost` says that what was asked may have been done all the same."""
+    """No answer. `lost` says that an update may have been applied nevertheless."""
 
     def __init__(self, code: str, message: str, *, lost: bool = False) -> None:
         super().__init__(message)
@@ -92,13 +92,13 @@ def construct(
 def lines(upstream: Upstream, graph: Graph, text: str, bounds: Bounds) -> Iterator[bytes]:
     """The rows of a SELECT as tab-separated values, as they come, without the head.
 
-    However many: they are never held together. Raises `Failure`, and what ends a run.
+    They are streamed, regardless of their number. Raises `Failure`, and what ends a run.
     """
     return islice(_split(_streamed(upstream, graph, text, bounds, _LINES)), 1, None)
 
 
 def stated(upstream: Upstream, graph: Graph, text: str, bounds: Bounds) -> Iterator[bytes]:
-    """What `construct` gives, in pieces as they come, however many. Raises as `lines` does."""
+    """The statements of `construct`, streamed in pieces. Raises as `lines` does."""
     return _streamed(upstream, graph, text, bounds, _STATEMENTS)
 
 
@@ -230,7 +230,7 @@ def _member(document: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _refusal(answer: Answer) -> Failure:
-    """What is wrong with a query the endpoint says to its author; all else is for operators."""
+    """Errors in a query are shown to its author; all others are for operators."""
     complaint = answer.body(_LONGEST_COMPLAINT).decode("utf-8", "replace")
     said = _UNSHOWN.sub(" ", complaint)[:_SHOWN].strip()
     if answer.status == 400:

@@ -1,8 +1,8 @@
-"""Entities as a caller describes them, and the update that creates one or adds to it. Pure.
+"""Parses entities from callers, and builds the update that creates one or adds to it. Pure.
 
-An entity's IRI follows from its type and its key, so that whoever describes it again means the same
-one. The update is one transaction of the store: of two at once one creates it. Beside what is said
-stands the call that created it; the same call, made again, finds itself there.
+An entity's IRI follows from its type and its key, so that describing it again refers to the same
+one. The update is one transaction of the store: of two concurrent ones one creates it. The call
+that created the entity is stored with it, so that a retry of the same call finds itself there.
 """
 
 import re
@@ -47,12 +47,12 @@ type Statement = tuple[ox.NamedNode, ox.NamedNode | ox.Literal]
 
 
 class Exists(Exception):
-    """There is one with this key, and it was not to be added to."""
+    """An entity with this key exists, and the call must not add to it."""
 
 
 @dataclass(frozen=True)
 class Entity:
-    """`statements` are what is said of it; its IRI is their subject."""
+    """`statements` are those about it; its IRI is their subject."""
 
     iri: str
     statements: tuple[Statement, ...]
@@ -74,7 +74,7 @@ def read(organization_id: UUID, given: dict[str, Any]) -> Entity:
 
 
 def creation(graph: str, entity: Entity, *, call: str, merge: bool) -> str:
-    """The update: all is said where nothing was said of it; what is there is only added to."""
+    """The update: a new entity gets all statements; an existing one is only added to."""
     place, node = ox.NamedNode(graph), ox.NamedNode(entity.iri)
     marked = f"{node} {CREATED_BY} {ox.Literal(call)} ."
     said = " ".join(f"{node} {about} {thing} ." for about, thing in entity.statements)
@@ -85,7 +85,7 @@ def creation(graph: str, entity: Entity, *, call: str, merge: bool) -> str:
 
 
 def whether_created(entity: Entity, *, call: str) -> str:
-    """The question whether this very call has created it."""
+    """The query whether this very call has created it."""
     return f"ASK {{ {ox.NamedNode(entity.iri)} {CREATED_BY} {ox.Literal(call)} }}"
 
 
@@ -133,7 +133,7 @@ def _relations(
 
 
 def _target(organization_id: UUID, given: Any, place: str) -> ox.NamedNode:
-    """An IRI, or an entity by its type and key, which need not be there yet."""
+    """An IRI, or an entity by its type and key, which need not exist yet."""
     if isinstance(given, str):
         return _iri(given, place.rstrip("."))
     if not isinstance(given, dict) or not set(given) <= {"iri", "type", "key", "name"}:
@@ -184,7 +184,7 @@ def _tagged(value: Any, tag: Any, place: str) -> ox.Literal:
 
 
 def _predicate(given: Any, place: str) -> ox.NamedNode:
-    """Who created an entity is ours to say."""
+    """Only we state who created an entity."""
     predicate = _named(given, place)
     if predicate == CREATED_BY:
         raise BadTerm(f"{place} may not hold createdBy, which names the call that created it.")

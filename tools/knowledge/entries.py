@@ -1,4 +1,4 @@
-"""From what a graph says of entities to the words that they are found by. Pure."""
+"""Derives the search entry of an entity from its statements in a graph. Pure."""
 
 import re
 import unicodedata
@@ -35,7 +35,7 @@ _ACCENTS = re.compile("[\u0300-\u036f]")
 
 @dataclass
 class Entry:
-    """What one entity says. `texts` are its labels, descriptions, and other literals."""
+    """The search entry of one entity. `texts` are its labels, descriptions, and other literals."""
 
     iri: str
     types: list[str] = field(default_factory=list)
@@ -80,7 +80,7 @@ class Entry:
 
 
 def entries(n_triples: bytes) -> list[Entry]:
-    """One for each IRI that something is said of. Raises `SyntaxError`, `ValueError`."""
+    """One for each IRI that is a subject. Raises `SyntaxError`, `ValueError`."""
     found: dict[str, Entry] = {}
     for one in ox.parse(n_triples, format=ox.RdfFormat.N_TRIPLES):
         if isinstance(one.subject, ox.NamedNode) and isinstance(
@@ -92,7 +92,7 @@ def entries(n_triples: bytes) -> list[Entry]:
 
 
 def subjects(iris: Iterable[str]) -> list[str]:
-    """Those that can be asked about, each once; others are no IRIs, or longer than any index."""
+    """Valid subjects, each once; others are no IRIs, or too long for an index."""
     return sorted({iri for iri in iris if fits(iri)})
 
 
@@ -109,13 +109,13 @@ def plain(text: str) -> str:
 
 
 def fold(text: str) -> str:
-    """Without the difference of case, of accents and of forms of one letter."""
+    """Without differences of case, accents and forms of one letter."""
     apart = unicodedata.normalize("NFKD", plain(text)).casefold()
     return unicodedata.normalize("NFC", _ACCENTS.sub("", apart))
 
 
 def name_of(text: str) -> str:
-    """A text as whole names are compared."""
+    """A text in the form in which whole names are compared."""
     return " ".join(fold(text[: 4 * LONGEST_NAME]).split())[:LONGEST_NAME]
 
 

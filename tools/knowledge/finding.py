@@ -1,8 +1,8 @@
-"""Entities by words and phrases. PostgreSQL finds and ranks; what is here says in which order to
-try, and how much at most.
+"""Full-text search of entities by words and phrases. PostgreSQL finds and ranks; this module sets
+the order of attempts, and the limits.
 
-A common word is said of half a graph, so only so many of those that match are ranked: all that
-bear the words as their name, most that have them in a label, and then others.
+Common words match half a graph, so only a part of the matches is ranked: all with the words as
+their name, most with them in a label, and then others.
 """
 
 import json
@@ -25,7 +25,7 @@ _NO_LANGUAGE = ""
 
 
 class Way(StrEnum):
-    """How the words were taken; each is tried when the one before found nothing."""
+    """How the words were matched; each way is tried when the one before found nothing."""
 
     ALL = "all"
     BEGINNINGS = "beginnings"
@@ -54,7 +54,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """`capped` says that more match than were ranked, so that `total` is the least there is."""
+    """`capped` says that more match than were ranked, so that `total` is a lower bound."""
 
     hits: list[Hit]
     way: Way
@@ -64,13 +64,13 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Since when the index is what it is, and whether it may be behind the graph."""
+    """When the index was built, and whether it may be behind the graph."""
 
     indexed_at: datetime | None
     stale: bool
 
 
-# Whose they are and of which type stands in each index, so that nothing else is looked at.
+# Organization and type are part of each index, so that no other rows are read.
 _OF_SCOPE = "organization_id = %(organization)s AND collection = %(collection)s"
 _OF_KIND = "AND (%(kinds)s::text[] IS NULL OR kinds && %(kinds)s::text[])"
 _BY_WORDS = """
@@ -107,13 +107,13 @@ SELECT e.iri, e.shown, e.types, 1, (SELECT count(*) FROM every),
     (SELECT count(*) FROM every) = {most_said}
 FROM page JOIN tools_knowledgeentry e USING (id) ORDER BY page.alike DESC, page.iri
 """
-# Two letters wrong in a word of eight are alike still.
+# A word of eight letters with two wrong ones is still similar.
 _ALIKE = "SELECT set_config('pg_trgm.word_similarity_threshold', '0.3', true)"
 _BOUNDS = {"most_named": _NAMED, "most_labelled": _LABELLED, "most_said": _SAID}
 
 
 def find(scope: GraphScope, wanted: Wanted) -> Found:
-    """The best first. A phrase in quotes is meant as it stands: nothing looser is tried for it."""
+    """The best first. A phrase in quotes is exact: nothing looser is tried for it."""
     kinds = kinds_called(scope, wanted.type) if wanted.type else None
     for way in Way:
         if (statement := _statement(way, wanted.query)) is None:
@@ -125,14 +125,14 @@ def find(scope: GraphScope, wanted: Wanted) -> Found:
 
 
 def kinds_called(scope: GraphScope, name: str) -> list[str]:
-    """What a type may be written as: its IRI, its local name, and the IRIs that bear the label."""
+    """Forms of a type's name: its IRI, its local name, and the IRIs that bear the label."""
     folded = entries.name_of(name)
     labelled = KnowledgeEntry.objects.within(scope).filter(names__contains=[folded])
     return [entries.plain(name), folded, *labelled.values_list("iri", flat=True)[:_MOST_KINDS]]
 
 
 def standing(scope: GraphScope) -> Standing:
-    """Stale also where nobody has ever said that the graph was whole in it."""
+    """Stale also where the index was never complete."""
     index = KnowledgeIndex.objects.within(scope).values("indexed_at", "complete").first()
     if index is None:
         return Standing(None, stale=True)
@@ -141,7 +141,7 @@ def standing(scope: GraphScope) -> Standing:
 
 
 def labels_of(scope: GraphScope, iris: list[str], language: str | None) -> dict[str, str]:
-    """What these are called; those without a row have no label but the end of their IRI."""
+    """Labels of these; those without a row have only the end of their IRI."""
     rows = KnowledgeEntry.objects.within(scope).filter(iri__in=iris).values_list("iri", "shown")
     known = {iri: _preferred(shown["labels"], language)[0] for iri, shown in rows}
     return {iri: known.get(iri) or entries.local_name(iri) for iri in iris}
@@ -167,7 +167,7 @@ def _statement(way: Way, query: str) -> str | None:
 
 
 def _words(query: str) -> list[str]:
-    """Each as a prefix in the database's language; a word holds nothing that it would read."""
+    """Each as a prefix in the database's language; a word has no query syntax."""
     try:
         return [f"'{word}':*" for word in search.words_in(entries.fold(query))]
     except search.NothingToLookFor:
@@ -194,7 +194,7 @@ def _asked(
         cursor.execute(_ALIKE)
         cursor.execute(statement, given)
         rows = cursor.fetchall()
-    if not rows and wanted.offset:  # past the end of what is there
+    if not rows and wanted.offset:  # past the end
         first = _asked(scope, replace(wanted, offset=0, limit=1), way, statement, kinds)
         return replace(first, hits=[])
     if not rows:
@@ -213,14 +213,14 @@ def _hit(way: Way, language: str | None, row: tuple[Any, ...]) -> Hit:
 def hit(
     language: str | None, iri: str, shown: dict[str, Any], types: list[str], match: str = ""
 ) -> Hit:
-    """A row as an answer, in the language that is wanted or near to it."""
+    """A row as a result, in the wanted language or a related one."""
     label, tag = _preferred(shown["labels"], language)
     description, _ = _preferred(shown["descriptions"], language)
     return Hit(iri, label or entries.local_name(iri), tag, description, types, match)
 
 
 def _preferred(texts: list[tuple[str, str]], language: str | None) -> tuple[str, str]:
-    """In the language asked for, or one of its kind; else in none, in English, or in any."""
+    """In the wanted language or a variant of it; otherwise in none, in English, or in any."""
     asked = (language or "en").lower()
 
     def distance(text: tuple[str, str]) -> tuple[int, str, str]:

@@ -1,8 +1,9 @@
-"""The entities of graphs as rows that a full-text search finds, kept in step with the store.
+"""The search index of a graph's entities, kept in step with the graph store.
 
-Whoever writes to a graph does it within `in_step`. A row says that a write has begun before the
-store hears of it, and goes when the entities have been read again: what was cut off in between is
-known, and a search says so. Rows are always made of what the store says, never of what was sent.
+Every write to a graph is made within `in_step`. A row records that a write has begun before the
+store gets it, and is deleted when the entities have been read again: an interrupted write is known,
+and a search reports the index as stale. Entries are always made of what the store returns, never of
+what was sent.
 
 Reading the store and writing the rows is one step for each graph at a time, so that what is read
 last is what stays.
@@ -32,7 +33,7 @@ from tools.models import GraphScope, KnowledgeEntry, KnowledgeIndex, KnowledgePe
 
 log = logging.getLogger(__name__)
 TOUCH_S, REBUILD_S = 10.0, 4 * 3600.0
-# Longer than a write can take whose row is still there: then nobody comes back for it.
+# Longer than any write takes: a row of this age was abandoned by its process.
 ABANDONED = timedelta(minutes=15)
 _BATCH = 250
 _MOST_BYTES = 64 * 1024 * 1024
@@ -64,10 +65,10 @@ Failures = (endpoint.Failure, TimeUp, Stopped, DatabaseError, SyntaxError, Value
 def in_step(
     organization_id: UUID, iris: Iterable[str], collection: str | None = None
 ) -> Iterator[None]:
-    """Around a write to a graph: afterwards what was said of these subjects is found.
+    """Wraps a write to a graph: afterwards the statements about these subjects can be found.
 
-    They are read again also where the write raised, for it may have been done. That the store
-    fails meanwhile raises nothing; the row that stays says that the entries may be behind.
+    They are read again also where the write raised, since it may have been applied. A failure of
+    the store meanwhile raises nothing; the row that stays marks the entries as stale.
     """
     scope = GraphScope.of(organization_id, collection)
     pending = _begin(scope)
@@ -88,7 +89,7 @@ def entity_lock(organization_id: UUID, iri: str, collection: str | None = None) 
 
 
 def touched(organization_id: UUID, iris: Iterable[str], collection: str | None = None) -> None:
-    """After a write that nobody announced."""
+    """Updates the entries after a write that was not made within `in_step`."""
     with in_step(organization_id, iris, collection):
         pass
 
@@ -96,9 +97,9 @@ def touched(organization_id: UUID, iris: Iterable[str], collection: str | None =
 def rebuild(
     scope: GraphScope, tell: Callable[[int], object], stop: threading.Event | None = None
 ) -> int:
-    """Read the whole graph again, while others search and write; how many entities it told of.
+    """Read the whole graph again, while others search and write; returns how many entities it has.
 
-    `tell` hears how many subjects have been read. Raises what `Failures` names.
+    `tell` is called with the number of subjects read so far. Raises what `Failures` names.
     """
     bounds = Bounds(stop or threading.Event(), time.monotonic() + REBUILD_S)
     began = _now()
@@ -122,7 +123,7 @@ def _begin(scope: GraphScope) -> KnowledgePending:
 
 
 def _is_empty(scope: GraphScope) -> bool:
-    """False also where nobody can say."""
+    """False also where the store does not answer."""
     try:
         return not endpoint.ask(_upstream(), graph_of(scope), _ANYTHING, _soon(), most_bytes=10_000)
     except (endpoint.Failure, TimeUp):
@@ -145,7 +146,7 @@ def _soon() -> Bounds:
 
 @transaction.atomic
 def _refresh(scope: GraphScope, iris: list[str], bounds: Bounds) -> int:
-    """Make the rows of these entities anew, and remove those of which nothing is said now."""
+    """Rebuild the rows of these entities, and delete those without statements."""
     with connection.cursor() as cursor:
         cursor.execute(_LOCK, [graph_of(scope).iri])
         found = _read(scope, iris, bounds)
@@ -156,7 +157,7 @@ def _refresh(scope: GraphScope, iris: list[str], bounds: Bounds) -> int:
 
 
 def _read(scope: GraphScope, iris: list[str], bounds: Bounds, limit: int = 0) -> list[Entry]:
-    """What the store says of them now; of a very long batch in parts."""
+    """The store's current statements about them; a very long batch in parts."""
     try:
         said = endpoint.construct(
             _upstream(), graph_of(scope), _question(iris, limit), bounds, most_bytes=_MOST_BYTES
@@ -172,7 +173,7 @@ def _read(scope: GraphScope, iris: list[str], bounds: Bounds, limit: int = 0) ->
 
 
 def _question(iris: list[str], limit: int) -> str:
-    """Each as a pattern of its own, which every endpoint looks up and none joins."""
+    """Each as a pattern of its own, which endpoints look up without a join."""
     named = terms.nodes(iris)
     parts = " UNION ".join(f"{{ {one} ?p ?o BIND({one} AS ?s) }}" for one in named)
     wanted = f"FILTER(isLiteral(?o) || ?p = {terms.nodes([entries.TYPE])[0]})"
@@ -201,7 +202,7 @@ def _joined(texts: Iterable[str]) -> str:
 
 
 def _list(scope: GraphScope, file: IO[bytes], bounds: Bounds) -> None:
-    """All subjects, put aside as they come: nobody makes the store wait for the rows."""
+    """All subjects, spooled as they arrive, so that the store does not wait for the rows."""
     for line in endpoint.lines(_upstream(), graph_of(scope), _SUBJECTS, bounds):
         file.write(line + b"\n")
     file.seek(0)
@@ -216,7 +217,7 @@ def _listed(file: IO[bytes]) -> Iterator[str]:
 
 @transaction.atomic
 def _finish(scope: GraphScope, began: datetime) -> None:
-    """Nothing that was written meanwhile is older than `began`."""
+    """Deletes entries older than `began`; those written meanwhile are newer."""
     with connection.cursor() as cursor:
         cursor.execute(_LOCK, [graph_of(scope).iri])
     KnowledgeEntry.objects.within(scope).filter(indexed_at__lt=began).delete()

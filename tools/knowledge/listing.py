@@ -1,4 +1,4 @@
-"""The entities of a graph where nobody looks for words: in the order of their IRIs, by type."""
+"""Lists the entities of a graph without a search: in the order of their IRIs, by type."""
 
 from dataclasses import dataclass
 
@@ -36,14 +36,14 @@ def listed(scope: GraphScope, wanted: finding.Wanted) -> finding.Found:
 
 
 def kinds(scope: GraphScope, most: int) -> list[tuple[str, int]]:
-    """The types that most entities are of, and of how many."""
+    """The most common types, with their numbers of entities."""
     with connection.cursor() as cursor:
         cursor.execute(_KINDS, [scope.organization_id, scope.collection, most])
         return cursor.fetchall()
 
 
 def named(scope: GraphScope, iris: list[str], language: str | None = None) -> dict[str, Named]:
-    """What each of these is called, also where the index has no row of it."""
+    """The label of each, also of those without a row in the index."""
     found = KnowledgeEntry.objects.within(scope).filter(iri__in=iris)
     rows = {iri: (shown, types) for iri, shown, types in found.values_list("iri", "shown", "types")}
     return {iri: _named(iri, rows.get(iri), language) for iri in iris}

@@ -1,4 +1,5 @@
-"""What surrounds entities in a graph: statements that lead from one to another, nearest first."""
+"""The neighborhood of entities in a graph: statements that lead from one to another, nearest
+first."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,7 @@ from tools.knowledge.entries import TYPE
 type Select = Callable[[str, int], Rows]
 MOST = 200  # statements in all
 OF_EACH = 10  # in each direction
-_FROM_AT_MOST = 50  # entities, whose neighbours are asked for at once
+_FROM_AT_MOST = 50  # entities, whose neighbors are asked for at once
 
 
 def around(
@@ -40,7 +41,7 @@ def around(
 
 
 def _question(iris: list[str], of_each: int) -> str:
-    """So many of each, that one with a thousand neighbours leaves room for the others."""
+    """A fixed number for each, so that one with a thousand neighbors leaves room for the others."""
     kind = terms.nodes([TYPE])[0]
     parts = []
     for one in terms.nodes(iris):
@@ -59,5 +60,5 @@ def _edge(row: dict[str, Any]) -> tuple[str, str, str]:
 
 
 def _is_full(iris: list[str], edges: list[tuple[str, str, str]], of_each: int) -> bool:
-    """Whether of one of them there may be more than was asked for."""
+    """Whether one of them may have more than were requested."""
     return any(sum(edge[at] == one for edge in edges) >= of_each for one in iris for at in (0, 2))

@@ -1,4 +1,4 @@
-"""All that a graph says of one entity, apart by what it is for a reader."""
+"""All statements of a graph about one entity, grouped for display."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ class Relation:
 
 @dataclass
 class Portrait:
-    """`more_said`, `more_from`: there are more statements than are shown here."""
+    """`more_said`, `more_from`: there are more statements than are listed."""
 
     iri: str
     types: list[str] = field(default_factory=list)
@@ -52,7 +52,8 @@ class Portrait:
 
 
 def portrait(iri: str, select: Select) -> Portrait:
-    """Empty where the graph says nothing of it. `select` asks the graph; raises what it raises."""
+    """Empty where the graph has no statement about it. `select` asks the graph; raises what it
+    raises."""
     (node,) = terms.nodes([iri])
     said = select(_ordered(f"SELECT ?p ?o WHERE {{ {node} ?p ?o }}", "?p ?o", MOST_SAID), MOST_SAID)
     asked = f"SELECT ?s ?p WHERE {{ ?s ?p {node} }}"
@@ -65,7 +66,7 @@ def portrait(iri: str, select: Select) -> Portrait:
 
 
 def neighbours_counted(iri: str) -> str:
-    """The question how many entities are one step away."""
+    """The query that counts entities one step away."""
     (node,), (kind,) = terms.nodes([iri]), terms.nodes([entries.TYPE])
     away = f"{{ {node} ?p ?n FILTER(isIRI(?n) && ?p != {kind}) }}"
     here = f"{{ ?n ?p {node} FILTER(isIRI(?n) && ?p != {kind}) }}"

@@ -1,14 +1,13 @@
-"""Which SPARQL queries of callers may be sent on: those that read, and only the graphs they are
-given.
+"""Validates SPARQL queries of callers: read-only, and only over the graphs that they are given.
 
 The graphs are fixed by the protocol, whatever a query says (SPARQL 1.1 Protocol, 2.1.4). What the
-protocol cannot forbid is `SERVICE`, which would make the endpoint call anybody; `FROM` and `GRAPH`
-are refused because a graph is not the caller's to choose.
+protocol cannot forbid is `SERVICE`, which would make the endpoint call any server; `FROM` and
+`GRAPH` are refused because a graph is not the caller's to choose.
 
-Endpoints do not all read alike. One takes `trueSERVICE:x` for three words, and `?a<x:b)SERVICE#>`
-for a comparison and a comment where the grammar sees an IRI. So a query is read into words of the
-grammar, everything on which two readers could disagree is refused, and what goes out is written
-anew from those words: on one line, where a comment would swallow the query and end it.
+Parsers of endpoints differ. One reads `trueSERVICE:x` as three words, and `?a<x:b)SERVICE#>` for a
+comparison and a comment where the grammar sees an IRI. So a query is split into tokens of the
+grammar, everything on which two parsers could disagree is refused, and the query that is sent is
+generated from those tokens: on one line, where a comment would swallow the query and end it.
 """
 
 import re
@@ -31,7 +30,7 @@ _LOCAL = rf"(?:{_NAME}|[:.]|%[0-9A-Fa-f]{{2}}|\\[_~.\-!$&'()*+,;=/?#@%])"
 _ESCAPE = r"""\\[tbnrf\\"']"""
 _LONG = "|".join(rf"{q * 3}(?:{q}{{0,2}}(?:[^{q}\\]|{_ESCAPE}))*+{q * 3}" for q in "\"'")
 _SHORT = "|".join(rf"{q}(?:[^{q}\\\r\n]|{_ESCAPE})*+{q}" for q in "\"'")
-# In the order in which they are tried. No word is read twice: none can be left and begun again.
+# Tokens, in the order in which they are tried. There is no backtracking: each is read once.
 _WORDS = re.compile(
     rf"""
       (?P<space>(?:[\x20\t\r\n]++|\#[^\r\n]*+)++)
@@ -71,17 +70,17 @@ _OPENING, _CLOSING = frozenset("{(["), {"}": "{", ")": "(", "]": "["}
 
 
 class BadQuery(ValueError):
-    """The query may not be sent on; the message says why, for its author."""
+    """The query must not be sent; the message says why, for its author."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """`text` says what the author's says, on one line."""
+    """`text` is equivalent to the author's, on one line."""
 
     text: str
     asks: bool
-    states: bool = False  # answers with statements, not with rows
-    limited: bool = False  # by a LIMIT of its own, or what comes after has to come last
+    states: bool = False  # returns statements, not rows
+    limited: bool = False  # by a LIMIT of its own, or a clause that has to come last
 
     def within(self, limit: int) -> str:
         """The text, with a limit where it has none."""
@@ -91,8 +90,8 @@ class Query:
 def read(
     text: str, *, statements: bool = False, parameters: Mapping[str, Any] | None = None
 ) -> Query:
-    """`statements` lets it CONSTRUCT and DESCRIBE as well. `parameters` are values for variables,
-    by name. Raises `BadQuery`, and `BadTerm` for a value that is no RDF term."""
+    """`statements` allows CONSTRUCT and DESCRIBE as well. `parameters` are values for variables, by
+    name. Raises `BadQuery`, and `BadTerm` for a value that is no RDF term."""
     if len(text) > LONGEST_QUERY:
         raise BadQuery(f"The query is longer than {LONGEST_QUERY} characters.")
     if re.search(r"\\[uU]", text):
@@ -126,8 +125,8 @@ class _Block:
 def _bound(words: list[tuple[str, str]], parameters: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The query with a VALUES for each parameter in every group that mentions its variable.
 
-    A group sees no variable of the groups around it, so that one VALUES would not be enough; and
-    the one behind a query is joined only after rows were counted.
+    A group does not see variables of the groups around it, so one VALUES is not enough; and one
+    after the query is joined only after rows were counted.
     """
     values = {_variable(name): _term(name, value) for name, value in parameters.items()}
     if sum(map(len, values.values())) > LONGEST_QUERY:
@@ -241,7 +240,7 @@ def _mentioned_in(stack: list[_Block]) -> _Block:
 
 
 def _limited(words: list[tuple[str, str]]) -> bool:
-    """Whether LIMIT or VALUES stands behind the last brace."""
+    """Whether LIMIT or VALUES follows the last brace."""
     closed = max((at for at, word in enumerate(words) if word == ("mark", "}")), default=0)
     tail = {text.upper() for kind, text in words[closed:] if kind == "word"}
     return "LIMIT" in tail or _ends_with_values(words)
@@ -337,6 +336,6 @@ def _rendered(kind: str, text: str) -> str:
 
 
 def _short(inside: str, quote: str) -> str:
-    """The same text between single marks, on one line."""
+    """The same text between single quotes, on one line."""
     inside = inside.replace("\r", "\\r").replace("\n", "\\n")
     return quote + re.sub(rf"(\\.)|{quote}", lambda m: m.group(1) or "\\" + quote, inside) + quote

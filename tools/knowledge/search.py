@@ -1,4 +1,4 @@
-"""From words to statements: what is known of things whose texts hold them."""
+"""Retrieves statements about entities whose texts contain given words."""
 
 import re
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from tools.knowledge.terms import literal
 
 MOST_WORDS = 12
 _WORD = re.compile(r"\w{2,50}")
-# Too common to find anything by; that a question is full of them says nothing.
+# Stop words.
 _COMMON = frozenset(
     {
         "about", "an", "and", "are", "as", "at", "be", "by", "can", "could", "did", "do", "does",
@@ -21,7 +21,7 @@ _COMMON = frozenset(
 
 
 class NothingToLookFor(ValueError):
-    """The question has no word to look for."""
+    """The question has no word to search for."""
 
 
 def words_in(question: str) -> list[str]:
@@ -34,7 +34,7 @@ def words_in(question: str) -> list[str]:
 
 
 def query_for(words: list[str], *, limit: int) -> str:
-    """Statements about the things that most of the words are said of, best first."""
+    """Statements about the entities that match most of the words, best first."""
     tests = [f"CONTAINS(LCASE(STR(?text)), {literal(word)})" for word in words]
     score = " + ".join(f"MAX(IF({test}, 1, 0))" for test in tests)
     return (

@@ -1,4 +1,5 @@
-"""RDF terms, made and written by a library: no text of a caller is ever joined into a statement."""
+"""RDF terms, created and serialized by a library: no text of a caller is ever joined into a
+statement."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -12,7 +13,7 @@ _DEFAULT_COLLECTION = "default"
 
 
 class BadTerm(ValueError):
-    """What was given is no statement; the message says which and why."""
+    """A given item is no statement; the message says which and why."""
 
 
 def graph_of(organization_id: UUID, collection: str | None) -> str:
@@ -45,7 +46,7 @@ def insertion(graph: str, triples: Any) -> str:
 
 
 def subject_of(triple: dict[str, Any]) -> str:
-    """Of a statement that `insertion` has taken: the IRI it is about."""
+    """The subject's IRI of a statement that `insertion` has accepted."""
     return _bare(str(triple["subject"]))
 
 

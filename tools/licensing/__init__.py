@@ -1,3 +1,3 @@
-"""License files and tiers: installed, compared, and what another one would change. The gate that
-reads a license is `policy`.
+"""License files and tiers: install, compare, and preview changes. The gate that reads a license is
+in `policy`.
 """

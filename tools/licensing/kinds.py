@@ -1,6 +1,6 @@
-"""Tools that are alike to every gate, but for their names, for who was granted them, and for their
-age, which decides about a seat in the licence. What holds for one with a seat holds for its kind,
-so that gates need not be asked of thousands."""
+"""Groups tools that are equal to every gate, except for their names, their grants, and their age,
+which decides about a seat in the license. One tool with a seat represents its kind, so that gates
+need not be asked about thousands."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable
@@ -20,7 +20,7 @@ def kinds_in(snapshot: Snapshot) -> Kinds:
 
 
 def kinds_among(names: Collection[str], snapshot: Snapshot) -> Kinds:
-    """Of those with such a name that are there."""
+    """The kinds of existing tools with these names."""
     tools = snapshot.tools
     if 2 * len(names) < len(tools):
         return kinds_of((tools[name] for name in names if name in tools), snapshot)
@@ -29,7 +29,7 @@ def kinds_among(names: Collection[str], snapshot: Snapshot) -> Kinds:
 
 
 def kinds_after(before: Snapshot, after: Snapshot) -> Kinds:
-    """Of the tools of a catalog that was made of another, which mostly are the other's."""
+    """The kinds in a catalog that was derived from another, whose tools are mostly the same."""
     if after.tools is before.tools:
         return kinds_in(before)
     same = left_of(kinds_in(before), lambda tool: after.tools.get(tool.name) is tool)
@@ -50,8 +50,8 @@ def left_of(kinds: Kinds, wanted: Callable[[CatalogTool], bool]) -> Kinds:
 
 
 def passing(kinds: Kinds, snapshot: Snapshot, asks: Asks) -> Kinds:
-    """Those of which it `asks` yes under the snapshot's tier, without the tools that have no seat
-    in it. They are the snapshot's; they may have been sorted under another tier."""
+    """The kinds for which `asks` is true under the snapshot's tier, without the tools that have no
+    seat in it. They are the snapshot's; they may have been sorted under another tier."""
     without = beyond_limit(snapshot)
     seated = left_of(kinds, lambda tool: tool.id not in without) if without else kinds
     return tuple(kind for kind in seated if asks(kind[0], snapshot))
@@ -62,7 +62,7 @@ def names_of(kinds: Kinds) -> set[str]:
 
 
 def _kind(tool: CatalogTool, snapshot: Snapshot) -> Hashable:
-    """All that a gate looks at; each built-in tool is a kind of its own."""
+    """The fields that gates depend on; each built-in tool is a kind of its own."""
     if not tool.custom:
         return tool.id
     raw, definition = tool.definition.raw, tool.definition

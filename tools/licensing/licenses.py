@@ -1,8 +1,8 @@
-"""Changing what an organization's licence includes, and what follows for its tools.
+"""Changes an organization's license, and applies the consequences for its tools.
 
-Every change of a tier ends in `hold`: custom tools beyond the limit are disabled, the newest
-first, and those the licence had disabled come back, the oldest first, as far as there is room.
-`preview` says the same beforehand, worked out by the same functions.
+Every change of a tier ends in `hold`: custom tools beyond the limit are disabled, the newest first,
+and those the license had disabled come back, the oldest first, as far as there is room. `preview`
+returns the same in advance, with the same functions.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -47,8 +47,9 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class Change:
-    """What another tier means: names of custom tools that are disabled or enabled again, of tools
-    in use that the licence would refuse or no longer refuses, and of profiles that stop working."""
+    """The effects of another tier: names of custom tools that are disabled or enabled again, of
+    tools in use that the license would refuse or no longer refuses, and of profiles that stop
+    working."""
 
     tier_before: str
     tier: str
@@ -69,7 +70,7 @@ class Change:
         }
 
     def named(self) -> dict[str, Any]:
-        """As evidence keeps it: bounded, with the numbers."""
+        """The audited form: bounded, with the counts."""
         lists = ("disabled", "enabled", "gated", "opened", "profiles")
         names = {field: list(getattr(self, field)) for field in lists}
         return {
@@ -82,14 +83,14 @@ class Change:
 
 @dataclass(frozen=True)
 class Tools:
-    """An organization's tools, and what the gates of a licence say of them."""
+    """An organization's tools, with the verdicts of the license gates."""
 
     catalog: Snapshot
 
     @classmethod
     def of(cls, catalog: Snapshot) -> "Tools":
-        """Their definitions were read and their signatures checked when the catalog was; in which
-        state they are, their rows say."""
+        """Their definitions and signatures were read with the catalog; their statuses come from
+        their rows."""
         rows = Tool.objects.present().filter(organization_id=catalog.organization_id)
         told = rows.exclude(status=ToolStatus.ACTIVE, status_reason="")
         found = told.values_list("name", "status", "status_reason")
@@ -107,7 +108,7 @@ class Tools:
         return seats.moves_of(seats.custom_by_age(self.catalog), tier)
 
     def refused(self, tier: LicenseTier, moved: seats.Moves[Any] = _NOBODY) -> frozenset[str]:
-        """The tools that stay in use, or come back to it, and that the tier's licence refuses."""
+        """The tools that are in use, or enabled again, and that the tier refuses."""
         kinds = (*self._stay(moved), *kinds_of(self._back(moved), self.catalog))
         left = {tool.name: tool for kind in kinds for tool in kind}
         under = self.catalog.changed(
@@ -122,14 +123,14 @@ class Tools:
         return tuple(self.catalog.profiles)
 
     def _stay(self, moved: seats.Moves[Any]) -> Kinds:
-        """Those that do not move."""
+        """Those whose status does not change."""
         away = {tool.name for tool in moved.out}
         away.update(tool.name for tool in moved.back if seats.returns_to_use(tool))
         kinds = kinds_in(self.catalog)
         return left_of(kinds, lambda tool: tool.name not in away) if away else kinds
 
     def _back(self, moved: seats.Moves[Any]) -> list[CatalogTool]:
-        """Those that come back to use, as they will be."""
+        """Those that are enabled again, with their new status."""
         names = [tool.name for tool in moved.back if seats.returns_to_use(tool)]
         known = (self.catalog.tool(name) for name in names)
         status, reason = _IN_USE
@@ -139,7 +140,7 @@ class Tools:
 
 @dataclass(frozen=True)
 class Held:
-    """A locked organization, and the tier that counted before something was changed."""
+    """A locked organization, and the effective tier before the change."""
 
     place: Organization
     before: LicenseTier
@@ -151,14 +152,14 @@ def effective_tier(organization: Organization) -> LicenseTier:
 
 
 def locked_tier(tier: LicenseTier) -> LicenseTier:
-    """The row as it is, and so until the transaction ends. Locked before any organization: what is
-    moved to a tier while that is changed is moved to one or the other."""
+    """The current row, locked until the transaction ends. Locked before any organization, so that
+    moves to a tier and changes of the tier do not interleave."""
     return LicenseTier.objects.select_for_update(no_key=True).get(pk=tier.pk)
 
 
 def locked_places(tier: LicenseTier) -> list[Held]:
-    """The organizations a change of the tier may concern, in their next revisions: those that have
-    it, and those whose licence ends, for it may be or become the lowest."""
+    """The organizations that a change of the tier may affect, in their next revisions: those that
+    have it, and those whose license expires, since it may be or become the lowest."""
     concerned = Q(tier_id=tier.pk) | Q(license_expires_at__isnull=False)
     revisions = Organization.objects.filter(concerned).next_revisions()
     rows = Organization.objects.select_related("tier").filter(pk__in=revisions).order_by("pk")
@@ -167,7 +168,7 @@ def locked_places(tier: LicenseTier) -> list[Held]:
 
 
 def held_to(tier: LicenseTier) -> list[Organization]:
-    """The organizations for which the tier counts now, by slug."""
+    """The organizations whose effective tier it is, by slug."""
     lowest = lowest_tier()
     concerned = Q(tier_id=tier.pk) | Q(license_expires_at__isnull=False)
     rows = Organization.objects.filter(concerned).select_related("tier").order_by("slug")
@@ -175,14 +176,14 @@ def held_to(tier: LicenseTier) -> list[Organization]:
 
 
 def locked(organization_id: UUID) -> Held:
-    """Its next revision, in which whatever follows will be seen."""
+    """Its next revision, which has all consequences."""
     revision = Organization.objects.next_revision(organization_id)
     place = Organization.objects.select_related("tier").get(pk=organization_id)
     return Held(place, effective_tier(place), revision)
 
 
 def hold(held: Held, by: Actor, *, before: LicenseTier | None = None) -> Change:
-    """Make an organization's tools fit the tier that counts now. What changed is saved before."""
+    """Make an organization's tools fit the effective tier. Call it after the change is saved."""
     return hold_all([replace(held, before=before or held.before)], by)[held.place.slug]
 
 
@@ -190,7 +191,8 @@ def hold_all(every: Iterable[Held], by: Actor) -> dict[str, Change]:
     """The same for many, by slug, in a few statements for each hundred; more are made only for
     tools that are disabled or enabled.
 
-    What follows for its tools is evidence of the organization's, whoever changed what for all.
+    The consequences for its tools are in the organization's audit log, also where the change was
+    made for all organizations.
     """
     lowest = lowest_tier()
     changes: dict[str, Change] = {}
@@ -200,7 +202,8 @@ def hold_all(every: Iterable[Held], by: Actor) -> dict[str, Change]:
 
 
 def _hold_some(some: Sequence[Held], lowest: LicenseTier | None, by: Actor) -> dict[str, Change]:
-    """Tools are looked at where some move or the terms are others: else nothing can follow."""
+    """Tools are examined where a status or the terms change: otherwise there are no
+    consequences."""
     rows = Organization.objects.select_related("tier").in_bulk([held.place.pk for held in some])
     tiers = {pk: standing_of(row, lowest).tier for pk, row in rows.items()}
     moves = seats.moves_by_organization(tiers)
@@ -226,14 +229,14 @@ def _hold_some(some: Sequence[Held], lowest: LicenseTier | None, by: Actor) -> d
 def preview(
     organization: Organization, tier: LicenseTier, *, catalog: Snapshot | None = None
 ) -> Change:
-    """What `set_tier` would do, as the row and the catalog stand; who has locked the row brings the
-    catalog as it stands then. Nothing is saved."""
+    """The effect of `set_tier` on the current row and catalog; a caller that has locked the row
+    passes the catalog that it read. Nothing is saved."""
     tools = Tools.of(catalog or registry.snapshot(organization.pk, organization.revision))
     return _moved_to(tier, tools, effective_tier(organization))
 
 
 def preview_all(organizations: Sequence[Organization], tier: LicenseTier) -> list[Change]:
-    """The same for many, as their rows stand, in a few statements."""
+    """The same for many, with their current rows, in a few queries."""
     lowest, catalogs = lowest_tier(), license_catalogs(organizations)
     return [
         _moved_to(tier, Tools(catalogs[row.pk]), standing_of(row, lowest).tier)
@@ -243,10 +246,10 @@ def preview_all(organizations: Sequence[Organization], tier: LicenseTier) -> lis
 
 @transaction.atomic
 def install_license(*, organization: Organization, file: bytes, by: Actor) -> Change:
-    """Set the organization's tier, and until when, as a signed licence says.
+    """Set the organization's tier, and until when, as a signed license says.
 
-    Raises `Malformed` for a file that is none, `BadSignature`, `Conflict` and `NotFound` for one
-    that is not for this organization, now, here.
+    Raises `Malformed` for an invalid file, `BadSignature`, `Conflict` and `NotFound` for a license
+    of another organization, time or installation.
     """
     license, document = read_license(file, settings.LICENSE_KEYS)
     tier = _tier(license)
@@ -269,9 +272,9 @@ def install_license(*, organization: Organization, file: bytes, by: Actor) -> Ch
 
 @transaction.atomic
 def remove_license(*, organization: Organization, by: Actor) -> Change:
-    """The lowest tier counts then, until a person sets another one.
+    """The lowest tier is then effective, until a person sets another one.
 
-    The document stays in the row: no licence older than it is installed later.
+    The document stays in the row, so that no older license can be installed later.
     """
     held = locked(organization.pk)
     place, removed = held.place, held.place.license_id
@@ -289,9 +292,9 @@ def remove_license(*, organization: Organization, by: Actor) -> Change:
 
 
 def apply_expiry() -> list[str]:
-    """Hold organizations whose licence is over to the lowest tier; the slugs of those changed.
+    """Apply the lowest tier to organizations whose license has expired; the slugs of those changed.
 
-    The gates have refused since the moment it was over. This puts the tools and the evidence right.
+    The gates have refused since its expiry. This updates the tools and the audit log.
     """
     changed = []
     for place in Organization.objects.filter(license_expires_at__isnull=False).select_related(
@@ -305,7 +308,7 @@ def apply_expiry() -> list[str]:
 
 @transaction.atomic
 def _expire(organization_id: UUID) -> bool:
-    """Asked again under the lock: another worker, or a new licence, may have been faster."""
+    """Checked again under the lock: another worker, or a new license, may have been faster."""
     held = locked(organization_id)
     place = held.place
     if not (_is_over(place) and _unsettled(place)):
@@ -390,7 +393,7 @@ def _check(license: License, place: Organization) -> None:
 
 
 def _issued_at(document: dict[str, Any] | None) -> datetime | None:
-    """Of the last one: it was read when it was installed."""
+    """The last license, which was validated when it was installed."""
     said = (document or {}).get("license", {}).get("issued_at")
     return datetime.fromisoformat(said) if said else None
 

@@ -1,8 +1,8 @@
-"""What a tier says, as values that can be compared; and what nobody may make it say.
+"""The terms of a tier as comparable values, and the limits on changing them.
 
-A signed licence names a tier and not what that tier includes. So a tier that an installed licence
-names includes at most what it was delivered with (specification S3, 7): else its terms could be
-written by whoever they are meant to bind.
+A signed license names a tier and not what that tier includes. So a tier that an installed license
+names includes at most what it was delivered with (specification S3, 7): otherwise the licensee
+could write the terms.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,12 +30,12 @@ def terms_of(tier: LicenseTier) -> dict[str, Any]:
 
 
 def same_terms(some: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
-    """Whether both include the same: the order of a list says nothing."""
+    """Whether both include the same; the order of a list does not matter."""
     return all(_unordered(some[field]) == _unordered(others[field]) for field in TERMS)
 
 
 def check_tier(tier: LicenseTier) -> None:
-    """Raises `Malformed` for what no tier can say, and `Conflict` for what a licence forbids."""
+    """Raises `Malformed` for invalid terms, and `Conflict` for those that a license forbids."""
     if set(tier.isolation_levels or ()) - set(IsolationLevel):
         known = ", ".join(IsolationLevel)
         raise Malformed(f"isolation_levels may hold only {known}.", code="tier_invalid")
@@ -53,7 +53,7 @@ def check_tier(tier: LicenseTier) -> None:
 
 
 def _beyond_delivery(tier: LicenseTier) -> list[str]:
-    """In words. A tier of another name was made here: no licence knows more of it."""
+    """In words. A tier of another name was created here, and no license limits it."""
     if tier.name not in DELIVERED:
         return []
     builtin, custom = DELIVERED[tier.name]

@@ -1,7 +1,7 @@
-"""Which tier an organization has, and what a tier includes.
+"""Assigns tiers to organizations, and changes what a tier includes.
 
-Every change counts the revision of each organization up that it may concern, and is evidence in
-each for which something follows.
+Every change increments the revision of each organization that it may affect, and is audited in each
+for which something follows.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from tools.models import LicenseTier, Organization
 
 @transaction.atomic
 def set_tier(*, organization: Organization, tier: LicenseTier, by: Actor) -> Change:
-    """Raises `Conflict` where an installed licence says which tier it is."""
+    """Raises `Conflict` where an installed license determines the tier."""
     tier = licenses.locked_tier(tier)
     held = licenses.locked(organization.pk)
     place = held.place
@@ -44,9 +44,9 @@ def set_tier(*, organization: Organization, tier: LicenseTier, by: Actor) -> Cha
 
 @transaction.atomic
 def change_tier(*, tier: LicenseTier, by: Actor, **changes: Any) -> dict[str, Change]:
-    """What follows, by the slugs of the organizations for which something does.
+    """The consequences, by the slugs of the affected organizations.
 
-    Counts the revision of every organization it may concern, so that all processes see it.
+    Increments the revision of every organization that it may affect, so that all processes see it.
     """
     licenses.locked_tier(tier)
     tier.refresh_from_db()
@@ -68,7 +68,7 @@ def change_tier(*, tier: LicenseTier, by: Actor, **changes: Any) -> dict[str, Ch
 
 @transaction.atomic
 def create_tier(*, by: Actor, **fields: Any) -> LicenseTier:
-    """It may be the lowest, hence the one that is left where a licence has run out."""
+    """It may be the lowest, hence the effective one after a license expires."""
     tier = LicenseTier(**fields)
     places = licenses.locked_places(tier)
     _save_tier(tier)

@@ -1,3 +1,3 @@
-"""What gates count: rates, quotas, budgets, places and load. They are reserved, settled and
-restricted here; a gate reads the answer.
+"""The limits that gates enforce: rates, quotas, budgets, concurrency and load. They are reserved,
+settled and restricted here; a gate reads the result.
 """

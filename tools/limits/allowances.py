@@ -1,4 +1,4 @@
-"""Quotas and budgets of an agent: set by people, read with what is used of them."""
+"""Quotas and budgets of an agent: configured by people, read with their current use."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -27,7 +27,7 @@ Key = tuple[str, str, str]  # tool ("" for all), kind, period
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One allowance, and what is used and held of it in the current period."""
+    """One allowance, and what is used and reserved of it in the current period."""
 
     tool_name: str
     kind: str
@@ -77,8 +77,8 @@ def _standing(row: Allowance, use: AllowanceUse | None, zone: ZoneInfo, now: dat
 
 @transaction.atomic
 def set_allowances(*, agent: Agent, by: Actor, changes: Mapping[str, Any]) -> None:
-    """`budget` sets the one bound on the cost of all tools, None removes it. `quotas` replaces
-    every other bound; those on the cost of all tools too, where the list names one.
+    """`budget` sets the one limit on the cost of all tools, None removes it. `quotas` replaces
+    every other limit; those on the cost of all tools too, where the list names one.
 
     What is used stays counted when an amount changes. Raises `Malformed`, `NotFound`.
     """
@@ -104,7 +104,7 @@ def _every(amounts: Mapping[Key, Decimal]) -> dict[str, Any]:
 
 
 def _locked(agent: Agent) -> list[Allowance]:
-    """Calls that are being accepted hold these rows; new ones wait until we are done."""
+    """Locks these rows, as the acceptance of calls does; new calls wait until the end."""
     return list(Allowance.objects.filter(agent=agent).order_by("pk").select_for_update())
 
 
@@ -149,7 +149,7 @@ def _check_tools(agent: Agent, names: set[str]) -> None:
 
 
 def _remove(rows: list[Allowance]) -> None:
-    """With what calls that are not over hold of them: those settle without it."""
+    """Deletes them with the reservations of open calls, which settle without them."""
     uses = AllowanceUse.objects.filter(allowance__in=rows).order_by("allowance_id")
     if rows:
         list(uses.select_for_update())  # in the order in which ending calls lock them
@@ -169,7 +169,7 @@ def _write(agent: Agent, key: Key, amount: Decimal, row: Allowance | None) -> No
         )
     elif row.amount != amount:
         Allowance.objects.filter(pk=row.pk).update(amount=amount)
-        # Of another bound another share is used: its alerts are given anew.
+        # The new limit changes the used share, so alerts are sent again.
         AllowanceUse.objects.filter(allowance=row).update(alerted_percent=0)
 
 

@@ -1,8 +1,8 @@
-"""What an agent may use in a day or a month: calls (a quota) and cost (a budget).
+"""Enforces what an agent may use in a day or a month: calls (a quota) and cost (a budget).
 
-A call holds what it may use when it is accepted, in one statement that cannot overdraw; what it
-did use is known at its end. Locks are taken in one order everywhere: allowances by their id, then
-their periods, then reservations.
+A call reserves its maximum use when it is accepted, in one statement that cannot overdraw; its
+actual use is settled at its end. Locks are taken in one order everywhere: allowances by their id,
+then their periods, then reservations.
 """
 
 import math
@@ -32,7 +32,7 @@ from tools.policy.decision import Asked, Question, Verdict, passed
 THRESHOLDS = (80, 100)  # percent
 MOST_SUGGESTED = 3
 ONE = Decimal(1)
-# Amounts come from the rows as they are now, not from the catalog. What costs nothing always fits.
+# Amounts come from the rows as they are now, not from the catalog. A free call always fits.
 _RESERVE = """
     WITH wanted AS (
         SELECT * FROM unnest(%(ids)s::uuid[], %(days)s::date[], %(amounts)s::numeric[])
@@ -82,10 +82,10 @@ _GIVE_BACK = """
 
 @dataclass(frozen=True, slots=True)
 class _Shortage:
-    """The allowance that has no room for a call, and how it stands."""
+    """The exhausted allowance, and its use."""
 
     allowance: CatalogAllowance
-    taken: Decimal  # used and held
+    taken: Decimal  # used and reserved
     ends_at: datetime
     now: datetime
 
@@ -107,7 +107,7 @@ def reserve(
     snapshot: Snapshot,
     cost: Decimal,
 ) -> None:
-    """Hold what the call may use of every allowance that applies. Raises `QuotaExceeded`.
+    """Reserve what the call may use of every allowance that applies. Raises `QuotaExceeded`.
 
     Call it in the transaction that writes the execution's row; a refusal must undo all of it.
     """
@@ -130,7 +130,7 @@ def reserve(
 
 
 def peek(question: Question) -> Verdict:
-    """What the gate would say now, holding nothing."""
+    """The gate's current verdict, without a reservation."""
     caller, tool, snapshot = question.caller, question.tool, question.snapshot
     now = timezone.now()
     short = [
@@ -146,10 +146,10 @@ def peek(question: Question) -> Verdict:
 
 
 def settle(execution_id: UUID, *, spent: Decimal) -> None:
-    """The call is over, and this is what it cost: in the transaction that ends it. Safe to repeat.
+    """Settle the actual cost of a call, in the transaction that ends it. Safe to repeat.
 
-    One indexed statement, also for a call that holds nothing: what it holds was decided when it was
-    accepted, whatever the catalog says now.
+    One indexed statement, also for a call without a reservation: reservations were made when it was
+    accepted, regardless of the current catalog.
     """
     for use_id, before, now in _give_back(execution_id, calls=1, cost=spent):
         for percent in THRESHOLDS:
@@ -158,7 +158,7 @@ def settle(execution_id: UUID, *, spent: Decimal) -> None:
 
 
 def release(execution_id: UUID) -> None:
-    """The call never ran: give back what it holds. Safe to repeat."""
+    """The call never ran: release what it reserved. Safe to repeat."""
     _give_back(execution_id, calls=0, cost=Decimal(0))
 
 
@@ -186,7 +186,7 @@ def _amount(allowance: CatalogAllowance, cost: Decimal) -> Decimal:
 def _has_room(
     allowance: CatalogAllowance, amount: Decimal, snapshot: Snapshot, now: datetime
 ) -> bool:
-    """What costs nothing always fits."""
+    """A free call always fits."""
     starts = starts_on(allowance.period, snapshot.time_zone, now)
     use = AllowanceUse.objects.filter(allowance=allowance.id, starts_on=starts).first()
     taken = use.used + use.held if use else Decimal(0)
@@ -194,7 +194,7 @@ def _has_room(
 
 
 def _longest(short: Iterable[CatalogAllowance], snapshot: Snapshot, now: datetime) -> _Shortage:
-    """The one that has to be waited for longest."""
+    """The exhausted allowance with the latest reset."""
     zone = snapshot.time_zone
     one = max(short, key=lambda allowance: ends_at(allowance.period, zone, now))
     use = AllowanceUse.objects.filter(
@@ -232,7 +232,8 @@ def _refusal(
 def _cheaper(
     shortage: _Shortage, caller: Caller, tool: CatalogTool, asked: Asked, snapshot: Snapshot
 ) -> list[str]:
-    """Tools the caller may use in this request, in a group of this one, that cost less and fit."""
+    """Tools the caller may use in this request, in a group of this one, that cost less and fit the
+    allowance."""
     groups = snapshot.groups_of(tool)
     found = (
         one
@@ -246,7 +247,7 @@ def _cheaper(
 
 
 def _fits(tool: CatalogTool, shortage: _Shortage) -> bool:
-    """A bound of one tool does not bind the others."""
+    """A limit of one tool does not apply to the others."""
     return bool(shortage.allowance.tool_name) or tool.definition.cost <= shortage.left
 
 
@@ -256,7 +257,7 @@ def _number(kind: str, amount: Decimal) -> int | str:
 
 
 def _alert(use_id: int, percent: int) -> None:
-    """Once per period and threshold: whoever raised `alerted_percent` comes here."""
+    """Once per period and threshold: called by the transaction that raised `alerted_percent`."""
     use = AllowanceUse.objects.get(pk=use_id)
     allowance = Allowance.objects.select_related("agent", "organization").get(pk=use.allowance_id)
     metrics.allowance_alerts.labels(allowance.kind, percent).inc()

@@ -1,8 +1,8 @@
-"""How many calls that make calls may be open at once: of one caller, and at each depth.
+"""Limits how many composite calls may be open at once: per caller, and per depth.
 
-By depth, so that none waits for what waits for it: those that stand deepest make no composite calls
-and come to their end, then those above them. What they make are calls like any other, and bounded
-as such. Counted without a lock: some that come in the same moment may pass beyond it.
+Per depth, so that none waits for what waits for it: the deepest ones make no composite calls and
+finish, then those above them. The calls that they make are limited like any other. Counted without
+a lock: some concurrent calls may exceed the limit.
 """
 
 from tools.definitions.callers import Caller
@@ -15,7 +15,7 @@ MOST_OPEN = 500
 
 
 def check(caller: Caller, depth: int) -> None:
-    """Raises `Shed`: there is room again when one of them is over."""
+    """Raises `Shed`: there is room again when one of them has ended."""
     found = Execution.objects.filter(
         status__in=sorted(OPEN), composite=True, user_id=caller.user_id, depth=depth
     )

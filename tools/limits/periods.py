@@ -1,4 +1,4 @@
-"""The days and months of quotas and budgets, as the organization's time zone has them."""
+"""Periods of quotas and budgets: days and months in the organization's time zone."""
 
 from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo

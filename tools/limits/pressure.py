@@ -1,8 +1,9 @@
-"""Whether there is room for one more call: asked early, of what a thread found out a second ago.
+"""Load shedding: decides whether there is room for one more call, from a sample of the queue that a
+thread takes each second.
 
-A call asks no query here, so that it can be turned away in no time while the database is busy. What
-this process has let in since the thread looked is counted on top; where that decides, the thread
-looks again at once, so that bounds hold without a count that ran ahead of what is over already.
+A call makes no query here, so that it can be rejected at once while the database is busy. The calls
+that this process has admitted since the sample are added; where they decide, the thread takes
+another sample at once, so that calls that have ended since do not count.
 """
 
 import atexit
@@ -35,12 +36,12 @@ _AGAIN_WITHIN_S = 0.025  # how long a call waits for a new one
 _LEAST_PAUSE_S = 0.05
 _IDLE_S, _STALE_S, _WORTHLESS_S = 10.0, 3.0, 30.0
 _LONGEST_PAUSE_S = 2.0
-_LOST_S = 5.0  # a call that was let in is written by then, or never
+_LOST_S = 5.0  # an admitted call is written by then, or never
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What waited and ran when the queries began, `at` on the monotonic clock."""
+    """The waiting and running calls when the queries began, `at` on the monotonic clock."""
 
     at: float = -math.inf
     places: Mapping[UUID, queue.Place] = MappingProxyType({})
@@ -48,10 +49,10 @@ class Sample:
 
     @cached_property
     def youngest_first_s(self) -> float:
-        """For how long nobody at all has come to the head of a queue: no worker takes calls.
+        """How long the youngest head of a queue has waited: long means that no worker takes calls.
 
-        A place with a bound of its own says nothing of that: one call that has just got room may
-        have waited long for it.
+        A queue with a limit of its own is no sign of that: a call that has just got room may have
+        waited long for it.
         """
         return min(self._waits(bounded=False), default=0.0)
 
@@ -72,7 +73,7 @@ def look() -> Sample:
 
 @dataclass(eq=False, slots=True)
 class Arrival:
-    """A call that was let in; `left_at` once it is written."""
+    """An admitted call; `left_at` once it is written."""
 
     keys: tuple[UUID, ...]
     at: float = field(default_factory=time.monotonic)
@@ -80,7 +81,8 @@ class Arrival:
 
 
 class Pressure:
-    """What a process knows of the queue. Without a thread it knows what `sample` was told."""
+    """What a process knows of the queue. Without a thread it knows the last argument of
+    `sample`."""
 
     def __init__(self) -> None:
         self.tally = Tally()
@@ -101,7 +103,7 @@ class Pressure:
         metrics.queue_depth.set(sum(place.depth for place in found.places.values()))
 
     def enter(self, caller: Caller) -> Arrival:
-        """Let one call in. Raises `Shed`; nothing is on record then, `turn_away` sees to that."""
+        """Admit one call. Raises `Shed`; `turn_away` audits that."""
         refusal = self.refusal(caller)
         if refusal is not None and self._might_pass(caller):
             self._look_again()
@@ -110,7 +112,7 @@ class Pressure:
             raise refusal
         arrival = Arrival(tuple(filter(None, (caller.organization_id, caller.agent_id))))
         with self._lock:
-            # Once more, with nobody beside: of those who asked just now, one may have the place.
+            # Checked again under the lock: of concurrent calls, one may take the last slot.
             refusal = self._by(self._usable(), caller)
             if refusal is not None:
                 raise refusal
@@ -119,7 +121,7 @@ class Pressure:
         return arrival
 
     def leave(self, arrival: Arrival | None, *, written: bool) -> None:
-        """Its row is there, and the next sample counts it; or there will be none."""
+        """Its row is written, and the next sample counts it; or there will be none."""
         if arrival is None:
             return
         arrival.left_at = time.monotonic()
@@ -133,7 +135,7 @@ class Pressure:
         self.tally.add(caller, tool, refusal.code)
 
     def refusal(self, caller: Caller, *, recent: bool = True) -> Shed | None:
-        """By the last sample and, with `recent`, by what was let in since."""
+        """By the last sample and, with `recent`, by the calls admitted since."""
         return self._by(self._sample(), caller, recent=recent)
 
     def _by(self, known: Sample, caller: Caller, *, recent: bool = True) -> Shed | None:
@@ -161,7 +163,7 @@ class Pressure:
         return len(self._recent.get(key, ()))
 
     def _might_pass(self, caller: Caller) -> bool:
-        """Whether only what was let in since the sample speaks against it."""
+        """Whether only the calls admitted since the sample are in the way."""
         return self.refusal(caller, recent=False) is None
 
     def _sample(self) -> Sample:
@@ -171,11 +173,11 @@ class Pressure:
         return self._known
 
     def _look_again(self) -> None:
-        """Nobody looks here."""
+        """Without a thread there is no new sample."""
 
 
 class Watched(Pressure):
-    """The same, with a thread that looks each second as long as somebody asks, and when told to."""
+    """The same, with a thread that samples each second as long as calls come, and on request."""
 
     def __init__(self, find: Callable[[], Sample] = look) -> None:
         super().__init__()
@@ -185,7 +187,7 @@ class Watched(Pressure):
         self._thread: threading.Thread | None = None
 
     def _sample(self) -> Sample:
-        """After a pause nobody knows anything; a call is not made to wait for long."""
+        """After a pause the sample is stale; a call waits for a new one, but not for long."""
         self._asked_at = time.monotonic()
         if self._asked_at - self._known.at > _STALE_S:
             self._look_again()
@@ -219,7 +221,7 @@ class Watched(Pressure):
             self._wanted.wait(None if idle else FOR_S)
 
     def _round_s(self) -> float:
-        """How long one look took; one that failed counts as a long one."""
+        """How long one sample took; a failed one counts as a long one."""
         began = time.monotonic()
         try:
             self.sample(self._find())
@@ -229,7 +231,7 @@ class Watched(Pressure):
             self.tally.write()
         except GONE as error:
             log.warning("nobody knows how long the queue is: %s", type(error).__name__)
-        except Exception:  # the thread's outermost edge: it looks again in a second
+        except Exception:  # top level of the thread: it samples again in a second
             log.exception("nobody knows how long the queue is")
         else:
             return took_s
@@ -240,7 +242,7 @@ class Watched(Pressure):
     def _write_rest(self) -> None:
         try:
             self.tally.write(every=True)
-        except Exception:  # the process ends; who was turned away is in its log then
+        except Exception:  # the process ends; rejected calls are in its log then
             log.exception("turned away and not on record: %s", self.tally)
 
 
@@ -248,7 +250,7 @@ HERE = Watched()
 
 
 def peek(question: Question) -> Verdict:
-    """What the gate would say now, letting nobody in."""
+    """The gate's current verdict, without admitting a call."""
     refusal = HERE.refusal(question.caller)
     if refusal is None:
         return passed(GATE)
@@ -274,7 +276,8 @@ def _too_many(caller: Caller, most: int, used: int) -> Shed:
 
 
 def _full(place: queue.Place, used: int) -> Shed:
-    """By the time the first in line has waited, what waits now has mostly begun."""
+    """`Retry-After`: after the waiting time of the first in the queue, most of those waiting now
+    have begun."""
     wait_s = min(60, max(1, math.ceil(place.oldest_s or 1)))
     return Shed(
         f"{used} calls of the organization wait for a worker; {place.max_depth} may. Try again in "

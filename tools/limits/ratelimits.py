@@ -1,9 +1,9 @@
-"""How often an agent may call a tool in a minute: a sliding window, exact under concurrency.
+"""Rate limits of tool calls per agent and minute: a sliding window, exact under concurrency.
 
-Redis counts, in one call. PostgreSQL counts while Redis cannot be asked or trusted, and it has the
-last word: what Redis let pass is held against it in the transaction that writes the call's row.
-So a call that passed just before Redis lost its data, and processes of which only one reaches
-Redis, together never let pass more than the limit. `confirm` costs two short statements.
+Redis counts, in one call. PostgreSQL counts while Redis is unavailable or not trusted, and it
+decides: calls that Redis admitted are checked against it in the transaction that writes the call's
+row. So the limit holds also when Redis loses its data, and when only some processes reach Redis.
+`confirm` costs two short statements.
 """
 
 import math
@@ -27,7 +27,7 @@ REDIS, POSTGRES = "redis", "postgres"
 window = Window()
 _DRAFTS = "a draft"  # no tool's name has a space
 # Two locks, always in this order. Rows that Redis let pass share the first, so that they do not
-# wait for each other; who counts here and writes hits holds it alone.
+# wait for each other; a process that counts here and writes hits holds it exclusively.
 _ALONE = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
 _TOGETHER = "SELECT pg_advisory_xact_lock_shared(hashtextextended(%s, 0))"
 _ONE_BY_ONE = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 1))"
@@ -64,7 +64,7 @@ class _Bound:
 
     @property
     def key(self) -> str:
-        """By the account: an agent with many tokens has one limit."""
+        """Per account: an agent with many tokens has one limit."""
         caller = self.caller
         return f"toolcrib:rate:{caller.organization_id}:{caller.user_id}:{self.tool.id}"
 
@@ -116,7 +116,7 @@ def count(caller: Caller, tool: CatalogTool, snapshot: Snapshot) -> Rate | None:
 def count_read(caller: Caller) -> Rate | None:
     """Count one request that reads, of a token or of a person's browser. Raises `RateLimited`.
 
-    None where nothing limits, and while Redis cannot be asked: reading is not worth a row."""
+    None without a limit, and while Redis does not answer: reads are not counted in PostgreSQL."""
     limit = settings.READS_PER_MINUTE
     holder = caller.token_id or caller.user_id
     answer = window.ask(f"toolcrib:rate:read:{holder}", limit) if limit else None
@@ -133,8 +133,8 @@ def count_read(caller: Caller) -> Rate | None:
 
 
 def count_drafts(caller: Caller, limit: int) -> None:
-    """Count one test run of something that is not saved, whatever it is called. Raises
-    `RateLimited`, uncounted. PostgreSQL alone counts: there are few."""
+    """Count one test run of an unsaved tool, under any name. Raises `RateLimited`, uncounted.
+    PostgreSQL alone counts: there are few."""
     with transaction.atomic():
         values: dict[str, Any] = {
             "user": caller.user_id,
@@ -163,7 +163,7 @@ def count_drafts(caller: Caller, limit: int) -> None:
 
 
 def confirm(rate: Rate | None, *, caller: Caller, tool: CatalogTool) -> Rate | None:
-    """Hold what Redis let pass against PostgreSQL's count. Raises `RateLimited`.
+    """Check a call that Redis admitted against PostgreSQL's count. Raises `RateLimited`.
 
     Call it in the transaction that writes the row, before it takes any other lock.
     """
@@ -184,7 +184,7 @@ def confirm(rate: Rate | None, *, caller: Caller, tool: CatalogTool) -> Rate | N
 
 
 def peek(caller: Caller, tool: CatalogTool) -> Verdict:
-    """What the gate would say now, counting nothing."""
+    """The gate's current verdict, without counting."""
     limit = tool.definition.raw["rate_limit_per_minute"]
     if limit is None:
         return passed("rate")
@@ -197,7 +197,7 @@ def peek(caller: Caller, tool: CatalogTool) -> Verdict:
 
 
 def forget_hits() -> None:
-    """Delete what has left every window."""
+    """Delete hits that are older than every window."""
     with connection.cursor() as cursor:
         cursor.execute(_FORGET)
 
@@ -224,7 +224,7 @@ def _by_postgres(bound: _Bound) -> Rate:
 
 
 def _passed(bound: _Bound) -> tuple[int, float]:
-    """How many calls passed within the window, and in how many seconds a place is free again.
+    """How many calls passed within the window, and in how many seconds the next may pass.
 
     A statement of its own, so that it sees what was committed while the lock was waited for.
     """

@@ -1,7 +1,7 @@
-"""The sliding window in Redis: one script, which does all of it at once and by the server's clock.
+"""The sliding window in Redis: one script, which is atomic and uses the server's clock.
 
 Redis is trusted only when it is known to have counted for a whole window. It remembers since when
-it has; that is set anew when it is missing (its data went), when it lies ahead (its clock was set
+it has; that is reset when it is missing (its data went), when it lies ahead (its clock was set
 back), and when the server does not know the script (it was started again: scripts do not survive
 that, while the last second of its data may have been lost).
 """
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 SINCE = "toolcrib:rate:since"
 WINDOW_S = 60
 TIMEOUT_S = 0.25
-PAUSE_S = 2.0  # how long a Redis that failed is not asked again
+PAUSE_S = 2.0  # how long a failed Redis is not tried again
 ASK, NOTE = "ask", "note"
 _SCRIPT = """
 local time = redis.call('TIME')
@@ -58,7 +58,7 @@ _SHA = sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Whether a call passes. `used` counts it then; `leaves_in_s` is when a place is free again."""
+    """Whether a call passes. `used` counts it then; `leaves_in_s` is when the next may pass."""
 
     passes: bool
     used: int
@@ -67,7 +67,7 @@ class Answer:
 
 
 def server() -> redis.Redis:
-    """One attempt with a short timeout: there is another one who can count."""
+    """One attempt with a short timeout: PostgreSQL can count instead."""
     return redis.Redis.from_url(
         settings.REDIS_URL,
         socket_timeout=TIMEOUT_S,
@@ -77,14 +77,14 @@ def server() -> redis.Redis:
 
 
 class Window:
-    """What a process knows of the Redis that counts. `connect` is called once, when it is asked."""
+    """A process's client of the Redis that counts. `connect` is called once, at the first use."""
 
     def __init__(self, connect: Callable[[], redis.Redis] = server) -> None:
         self._connect = connect
         self._away_until = 0.0
 
     def ask(self, key: str, limit: int) -> Answer | None:
-        """None where Redis cannot be asked, or has not counted for long enough."""
+        """None where Redis does not answer, or has not counted for long enough."""
         ticket = new_id().bytes
         found = self._try(lambda: self._run(key, limit, ticket, ASK))
         if found is None or not found[0]:
@@ -93,7 +93,8 @@ class Window:
         return Answer(bool(passes), used, leaves_in_us / 1e6, ticket)
 
     def note(self, key: str, limit: int) -> None:
-        """A call that another let pass, so that the count is whole once Redis is trusted."""
+        """Adds a call that PostgreSQL admitted, so that the count is complete once Redis is
+        trusted."""
         self._try(lambda: self._run(key, limit, new_id().bytes, NOTE))
 
     def take_back(self, key: str, ticket: bytes) -> None:

@@ -1,9 +1,9 @@
-"""What a request asked for and what was left for it (Tool groups specification, 8.2): counted,
-written as a row that can be queried, and told as one JSON line.
+"""Records what a request asked for and what was left for it (Tool groups specification, 8.2):
+counted, stored as a row that can be queried, and logged as one JSON line.
 
-The lists of names depend on the catalog, the groups and the state alone. They are worked out and
+The lists of names depend on the catalog, the groups and the state alone. They are computed and
 stored once for each, and rows refer to them. A catalog's names are stored once a revision, so that
-a new set of groups costs what stands in these groups and not the catalog.
+a new set of groups costs the size of these groups and not of the catalog.
 """
 
 import logging
@@ -37,7 +37,7 @@ _NAMES_IN_A_LINE = 100  # the row has them all
 _STORED = 10_000
 KNOWN_FOR_S = 3600  # less than a day: then retention may delete what is not stored any longer
 _stored: dict[str, float] = {}  # digests of what is known to have a row, and since when
-# One that was there counts as stored now, and is not deleted meanwhile.
+# An existing row counts as stored now, and is not deleted meanwhile.
 _AS_NEW: dict[str, Any] = {
     "update_conflicts": True,
     "unique_fields": ["digest"],
@@ -47,7 +47,7 @@ _AS_NEW: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Filtered:
-    """What groups and a state leave of a catalog. The groups take away whatever stands in no list.
+    """What groups and a state leave of a catalog. Tools in no list are removed by the groups.
 
     `digest` names the catalog's revision, the groups and the state, and with them the lists.
     """
@@ -64,7 +64,7 @@ class Filtered:
 
 
 def filtered(asked: Asked, snapshot: Snapshot) -> Filtered:
-    """Looks at the tools of the requested groups only: a catalog is larger than what is asked."""
+    """Examines only the tools of the requested groups: a catalog is larger than a request."""
     asked, closed = known_part(asked, snapshot), openings_of(snapshot).closed
     return snapshot.remember(
         ("filtered", asked, closed), lambda: _filtered(asked, snapshot, closed)
@@ -92,7 +92,7 @@ def note(
     execution_id: UUID | None = None,
     duration_ms: float | None = None,
 ) -> None:
-    """Write the row. How long an execution takes, its own row will say."""
+    """Write the row. An execution's duration is in its own row."""
     found = filtered(asked, snapshot)
     _store(found, snapshot)
     insert(
@@ -116,7 +116,7 @@ def note(
 
 
 def listed(caller: Caller, asked: Asked, snapshot: Snapshot, *, shown: int, began: float) -> None:
-    """A listing that is over. `began` is of `time.perf_counter`."""
+    """Records a finished listing. `began` is of `time.perf_counter`."""
     metrics.filtered_tools.observe(shown)
     if not shown:
         metrics.empty_lists.inc()
@@ -133,7 +133,8 @@ def tell(
     duration_ms: float,
     transitions: Iterable[dict[str, str]] = (),
 ) -> None:
-    """Log the line, once the request is over. Long lists are cut there, and their length told."""
+    """Log the line, once the request is over. Long lists are cut there, and their length is
+    logged."""
     found = filtered(asked, snapshot)
     by_group = found.by_group(snapshot)
     line: dict[str, Any] = {
@@ -169,7 +170,7 @@ def readable(
     group: str | None = None,
     state: str | None = None,
 ) -> QuerySet[RequestRecord]:
-    """An agent's own; a person's also others', where granted."""
+    """An agent's own requests; for a person with the permission also those of others."""
     found = RequestRecord.objects.select_related("tool_filter__catalog").filter(
         organization_id=caller.organization_id
     )
@@ -210,8 +211,8 @@ def _step(step: StateTransition) -> dict[str, str]:
 
 
 def _filtered(asked: Asked, snapshot: Snapshot, closed: frozenset[str]) -> Filtered:
-    """A tool that fails the group test stands in that list only (ruling 7); so does one all of
-    whose requested groups are closed."""
+    """A tool that fails the group test is in that list only (ruling 7); so does one all of whose
+    requested groups are closed."""
     available, by_state, out_of_service = [], [], []
     for tool in _reached(asked.groups, snapshot):
         if not is_reached(tool, asked.groups, snapshot, closed):

@@ -1,7 +1,7 @@
-"""Calls that were turned away because there was no room, as evidence has them: in sums.
+"""Audits calls that were rejected by load shedding, as sums.
 
-A row for each would make a flood of calls a flood of rows. One record says, for an organization, a
-code and a minute, how many a process turned away and whose the first were.
+A row for each would make a flood of calls a flood of rows. One record has, for an organization, a
+code and a minute, how many calls a process rejected and whose the first were.
 """
 
 import threading
@@ -56,7 +56,7 @@ class Tally:
                 found.first.append(_described(caller, tool))
 
     def write(self, *, every: bool = False) -> None:
-        """Put the minutes that are over on record, or every one. What fails is tried again."""
+        """Audit the past minutes, or every one. A failed write is retried."""
         now = int(self._clock()) // _MINUTE_S
         for key in [key for key in [*self._sums] if every or key.minute != now]:
             with self._lock:

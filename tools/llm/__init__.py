@@ -1,1 +1,2 @@
-"""Models behind an OpenAI-compatible endpoint: one protocol, nothing of policy or pipeline."""
+"""A client of models behind an OpenAI-compatible endpoint: one protocol, nothing of policy or
+pipeline."""

@@ -1,6 +1,7 @@
-"""An answer as it comes together: words, tool calls and what was counted, from a stream or whole.
+"""Assembles a model's answer: text, tool calls and token counts, from a stream or whole.
 
-What comes is believed in nothing: its size and its count are bounded, and half an answer is none.
+The response is untrusted: its size and its counts are bounded, and an incomplete answer is an
+error.
 """
 
 import re
@@ -13,18 +14,18 @@ from tools.httpclient.upstreams import Answer, Broken
 from tools.llm import sse
 from tools.llm.calls import Call, Calls
 
-_CHUNKS_BESIDE = 1_000  # that say nothing: roles, pings, usage
+_CHUNKS_BESIDE = 1_000  # without content: roles, pings, usage
 _CHUNKS_PER_TOKEN = 4
 _MOST_TOKENS = 10**9
 _CUT = frozenset({"length", "max_tokens", "model_length", "content_filter"})
-_WORDS = frozenset({"text", "output_text", "refusal"})  # types of parts that hold the answer
+_WORDS = frozenset({"text", "output_text", "refusal"})  # types of parts with the answer
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True)
 class Said:
     """Tokens are None where the endpoint did not count them. `call` is the first of the tool calls
-    and `more` are those behind it; `cut` says that the answer ended at its bound of tokens."""
+    and `more` are those behind it; `cut` says that the answer reached its token limit."""
 
     text: str
     call: Call | None = None
@@ -35,7 +36,7 @@ class Said:
 
 
 class Failure(Exception):
-    """No answer. `began` says whether the model may have worked on one."""
+    """No answer. `began` says whether the model may have started one."""
 
     def __init__(self, code: str, message: str, *, began: bool) -> None:
         super().__init__(message)
@@ -51,8 +52,8 @@ class Limits:
 
 
 def read(answer: Answer, limits: Limits, tell: Callable[[str], None]) -> Said:
-    """Each piece of the words goes to `tell` as it comes. Raises `Failure`, `Broken` and what says
-    that a stream or its JSON cannot be read."""
+    """Each piece of the text is passed to `tell` as it arrives. Raises `Failure`, `Broken` and the
+    errors of an invalid stream or its JSON."""
     told = _Telling(limits, tell)
     if answer.headers.get("content-type", "").startswith("application/json"):
         told.take(strict_json.parse(answer.body(6 * limits.max_bytes + sse.LONGEST_EVENT)))
@@ -136,7 +137,7 @@ class _Telling:
             )
 
     def said(self) -> Said:
-        """A question is some tokens, and so is an answer that is not empty: nobody counted none."""
+        """A question and a nonempty answer have some tokens: a count of zero is no count."""
         calls = self._calls.in_order()
         call = calls[0] if calls else None
         came = _count(self._usage, "prompt_tokens", least=1)

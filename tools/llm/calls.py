@@ -1,8 +1,8 @@
-"""Tool calls, put together from the pieces in which a stream brings them.
+"""Assembles tool calls from the pieces of a stream.
 
-A piece belongs to a call by its index, in a whole answer by its place in the list. Endpoints there
-are that give several calls one index: an id of its own makes a call of its own, so that what was
-said of one is never taken for another.
+A piece belongs to a call by its index, in a whole answer by its place in the list. Some endpoints
+give several calls one index: a new id then begins a new call, so that pieces of calls are never
+mixed.
 """
 
 import json
@@ -19,7 +19,7 @@ MOST_INDEX = 10_000
 
 @dataclass(frozen=True)
 class Call:
-    """As it was said: a name that may be no tool's, arguments that may be no JSON."""
+    """A call as the model wrote it: the name may be no tool's, the arguments no JSON."""
 
     name: str
     arguments: str
@@ -34,7 +34,7 @@ class _Coming:
 
 
 class Calls:
-    """`weigh` is given all that is kept."""
+    """`weigh` is called with all text that is kept."""
 
     def __init__(self, weigh: Callable[[str], None]) -> None:
         self._weigh = weigh
@@ -95,8 +95,8 @@ def _text_of(arguments: Any) -> Any:
 
 
 def _is_another(piece: dict[str, Any], call: _Coming) -> bool:
-    """Of endpoints that give several calls one index and no id: a name begins another call where
-    the arguments of the one before came whole, in one piece."""
+    """For endpoints that give several calls one index and no id: a name begins another call where
+    the arguments of the one before were complete in one piece."""
     function = piece.get("function")
     if not isinstance(function, dict) or not function.get("name") or len(call.arguments) != 1:
         return False

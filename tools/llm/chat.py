@@ -1,7 +1,7 @@
-"""One question to a model behind an OpenAI-compatible endpoint, answered as a stream.
+"""Asks a model behind an OpenAI-compatible endpoint one question, answered as a stream.
 
-What comes is believed in nothing: its size, its count and its time are bounded, and half an answer
-is none. The key is in a header and nowhere else.
+The response is untrusted: its size, its counts and its time are bounded, and an incomplete answer
+is an error. The API key is only in a header.
 """
 
 import json
@@ -22,7 +22,7 @@ ATTEMPTS = 3
 LONGEST_PAUSE_S = 10.0
 _LONGEST_COMPLAINT = 2_000
 _BUSY = frozenset({429, 503})
-_NOT_TAKEN = frozenset({400, 404, 422})  # as endpoints say that they know nothing of tools
+_NOT_TAKEN = frozenset({400, 404, 422})  # statuses of endpoints that do not support tools
 _SECONDS = re.compile(r"\d{1,4}")
 
 
@@ -37,7 +37,8 @@ class Model:
 
 @dataclass(frozen=True)
 class Question:
-    """Messages and tools are in the protocol's form; an answer ends where it would say `stop`."""
+    """Messages and tools are in the protocol's form; an answer ends before one of the texts of
+    `stop`."""
 
     messages: list[dict[str, Any]]
     limits: Limits
@@ -52,8 +53,8 @@ def ask(
     bounds: Bounds,
     tell: Callable[[str], None],
 ) -> Said:
-    """Each piece of the answer goes to `tell` as it comes. Raises `Failure`, and what ends a run:
-    `Stopped` and `TimeUp`."""
+    """Each piece of the answer is passed to `tell` as it arrives. Raises `Failure`, and what ends a
+    run: `Stopped` and `TimeUp`."""
     for attempt in range(1, ATTEMPTS + 1):
         try:
             with upstream.post(*_request(model, question), bounds) as answer:

@@ -1,8 +1,8 @@
-"""One move of an agent, read out of what a model said: an action, an answer, or a flaw.
+"""Parses one move of an agent from a model's reply: an action, an answer, or an error.
 
-Nothing here guesses. The first action wins and nothing behind it is believed; what a model made up
-in a tool's place makes an answer worth nothing; an action has its own arguments or none at all.
-A flaw is written for the model, which reads it as what came of its move.
+Nothing is guessed. The first action wins and text after it is ignored; an invented tool result
+invalidates an answer; an action has its own arguments or none at all. A flaw is written for the
+model, which reads it as the observation of its move.
 
     Thought: free text, also on several lines
     Action: name_of_a_tool
@@ -10,7 +10,7 @@ A flaw is written for the model, which reads it as what came of its move.
 
 or, in place of the action, `Answer:` and everything to the next label or the end. A label counts
 only where a line begins with it; emphasis, a fence around the reply and quotes around the name are
-read past. What stands in a block of reasoning (`reasoning.py`) is none of these.
+read past. Text in a block of reasoning (`reasoning.py`) is none of these.
 """
 
 import re
@@ -32,7 +32,7 @@ _WORDS = {
     "Action Input": _ARGUMENTS,
 }
 _EMPTY = frozenset({"", "null", '""', "[]"})
-_ROOM = 8  # levels of what arguments become a part of: the output, the next question
+_ROOM = 8  # nesting levels around arguments: the output, the next question
 
 
 def _written(word: str) -> list[str]:
@@ -69,8 +69,8 @@ _FENCE = re.compile(r" {0,3}```[A-Za-z]{0,20}[ \t\r]{0,8}\n")
 _FENCE_BEGINS = re.compile(r" {0,3}`{1,3}|`{0,3} {0,3}```[A-Za-z]{0,20}[ \t\r]{0,8}")
 _FENCE_LINE = re.compile(r"^[ ]{0,3}```.*$", re.MULTILINE)
 _QUOTES = " \t\r\"'`*“”‘’«»"
-_LONGEST_CALL = 2_000  # characters of a call that is told back
-_MOST_FURTHER = 127  # actions behind the first
+_LONGEST_CALL = 2_000  # characters of a call that is repeated to the model
+_MOST_FURTHER = 127  # actions after the first
 
 MADE_UP = (
     "You wrote an Observation yourself. Observations come from tools alone, after an action; "
@@ -100,25 +100,25 @@ class Action:
 
 @dataclass(frozen=True)
 class Move:
-    """`text` is all that was said. One of `action`, `answer` and `flaw` is there."""
+    """`text` is the whole reply. Exactly one of `action`, `answer` and `flaw` is set."""
 
     text: str
     thought: str = ""
     action: Action | None = None
     answer: str | None = None
     flaw: str | None = None
-    further: tuple[Call, ...] = ()  # calls behind the action, which were not made
+    further: tuple[Call, ...] = ()  # calls after the action, which were not made
 
 
 def plain(text: str) -> Move:
-    """What is asked for in words alone is answered by them."""
+    """A reply to a question without tools: its text is the answer."""
     if answer := _words(text):
         return Move(text, answer=answer)
     return Move(text, flaw=REASONED if text.strip() else SILENT)
 
 
 def native(text: str, call: Call | None, more: tuple[Call, ...] = ()) -> Move:
-    """Of a model that calls tools in a form of its own: words beside a call are its thought.
+    """A reply with native tool calls: text beside a call is its thought.
 
     Where the first of several calls cannot be made, none is.
     """
@@ -133,7 +133,7 @@ def native(text: str, call: Call | None, more: tuple[Call, ...] = ()) -> Move:
 
 
 def _words(text: str) -> str:
-    """What a person may be shown. Reasoning alone leaves nothing."""
+    """The text that may be shown to a person; empty for reasoning alone."""
     shown = reasoning.visible(text)
     return text if shown == text and text.strip() else shown.strip()
 
@@ -145,7 +145,7 @@ def _told(call: Call) -> str:
 class Reader:
     """Of the text format. The move is the same however the text is cut.
 
-    `tell` is given the thought piece by piece, and nothing else.
+    `tell` is called with the thought piece by piece, and nothing else.
     """
 
     def __init__(self, tell: Callable[[str], None] = lambda _: None) -> None:
@@ -154,11 +154,11 @@ class Reader:
         self._thought: list[str] = []
         self._open = ""  # the beginning of a line that may yet become a label, or of a tag
         self._line_begins, self._labelled = True, False
-        self._dropped = False  # arguments of no action
+        self._dropped = False  # arguments without an action
         self._fenced = False
         self._closing: re.Pattern[str] | None = None  # what ends the reasoning that it is in
         self._label = ""  # what ended the thought
-        self._decided: list[str] = []  # all behind it
+        self._decided: list[str] = []  # all text after it
 
     def feed(self, text: str) -> None:
         self._said.append(text)
@@ -171,7 +171,7 @@ class Reader:
         text = "".join(self._said)
         behind = reasoning.closed_removed(text)
         answer = reasoning.behind_left_over(behind)
-        if answer != behind:  # all before it was reasoning whose beginning the endpoint kept
+        if answer != behind:  # all before it was reasoning whose opening tag the endpoint removed
             reader = Reader()
             reader.feed(answer)
             found = reader.close()
@@ -206,8 +206,8 @@ class Reader:
             at = self._take_line(text, at)
 
     def _begin_line(self, text: str, at: int) -> int | None:
-        """Behind the label or the fence that begins here, where there is one; None where more must
-        come to know, or the thought is over."""
+        """The position after the label or fence that begins here, if any; None where more text is
+        needed, or the thought has ended."""
         rest = text[at : at + _LONGEST]
         fence_begins = _FENCE_BEGINS.fullmatch(text, at) and not self._labelled
         if rest in _BEGINNINGS or fence_begins:
@@ -238,7 +238,7 @@ class Reader:
             until = at + reasoning.may_open(text[at:])
         self._add(text[at:until])
         if opening is not None:
-            # Behind a block a label may stand where it would have stood without it.
+            # After a block a label counts as if the block were not there.
             self._line_begins = self._line_begins and not text[at:until].strip()
             self._closing = reasoning.closing_of(opening)
             return opening.end()
@@ -287,7 +287,7 @@ def _called(text: str) -> dict[str, Any]:
 
 
 def _asked(text: str) -> tuple[str, str]:
-    """The name behind a label of an action, and the text from the beginning of its arguments."""
+    """The name after a label of an action, and the text from the beginning of its arguments."""
     line = _NAME.match(text)
     name, end = (line[1].strip(_QUOTES), line.end()) if line else ("", 0)
     arguments = _BEFORE_OBJECT.match(text, end)
@@ -295,8 +295,8 @@ def _asked(text: str) -> tuple[str, str]:
 
 
 def _further(text: str) -> tuple[Call, ...]:
-    """The actions behind the first. What the model made up in a tool's place ends them, and no
-    label begins a line within the arguments of the first, for JSON has no such line."""
+    """The actions after the first. An observation that the model invented ends them, and no label
+    begins a line within the arguments of the first, for JSON has no such line."""
     text = reasoning.visible(text)
     if made_up := _MADE_UP.search(text):
         text = text[: made_up.start()]
@@ -318,7 +318,7 @@ def _decided(
     read: Callable[[str], Any],
     empty: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """`empty` is what arguments that are empty stand for; None where they are a flaw."""
+    """`empty` is the value of empty arguments; None where they are an error."""
     if not TOOL_NAME.fullmatch(name):
         return {"flaw": NAMELESS}
     if arguments.strip() in _EMPTY:

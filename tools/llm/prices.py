@@ -1,4 +1,4 @@
-"""What asking a model costs: prices are per million tokens, amounts have six decimal places."""
+"""Prices of models: per million tokens; amounts have six decimal places."""
 
 from decimal import ROUND_UP, Decimal
 
@@ -18,5 +18,5 @@ def cost(price: Price, input_tokens: int, output_tokens: int) -> Decimal:
 
 
 def worst(price: Price, *, prompt_bytes: int, max_tokens: int) -> Decimal:
-    """More than this nobody can owe for a prompt of so many bytes and an answer so long."""
+    """The maximum cost of a prompt of so many bytes and an answer of so many tokens."""
     return cost(price, prompt_bytes + FRAME_TOKENS, max_tokens)

@@ -1,8 +1,9 @@
-"""Blocks of reasoning in the text of a model: `<think>` and the tags that other models use for it.
+"""Filters blocks of reasoning from the text of a model: `<think>` and the tags that other models
+use for it.
 
-What stands in one is neither an instruction nor an answer. A block without its end reaches to the
-end of the text. Where a chat template has already written the opening tag, the text has the closing
-one alone: everything before it is reasoning.
+Their content is neither an instruction nor an answer. A block without its end reaches to the end of
+the text. Where a chat template has already written the opening tag, the text has the closing one
+alone: everything before it is reasoning.
 """
 
 import re
@@ -40,7 +41,8 @@ def closing_of(opening: re.Match[str]) -> re.Pattern[str]:
 
 
 def may_open(text: str) -> int:
-    """Where the end of a text begins that may yet become an opening tag; its length if none may."""
+    """The position of a possible partial opening tag at the end of a text; its length if there is
+    none."""
     for at in range(max(0, len(text) - LONGEST_TAG), len(text)):
         if text[at] in _STARTS and _PARTIAL.fullmatch(text, at):
             return at
@@ -55,13 +57,13 @@ def visible(text: str) -> str:
 
 
 def behind_left_over(text: str) -> str:
-    """What stands behind the last closing tag that no block ends with."""
+    """The text after the last closing tag without a block."""
     ends = [found.end() for found in _LEFT_OVER.finditer(text)]
     return text[ends[-1] :] if ends else text
 
 
 def closed_removed(text: str) -> str:
-    """Without the blocks that have an end."""
+    """Without complete blocks."""
     return _without_blocks(text, unclosed=False)
 
 
@@ -84,14 +86,14 @@ def _without_blocks(text: str, *, unclosed: bool = True) -> str:
 
 
 def _stands_apart(text: str, opening: re.Match[str]) -> bool:
-    """At the beginning of its line or at the end: a tag without its end elsewhere is a word."""
+    """An unclosed tag counts at the beginning of its line or at the end: elsewhere it is a word."""
     before = text[text.rfind("\n", 0, opening.start()) + 1 : opening.start()]
     behind = text[opening.end() : (text.find("\n", opening.end()) + 1 or len(text) + 1) - 1]
     return not before.strip() or not behind.strip()
 
 
 class Filter:
-    """Passes on the text without its blocks while it comes."""
+    """Streams the text without its blocks."""
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell

@@ -1,4 +1,4 @@
-"""Server-sent events as chat endpoints send them: the `data` of each, within bounds."""
+"""Parses server-sent events of chat endpoints: the `data` of each, within limits."""
 
 from collections.abc import Iterable, Iterator
 
@@ -28,7 +28,7 @@ def data_of(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Without their ends: LF, or CR LF. What has none at the end of the stream is no line."""
+    """Without their ends: LF, or CR LF. An unterminated one at the end of the stream is no line."""
     rest = bytearray()
     for piece in pieces:
         searched = len(rest)

@@ -1,3 +1,3 @@
-"""Channels, messages that are sent to them, and the inbox: written down first, delivered then.
-The tool that sends one is a runner.
+"""Notification channels, messages that are sent to them, and the inbox. Messages are stored first
+and then delivered; the tool that sends one is a runner.
 """

@@ -1,4 +1,4 @@
-"""A provider says that a message came back: believed when it is signed with the channel's key."""
+"""Handles bounce reports of a mail provider, which must be signed with the channel's key."""
 
 import hmac
 import time
@@ -20,8 +20,8 @@ _NOT_GOOD = "The signature is not good."
 
 
 def reporter(channel_id: UUID, signed: str, body: bytes) -> MessageChannel:
-    """The channel whose key signed it just now. Raises `Unauthenticated`, also where there is no
-    such channel."""
+    """The channel whose key signed the report recently. Raises `Unauthenticated`, also where there
+    is no such channel."""
     channel = MessageChannel.objects.filter(pk=channel_id).select_related("organization").first()
     stamp = _stamp(signed)
     if stamp is None or abs(time.time() - stamp) > FRESH_S:
@@ -37,7 +37,7 @@ def reporter(channel_id: UUID, signed: str, body: bytes) -> MessageChannel:
 def note_bounce(
     *, channel: MessageChannel, message_id: UUID, recipient: str = "", reason: str = ""
 ) -> None:
-    """A report that comes twice changes nothing more. Raises `NotFound`."""
+    """A repeated report has no further effect. Raises `NotFound`."""
     own = Message.objects.select_for_update().filter(channel=channel, pk=message_id)
     message = own.first()
     if message is None or (recipient and recipient not in message.recipients):
@@ -64,7 +64,7 @@ def _stamp(signed: str) -> int | None:
 
 
 def _key(channel: MessageChannel | None) -> bytes:
-    """Where there is none, the same work is done in vain."""
+    """Without a channel the same work is done, so that timing reveals nothing."""
     try:
         return opened(channel)["key"].encode() if channel else b"nobody"
     except Conflict:

@@ -1,4 +1,4 @@
-"""Reading what an administrator writes about a channel: every wrong field is named."""
+"""Validates an administrator's settings of a channel: every wrong field is named."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +16,7 @@ from tools.definitions.values.recipients import (
 from tools.models import MessageKind
 
 SECURITIES = ("tls", "starttls", "none")
-# What a template may name.
+# Variables of a template.
 VARIABLES = ("subject", "body", "data", "sender", "channel", "recipients")
 COMMON = (
     "name", "kind", "enabled", "recipients", "subject_template", "body_template",
@@ -34,7 +34,7 @@ _OWN = {
 
 @dataclass
 class Read:
-    """A channel as it was written: columns, options, and what is secret of it."""
+    """A parsed channel: columns, options, and secrets."""
 
     columns: dict[str, Any]
     options: dict[str, Any]
@@ -57,7 +57,7 @@ def read(raw: dict[str, Any]) -> Read:
 
 
 def shown_url(url: str) -> str:
-    """Without what may be a secret."""
+    """A URL without parts that may be secret."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}/…"
 

@@ -1,5 +1,5 @@
-"""Channels of messages: made, changed and removed by an administrator. Secrets go in and never
-come out, but for the signing key, which is shown when it is made."""
+"""Notification channels: created, changed and deleted by an administrator. Secrets are write-only,
+but for the signing key, which is shown when it is created."""
 
 import json
 import secrets
@@ -27,7 +27,7 @@ _KEPT_SECRETS = ("password", "url")
 def create_channel(
     *, organization: Organization, channel: Any, by: Actor
 ) -> tuple[MessageChannel, str]:
-    """The channel and its signing key, which is shown now or never.
+    """The channel and its signing key, which is shown only now.
 
     Raises `Malformed` with an error per wrong field, `Conflict`.
     """
@@ -48,7 +48,7 @@ def create_channel(
 
 @transaction.atomic
 def change_channel(*, row: MessageChannel, changes: Any, by: Actor) -> MessageChannel:
-    """Some fields; a secret that is left out, or shown as the mask, stays.
+    """Some fields; a secret that is left out, or sent as the mask, is kept.
 
     Raises `Malformed`; `NotFound` where it was removed meanwhile.
     """
@@ -77,7 +77,7 @@ def change_channel(*, row: MessageChannel, changes: Any, by: Actor) -> MessageCh
 
 @transaction.atomic
 def replace_key(*, row: MessageChannel, by: Actor) -> str:
-    """The new signing key, shown now or never; the old one is good for nothing any more.
+    """The new signing key, shown only now; the old one is invalid at once.
 
     Raises `NotFound` where it was removed meanwhile.
     """
@@ -91,7 +91,8 @@ def replace_key(*, row: MessageChannel, by: Actor) -> str:
 
 @transaction.atomic
 def delete_channel(*, row: MessageChannel, by: Actor) -> None:
-    """What was sent through it stays on record. Raises `NotFound` where it was removed already."""
+    """Messages that were sent through it are kept. Raises `NotFound` where it was removed
+    already."""
     _lock(row)
     _record(Event.CHANNEL_DELETE, row, by, written(row), None)
     row.delete()
@@ -106,7 +107,7 @@ def find_channel(organization: Organization, name: str) -> MessageChannel:
 
 
 def opened(row: MessageChannel) -> dict[str, str]:
-    """Its secrets. Raises `Conflict` where they cannot be opened any more."""
+    """The decrypted secrets. Raises `Conflict` where they cannot be decrypted any more."""
     try:
         text = sealing.unseal(
             bytes(row.sealed),
@@ -122,12 +123,12 @@ def opened(row: MessageChannel) -> dict[str, str]:
 
 
 def written(row: MessageChannel) -> dict[str, Any]:
-    """As evidence and lists say it: never what is secret."""
+    """The form for the audit log and lists, without secrets."""
     return _plain(row) | _masked(row)
 
 
 def _lock(row: MessageChannel) -> None:
-    """Make it what it is now; nobody changes it before this transaction ends. Raises `NotFound`."""
+    """Locks the channel until the transaction ends, and reloads it. Raises `NotFound`."""
     Organization.objects.next_revision(row.organization_id)
     try:
         row.refresh_from_db()

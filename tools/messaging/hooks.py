@@ -1,4 +1,5 @@
-"""Messages as HTTP requests: a signed webhook, and what Slack and its likes take."""
+"""Sends messages as HTTP requests: a signed webhook, and the format of Slack and compatible
+services."""
 
 import time
 from typing import Any
@@ -11,17 +12,17 @@ from tools.catalog.mcp.masking import Mask
 from tools.httpclient import outbound
 from tools.models import Message
 
-_SPARE_S = 5.0  # the request ends itself before
-# Of these nobody knows whether the receiver behind it had taken it already.
+_SPARE_S = 5.0  # the request times out earlier
+# With these the receiver may have processed the message already.
 _UNSURE = frozenset({500, 502, 504})
 
 
 def webhook(
     secrets: dict[str, str], message: Message, data: dict[str, Any], timeout_s: float
 ) -> str:
-    """What the receiver answered. Raises `NotTold`.
+    """The receiver's response. Raises `NotTold`.
 
-    The body is the same each time it is sent; whoever gets it twice knows it by its key.
+    The body is the same each time it is sent, so that a receiver recognizes a duplicate by its key.
     """
     body = orjson.dumps(
         {
@@ -38,13 +39,13 @@ def webhook(
 
 
 def slack(secrets: dict[str, str], message: Message, timeout_s: float) -> str:
-    """Nothing in it is read as a mention or a link that the writer did not spell out."""
+    """Escapes mentions and links that the author did not write as such."""
     text = f"*{_escaped(message.subject)}*\n{_escaped(message.body)}"
     return _posted(secrets, message, orjson.dumps({"text": text}), [], timeout_s)
 
 
 def mask_of(secrets: dict[str, str]) -> Mask:
-    """A receiver may answer with what it got."""
+    """A receiver may echo the request."""
     url = secrets.get("url", "")
     target = url.partition("://")[2].partition("/")[2]
     parts = [url, target, secrets.get("key", ""), secrets.get("password", "")]

@@ -1,4 +1,4 @@
-"""What a person has before them of the messages of one organization."""
+"""The inbox of a person: messages of one organization, and marking them as read."""
 
 from uuid import UUID
 

@@ -1,8 +1,8 @@
-"""Mail handed to a server that a tenant chose.
+"""Sends mail through an SMTP server that a tenant chose.
 
-By the rules of tools/httpclient/outbound.py: its name is asked for once, an address that is not
+By the rules of tools/httpclient/outbound.py: its name is resolved once, an address that is not
 public is refused, the connection goes to exactly that address, unencrypted only into networks that
-the operator opened. All recipients are taken or nobody is written to.
+the operator opened. All recipients are accepted or the message is sent to none.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _CONNECT_S = 15.0
 
 
 class Turned(NotTold):
-    """The server does not take mail for some recipients; nobody has got it."""
+    """The server refuses some recipients; the message was sent to none."""
 
     def __init__(self, refused: dict[str, str], *, lasting: bool) -> None:
         super().__init__(f"The server refuses recipients: {', '.join(refused)}.")
@@ -49,7 +49,7 @@ class Letter:
 def mail(
     options: dict[str, Any], password: str, letter: Letter, timeout_s: float, organization: str
 ) -> str:
-    """What the server said when it took the letter. Raises `NotTold`."""
+    """The server's reply when it accepted the message. Raises `NotTold`."""
     channel = _connected(options, organization)
     with _given_up_after(timeout_s, channel):
         return _handed_in(_Conversation(channel, options, timeout_s), options, password, letter)
@@ -67,7 +67,7 @@ def content(sender: str, letter: Letter) -> bytes:
 
 
 def _connected(options: dict[str, Any], organization: str) -> socket.socket:
-    """To an address that was looked at."""
+    """Connects to a checked address."""
     host, clear = parse_host(options["host"]), options["security"] == "none"
     dialer = dialing.dialer("http" if clear else "https", organization)
 
@@ -90,7 +90,7 @@ def _connected(options: dict[str, Any], organization: str) -> socket.socket:
 
 @contextmanager
 def _given_up_after(timeout_s: float, channel: socket.socket) -> Iterator[None]:
-    """However slowly the other side speaks."""
+    """The deadline holds also for a slow server."""
     raw = channel.dup()
 
     def end() -> None:
@@ -109,7 +109,7 @@ def _given_up_after(timeout_s: float, channel: socket.socket) -> Iterator[None]:
 
 
 class _Replies:
-    """What a server says, no more than is sensible."""
+    """A server's replies, with a limit on their size."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file, self._left = file, _MOST_REPLIES
@@ -126,7 +126,7 @@ class _Replies:
 
 
 class _Conversation(smtplib.SMTP):
-    """SMTP over a connection that stands already."""
+    """SMTP over an existing connection."""
 
     def __init__(self, channel: socket.socket, options: dict[str, Any], timeout_s: float) -> None:
         self._channel, self._options = channel, options
@@ -185,7 +185,7 @@ def _introduced(server: _Conversation, options: dict[str, Any], password: str) -
 
 
 def _addressed(server: _Conversation, sender: str, recipients: list[str]) -> None:
-    """Raises `Turned` where one of them is refused: half a message is none."""
+    """Raises `Turned` where one of them is refused, so that no message goes to only some."""
     code, words = server.mail(sender)
     if code != 250:
         raise smtplib.SMTPResponseException(code, words)
@@ -197,7 +197,7 @@ def _addressed(server: _Conversation, sender: str, recipients: list[str]) -> Non
 
 
 def _refusal(refusal: smtplib.SMTPResponseException) -> str:
-    """An answer to a login may quote what was sent, so of that only the number is told."""
+    """An answer to a login may quote what was sent, so only its number is reported."""
     if isinstance(refusal, smtplib.SMTPAuthenticationError):
         return f"The mail server refuses the login with {refusal.smtp_code}."
     said = refusal.smtp_error

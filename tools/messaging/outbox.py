@@ -1,4 +1,5 @@
-"""A message is written down before anything of it leaves, and what became of it afterwards."""
+"""The outbox of messages: each is stored before it is sent, and so is its delivery status
+afterwards."""
 
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -24,7 +25,7 @@ _WITHOUT_RECIPIENTS = frozenset({MessageKind.WEBHOOK, MessageKind.SLACK})
 
 
 class NotWritten(Exception):
-    """Nothing left us. `code` is for programs, the text for people."""
+    """Nothing was sent. `code` is for programs, the text for people."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -33,7 +34,7 @@ class NotWritten(Exception):
 
 @dataclass(frozen=True)
 class Draft:
-    """What somebody wants to be sent. Of one execution there is one message, however often."""
+    """A message to be sent. One execution creates one message, also when it is retried."""
 
     channel: str
     recipients: list[str]
@@ -46,7 +47,7 @@ class Draft:
 
 @transaction.atomic
 def write(organization_id: UUID, draft: Draft) -> Message:
-    """The row of it, also where it was written before. Raises `NotWritten`."""
+    """The message's row, also where it was stored before. Raises `NotWritten`."""
     locked = MessageChannel.objects.select_for_update()
     channel = locked.filter(organization_id=organization_id, name=draft.channel).first()
     if channel is None:
@@ -77,7 +78,8 @@ def write(organization_id: UUID, draft: Draft) -> Message:
 
 
 def deliver(message: Message, data: dict[str, Any], timeout_s: float) -> None:
-    """Send it and note what became of it. Raises `NotTold` when it was not, or nobody knows."""
+    """Send the message and store the result. Raises `NotTold` when it was not sent, or that is
+    unknown."""
     channel = message.channel
     if message.state == MessageState.SENT:
         return
@@ -87,8 +89,8 @@ def deliver(message: Message, data: dict[str, Any], timeout_s: float) -> None:
         secrets = opened(channel)
     except Conflict as problem:
         raise _noted(message, NotTold(problem.message)) from None
-    mask = hooks.mask_of(secrets)  # who receives it may say what it was sent
-    _note(message, MessageState.UNKNOWN)  # what a worker that dies now leaves behind
+    mask = hooks.mask_of(secrets)  # the receiver may echo the request
+    _note(message, MessageState.UNKNOWN)  # the state if the worker dies now
     try:
         answer = _sent(channel, secrets, message, data, timeout_s)
     except mailing.Turned as problem:
@@ -131,7 +133,7 @@ def _put_into_inboxes(message: Message) -> str:
 
 
 def people_of(organization_id: UUID, names: list[str]) -> list[User]:
-    """Those who are there and may come in."""
+    """Existing accounts that may log in."""
     return list(_coming_in(organization_id).filter(username__in=names))
 
 
@@ -161,8 +163,8 @@ def _check_recipients(channel: MessageChannel, recipients: list[str]) -> None:
 
 
 def _check_hour(channel: MessageChannel) -> None:
-    """Under the lock of the channel's row. What failed or bounced was an attempt as well, and who
-    receives attempts is to be spared them."""
+    """Call it with the channel's row locked. Failed and bounced messages count too, since the limit
+    protects recipients from attempts."""
     recent = Message.objects.filter(channel=channel, created_at__gt=Now() - _HOUR)
     if recent.count() >= channel.most_an_hour:
         words = f"The channel {channel.name} sends {channel.most_an_hour} messages an hour."
@@ -206,8 +208,8 @@ def _note(
     answer: str = "",
     refused: dict[str, str] | None = None,
 ) -> None:
-    """Unless somebody has noted something else meanwhile: a bounce may be reported before the
-    provider's answer has come. Then the message becomes what its row says."""
+    """Unless another status was stored meanwhile: a bounce may be reported before the provider's
+    answer has come. Then the message becomes what its row says."""
     seen = Message.objects.filter(pk=message.pk, state=message.state)
     seen.update(
         state=state,

@@ -1,4 +1,4 @@
-"""Rows, constraints, and words to ask with; no calls outward."""
+"""Database models: rows, constraints, and query sets; no calls outward."""
 
 from tools.models.agent import Agent, Token
 from tools.models.allowance import Allowance, AllowanceUse, RateHit, Reservation

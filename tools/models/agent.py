@@ -12,7 +12,7 @@ from tools.models.user import User
 
 
 class Agent(models.Model):
-    """A program that calls tools. What it may do hangs on its service account."""
+    """A program that calls tools. Its grants belong to its service account."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     organization = models.ForeignKey(Organization, on_delete=models.PROTECT, related_name="agents")
@@ -45,7 +45,7 @@ class TokenQuerySet(models.QuerySet["Token"]):
 
 
 class Token(models.Model):
-    """The keyed hash of a bearer token; the token itself is shown once and kept nowhere."""
+    """The keyed hash of a bearer token; the token itself is shown once and never stored."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="tokens")

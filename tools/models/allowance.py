@@ -22,7 +22,7 @@ class Period(models.TextChoices):
 
 
 class Allowance(models.Model):
-    """A bound for one agent, for all its tools or for one of them."""
+    """A limit for one agent, for all its tools or for one of them."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     organization = models.ForeignKey(
@@ -53,7 +53,7 @@ class Allowance(models.Model):
 
 
 class AllowanceUse(models.Model):
-    """One period of one allowance. `held` is reserved by executions that are not over."""
+    """One period of one allowance. `held` is reserved by open executions."""
 
     id = models.BigAutoField(primary_key=True)
     allowance = models.ForeignKey(Allowance, on_delete=models.CASCADE, related_name="uses")
@@ -76,7 +76,7 @@ class AllowanceUse(models.Model):
 
 
 class Reservation(models.Model):
-    """What an execution that is not over holds of one period; gone when it is settled."""
+    """The reservation of an open execution in one period; deleted when it is settled."""
 
     id = models.BigAutoField(primary_key=True)
     execution = models.ForeignKey(Execution, on_delete=models.CASCADE, related_name="reservations")

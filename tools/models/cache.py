@@ -11,8 +11,8 @@ from tools.models.execution import Execution
 from tools.models.organization import Organization
 from tools.models.tool import Tool
 
-# For the first to come, for whoever comes when the answer is too old, and when who was to find it
-# ended without one.
+# Claims the entry for the first call, for one that finds the answer expired, and for one whose
+# predecessor ended without an answer.
 _LEAD = """
     INSERT INTO tools_cacheentry AS entry (key, organization_id, tool_id, execution_id, ready)
     VALUES (%(key)s, %(organization)s, %(tool)s, %(execution)s, false)
@@ -32,7 +32,7 @@ class CacheEntryQuerySet(models.QuerySet["CacheEntry"]):
         return self.filter(key=key, ready=True, expires_at__gt=Now())
 
     def lead(self, key: str, *, organization: UUID, tool: UUID, execution: UUID) -> bool:
-        """True for the one execution that is to find the answer."""
+        """True for the one execution that computes the result."""
         values: dict[str, Any] = {
             "key": key,
             "organization": organization,
@@ -57,7 +57,8 @@ class CacheEntryQuerySet(models.QuerySet["CacheEntry"]):
 
 
 class CacheEntry(models.Model):
-    """Which execution's output answers a key, or, while it is not ready, will."""
+    """The execution whose output is the cached result of a key, or, while it is not ready, will
+    be."""
 
     key = models.CharField(primary_key=True, max_length=64)
     organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="+")

@@ -1,5 +1,5 @@
 """The one indexed query behind each call: a token's holder, or an account's, with the
-organization's revision. Plain rows, no objects: this stands in the path of every request."""
+organization's revision. Plain rows, no objects: every request runs it."""
 
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -40,7 +40,7 @@ _OF_AGENTS = f"""
 
 
 class Holder(NamedTuple):
-    """Whom a credential belongs to."""
+    """The owner of a credential."""
 
     user_id: UUID
     username: str
@@ -78,7 +78,7 @@ class TokenRow(NamedTuple):
 
 
 class TokenLimits(NamedTuple):
-    """What a token is good for; each None is all of its holder's."""
+    """The narrowing of a token; each None stands for all of its holder's."""
 
     scopes: list[str] | None
     groups: list[str] | None
@@ -94,8 +94,8 @@ def holder_of_token(public_id: str) -> tuple[Holder, TokenRow] | None:
 def holder_of_account(
     *, user: UUID, organization: UUID, token: UUID | None
 ) -> tuple[Holder, TokenLimits, bool]:
-    """Whose account it is, as things stand now, what the token is good for now, and whether it is
-    still good at all."""
+    """The account's owner and the token's narrowing by current rows, and whether the token is still
+    valid."""
     row = _one(_OF_ACCOUNT, {"user": user, "organization": organization, "token": token})
     if row is None:
         raise LookupError("the account is gone")
@@ -104,7 +104,7 @@ def holder_of_account(
 
 
 def holders_of_agents(agents: list[UUID]) -> list[Holder]:
-    """Those that are there, in no order."""
+    """Existing ones, in no order."""
     with connection.cursor() as cursor:
         cursor.execute(_OF_AGENTS, [agents])
         return [Holder(*row) for row in cursor.fetchall()]

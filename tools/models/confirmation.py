@@ -1,4 +1,4 @@
-"""Calls that wait for a person's yes."""
+"""Calls awaiting approval."""
 
 from django.db import models
 from django.db.models import Q
@@ -20,7 +20,7 @@ class ConfirmationStatus(models.TextChoices):
 
 
 class Confirmation(models.Model):
-    """A held execution. `bound_hash` is over everything that would run; single use."""
+    """A held execution. `bound_hash` covers everything that would run; single use."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     organization = models.ForeignKey(
@@ -81,7 +81,7 @@ class Confirmation(models.Model):
 
 
 class ConfirmationDecision(models.Model):
-    """One person's word on one confirmation."""
+    """One person's decision on one confirmation."""
 
     id = models.BigAutoField(primary_key=True)
     confirmation = models.ForeignKey(
@@ -103,7 +103,8 @@ class ConfirmationDecision(models.Model):
 
 
 class ConfirmationRule(models.Model):
-    """Which calls need a person, beyond what tools say themselves. Every given field must fit."""
+    """A rule for which calls need an approval, beyond their tools' own requirement. Every given
+    field must match."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     organization = models.ForeignKey(

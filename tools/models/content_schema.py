@@ -6,7 +6,7 @@ from tools.models.organization import Organization
 
 
 class SchemaKind(models.TextChoices):
-    """What language a schema is written in."""
+    """The language of a schema."""
 
     JSON = "json-schema"
     TABLE = "table-schema"
@@ -53,7 +53,7 @@ class ContentSchema(models.Model):
 
 
 class ContentSchemaVersion(models.Model):
-    """What a schema said at one time; the database refuses to change it."""
+    """One version of a schema; the database refuses changes of it."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     schema = models.ForeignKey(ContentSchema, on_delete=models.CASCADE, related_name="versions")

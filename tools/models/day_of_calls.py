@@ -1,7 +1,7 @@
-"""What the calls of a day that is over came to, so that nobody adds them up again.
+"""Usage rollups: sums of the calls of a past day, so that they are not added up again.
 
-What is over never changes, and what was not over yet is named; so a day's figures and what became
-of the rest are exactly what its executions say. A trigger forgets a day that gets or loses one.
+Ended calls never change, and calls that had not ended are listed; so a day's sums and the results
+of the rest are exactly those of its executions. A trigger forgets a day that gets or loses one.
 """
 
 from django.contrib.postgres.fields import ArrayField
@@ -13,7 +13,7 @@ from tools.models.organization import Organization
 
 
 class DayOfCalls(models.Model):
-    """A day of a time zone whose calls were added up, but for the `unfinished` ones."""
+    """A day of a time zone whose calls were summed, except the `unfinished` ones."""
 
     id = models.BigAutoField(primary_key=True)
     organization = models.ForeignKey(
@@ -29,7 +29,7 @@ class DayOfCalls(models.Model):
 
     class Meta:
         ordering = ["-day"]
-        default_permissions = ()  # nobody is shown a row
+        default_permissions = ()  # rows are never shown
         constraints = [
             models.UniqueConstraint("organization", "zone", "day", name="day_of_calls_once")
         ]
@@ -39,7 +39,7 @@ class DayOfCalls(models.Model):
 
 
 class Part(models.TextChoices):
-    """Of which calls a row tells."""
+    """The calls that a row sums up."""
 
     ALL = "all"
     AGENT = "agent"

@@ -5,7 +5,7 @@ from tools.models.organization import Organization
 
 
 class EgressCredential(models.Model):
-    """A header that is added to requests on their way out. Only the worker ever opens it."""
+    """A header that the egress broker adds to requests. Only the worker decrypts it."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     organization = models.ForeignKey(

@@ -34,7 +34,7 @@ from tools.models.user import User
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How an execution ended, as its row says it."""
+    """The columns that store an execution's result."""
 
     status: Status
     output: Any
@@ -56,22 +56,23 @@ class Ending:
 
 
 MOST_PLACE = 200
-AT_ONCE = 32_767  # `parked_below` of what goes on however many of its calls are open
+AT_ONCE = 32_767  # `parked_below` of a call that resumes with any number of open calls
 RETRIED_ONCE = "execution_retried_once"
-UNDO = "undo:"  # begins the place of a call that undoes another one of the same parent
+UNDO = "undo:"  # prefix of the place of a call that compensates another one
 EFFECT_POSSIBLE = {"effect_possible": True}  # in `error_details`
-# Ends that leave open whether the effect happened: a person may find out, and say so once.
+# Ends that leave open whether the effect happened: a person may resolve them, once.
 UNSURE = Q(error_code="OUTCOME_UNKNOWN") | Q(error_details__contains=EFFECT_POSSIBLE)
-# What time takes away, where the organization says when: an output, and copies of others' outputs.
-# What a composite call was to call with is made of these, and nobody knows which part of it.
+# Executions with data that the organization's retention deletes: an output, and copies of others'
+# outputs. Parameters of a composite's calls are made of these, and it is unknown which part of
+# them.
 KEEPS_OUTPUT = (
     Q(status=Status.SUCCESS, output_expired_at__isnull=True)
     | Q(status__in=sorted(FINAL), parameters_asked__isnull=False)
     | Q(Q(status__in=sorted(FINAL), parent__isnull=False), ~Q(parameters={}))
 )
 _DATABASE_FILLS = frozenset({"created_at", "queued_at"})
-# What has given itself back until few enough of its calls are open, or until a moment, may go on
-# then, however long it has waited; anything else may begin as long as it is not too old.
+# A parked call, which waits until few enough of its calls are open, or for a time, may resume then
+# regardless of its age; any other call may start as long as it is not too old.
 _MAY_GO_ON = """
     w.parked_below IS NULL AND w.queued_at > clock_timestamp() - %(age)s
     OR w.parked_below IS NOT NULL AND NOT {waits}
@@ -114,7 +115,7 @@ _LIMITS = """
         AND (e.parked_below IS NOT NULL OR e.queued_at > clock_timestamp() - %(age)s)
 """
 _ONE_BY_ONE = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
-# Asked with the locks held, in a statement of its own: what others have claimed it sees committed.
+# Runs with the locks held, as a statement of its own, so that it sees committed claims of others.
 _ROOM = """
     (%(here)s::bigint IS NULL OR %(here)s > (SELECT count(*) FROM tools_execution r
         WHERE r.organization_id = w.organization_id AND r.status = 'Running'))
@@ -192,11 +193,10 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
     ) -> "Execution | None":
         """The row, for the one worker that moved it from pending to running; else None.
 
-        Compare and swap in one statement, which also brings back what the gates ask about. A row
-        that waited too long, or that has no room beside what runs (`max_concurrency` of its
-        organization and tool), or is of an organization that is `full`, stays as it is. Call it
-        in the transaction of the claim: where there is a limit, claims wait for each other until
-        the end of theirs.
+        Compare and swap in one statement, which also returns what the gates need. A row that waited
+        too long, or that has no room beside what runs (`max_concurrency` of its organization and
+        tool), or is of an organization that is `full`, stays as it is. Call it in the transaction
+        of the claim: where there is a limit, claims wait for each other until the end of theirs.
         """
         age = timedelta(seconds=settings.EXECUTION_QUEUE_S)
         values = {
@@ -211,14 +211,14 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         return self._claimed(_UNLIMITED, values | {"limited": False}) or self._squeezed(values)
 
     def _squeezed(self, values: dict[str, Any]) -> "Execution | None":
-        """The same where a limit says how many may run at once."""
+        """The same with a limit on how many may run at once."""
         with connection.cursor() as cursor:
             cursor.execute(_LIMITS, values)
             found = cursor.fetchone()
             if found is None or found[2:] == (None, None):
                 return None
             organization, name, here, tool = found
-            place = f"toolcrib:running:{organization}"  # its lock always before the tool's
+            place = f"toolcrib:running:{organization}"  # always locked before the tool's
             for key in [place] * (here is not None) + [f"{place}:{name}"] * (tool is not None):
                 cursor.execute(_ONE_BY_ONE, [key])
         return self._claimed(_ROOM, values | {"limited": True, "here": here, "tool": tool})
@@ -233,7 +233,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
 
     def finish(self, pk: UUID, fence: int, result: "Ending") -> bool:
         """True when the holder of the fence ended it; False when it had lost it meanwhile, or when
-        it succeeded after somebody had cancelled it.
+        it succeeded after it had been cancelled.
 
         The one terminal event is written by the same statement.
         """
@@ -244,16 +244,16 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
             values |= {"pk": pk, "fence": fence, "running": Status.RUNNING}
             values |= {"success": Status.SUCCESS}
             values |= {"event": event_for(result.status), "message": result.error_message[:1000]}
-            # A refusal is not kept under its key: what was wrong may be put right.
+            # A refusal releases its idempotency key, since its cause may be fixed.
             cursor.execute(_FINISH, values | {"kept": result.status not in REFUSED})
             return cursor.rowcount == 1
 
     def shown(self) -> "ExecutionQuerySet":
-        """With `version_label`, and without the version's definition, which nobody reads there."""
+        """With `version_label`, and without the version's definition, which is not read there."""
         return self.annotate(version_label=F("tool_version__label"))
 
     def answer(self, pk: UUID) -> "Execution":
-        """One row as `shown`, for whoever waits for it: nothing is compiled."""
+        """One row as `shown`, for a waiting request: no query is compiled."""
         return next(iter(self.raw(_ANSWER, [pk])))
 
     def abandoned(self) -> "ExecutionQuerySet":
@@ -261,35 +261,35 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         return self.filter(status=Status.RUNNING, lease_until__lt=Now())
 
     def unresolved(self) -> "ExecutionQuerySet":
-        """What is over, and of whose effect nobody has said whether it happened."""
+        """Ended executions whose effect is unknown and not yet resolved by a person."""
         return self.filter(UNSURE, status__in=FINAL, resolved_as="")
 
     def forget_keys(self, age: timedelta) -> int:
-        """Let keys be used anew whose calls ended so long ago; how many."""
+        """Make keys usable again whose calls ended so long ago; returns how many."""
         return self.filter(idempotency_key__isnull=False, completed_at__lt=Now() - age).update(
             idempotency_key=None
         )
 
     def at_stage(self, stage: str) -> "ExecutionQuerySet":
-        """Those of one status, as readers are told it."""
+        """Those of one status, as it is shown to readers."""
         parked = Q(status=Status.PENDING, parked_below__isnull=False)
         if stage == Status.RUNNING:
             return self.filter(Q(status=Status.RUNNING) | parked)
         return self.filter(status=stage).exclude(parked)
 
     def failed(self) -> "ExecutionQuerySet":
-        """Those that ran, or were to run, and did not do what they were called for."""
+        """Those that failed, while running or before."""
         return self.filter(status__in=sorted(FAILURES))
 
     def unparked(self) -> "ExecutionQuerySet":
-        """Without what waits for calls of its own."""
+        """Without those that wait for calls of their own."""
         return self.filter(parked_below__isnull=True)
 
     def waiting_longer_than(self, age: timedelta) -> "ExecutionQuerySet":
         return self.filter(status=Status.PENDING, queued_at__lt=Now() - age)
 
     def hint_again(self, limit: int) -> list[UUID]:
-        """Waiting rows of which workers are to be told once more, the oldest first.
+        """Waiting rows that are to be dispatched again, the oldest first.
 
         Each is due 5 seconds after it began to wait, then after 10, 20, 40 and each 60 more.
         """
@@ -305,7 +305,7 @@ class Resolution(models.TextChoices):
 
 
 class Execution(models.Model):
-    """One call of one tool: the truth about it; messages about it are hints."""
+    """One call of one tool: the source of truth; messages on the broker only wake workers."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     organization = models.ForeignKey(
@@ -331,7 +331,7 @@ class Execution(models.Model):
         null=True,
         blank=True,
         related_name="executions_made",
-        db_index=False,  # the index of what was made at the playground serves
+        db_index=False,  # the index of calls from the playground serves
         help_text="Who made it at the playground, as themselves or in the name of its agent.",
     )
     session = models.ForeignKey(
@@ -451,10 +451,10 @@ class Execution(models.Model):
     resolved_by = models.CharField(max_length=200, blank=True)
     resolution_reason = models.CharField(max_length=500, blank=True)
 
-    version_label: str  # where a query or the road has put it
-    held: bool = True  # whether a confirmation was asked for; the claim knows
-    reserved: bool = True  # whether it holds some of an allowance; the claim knows
-    limited: bool = True  # whether others may wait for its place; the claim knows
+    version_label: str  # where a query or the execution pipeline has set it
+    held: bool = True  # whether an approval was required; set by the claim
+    reserved: bool = True  # whether it has reserved an allowance; set by the claim
+    limited: bool = True  # whether others may wait for its slot; set by the claim
     rate: Rate | None = None  # of the request that made it; not stored
     objects = ExecutionQuerySet.as_manager()
 
@@ -642,24 +642,24 @@ class Execution(models.Model):
 
     @property
     def stage(self) -> str:
-        """Its status as a reader is told it: what waits for its own calls is running."""
+        """Its status as it is shown to readers: what waits for its own calls is running."""
         return Status.RUNNING if self.parked else self.status
 
     @property
     def parentage(self) -> dict[str, Any]:
-        """For evidence; nothing where nobody but its caller made it."""
+        """For evidence; empty where its caller made it directly."""
         if self.parent_id is None:
             return {}
         return {"parent": {"execution_id": str(self.parent_id), "place": self.place}}
 
     @property
     def retried(self) -> dict[str, Any]:
-        """For evidence; nothing where it is no call made once more."""
+        """For evidence; empty where it is no retry."""
         return {"retry_of": str(self.retry_of)} if self.retry_of else {}
 
     @property
     def asked(self) -> Any:
-        """Its parameters as they were sent: with references, and not what they stood for."""
+        """Its parameters as they were sent: with references unresolved."""
         return self.parameters if self.parameters_asked is None else self.parameters_asked
 
     @property
@@ -669,7 +669,7 @@ class Execution(models.Model):
 
     @property
     def effect_possible(self) -> bool:
-        """Whether it, or an earlier attempt of it, may have had an effect nobody saw end."""
+        """Whether it, or an earlier attempt of it, may have had an effect with an unknown end."""
         return self.error_details.get("effect_possible") is True
 
     @property
@@ -688,7 +688,7 @@ _APPEND = """
 
 class EventQuerySet(models.QuerySet["ExecutionEvent"]):
     def append(self, execution_id: UUID, kind: EventType, message: str) -> None:
-        """Numbered by the database; two at once cannot get one number."""
+        """Numbered by the database; concurrent events never get the same number."""
         values: dict[str, Any] = {
             "execution": execution_id,
             "type": str(kind),

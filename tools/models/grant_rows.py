@@ -1,4 +1,4 @@
-"""Who may do what in one organization, as one list out of the tables the grants stand in.
+"""Grants in one organization, as one list from all tables that store them.
 
 Only what belongs to the organization: its accounts, and what (people's) groups hold of its rows. A
 grant of everything names no row; of a group it is listed where the group has members.
@@ -66,7 +66,7 @@ _WANTED = """
 
 
 class GrantRow(NamedTuple):
-    """`subject` holds `name`; what that is, `kind` says."""
+    """`subject` holds `name`, which is of the given `kind`."""
 
     subject_kind: str
     subject: str

@@ -7,7 +7,7 @@ from tools.models.organization import Organization
 
 
 class ToolGroup(models.Model):
-    """A name under which tools are handed out. Names match exactly (ruling 3)."""
+    """A group of tools that is granted by name. Names match exactly (ruling 3)."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     organization = models.ForeignKey(Organization, on_delete=models.PROTECT, related_name="groups")

@@ -14,7 +14,8 @@ from tools.models.organization import Organization
 from tools.models.user import User
 
 # For the first request, for one that comes when the key is forgotten, and when the first one ended
-# without an answer. It waits for whoever holds the row, and tells a row of its own by its attempt.
+# without an answer. The statement waits for the row's lock, and recognizes its own row by the
+# attempt.
 _CLAIM = """
     INSERT INTO tools_idempotencykey AS kept (
         id, organization_id, user_id, narrowing, address, key, fingerprint, attempt, authority,
@@ -36,7 +37,8 @@ _BATCH = 1_000
 
 @dataclass(frozen=True, slots=True)
 class KeyedBy:
-    """Whose key, of which address. `narrowing` tells apart what tokens of one account may."""
+    """Whose key, of which address. `narrowing` distinguishes tokens of one account with different
+    scopes."""
 
     organization: UUID
     user: UUID
@@ -51,7 +53,7 @@ class KeyedBy:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Of one request to be the one that acts."""
+    """The attempt of one request to become the one that acts."""
 
     row: UUID
     id: UUID
@@ -66,7 +68,7 @@ class IdempotencyKeyQuerySet(models.QuerySet["IdempotencyKey"]):
         self, keyed_by: KeyedBy, *, fingerprint: str, authority: dict[str, Any],
         kept: timedelta, abandoned: timedelta,
     ) -> "Attempt | None":  # fmt: skip
-        """Of the one request that is to act; None for all others."""
+        """The attempt of the request that is to act; None for all others."""
         attempt = uuid7()
         names = ("organization", "user", "narrowing", "address", "key")
         values = dict(zip(names, astuple(keyed_by), strict=True)) | {
@@ -87,7 +89,7 @@ class IdempotencyKeyQuerySet(models.QuerySet["IdempotencyKey"]):
         return self.filter(pk=attempt.row, attempt=attempt.id)
 
     def erase_secrets(self, age: timedelta) -> int:
-        """Of answers given so long ago; how many."""
+        """Erases secrets of responses from so long ago; returns how many."""
         return self.filter(secrets__isnull=False, began_at__lt=Now() - age).update(secrets=None)
 
     def forget(self, age: timedelta) -> int:
@@ -100,9 +102,9 @@ class IdempotencyKeyQuerySet(models.QuerySet["IdempotencyKey"]):
 
 
 class IdempotencyKey(models.Model):
-    """What a request that changes something was answered, for whoever sends it once more.
+    """The response to a mutating request, for a client that repeats it.
 
-    No part of the request is kept but digests. Without `status` it is being worked on.
+    No part of the request is kept but digests. Without `status` the request is still running.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)

@@ -1,4 +1,4 @@
-"""Identifiers that sort by time (RFC 9562, version 7), so that indexes grow at one end."""
+"""Generates identifiers that sort by time (UUIDv7, RFC 9562), so that indexes grow at one end."""
 
 from uuid import UUID
 

@@ -30,7 +30,7 @@ class ScopedQuerySet(models.QuerySet["models.Model"]):
 
 
 class KnowledgeEntry(models.Model):
-    """What one entity of a graph says in words. The graph is the truth: a row can be made again.
+    """The search entry of one entity. The graph is the source of truth: a row can be rebuilt.
 
     `names` are its labels, folded and whole; `kinds` are its types by every name but their
     labels; `words` weighs labels (A), descriptions (B), other texts (C) and the IRI's end (D).
@@ -57,8 +57,8 @@ class KnowledgeEntry(models.Model):
                 "organization", "collection", "iri", name="knowledge_entry_once"
             ),
         ]
-        # Each begins with whose it is, so that no search pays for the graphs of others. What is
-        # written is put into them at once: a list of the unsorted would make readers wait.
+        # Each index begins with the organization, so that a search does not read the graphs of
+        # others. `fastupdate` is off: a pending list would slow readers down.
         indexes = [
             GinIndex(
                 fields=["organization", "collection", "words", "kinds"],
@@ -91,7 +91,7 @@ class KnowledgeEntry(models.Model):
 class KnowledgeIndex(models.Model):
     """How far the entries of one graph are in step with it.
 
-    `complete` is false where the graph held something before anybody kept an index of it.
+    `complete` is false where the graph had data before the index was created.
     """
 
     organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="+")

@@ -1,4 +1,4 @@
-"""Consent that an authorization server gave for an MCP server, kept sealed (OAuth)."""
+"""OAuth authorizations of MCP servers, stored encrypted."""
 
 from django.db import models
 from django.db.models import Q
@@ -9,14 +9,14 @@ from tools.models.user import User
 
 
 class Grant(models.TextChoices):
-    """How tokens are come by: a person consents, or the client acts for itself."""
+    """The OAuth grant: a person consents, or the client uses its own credentials."""
 
     AUTHORIZATION_CODE = "authorization_code"
     CLIENT_CREDENTIALS = "client_credentials"
 
 
 class McpOAuthClient(models.Model):
-    """Who we are to a server's authorization server, where an administrator entered it."""
+    """The OAuth client for a server's authorization server, where an administrator entered it."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     server = models.OneToOneField(McpServer, on_delete=models.CASCADE, related_name="oauth_client")
@@ -40,7 +40,7 @@ class McpOAuthClient(models.Model):
 
 
 class McpAuthorization(models.Model):
-    """The tokens calls to a server go out with. One process at a time renews them."""
+    """The tokens that calls to a server are sent with. One process at a time renews them."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     server = models.ForeignKey(McpServer, on_delete=models.CASCADE, related_name="authorizations")
@@ -71,7 +71,7 @@ class McpAuthorization(models.Model):
 
 
 class McpConsent(models.Model):
-    """A person on the way to an authorization server and back. Good once, for a short time."""
+    """A pending consent of a person at an authorization server. Valid once, for a short time."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     server = models.ForeignKey(McpServer, on_delete=models.CASCADE, related_name="consents")

@@ -1,4 +1,4 @@
-"""Where messages may go, each one that was sent, and the inbox of a person."""
+"""Notification channels, sent messages, and the inbox of a person."""
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
@@ -17,15 +17,15 @@ class MessageKind(models.TextChoices):
 
 
 class MessageState(models.TextChoices):
-    QUEUED = "queued"  # written down; nothing has left us
-    UNKNOWN = "unknown"  # begun, and nobody has heard how it ended
+    QUEUED = "queued"  # stored; nothing was sent yet
+    UNKNOWN = "unknown"  # begun, with an unknown end
     SENT = "sent"
     FAILED = "failed"
     BOUNCED = "bounced"
 
 
 class MessageChannel(models.Model):
-    """A way out for messages. What of it is secret only a sending ever opens."""
+    """A notification channel. Its secrets are decrypted only for sending."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     organization = models.ForeignKey(
@@ -66,7 +66,7 @@ class MessageChannel(models.Model):
 
 
 class Message(models.Model):
-    """One message, whatever became of it; the channel may be gone since."""
+    """One message with its delivery status; its channel may be deleted since."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     organization = models.ForeignKey(
@@ -112,7 +112,7 @@ class Message(models.Model):
 
 
 class InboxItem(models.Model):
-    """A message as one person has it before them."""
+    """A message in the inbox of one person."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     message = models.ForeignKey(Message, on_delete=models.CASCADE, related_name="items")

@@ -14,10 +14,11 @@ UPDATE tools_organization SET revision = revision + 1 WHERE id = %s RETURNING re
 
 class OrganizationQuerySet(models.QuerySet["Organization"]):
     def next_revision(self, pk: UUID) -> int:
-        """Count the organization's catalog up by one and return it; call inside a transaction.
+        """Increment the revision of the organization's catalog and return it; call inside a
+        transaction.
 
         The row stays locked until the transaction ends, so changes to one catalog happen one after
-        the other, and whoever counts tools afterwards counts right.
+        the other, and tools are counted correctly afterwards.
         """
         with connection.cursor() as cursor:
             cursor.execute(_NEXT_REVISION, [pk])

@@ -1,5 +1,5 @@
-"""django-guardian's object permissions, in tables with real foreign keys: a deleted row takes its
-grants along, and a grant for a row that is not there cannot be written."""
+"""django-guardian's object permissions, in tables with real foreign keys: a grant is deleted with
+its row, and cannot be created for a missing one."""
 
 from django.db import models
 from guardian.models import GroupObjectPermissionBase, UserObjectPermissionBase

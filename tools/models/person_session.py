@@ -14,9 +14,8 @@ class PersonSessionQuerySet(models.QuerySet["PersonSession"]):
 
 
 class PersonSession(models.Model):
-    """Whose a browser's session is, and where it began: Django's own row does not tell. It goes
-    with that row. Its identifier opens nothing and may stand in pages; the session's key may
-    not."""
+    """The user and origin of a browser session, which Django's own row does not have; deleted with
+    that row. Its identifier grants nothing and may be shown on pages; the session's key may not."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     session = models.OneToOneField(BrowserSession, on_delete=models.CASCADE, related_name="person")

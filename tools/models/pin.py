@@ -8,7 +8,7 @@ from tools.models.tool import Tool, ToolVersion
 
 
 class Pin(models.Model):
-    """The version of a tool that one agent, or one session, keeps to."""
+    """The version of a tool that one agent, or one session, uses."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     agent = models.ForeignKey(Agent, on_delete=models.CASCADE, null=True, related_name="pins")

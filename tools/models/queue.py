@@ -1,4 +1,4 @@
-"""What waits for a worker: in which order it is to begin, and how much of it there is.
+"""The execution queue: the order in which waiting calls start, and how many there are.
 
 Plain rows, no objects: a worker with a backlog asks for each call, and every process once a second.
 """
@@ -12,7 +12,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connection
 
-# Tools that run as many calls as they may: there is one only where some of its calls run.
+# Tools that run as many calls as they may: only tools with running calls.
 _BUSY = """
     busy (organization_id, tool_name, room) AS MATERIALIZED (
         SELECT r.organization_id, r.tool_name, min(t.max_concurrency) - count(*)
@@ -32,15 +32,16 @@ _WAITS = """
 
 
 def waits(row: str) -> str:
-    """SQL: whether a composite call has to wait for calls of its own, or for a moment.
+    """SQL: whether a composite call has to wait for its own calls, or for a time.
 
     Not when it was cancelled, until a turn has seen that and begun to end it.
     """
     return _WAITS.replace("{row}", row)
 
 
-# Those of one place that may begin: not what waits for another call's answer. Written so that the
-# planner expects most rows to pass, and reads the index in its order rather than sort the queue.
+# Calls of one organization that may start: not those that wait for another call's result. Written
+# so that the planner expects most rows to pass, and reads the index in order instead of sorting the
+# queue.
 _CLAIMABLE = f"""
     e.organization_id = here.id AND e.status = 'Pending'
     AND (e.parked_below IS NOT NULL OR e.queued_at > statement_timestamp() - %(age)s)
@@ -58,7 +59,8 @@ _RUNNING = """
         WHERE b.organization_id = o.id AND b.room <= 0) AS full_tools
 """
 # The organizations are found by jumps along the index, so that a long queue of one costs nothing.
-# Whoever would run the fewest calls after this one is first; among these, who waited longest.
+# The organization that would run the fewest calls after this one is first; among equals, the one
+# that has waited longest.
 _NEXT = f"""
     WITH RECURSIVE place (id) AS (
         (SELECT organization_id FROM tools_execution
@@ -128,8 +130,8 @@ _OPEN_CALLS = """
 
 
 class Shares(NamedTuple):
-    """How many places of a worker one organization may hold: `half` while another waits for one,
-    `most` in any case. A worker of one place has none to keep free."""
+    """How many slots of a worker one organization may hold: `half` while another waits for one,
+    `most` in any case. A worker with one slot has none to keep free."""
 
     half: int
     most: int
@@ -141,7 +143,7 @@ class Shares(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """A call that may begin."""
+    """A call that may start."""
 
     id: UUID
     organization_id: UUID
@@ -150,7 +152,7 @@ class Waiting(NamedTuple):
 class Place(NamedTuple):
     """An organization's queue. `oldest_s` is None where nothing waits that could begin.
 
-    What is `bounded` may have waited for its own bound or share, and not for a worker.
+    A `bounded` queue may have waited for its own limit or share, and not for a worker.
     """
 
     id: UUID
@@ -163,7 +165,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """An agent's calls that are not over, where they are bounded."""
+    """An agent's open calls, where their number is limited."""
 
     most: int
     open: int
@@ -172,20 +174,21 @@ class InFlight:
 def next_waiting(
     most: int, *, full: Sequence[UUID] = (), last: Sequence[UUID] = ()
 ) -> list[Waiting]:
-    """Whose turn it is: one organization after the other, those that run the fewest calls first.
+    """The order of organizations in the queue: those that run the fewest calls first.
 
-    What has no room beside what runs, waits for another's answer or waited too long is left out,
-    and so are organizations that are `full`. Those in `last` come after all others.
+    Calls without room beside the running ones, those that wait for another's result or waited too
+    long are left out, and so are organizations that are `full`. Those in `last` come after all
+    others.
     """
     with connection.cursor() as cursor:
-        # As part of the text: for a limit it does not know PostgreSQL would sort the whole queue.
+        # A literal in the SQL: with a parameter as its limit PostgreSQL would sort the whole queue.
         asked = _NEXT.replace("{most}", str(int(most)))
         cursor.execute(asked, _values(full=[*full], last=[*last]))
         return [Waiting(*row) for row in cursor.fetchall()]
 
 
 def next_of(organization_id: UUID) -> list[UUID]:
-    """The oldest of one organization that may begin, if there is one."""
+    """The oldest call of one organization that may start, if any."""
     with connection.cursor() as cursor:
         cursor.execute(_BEHIND, _values(place=organization_id))
         return [row[0] for row in cursor.fetchall()]

@@ -1,4 +1,5 @@
-"""What a request asked for and what was left for it (Tool groups specification, 8.2)."""
+"""Request records: what a request asked for and what was left for it (Tool groups specification,
+8.2)."""
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
@@ -19,7 +20,8 @@ class CatalogNames(models.Model):
 
 
 class ToolFilter(models.Model):
-    """What groups and a state left of one revision's catalog: written once, referred to often.
+    """The tools that groups and a state left of one revision's catalog: written once, referred to
+    often.
 
     What the groups took away is the rest of the catalog, which is most of it, and is not repeated.
     """

@@ -15,7 +15,7 @@ class JsonType(Func):
 
 
 class SandboxProfile(models.Model):
-    """What tools that name it may see, reach and use up behind the wall."""
+    """What tools that name it may see, reach and use up in the sandbox."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     organization = models.ForeignKey(

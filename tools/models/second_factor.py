@@ -9,9 +9,9 @@ from tools.models.user import User
 
 
 class AuthenticatorApp(models.Model):
-    """What a person's authenticator app shares with us, sealed. One for a person.
+    """The encrypted secret of a person's authenticator app. One per person.
 
-    `last_step` is the newest half minute whose code was taken: none of it or before it is again.
+    `last_step` is the newest half minute whose code was used: codes of it or earlier are refused.
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
@@ -56,7 +56,7 @@ class RecoveryCodeQuerySet(models.QuerySet["RecoveryCode"]):
 
 
 class RecoveryCode(models.Model):
-    """A code that is good once, known by its digest alone."""
+    """A single-use code, stored as a digest."""
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="recovery_codes")
     digest = models.CharField(max_length=64)
@@ -77,10 +77,10 @@ class RecoveryCode(models.Model):
 
 
 class SingleSignOn(models.Model):
-    """Who a person is to an identity provider: by its issuer and subject, never by an address.
+    """A person's identity at an identity provider: by its issuer and subject, never by an address.
 
-    `made_account` is for whom the account was made: without a role of the provider's groups it
-    lets nobody in.
+    `made_account`: the account was created for this identity; without a role from the provider's
+    groups, login is refused.
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)

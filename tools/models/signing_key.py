@@ -6,7 +6,7 @@ from tools.models.organization import Organization
 
 
 class SigningKey(models.Model):
-    """A key under which an organization's versions are signed. The installation vouches for it."""
+    """A key that signs an organization's versions. It is signed by the installation's key."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     organization = models.ForeignKey(

@@ -1,4 +1,4 @@
-"""Where tools come from beside the product and its administrators."""
+"""Sources of tools beside the product and its administrators: tool services and MCP servers."""
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
@@ -32,7 +32,7 @@ class Source(models.Model):
 
 
 class ServiceStatus(models.TextChoices):
-    """Of what was said last: by an administrator, or by the service itself."""
+    """The status of the latest definition, by an administrator or by the service itself."""
 
     APPROVED = "approved"
     PENDING = "pending"
@@ -42,8 +42,8 @@ class ServiceStatus(models.TextChoices):
 class ToolService(Source):
     """A provider of tools behind a queue (specification S2).
 
-    One that announced itself has a key. `digest` is the announcement that was approved and holds;
-    `announced_digest` the one it made last, which may wait for a person.
+    A self-announced service has a key. `digest` is its approved announcement; `announced_digest`
+    the latest one, which may await approval.
     """
 
     request_queue = models.CharField(max_length=500, blank=True, default="", db_default="")
@@ -115,7 +115,7 @@ class Transport(models.TextChoices):
 
 
 class CredentialScope(models.TextChoices):
-    """Whose credentials a call goes out with."""
+    """Whose credentials a call is sent with."""
 
     ORGANIZATION = "organization"
     USER = "user"
@@ -123,7 +123,7 @@ class CredentialScope(models.TextChoices):
 
 
 class SealedValues(models.Model):
-    """Headers and environment: references as they are, values sealed together (sealing.py)."""
+    """Headers and environment: references in the clear, values encrypted together (sealing.py)."""
 
     headers = models.JSONField(default=dict, db_default={}, blank=True)
     env = models.JSONField(default=dict, db_default={}, blank=True)
@@ -203,7 +203,7 @@ class McpServer(Source, SealedValues):
 
 
 class McpCredential(SealedValues):
-    """What one agent or person sends to a server, beside what everybody sends."""
+    """Headers that calls of one agent or person send to a server, beside the shared ones."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     server = models.ForeignKey(McpServer, on_delete=models.CASCADE, related_name="credentials")

@@ -11,7 +11,7 @@ from tools.models.execution import Execution
 from tools.models.ids import new_id
 from tools.models.organization import Organization
 
-# Kept once more, it is as if it were new: nobody who sweeps at this moment takes it away.
+# Stored again, an output counts as new, so that a concurrent sweep does not delete it.
 _KEEP = """
     INSERT INTO tools_storedoutput AS stored (id, organization_id, digest, size, content)
     VALUES (%s, %s, %s, %s, %s)
@@ -26,24 +26,25 @@ YOUNG = timedelta(hours=1)  # longer than any transaction that keeps one
 
 class StoredOutputQuerySet(models.QuerySet["StoredOutput"]):
     def keep(self, organization: UUID, digest: str, content: bytes) -> None:
-        """Once, however many executions gave it; call it in the transaction that names it."""
+        """Stored once, also when several executions have it; call it in the transaction that refers
+        to it."""
         with connection.cursor() as cursor:
             cursor.execute(_KEEP, [new_id(), organization, digest, len(content), content])
 
     def touch(self, organization: UUID, digest: str) -> bool:
-        """Hold on to one until the end of the transaction. False when it is there no more."""
+        """Lock one until the end of the transaction. False when it was deleted."""
         rows = self.filter(organization=organization, digest=digest)
         return rows.update(kept_at=Now()) == 1
 
     def piece(self, organization: UUID, digest: str, start: int, length: int) -> bytes | None:
-        """So many bytes from `start`, and no others are read; None when it is there no more."""
+        """Reads so many bytes from `start`; None when it was deleted."""
         with connection.cursor() as cursor:
             cursor.execute(_PIECE, [start + 1, length, organization, digest])
             row = cursor.fetchone()
         return None if row is None else bytes(row[0])
 
     def unnamed(self) -> "StoredOutputQuerySet":
-        """What no execution names any more."""
+        """Outputs that no execution refers to any more."""
         naming = Execution.objects.filter(
             organization=OuterRef("organization"), output_digest=OuterRef("digest")
         ).exclude(output_digest="")

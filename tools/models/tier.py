@@ -6,7 +6,8 @@ from tools.definitions.implementations.builtin import IN_EVERY_LICENCE
 
 
 class LicenseTier(models.Model):
-    """What an organization's licence lets it use. Rows an administrator edits (ruling 8)."""
+    """The features that an organization's license includes. Rows an administrator edits (ruling
+    8)."""
 
     name = models.CharField(max_length=60, unique=True)
     rank = models.PositiveSmallIntegerField(

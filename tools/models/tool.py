@@ -24,7 +24,7 @@ class ToolStatus(models.TextChoices):
 
 
 class Origin(models.TextChoices):
-    """Who wrote what a version says."""
+    """The kind of author of a version."""
 
     PRODUCT = "product"
     PERSON = "person"
@@ -36,7 +36,7 @@ VOUCHED = frozenset({Origin.PRODUCT, Origin.PERSON})
 
 
 class OnDrift(models.TextChoices):
-    """What becomes of a tool whose upstream changed, until a person has read the difference."""
+    """The handling of a tool whose upstream changed, until a person has reviewed the difference."""
 
     REFUSE = "refuse"
     SERVE = "serve", "serve the approved version"
@@ -52,7 +52,7 @@ class ToolQuerySet(models.QuerySet["Tool"]):
 
 
 class Tool(models.Model):
-    """A name in an organization's catalog. What it is stands in its versions."""
+    """A name in an organization's catalog. Its versions have the definitions."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     organization = models.ForeignKey(Organization, on_delete=models.PROTECT, related_name="tools")
@@ -174,7 +174,7 @@ class ToolVersion(models.Model):
         max_length=7,
         choices=Origin.choices,
         default=Origin.IMPORT,
-        db_default=Origin.IMPORT,  # who is not named is not known
+        db_default=Origin.IMPORT,  # the default for an unknown author
     )
 
     class Meta:

@@ -13,7 +13,8 @@ LONGEST_QUESTION = 300
 
 
 class ToolWords(models.Model):
-    """What a tool is found by: the words of its current version, and of questions it answered."""
+    """The search entry of a tool: the words of its current version, and of questions it
+    answered."""
 
     tool = models.OneToOneField(
         Tool, on_delete=models.CASCADE, primary_key=True, related_name="found_by"
@@ -24,7 +25,7 @@ class ToolWords(models.Model):
     letters = models.TextField()
 
     class Meta:
-        # Whose they are stands first: no search pays for the catalogs of others.
+        # The organization is first, so that a search does not read the catalogs of others.
         indexes = [
             GinIndex(fields=["organization", "words"], name="tool_by_word", fastupdate=False),
             GinIndex(
@@ -40,7 +41,7 @@ class ToolWords(models.Model):
 
 
 class ToolSearch(models.Model):
-    """A search for tools, until it is known what became of it."""
+    """A search for tools, until it is known which tool was called after it."""
 
     id = models.BigAutoField(primary_key=True)
     organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="+")

@@ -13,7 +13,7 @@ class Decision(models.TextChoices):
 
 
 class UpstreamChange(models.Model):
-    """What an upstream says now, beside the version that was approved."""
+    """A change of an upstream against the approved version."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     tool = models.ForeignKey(Tool, on_delete=models.CASCADE, related_name="upstream_changes")

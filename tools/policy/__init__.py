@@ -1,3 +1,3 @@
-"""The gates that decide whether a call may be made, and what explains their answers. What gates
-count or hold is `limits`, and what they read of people is `accounts`.
+"""The gates that decide whether a call may be made, and explanations of their verdicts. What gates
+count or reserve is in `limits`, and what they read of people in `accounts`.
 """

@@ -1,11 +1,12 @@
-"""Nothing is executed that could not be proved: the organization's log has to stand."""
+"""The gate that requires a working audit log of the organization: no call runs that could not be
+proved."""
 
 from audit.log import standing
 from tools.errors import AuditHalted
 
 
 def check(organization: str) -> None:
-    """As it is now, in the open transaction. Raises `AuditHalted`."""
+    """Checks the log's current state, in the open transaction. Raises `AuditHalted`."""
     try:
         standing.check(organization)
     except standing.LogHalted as halted:
@@ -13,7 +14,7 @@ def check(organization: str) -> None:
 
 
 def check_lately(organization: str) -> None:
-    """As it was within the last second. Raises `AuditHalted`."""
+    """Checks a state that is at most a second old. Raises `AuditHalted`."""
     try:
         standing.check_lately(organization)
     except standing.LogHalted as halted:
@@ -21,7 +22,7 @@ def check_lately(organization: str) -> None:
 
 
 def _refusal() -> AuditHalted:
-    """The reason is for administrators: it stands in the record AUDIT.HALTED."""
+    """The reason is for administrators: it is in the record AUDIT.HALTED."""
     return AuditHalted(
         "The audit log of this organization does not agree with what was published of it, so "
         "nothing is executed. An administrator runs manage.py audit_verify, then audit_accept.",

@@ -1,7 +1,7 @@
-"""The one authorization function. Listing, explaining, executing and claiming all ask it.
+"""The one authorization function, used for listing, explaining, executing and claiming.
 
-The gates stand in ruling 9's order and never call each other. To refuse is the default: a tool is
-allowed when every gate has said yes.
+The gates are in ruling 9's order and never call each other. The default is refusal: a tool is
+allowed when every gate passes.
 """
 
 from collections.abc import Iterator
@@ -29,9 +29,9 @@ from tools.policy.permissions import PERMISSION, object_permission
 
 GATES: tuple[Gate, ...] = AVAILABILITY + PERMISSION + LICENSE
 
-# A batch at its own address needs no grant of the tool that runs it: it lends nothing, for each of
-# its calls meets every gate by itself. It can be disabled, licensed and limited like any other. So
-# can a run of an agent, and the questions that it asks a model: words, which open nothing.
+# A batch at its own address needs no grant of the tool that runs it: it gives no access, since
+# every gate checks each of its calls. It can be disabled, licensed and limited like any other. The
+# same holds for a run of an agent, and for the questions that it asks a model, which are only text.
 LENT: tuple[Gate, ...] = (in_group, group_open, in_state, object_permission)
 _LENDS_NOTHING = frozenset({RUN_BATCH, RUN_AGENT, ASK_MODEL})
 
@@ -41,7 +41,7 @@ def _lends_nothing(tool: CatalogTool) -> bool:
 
 
 def explain(question: Question) -> list[Verdict]:
-    """Every gate's answer, also after one has refused."""
+    """Every gate's verdict, also after one has refused."""
     return [gate(question) for gate in GATES]
 
 
@@ -57,7 +57,7 @@ def authorize(question: Question, gates: tuple[Gate, ...] = GATES) -> None:
 
 
 def check_standing(caller: Caller) -> None:
-    """Raises `Refused` for a caller who was good when the call was accepted and is not now."""
+    """Raises `Refused` for a caller who became inactive after the call was accepted."""
     if not caller.active:
         raise Refused(
             "The caller was suspended, or its token revoked, before the call began.",
@@ -79,7 +79,7 @@ def check_groups(caller: Caller, asked: Asked, snapshot: Snapshot) -> list[str]:
 
 
 def groups_granted(caller: Caller, asked: Asked, snapshot: Snapshot) -> list[str]:
-    """The same, of a request that nobody makes: an attempt is not counted."""
+    """The same for a hypothetical request: an attempt is not counted."""
     granted = caller.granted_groups
     beyond = frozenset() if WILDCARD in granted else asked.groups - granted
     if beyond:
@@ -104,8 +104,8 @@ def groups_granted(caller: Caller, asked: Asked, snapshot: Snapshot) -> list[str
 def usable_tools(caller: Caller, asked: Asked, snapshot: Snapshot) -> list[CatalogTool]:
     """The tools that exist for this request, in the order of their names.
 
-    Remembered for the caller as long as nothing changes that the gates look at: the catalog, whose
-    revision also counts grants, the groups that are closed, and the tier, which the clock may end.
+    Cached for the caller as long as nothing changes that the gates depend on: the catalog, whose
+    revision also covers grants, the closed groups, and the tier, which may expire.
     """
     asked, closed = known_part(asked, snapshot), openings_of(snapshot).closed
     held = (
@@ -133,9 +133,10 @@ def _usable(
 def _available(
     caller: Caller, asked: Asked, snapshot: Snapshot, closed: frozenset[str]
 ) -> tuple[CatalogTool, ...]:
-    """Status, groups and state look at the request alone: what they leave is everybody's.
+    """Status, groups and state depend on the request alone: the remaining tools are shared by all
+    callers.
 
-    `closed` is what is remembered with it, so that no later moment is asked about on the way.
+    `closed` is part of the cache key, so that all gates see the same moment.
     """
     return tuple(
         tool

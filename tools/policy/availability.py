@@ -1,4 +1,5 @@
-"""Which tools exist for a request (Tool groups specification, 4.2, and rulings 1 to 3)."""
+"""The gates that decide which tools exist for a request (Tool groups specification, 4.2, and
+rulings 1 to 3)."""
 
 from tools.catalog.signatures.verified import INVALID
 from tools.definitions.callers import CallerKind
@@ -36,7 +37,7 @@ def in_service(question: Question) -> Verdict:
 
 
 def source_open(question: Question) -> Verdict:
-    """Of a tool whose service announced itself: somebody approved it, and it is there."""
+    """Of a tool whose service announced itself: the service is approved and available."""
     raw = question.tool.definition.raw
     if raw["type"] == ToolType.SERVICE:
         service = question.snapshot.services.get(raw["implementation"]["service"])
@@ -78,7 +79,7 @@ def in_group(question: Question) -> Verdict:
 
 
 def group_open(question: Question) -> Verdict:
-    """One open way to the tool is enough. Whether there is any way, the gate before has said."""
+    """One open path to the tool is enough. The gate before has checked that there is a path."""
     tool, requested, snapshot = question.tool, question.asked.groups, question.snapshot
     openings = openings_of(snapshot)
     if not openings.closed or is_reached(tool, requested, snapshot, openings.closed):
@@ -100,5 +101,5 @@ def in_state(question: Question) -> Verdict:
     return Verdict(STATE, False, "tool_not_in_state", reason)
 
 
-TIMELESS = (in_service, source_open, in_group, in_state)  # the same at every moment of one snapshot
+TIMELESS = (in_service, source_open, in_group, in_state)  # independent of time within one snapshot
 AVAILABILITY = (in_service, source_open, in_group, group_open, in_state)

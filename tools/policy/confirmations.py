@@ -1,7 +1,8 @@
-"""Which calls need a person, and what exactly a person's yes is given to.
+"""Decides which calls require approval, and what exactly a person approves.
 
-Needed by the tool itself, by its mark as critical, by the caller's own option, or by a rule of the
-organization. All reasons are collected, and the strictest one says how many people must agree.
+Approval is required by the tool itself, by its mark as critical, by the caller's own option, or by
+a rule of the organization. All reasons are collected, and the strictest one sets how many people
+must approve.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,30 +24,31 @@ OF_CRITICAL = 2
 
 @dataclass(frozen=True)
 class Need:
-    """Why a person is asked, and how many must agree."""
+    """Why an approval is required, and how many people must approve."""
 
     reasons: tuple[str, ...]
     approvals: int = 1
 
 
 class Tightened(Protocol):
-    """A call, or what a row says of one: options may only tighten (ruling 5)."""
+    """The options of a call or of its row: they may only tighten (ruling 5)."""
 
     @property
     def require_confirmation(self) -> bool: ...
 
     @property
     def confirmation_reason(self) -> str:
-        """Why it asks for it, where more is known than that it does."""
+        """The reason for the requested approval, if any."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class StoredOptions:
-    """The options of a call that was accepted. Anything but a plain `false` asks for a person."""
+    """The options of a call that was accepted. Anything but a plain `false` requires an
+    approval."""
 
     require_confirmation: bool
-    confirmation_reason: str = ""  # stands in the confirmation that was made
+    confirmation_reason: str = ""  # stored in the confirmation
 
     @classmethod
     def of(cls, execution: Execution) -> "StoredOptions":
@@ -54,7 +56,7 @@ class StoredOptions:
 
 
 def needed(question: Question, call: Tightened) -> Need | None:
-    """None for a call that may run without anybody's consent."""
+    """None for a call that may run without approval."""
     found = [*_own_reasons(question, call), *_reasons_of_rules(question)]
     if not found:
         return None
@@ -71,7 +73,8 @@ def bound_hash(
 ) -> str:
     """The SHA-256 over all that would run, for whom and on what terms, in canonical JSON.
 
-    Worked out again from the stored row whenever it is compared: what a person saw is what runs.
+    Computed again from the stored row whenever it is compared, so that what a person saw is what
+    runs.
     """
     return commitment(
         {
@@ -98,7 +101,7 @@ def bound_hash(
 
 
 def conditions_of(rule: CatalogConfirmationRule) -> list[str]:
-    """In words, what a call must be for the rule to fit; empty for a rule that fits every call."""
+    """The conditions of a rule in words; empty for a rule that matches every call."""
     found = {
         f"the tool {rule.tool_name}": bool(rule.tool_name),
         f"tools of the group {rule.group_name}": bool(rule.group_name),
@@ -121,7 +124,7 @@ def _own_reasons(question: Question, call: Tightened) -> Iterator[tuple[str, int
 
 
 def _always(tool: CatalogTool) -> bool:
-    """Whatever its stored definition says."""
+    """Regardless of its stored definition."""
     raw = tool.definition.raw
     built_in = raw["type"] == ToolType.BUILTIN
     return built_in and raw["implementation"]["entry_point"] in ALWAYS_CONFIRMED
@@ -135,14 +138,14 @@ def _reasons_of_rules(question: Question) -> Iterator[tuple[str, int]]:
 
 
 def _touches(rule: CatalogConfirmationRule, question: Question) -> bool:
-    """Whether all of a rule fits that can be told without asking the database."""
+    """Whether the conditions of a rule match that need no query."""
     if rule.agent_id is not None and rule.agent_id != question.caller.agent_id:
         return False
     return touches_tool(rule, question.tool, question.snapshot.groups_of(question.tool))
 
 
 def touches_tool(rule: CatalogConfirmationRule, tool: CatalogTool, groups: frozenset[str]) -> bool:
-    """Whether a rule can fit a tool, which is in `groups`, whoever calls it."""
+    """Whether a rule can match a tool, which is in `groups`, for any caller."""
     definition = tool.definition
     return (
         rule.tool_name in {"", tool.name}
@@ -153,7 +156,7 @@ def touches_tool(rule: CatalogConfirmationRule, tool: CatalogTool, groups: froze
 
 
 def _never_used(question: Question) -> bool:
-    """A tool that was deleted and registered anew under its name is another one."""
+    """A tool that was deleted and registered again under its name counts as another one."""
     caller = question.caller
     return not Execution.objects.filter(
         organization_id=caller.organization_id,

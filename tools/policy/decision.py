@@ -1,4 +1,4 @@
-"""What a gate is asked and what it answers."""
+"""The question that a gate is asked, and its verdict."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One gate's answer. `reason` is written for the caller and says what to do next."""
+    """One gate's verdict. `reason` is written for the caller and says what to do next."""
 
     gate: str
     passed: bool
@@ -57,7 +57,7 @@ class Verdict:
 
 @cache
 def passed(gate: str) -> Verdict:
-    """A gate's yes: always the same object, for a listing asks thousands of times."""
+    """A passing verdict: always the same object, since a listing needs thousands."""
     return Verdict(gate, True)
 
 

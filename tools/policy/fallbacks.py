@@ -1,7 +1,7 @@
-"""What could stand in for a tool that a call may not have now (checklist S1, 15).
+"""Suggests alternatives for a tool that a call may not use now (checklist S1, 15).
 
 Only tools the caller may use in the very same request are named, and only to a caller who was
-granted the tool it asked for: a refusal teaches nobody what else there is.
+granted the tool it asked for: a refusal reveals no other tools.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ _MOST_READ = 10_000  # entries of the index: a refusal must stay cheap
 
 
 def offered(question: Question, code: str) -> dict[str, Any]:
-    """What a refusal adds to its details; nothing where nothing can stand in."""
+    """What a refusal adds to its details; empty where there is no alternative."""
     names = fallbacks(question) if code in REPLACEABLE else []
     return {"alternatives": names} if names else {}
 

@@ -1,4 +1,5 @@
-"""How strong a wall a tool runs behind: the strongest of what anybody demands, never less.
+"""Determines a call's isolation level in the sandbox: the strongest of all requirements, never
+less.
 
 The definition says what it needs; the organization, the sandbox profile and who wrote the code may
 raise that. Nothing lowers it.
@@ -28,7 +29,7 @@ def profile_of(tool: CatalogTool, snapshot: Snapshot) -> CatalogProfile | None:
 
 
 def profile_there(question: Question) -> Verdict:
-    """A definition's profile is there when it is written; it must be when it is used."""
+    """Checks again at use that the profile exists: it existed when the definition was written."""
     tool = question.tool
     name = tool.definition.sandbox_profile
     if name is None or name in question.snapshot.profiles:
@@ -38,8 +39,8 @@ def profile_there(question: Question) -> Verdict:
 
 
 def network_permitted(question: Question) -> Verdict:
-    """At Restricted there is no network, unless the profile says so: rather no run than half a
-    one."""
+    """At Restricted there is no network, unless the profile says so: a tool that needs it is
+    refused rather than run without."""
     tool, snapshot = question.tool, question.snapshot
     profile = profile_of(tool, snapshot)
     if (
@@ -59,7 +60,7 @@ ISOLATION = (profile_there, network_permitted)
 
 
 def _of_its_author(tool: CatalogTool) -> IsolationLevel:
-    """Code that no person and not the product answers for is held as if it were hostile."""
+    """Code that neither a person nor the product answers for is treated as hostile."""
     if not tool.custom:
         return IsolationLevel.NONE
     return IsolationLevel.STANDARD if tool.origin in VOUCHED else IsolationLevel.RESTRICTED

@@ -1,4 +1,5 @@
-"""Names that clients made up: they are counted under a single word, and nothing is kept by them."""
+"""Metric labels for names from clients: unknown names are counted under one label and never
+stored."""
 
 from collections.abc import Iterator
 
@@ -7,7 +8,7 @@ from tools.catalog.registry import Snapshot
 from tools.definitions.texts.names import WILDCARD
 from tools.policy.decision import DEFAULT_STATE, Asked
 
-_NO_STATE = ""  # no state is named so
+_NO_STATE = ""  # not the name of a state
 
 
 def group_label(name: str, snapshot: Snapshot) -> str:
@@ -16,19 +17,20 @@ def group_label(name: str, snapshot: Snapshot) -> str:
 
 
 def state_label(name: str, snapshot: Snapshot) -> str:
-    """A state that some definition names, or the one that every workflow begins in."""
+    """The name, if it is of a state that a definition names, or of the start state; otherwise
+    `UNKNOWN`."""
     return name if name in _known_states(snapshot) else metrics.UNKNOWN
 
 
 def known_part(asked: Asked, snapshot: Snapshot) -> Asked:
-    """The same request without what a client made up, which finds nothing: what is stored or
-    remembered by it stays bounded by the catalog."""
+    """The same request without unknown names, which match nothing, so that stored and cached keys
+    are bounded by the catalog."""
     known = asked.state in _known_states(snapshot)
     return Asked(asked.groups & _known_groups(snapshot), asked.state if known else _NO_STATE)
 
 
 def _known_groups(snapshot: Snapshot) -> frozenset[str]:
-    """Also those that tools alone name."""
+    """Also groups that only tools name."""
     return snapshot.settle(
         "group names",
         lambda: frozenset([WILDCARD, *snapshot.groups]).union(

@@ -1,7 +1,7 @@
-"""What the organization's licence includes (specification S3, 7, and ruling 8).
+"""The license gate: what the organization's license includes (specification S3, 7, and ruling 8).
 
-The tier that counts is found by the clock at each question, see `tools.catalog.tiers`. What a
-licence does not include is refused; nothing ever runs behind a weaker wall because of it.
+The effective tier follows from the clock at each check, see `tools.catalog.tiers`. What a license
+does not include is refused; nothing ever runs at a weaker isolation level because of it.
 """
 
 from collections.abc import Hashable, Mapping
@@ -31,8 +31,8 @@ __all__ = ["LICENSE", "standing_of", "state_now", "tier_now", "tier_of", "warnin
 
 @dataclass(frozen=True, slots=True)
 class LowestTiers:
-    """The tiers by rank, what they say, and the lowest that includes such a tool, were there room
-    for it: by tool, "" where none does."""
+    """The tiers by rank, their terms, and the lowest that includes a tool, regardless of seats: by
+    tool, "" where none does."""
 
     names: tuple[str, ...]
     terms: Hashable
@@ -48,15 +48,15 @@ def profiles_licensed(question: Question) -> Verdict:
 
 
 def isolation_licensed(question: Question) -> Verdict:
-    """What somebody asks for must be in the licence; what a tool has to run at always is.
+    """A configured level must be in the license; a tool's minimum level always is.
 
-    Refused, not run lower: a licence that runs out must not take a wall away.
+    Refused, not run at a lower level: an expired license must not weaken isolation.
     """
     return _level_included(question.tool, question.snapshot)
 
 
 def includes(tool: CatalogTool, snapshot: Snapshot) -> bool:
-    """Whether the licence lets the tool be used, whoever asks. Of many tools, see `kinds`."""
+    """Whether the license allows the tool, for any caller. Of many tools, see `kinds`."""
     return (
         _included(tool, snapshot).passed
         and _profile_included(tool, snapshot).passed
@@ -65,7 +65,7 @@ def includes(tool: CatalogTool, snapshot: Snapshot) -> bool:
 
 
 def lowest_tiers(snapshot: Snapshot) -> LowestTiers:
-    """One query; the catalog is looked through once while no tier changes."""
+    """One query; the catalog is scanned once while no tier changes."""
     tiers = tuple(LicenseTier.objects.order_by("rank"))
     terms = tuple(_terms(tier) for tier in tiers)
     return snapshot.remember(
@@ -97,18 +97,18 @@ def _has_such(tier: LicenseTier, tool: CatalogTool) -> bool:
 
 
 def _terms(tier: LicenseTier) -> Hashable:
-    """What a tier says, as what is remembered is told apart by."""
+    """The terms of a tier as a cache key."""
     lists = (tier.builtin_tools, tier.isolation_levels)
     limits = (tier.max_custom_tools, tier.custom_sandbox_profiles)
     return (tier.name, *(None if names is None else tuple(names) for names in lists), *limits)
 
 
-# How a tool may be run is asked together with whether the licence lets it run.
+# Isolation gates are asked together with the license gates.
 LICENSE = (licensed, profiles_licensed, isolation_licensed, *ISOLATION)
 
 
 def warnings(snapshot: Snapshot) -> list[str]:
-    """For the answers to calls during the days of grace; one line, and none at other times."""
+    """A warning for responses to calls during the grace period; empty at other times."""
     held = snapshot.license
     if held.expires_at is None or state_now(snapshot) != LicenseState.GRACE:
         return []
@@ -188,7 +188,7 @@ def _beyond(snapshot: Snapshot, limit: int) -> frozenset[UUID]:
 
 
 def _ended(snapshot: Snapshot) -> str:
-    """Why it is less than it was, where the clock has changed it."""
+    """The reason for a lower tier, where the license has expired."""
     if tier_now(snapshot) == snapshot.tier or snapshot.license.expires_at is None:
         return ""
     return f" The {snapshot.tier.name} licence ended on {snapshot.license.expires_at:%Y-%m-%d}."

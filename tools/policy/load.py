@@ -1,6 +1,6 @@
-"""How busy the installation is: how long calls have waited, and what the processors do.
+"""The load of the installation: how long calls have waited, and how busy the processors are.
 
-Asked only for groups that close by it; each figure is found out once a second at most.
+Needed only for groups that close under load; each figure is measured once a second at most.
 """
 
 import threading
@@ -18,12 +18,12 @@ from tools.models import Execution
 FOR_S = 1.0
 _STALE_S = 5.0
 _MEASURED_S = 0.1
-_COUNTED = 8  # what follows is time of guests, which stands in the first two already
+_COUNTED = 8  # guest time follows, which the first two include
 _IDLE = slice(3, 5)  # idle, and waiting for a disk
 
 
 class Figure:
-    """A number that holds for a second, whoever asks."""
+    """A measured number, cached for a second for all callers."""
 
     def __init__(self, find: Callable[[], float]) -> None:
         self._find = find
@@ -46,7 +46,7 @@ class Processors:
         self._earlier = (0.0, 0, 0)
 
     def busy_percent(self) -> float:
-        """Since it was asked last or, when that is long ago, within a tenth of a second."""
+        """Since the last reading or, when that is long ago, within a tenth of a second."""
         if time.monotonic() - self._earlier[0] > _STALE_S:
             self._earlier = self._read()
             time.sleep(_MEASURED_S)
@@ -56,7 +56,7 @@ class Processors:
         return 100 * (1 - (self._earlier[1] - idle) / passed) if passed > 0 else 0.0
 
     def _read(self) -> tuple[float, int, int]:
-        """When, and the ticks since the machine started: those at rest, and all."""
+        """The time, and the ticks since boot: idle, and total."""
         with self._counts.open() as lines:
             ticks = [int(text) for text in lines.readline().split()[1 : 1 + _COUNTED]]
         return time.monotonic(), sum(ticks[_IDLE]), sum(ticks)

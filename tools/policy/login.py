@@ -1,4 +1,4 @@
-"""The name that sessions begun before release 0.2 have for the backend of people's logins."""
+"""Keeps the old import path of the login backend for sessions that began before release 0.2."""
 
 from django.contrib.auth.backends import BaseBackend
 
@@ -7,7 +7,7 @@ from tools.models import User
 
 
 class PeopleBackend(BaseBackend):
-    """Goes on with such a session. No login begins here, and no permission comes from here."""
+    """Continues such a session. It starts no login and gives no permission."""
 
     def get_user(self, user_id: int) -> User | None:
         return login.PeopleBackend().get_user(user_id)

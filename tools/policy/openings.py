@@ -1,7 +1,7 @@
-"""Which groups are closed at the moment: outside their windows, or while there is too much to do.
+"""Determines which groups are closed now: outside their schedule, or under load.
 
-Where no group has windows or bounds nothing is asked. Else the answer holds for a second, and never
-beyond the end of a minute, for that is when windows begin and end.
+Where no group has windows or limits nothing is measured. Otherwise the result is cached for a
+second, and never beyond the end of a minute, which is when windows begin and end.
 """
 
 import time
@@ -42,7 +42,7 @@ class Closing:
 
     @cached_property
     def reason(self) -> str:
-        """A sentence that says what opens it: when, or below which figure."""
+        """A sentence that says what opens it: a time, or a figure to fall below."""
         closed = f"The group {self.group.name} is closed"
         match self.cause:
             case Cause.HOURS:
@@ -114,22 +114,22 @@ class Watch:
 
 
 def good_until(now: float) -> float:
-    """Until when an answer holds, in seconds since 1970."""
+    """Until when a result is cached, in seconds since 1970."""
     return min(now + FOR_S, now - now % _MINUTE_S + _MINUTE_S)
 
 
 def openings_of(snapshot: Snapshot) -> Openings:
-    """What is closed now."""
+    """The closed groups."""
     return snapshot.settle(WATCH, lambda: Watch(snapshot)).now()
 
 
 def is_reached(
     tool: CatalogTool, requested: frozenset[str], snapshot: Snapshot, closed: frozenset[str]
 ) -> bool:
-    """Whether an open way leads to a tool that `requested` would reach if everything were open.
+    """Whether an open path leads to a tool that `requested` would reach if all groups were open.
 
-    A closed group hands out nothing: not by its own name, and not through its parents', for that
-    way leads through it. What a closed parent's name reaches, its children's still do.
+    A closed group gives access to nothing: not by its own name, and not through its parents, since
+    those paths lead through it. Tools of a closed parent are still reached through its children.
     """
     if closed.isdisjoint(snapshot.groups_of(tool)):
         return True
@@ -138,7 +138,7 @@ def is_reached(
 
 
 def in_the_way(tool: CatalogTool, requested: frozenset[str], snapshot: Snapshot) -> frozenset[str]:
-    """The groups that every way to the tool leads through, from its own up to a requested one."""
+    """The groups on every path to the tool, from its own up to a requested one."""
     own = snapshot.own_groups(tool)
     if WILDCARD in requested:
         return own
@@ -146,7 +146,7 @@ def in_the_way(tool: CatalogTool, requested: frozenset[str], snapshot: Snapshot)
 
 
 def _part(line: list[str], requested: frozenset[str]) -> list[str]:
-    """Up to the last requested group; what lies above it nobody has asked for."""
+    """Up to the last requested group; those above it were not requested."""
     last = max((at for at, name in enumerate(line) if name in requested), default=-1)
     return line[: last + 1]
 

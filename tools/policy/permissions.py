@@ -1,4 +1,4 @@
-"""What a caller was granted: the tool itself, and the permissions the tool requires."""
+"""The gates for a caller's grants: the tool itself, and the permissions that the tool requires."""
 
 from tools.accounts.grants.grants import grants, permissions_of
 from tools.catalog.registry import CatalogTool, Snapshot
@@ -19,12 +19,12 @@ def object_permission(question: Question) -> Verdict:
 
 
 def may_know(caller: Caller, tool: CatalogTool, snapshot: Snapshot) -> bool:
-    """A tool that the caller may execute by a grant on it or on its group, or that stands in a
-    group it was granted: whatever its status, its states and the license."""
+    """A tool that the caller may execute by a grant on it or on its group, or that is in a group it
+    was granted: whatever its status, its states and the license."""
     held, only = grants.of(caller, snapshot.revision), caller.token_tools
     if not held.cover(tool, snapshot) or (only is not None and tool.name not in only):
         return False
-    groups = caller.granted_groups  # all of them are also the tools that stand in none
+    groups = caller.granted_groups  # a wildcard also covers tools in no group
     return not held.every or WILDCARD in groups or not groups.isdisjoint(snapshot.groups_of(tool))
 
 

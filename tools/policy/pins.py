@@ -1,6 +1,7 @@
-"""Versions that one agent, or one session, keeps to. A session's pins win over its agent's.
+"""Pins: tool versions that one agent, or one session, keeps to. A session's pins override its
+agent's.
 
-A caller's catalog is had here: everywhere else a pinned version is simply the tool.
+This module returns a caller's catalog: everywhere else a pinned version is simply the tool.
 """
 
 from collections.abc import Collection, Mapping
@@ -26,7 +27,7 @@ from tools.policy.visibility import visible_tool
 
 MOST_PINS = 200
 Pins = Mapping[str, str | None]
-# What is not the same in both may let more through.
+# Fields whose difference may make a version more permissive.
 _TERMS = (
     "group", "state", "available_in_states", "constraints", "delivery", "argument_validation",
     "cache_ttl",
@@ -65,7 +66,7 @@ def session_pins(session: Session) -> dict[str, str]:
 @transaction.atomic
 def set_pins(*, agent: Agent, pins: Pins, by: Actor, giver: Caller | None = None) -> None:
     """From the agent's next request on; None takes a pin away. Raises `NotFound`, `Conflict`, and
-    `Forbidden` where a `giver` who may not change tools goes back to a version that asks less."""
+    `Forbidden` where a `giver` who may not change tools pins a version that requires less."""
     Organization.objects.next_revision(agent.organization_id)
     before = pins_of(agent)
     for name, label in _checked(pins).items():
@@ -85,8 +86,8 @@ def set_pins(*, agent: Agent, pins: Pins, by: Actor, giver: Caller | None = None
 
 
 def pin_session(*, session: Session, caller: Caller, pins: Pins) -> None:
-    """Raises `NotFound` for what the caller may not know, `Forbidden` for a version that asks less
-    of its caller than the one in use: only who may change tools goes back to that."""
+    """Raises `NotFound` for a tool that the caller may not know, `Forbidden` for a version that
+    requires less of its caller than the current one: that needs permission to change tools."""
     snapshot = snapshot_for(caller)
     for name, label in _checked(pins).items():
         if label is None:
@@ -120,7 +121,7 @@ def _check_as_strict(name: str, now: Definition, version: ToolVersion) -> None:
 
 
 def _of_session(caller: Caller, session: UUID | str, base: Snapshot) -> dict[UUID, CatalogTool]:
-    """None for a session that is not the caller's: whoever asks in it is refused elsewhere."""
+    """None for a session that is not the caller's: a request in it is refused elsewhere."""
     try:
         identifier = session if isinstance(session, UUID) else UUID(session)
     except ValueError:
@@ -137,7 +138,8 @@ def _of_session(caller: Caller, session: UUID | str, base: Snapshot) -> dict[UUI
 
 
 def _with(base: Snapshot, pins: Mapping[UUID, CatalogTool]) -> Snapshot:
-    """What stands beside a definition stays the tool's own: it is closed with its tool."""
+    """Switches beside the definition stay the tool's own: the pinned version is disabled with its
+    tool."""
     tools = {
         name: _pinned(tool, pins[tool.id]) if tool.id in pins else tool
         for name, tool in base.tools.items()

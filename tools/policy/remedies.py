@@ -1,7 +1,7 @@
-"""What would change a gate's no: one sentence, made from the gate's code and the facts.
+"""Suggests what would change a gate's refusal: one sentence, from the gate's code and the facts.
 
-Written for whoever reads it: an administrator is told what to do, everybody else whom to ask for
-it, and never a group or a tool that they may not know.
+Written for its reader: an administrator reads what to do, other users whom to ask, and never the
+name of a group or tool that they may not know.
 """
 
 from collections.abc import Callable, Iterable
@@ -29,7 +29,8 @@ _MOST_LOOKED_AT = 200
 
 @dataclass(frozen=True)
 class Reader:
-    """Who reads an explanation about `caller`; `everything` is an administrator of the catalog."""
+    """The reader of an explanation about `caller`; `everything` is an administrator of the
+    catalog."""
 
     caller: Caller
     snapshot: Snapshot
@@ -50,7 +51,7 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One refusal, and who reads about it. `question` is None where a whole request is refused."""
+    """One refusal, and its reader. `question` is None where a whole request is refused."""
 
     verdict: Verdict
     reader: Reader
@@ -77,7 +78,7 @@ def _ask(case: Case) -> str:
 
 
 def _do(case: Case, deed: str) -> str:
-    """The deed, for whoever may do it; else whom to ask."""
+    """The action, for a user who may do it; otherwise whom to ask."""
     return (
         f"{deed[0].upper()}{deed[1:]}."
         if case.reader.everything
@@ -117,7 +118,8 @@ def _wait_for_service(case: Case) -> str:
 
 
 def _request_group(case: Case) -> str:
-    """One it has and did not ask for is nearer than one it would have to be granted."""
+    """A group that the caller has and did not request comes before one that would have to be
+    granted."""
     groups = case.reader.snapshot.groups_of(case.tool)
     granted = case.reader.caller.granted_groups
     held = groups if WILDCARD in granted else groups & granted

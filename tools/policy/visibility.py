@@ -1,4 +1,5 @@
-"""Which tools a person or agent may look at: all with `view_tool`, else those they could call."""
+"""Decides which tools a person or agent may see: all with `view_tool`, otherwise those they could
+call."""
 
 from tools.accounts.people import may
 from tools.catalog.registry import CatalogTool, Snapshot
@@ -18,7 +19,7 @@ def visible_tools(caller: Caller, snapshot: Snapshot) -> tuple[CatalogTool, ...]
 
 
 def visible_tool(caller: Caller, snapshot: Snapshot, name: str) -> CatalogTool:
-    """Raises `NotFound`, also for a tool that is there and not for this caller."""
+    """Raises `NotFound`, also for an existing tool that this caller may not see."""
     tool = snapshot.tool(name)
     if tool is not None and (may(caller, "view_tool") or _could_call(caller, tool, snapshot)):
         return tool
@@ -26,7 +27,7 @@ def visible_tool(caller: Caller, snapshot: Snapshot, name: str) -> CatalogTool:
 
 
 def _could_call(caller: Caller, tool: CatalogTool, snapshot: Snapshot) -> bool:
-    """In some state and at some time: neither changes whether the tool is theirs."""
+    """In some state and at some time: neither affects visibility."""
     asked = Asked(caller.granted_groups, DEFAULT_STATE)
     verdicts = authorization.explain(Question(caller, tool, asked, snapshot))
     return all(verdict.passed for verdict in verdicts if verdict.gate not in PASSING)

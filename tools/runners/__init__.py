@@ -1,1 +1,2 @@
-"""One file per tool type, one protocol. A runner knows how, never whether."""
+"""Runners execute tools: one module per tool type, one protocol. Whether a call may run is decided
+before."""

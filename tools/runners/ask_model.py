@@ -1,6 +1,6 @@
-"""`ask_model`: one question of an agent to a model, whose answer is read as a move.
+"""`ask_model`: asks a model one question of an agent, and parses the answer as a move.
 
-In the worker, for the model's key never goes behind the wall.
+It runs in the worker, since the model's key never enters the sandbox.
 """
 
 import json
@@ -21,7 +21,7 @@ _CUT = (
     "The reply was cut by its endpoint (finish_reason length or content_filter); its end is gone."
 )
 _CUT_SHORT = "Your reply was cut: it was too long, or a filter ended it."
-# What is said stands twice in the output, and every character of it may be escaped there.
+# The reply is twice in the output, and every character of it may be escaped there.
 _OF_OUTPUT = 8
 
 
@@ -41,7 +41,7 @@ def run(job: Run) -> UpstreamResult:
 
 
 def _reading(form: str, tell: Tell) -> tuple[Tell, Callable[[chat.Said], moves.Move]]:
-    """What is told of an answer while it comes, and how it is read once it is whole."""
+    """What is streamed of an answer, and how it is parsed once it is whole."""
     if form == "text":
         reader = moves.Reader(tell)
         return reader.feed, lambda _: reader.close()

@@ -1,4 +1,4 @@
-"""Asking a model on behalf of a tool: what is not asked at all, what came of it, what it costs."""
+"""Asks a model on behalf of a tool: refused questions, errors, and the cost."""
 
 import time
 from collections.abc import Callable
@@ -23,7 +23,7 @@ def _upstream() -> Upstream:
 
 
 def objection(name: str) -> UpstreamResult | None:
-    """Why the model of this name is not asked, for the caller."""
+    """Why the model of this name is refused, for the caller."""
     if not settings.LLM_BASE_URL or not name:
         return unasked(
             "MODEL_NOT_CONFIGURED",
@@ -45,7 +45,8 @@ def ask(
     tell: Callable[[str], None],
     output: Callable[[chat.Said], Any],
 ) -> UpstreamResult:
-    """Words go to `tell` as they come; `output` makes the tool's own of the whole answer."""
+    """Text is passed to `tell` as it arrives; `output` converts the whole answer to the tool's
+    output."""
     model = chat.Model(settings.LLM_BASE_URL, name, settings.LLM_API_KEY)
     bounds = Bounds(job.stop, time.monotonic() + job.timeout_s, job.until)
     try:
@@ -70,10 +71,10 @@ def unasked(code: str, message: str) -> UpstreamResult:
 
 
 def _cost(job: Run, name: str, said: chat.Said) -> Decimal | None:
-    """None is what was held: for models without a price, and where nobody counted.
+    """None stands for the reserved cost: for models without a price, and without a token count.
 
-    Never more than was held. An endpoint that counts more than fits into the bounds it was given
-    counts wrong, and no budget is overdrawn by it.
+    Never more than was reserved. An endpoint that counts more than its limits allow counts wrong,
+    and cannot overdraw a budget.
     """
     price = settings.LLM_PRICES.get(name)
     if price is None or said.input_tokens is None or said.output_tokens is None:

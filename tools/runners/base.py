@@ -1,4 +1,4 @@
-"""What a runner is given and what it gives back."""
+"""The interface of runners: the run that one is given, and its result."""
 
 import threading
 from collections.abc import Callable
@@ -17,16 +17,16 @@ __all__ = ["Run", "Runner", "UpstreamResult", "in_turns", "nobody_listens", "san
 
 
 def nobody_listens(_words: str) -> None:
-    """Of a run that nobody follows."""
+    """The listener of a run without followers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
     """One run of one tool version. `stop` ends it when it is set, and so does the time `until`.
 
-    `level` is what policy made of all demands; `snapshot` is the catalog the run was claimed in.
-    `caller` is who asked, by kind and name as evidence knows them. `tell` passes words on to
-    whoever follows the call while it runs.
+    `level` is the effective isolation level; `snapshot` is the catalog the run was claimed in.
+    `caller` is the caller's kind and name as in the audit log. `tell` passes text on to followers
+    of the call while it runs.
     """
 
     organization: str
@@ -51,20 +51,20 @@ class Run:
 
     @property
     def profile(self) -> CatalogProfile | None:
-        """Raises LookupError where the one that is named is not there: never run with less."""
+        """Raises LookupError where the named profile is missing: the tool never runs without it."""
         name = self.definition.sandbox_profile
         return None if name is None else self.snapshot.profiles[name]
 
 
 @dataclass(frozen=True)
 class UpstreamResult(SandboxResult):
-    """How a run ended that something outside performed: a server, a service, a model.
+    """The result of a run that an external server, service or model performed.
 
-    What may have had its effect and was lost says `ErrorCode.LOST`, as a lost sandbox does: the
-    tool's `delivery` decides what becomes of it (ruling 16). `cost` is what was spent, where that
-    is not what was held for it. `counts` are numbers of the run's own, such as tokens.
-    `observation` is what a reader gets in place of the output, where it contains more; `details` is
-    what is known of a failure beside its message.
+    A run whose answer was lost, and which may have had its effect, has `ErrorCode.LOST`, like a
+    lost sandbox: the tool's `delivery` decides about it (ruling 16). `cost` is what was spent,
+    where it differs from the reserved amount. `counts` are numbers of the run's own, such as
+    tokens. `observation` is what a reader gets in place of the output, where it contains more;
+    `details` are those of a failure beside its message.
     """
 
     cost: Decimal | None = None
@@ -82,5 +82,5 @@ class Runner:
 
 
 def in_turns(_job: Run) -> SandboxResult:
-    """Of what makes calls of its own: no runner runs it. Raises `LookupError`."""
+    """The runner of composite tools, which no runner runs. Raises `LookupError`."""
     raise LookupError("a composite call takes turns on the road itself")

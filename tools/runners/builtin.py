@@ -1,7 +1,8 @@
-"""The tools that come with the product: behind the wall like any other, but for those that need
-what must not go there.
+"""Runs the built-in tools: in the sandbox like any other, except those that need what must not
+enter it.
 
-What an agent cannot say itself is added here: the quota of the workspace, a schema by its name.
+Parameters that an agent cannot give are added here: the quota of the workspace, a schema by its
+name.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,14 +25,14 @@ _WRITERS_WAIT_S = 10.0
 
 
 class Unprepared(Exception):
-    """The call cannot be made. Code and message are for the caller."""
+    """The call cannot be prepared. Code and message are for the caller."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code, self.message = code, message
 
 
-# In the worker itself.
+# Tools that run in the worker itself.
 HOSTED: dict[str, Callable[[Run], SandboxResult]] = {
     ASK_MODEL: ask_model.run,
     "create_entity": knowledge.run_create_entity,
@@ -60,7 +61,7 @@ def _performed(job: Run, builtin: manifest.Isolated) -> SandboxResult:
 
 @contextmanager
 def _alone(job: Run) -> Iterator[None]:
-    """What is checked of the workspace holds until it is written. Raises `Unprepared`."""
+    """Holds the workspace from the check of its quota until it is written. Raises `Unprepared`."""
     try:
         with writing(job.organization, min(_WRITERS_WAIT_S, job.timeout_s), job.stop.is_set):
             yield

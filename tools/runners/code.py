@@ -1,5 +1,5 @@
-"""Tools an organization wrote, in Python or JavaScript: source from the version, run behind the
-wall."""
+"""Runs code tools of an organization, in Python or JavaScript: source from the version, inside the
+sandbox."""
 
 from sandbox.spec import SandboxResult, Source
 from tools.runners.base import Run

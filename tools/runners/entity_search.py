@@ -1,4 +1,4 @@
-"""What the built-in `search_knowledge` answers: entities, and on demand what surrounds them."""
+"""Runs the built-in `search_knowledge`: entities, and on demand their neighborhood."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
-"""Tools that are one HTTP request. It is made up here and sent from behind the wall, through the
-egress broker, which lets nothing else through than this host, port and method."""
+"""Runs HTTP tools. The request is built here and sent from inside the sandbox through the egress
+broker, which allows only its host, port and method."""
 
 import base64
 from dataclasses import replace
@@ -30,7 +30,7 @@ from tools.runners.sandboxing import (
 MOST_REDIRECTS = 3
 MOST_ANSWER = 32 * MIB
 EXCERPT = 500
-_HEADS = MIB  # beside the body of an answer, and of those that redirect
+_HEADS = MIB  # for headers of the response, and of redirects
 _RETRIED = frozenset({429, 503})
 
 
@@ -61,7 +61,7 @@ def run(job: Run) -> SandboxResult:
 
 
 def _rule(job: Run, around: Surroundings, method: str, url: Url) -> HostRule:
-    """What the lists of hosts allow of this host, and nothing but this port and method.
+    """The entry of the lists of hosts for this host, restricted to this port and method.
 
     Raises `Denied`, `NotBound`, `Uncredentialed`.
     """
@@ -79,7 +79,7 @@ def _rule(job: Run, around: Surroundings, method: str, url: Url) -> HostRule:
 
 
 def _most_exact(items: tuple[Item, ...], url: Url) -> list[Item]:
-    """An entry for one host stands before a wider one, as the broker has it."""
+    """An entry for one host precedes a wider one, as in the broker."""
     read = [(item, read_rule(HostRule(_host(item)))) for item in items]
     covering = [(item, rule.exactness) for item, rule in read if rule.covers(url.host)]
     most = max((exactness for _, exactness in covering), default=0)
@@ -119,7 +119,7 @@ def _spec(job: Run, around: Surroundings, request: Request, rule: HostRule) -> S
 
 
 def _told(job: Run, outcome: SandboxResult, mask: Mask) -> SandboxResult:
-    """The answer as the tool's output, or why there is none; no credential in either."""
+    """The response as the tool's output, or the error; credentials are masked in both."""
     outcome = replace(outcome, stdout="", stderr="")
     if outcome.outcome == Outcome.SUCCESS:
         return _answered(outcome, mask)
@@ -133,15 +133,15 @@ def _told(job: Run, outcome: SandboxResult, mask: Mask) -> SandboxResult:
 
 
 def _unanswered(outcome: SandboxResult) -> bool:
-    """Something was sent, or may have been, and nobody knows what became of it."""
-    if outcome.error_code == ErrorCode.EGRESS_UNAVAILABLE:  # the broker went away meanwhile
+    """Something was sent, or may have been, and no answer came."""
+    if outcome.error_code == ErrorCode.EGRESS_UNAVAILABLE:  # the broker stopped meanwhile
         return True
     last = outcome.network[-1] if outcome.network else None
     return last is not None and last.bytes_sent > 0 and not last.status
 
 
 def _begun(network: tuple[Attempt, ...]) -> str:
-    """What came before the failure, so that nobody takes it for no answer at all."""
+    """What came before the failure, so that the error is not read as no answer at all."""
     answered = [one.status for one in network if one.status]
     if not answered:
         return ""
@@ -174,8 +174,8 @@ def _refusal(said: dict[str, Any], mask: Mask) -> str:
 
 
 def _cut(text: str, mask: Mask) -> str:
-    """Masked before it is cut: half a credential is one too much. Behind the wall it was cut
-    already, so what may be half of one at its end goes too."""
+    """Masked before it is cut: half a credential is one too much. The sandbox has cut it already,
+    so what may be half of one at its end goes too."""
     masked = mask.text(text[: len(text) - mask.longest] if len(text) > 10 * EXCERPT else text)
     return masked if len(masked) <= EXCERPT else f"{masked[:EXCERPT]}…"
 

@@ -1,4 +1,4 @@
-"""Tools over the organization's own graphs: words looked for, queries, statements added."""
+"""Runs tools over the organization's own graphs: text search, queries, added statements."""
 
 import time
 from collections.abc import Callable
@@ -20,22 +20,22 @@ DEFAULT_ROWS = 100
 
 
 def run_search(job: Run) -> UpstreamResult:
-    """Rows of statements about what the question's words are said of, and a text of them."""
+    """Rows of statements about entities that match the question's words, and a text of them."""
     return _guarded(job, _search)
 
 
 def run_query(job: Run) -> UpstreamResult:
-    """Rows of a SELECT, or what an ASK says."""
+    """Rows of a SELECT, or the result of an ASK."""
     return _guarded(job, _query)
 
 
 def run_ckvs_query(job: Run) -> UpstreamResult:
-    """The built-in tool: rows, what an ASK says, or statements of CONSTRUCT and DESCRIBE."""
+    """The built-in tool: rows, the result of an ASK, or statements of CONSTRUCT and DESCRIBE."""
     return _guarded(job, _ckvs_query)
 
 
 def run_search_knowledge(job: Run) -> UpstreamResult:
-    """The built-in tool: entities by words, best first, and their neighbours."""
+    """The built-in tool: entities by words, best first, and their neighbors."""
     return _guarded(job, _search_knowledge)
 
 
@@ -143,7 +143,7 @@ def _update(job: Run, bounds: Bounds) -> dict[str, Any]:
 def _create_entity(job: Run, bounds: Bounds) -> dict[str, Any]:
     graph, merge = _graph(job), job.arguments.get("on_existing") != "refuse"
     entity = entities.read(job.snapshot.organization_id, job.arguments)
-    # The same call, made again after its answer was lost, finds that it was the one.
+    # A retry of the call after a lost answer finds that it created the entity.
     call = str(job.execution_id)
     text = entities.creation(graph.iri, entity, call=call, merge=merge)
     whose, collection = job.snapshot.organization_id, _collection(job)
@@ -182,7 +182,7 @@ def _question(job: Run) -> str:
 
 
 def _graph(job: Run) -> endpoint.Graph:
-    """Of the run's organization, whatever anybody says."""
+    """Always a graph of the run's organization."""
     place = endpoint.Endpoint(settings.SPARQL_URL, settings.SPARQL_UPDATE_URL)
     return endpoint.Graph(place, terms.graph_of(job.snapshot.organization_id, _collection(job)))
 
@@ -193,7 +193,7 @@ def _collection(job: Run) -> str | None:
 
 
 def _limit(job: Run) -> int:
-    """The definition's; a caller may ask for less."""
+    """The definition's limit; a caller may request less."""
     most = int(job.definition.raw["implementation"].get("limit") or DEFAULT_ROWS)
     asked = job.arguments.get("limit")
     if not isinstance(asked, int) or isinstance(asked, bool):

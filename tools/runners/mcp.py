@@ -1,4 +1,4 @@
-"""A tool of an MCP server: called as the caller's credentials allow, held to what was approved."""
+"""Runs a tool of an MCP server with the caller's credentials, if it is still the approved one."""
 
 import json
 import time
@@ -33,7 +33,7 @@ from tools.mcpclient.results import BESIDE, ToolAnswer
 from tools.models import CredentialScope, OnDrift
 from tools.runners.base import Run, UpstreamResult
 
-MOST_DETAILS = 4_000  # characters of JSON that a failure keeps of what its server sent
+MOST_DETAILS = 4_000  # characters of JSON from the server that a failure keeps
 _NOT_AS_DECLARED = (
     "The MCP server answered with something that its own output schema does not allow."
 )
@@ -57,7 +57,7 @@ def run(run: Run) -> UpstreamResult:
 
 
 def _with_token(run: Run, server: CatalogServer, owner: str, refused: str = "") -> UpstreamResult:
-    """A token that the server refuses is renewed once: nothing was begun with it."""
+    """A token that the server refuses is renewed once: the call was not started with it."""
     try:
         endpoint = endpoint_of(server, owner, refused=refused)
     except UpstreamFailure as problem:
@@ -85,7 +85,7 @@ def _with_token(run: Run, server: CatalogServer, owner: str, refused: str = "") 
 def _watched(
     run: Run, server: CatalogServer, endpoint: Endpoint, mask: Mask
 ) -> tuple[ToolAnswer, UpstreamTool | None]:
-    """The call, and what it shows about the server's health."""
+    """Makes the call, and records the server's health."""
     breaker = hub().breaker(endpoint.server)
     was_open, unknown = breaker.open, breaker.open or breaker.untried
     try:
@@ -108,7 +108,7 @@ def _called(
         return _asked(run, server, endpoint, pin, mask)
     except Changed as change:
         if server.scope != CredentialScope.ORGANIZATION:
-            raise  # a list of one's own says nothing about other people's
+            raise  # a per-caller list does not apply to other callers
         tool = run.snapshot.tools[run.definition.name]
         seen = mask.value(change.seen)
         _noted(partial(mcp_health.note_changed, tool, run.snapshot.organization_id, seen))
@@ -137,7 +137,7 @@ def _name_there(run: Run, server: CatalogServer) -> str:
 
 
 def _arguments(run: Run) -> dict[str, Any]:
-    """Unchanged (S5); arguments written by hand have defaults that the server knows nothing of."""
+    """Unchanged (S5); arguments declared by hand have defaults that the server does not know."""
     return run.arguments if run.definition.raw["parameters"] else run.parameters
 
 
@@ -150,7 +150,7 @@ def _noted(note: Callable[[], None]) -> None:
         note()
     finally:
         if not connection.in_atomic_block:
-            connection.close()  # none is held while a tool runs
+            connection.close()  # not held while a tool runs
 
 
 def _result(run: Run, answer: ToolAnswer, tool: UpstreamTool | None, mask: Mask) -> UpstreamResult:
@@ -187,13 +187,12 @@ def _promised(run: Run, tool: UpstreamTool | None) -> dict[str, Any] | None:
 
 
 def _held_to(declared: dict[str, Any], answer: ToolAnswer, run: Run) -> tuple[ToolAnswer, str]:
-    """The answer, and what is wrong with it. A text that is JSON of the schema is what was
-    promised. A structure that does not fit a schema of the definition's is refused where every
-    tool's is."""
+    """The answer, and its error. A text that is JSON of the schema counts as structured content.
+    Content that does not fit the definition's schema is refused later, as for every tool."""
     try:
         validator = schemas.compiled(declared)
     except schemas.BadSchema:
-        return answer, ""  # what cannot be read promises nothing
+        return answer, ""  # an invalid schema is ignored
     if answer.structured:
         answer, fits = _fitted(answer, validator)
         fits = fits or bool(run.definition.raw["output_schema"])
@@ -209,8 +208,8 @@ def _held_to(declared: dict[str, Any], answer: ToolAnswer, run: Run) -> tuple[To
 
 
 def _fitted(answer: ToolAnswer, validator: schemas.Validator) -> tuple[ToolAnswer, bool]:
-    """The answer, and whether it fits its schema, where need be with what it stands for: PHP's []
-    for an empty object, or a text that is JSON."""
+    """The answer, and whether it fits its schema, if necessary after a repair: PHP's [] for an
+    empty object, or a text that is JSON."""
     flaws = validator.flaws(answer.output)
     if not flaws:
         return answer, True
@@ -230,14 +229,15 @@ def _fitted(answer: ToolAnswer, validator: schemas.Validator) -> tuple[ToolAnswe
 
 
 def _whole(answer: ToolAnswer) -> Any:
-    """All that came: the call was made, and may be one that must not be made again."""
+    """The complete answer: the call was made, and may be one that must not be repeated."""
     if not answer.beside:
         return answer.output
     return {"structuredContent": answer.output, "content": [*answer.beside]}
 
 
 def _shown(run: Run, received: Any) -> Any:
-    """What an error may show of an answer: nothing where the definition decides what is read."""
+    """The part of an answer that an error may show: nothing where the definition has a
+    transform."""
     return None if run.definition.transform.narrows else received
 
 

@@ -1,4 +1,4 @@
-"""`send_message`: in the worker, for no secret goes behind the wall."""
+"""`send_message`: runs in the worker, since no secret enters the sandbox."""
 
 from uuid import UUID
 
@@ -37,7 +37,7 @@ def run(job: Run) -> UpstreamResult:
         )
     try:
         message = outbox.write(UUID(str(job.snapshot.organization_id)), draft)
-        connection.close()  # none is held while others are waited for
+        connection.close()  # not held while waiting for a server
         outbox.deliver(message, draft.data, min(job.timeout_s, _TIMEOUT_S))
     except NotWritten as refusal:
         return _failed(refusal.code, str(refusal))
@@ -47,7 +47,7 @@ def run(job: Run) -> UpstreamResult:
 
 
 def try_channel(*, channel: MessageChannel, recipients: list[str], by: Actor) -> Message:
-    """One message that says that it works; it is a row like every other. Raises `NotWritten`."""
+    """Sends a test message, which is stored like every other. Raises `NotWritten`."""
     draft = Draft(
         channel=channel.name,
         recipients=recipients,

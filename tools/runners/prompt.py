@@ -1,4 +1,4 @@
-"""Tools that ask a model: the question is made here, the answer is the output."""
+"""Runs prompt tools: the question is built here, the model's answer is the output."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,7 +12,7 @@ from tools.runners.base import Run, UpstreamResult
 
 
 def run(job: Run) -> UpstreamResult:
-    """A template with the arguments in it."""
+    """The template rendered with the arguments."""
     template = job.definition.raw["implementation"]["template"]
     try:
         return _ask(job, templates.render(template, job.arguments))
@@ -21,7 +21,7 @@ def run(job: Run) -> UpstreamResult:
 
 
 def run_completion(job: Run) -> UpstreamResult:
-    """The caller's question as it stands."""
+    """The caller's question, unchanged."""
     question = job.arguments.get("question", job.arguments.get("prompt"))
     if not isinstance(question, str):
         return asking.unasked("PROMPT_INVALID", "The question must be a text.")
@@ -48,7 +48,7 @@ def _ask(job: Run, prompt: str) -> UpstreamResult:
 
 
 def _outcome(said: chat.Said) -> dict[str, Any]:
-    """Half an answer is none, and neither is reasoning without one."""
+    """A truncated answer is an error, as is reasoning without an answer."""
     answer = reasoning.visible(said.text)
     answer = answer if answer == said.text else answer.strip()
     if said.cut:

@@ -1,4 +1,4 @@
-"""Which runner performs which type of tool."""
+"""Maps tool types to runners."""
 
 from tools.definitions.vocabulary import ToolType
 from tools.runners import builtin, code, http, knowledge, mcp, prompt, service

@@ -1,4 +1,4 @@
-"""From a run to the wall around it: level, mounts, doors, limits, and what the doors lead to."""
+"""Derives the sandbox of a run: isolation level, mounts, network, limits, and allowed hosts."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -25,7 +25,8 @@ from tools.runners.base import Run, sandbox
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What of a spec does not depend on the program. `hosts` are what the doors lead to."""
+    """The part of a spec that does not depend on the program. `hosts` are those that the network
+    reaches."""
 
     profile: Profile
     limits: Limits
@@ -60,7 +61,7 @@ def around_builtin(run: Run, builtin: Isolated) -> Surroundings:
 
 
 def perform(run: Run, program: Program, around: Surroundings) -> SandboxResult:
-    """Behind the wall; a SANDBOX_ERROR where a credential cannot be had."""
+    """Runs the program in the sandbox; a SANDBOX_ERROR where a credential is missing."""
     try:
         egress = policy_of(around, run.snapshot)
     except Uncredentialed as error:
@@ -77,7 +78,7 @@ def perform(run: Run, program: Program, around: Surroundings) -> SandboxResult:
 
 
 def policy_of(around: Surroundings, snapshot: Snapshot) -> EgressPolicy:
-    """No door, no rule, and no credential opened. Raises `Uncredentialed`."""
+    """Without network there is no rule, and no credential is decrypted. Raises `Uncredentialed`."""
     if around.profile.network == Network.NONE:
         return EgressPolicy()
     headers = headers_of(credentials_in(around.hosts), snapshot)
@@ -100,7 +101,7 @@ def headers_of(names: Iterable[str], snapshot: Snapshot) -> dict[str, Header]:
 
 
 def _door(level: IsolationLevel, own: CatalogProfile | None) -> Network:
-    """Policy refuses a tool that needs more than this; here it just has none."""
+    """Policy refuses a tool that needs a network at this level; here it just has none."""
     if own is None or not own.allow_network:
         return Network.NONE
     if level == IsolationLevel.RESTRICTED and not own.network_when_restricted:
@@ -135,8 +136,8 @@ def _limits(run: Run) -> Limits:
 
 
 def _in_workspace(run: Run) -> Limits:
-    """Built-in tools keep the workspace's quota themselves, and say how much is left. What stands
-    behind that leaves room for what they write beside a file before they put it in its place."""
+    """Built-in tools keep the workspace's quota themselves, and say how much is left. The limit
+    here leaves room for temporary files that they write before they replace a file."""
     limits, workspace = _limits(run), run.snapshot.workspace
     return replace(
         limits,

@@ -1,4 +1,4 @@
-"""Tools that a tool service performs: a request on its queue, and what it answers."""
+"""Runs tools of a queue service: sends a request to its queue, and awaits the answer."""
 
 import json
 import threading
@@ -25,7 +25,7 @@ def client() -> Client:
 
 
 def client_of(organization: str, service: str) -> Client | KombuClient:
-    """Of the broker that the operator named for the service, else of our own."""
+    """The client of the broker that the operator configured for the service, else of our own."""
     broker = broker_of(settings.TOOL_SERVICE_BROKERS, organization, service)
     if broker is None:
         return client()

@@ -1,1 +1,2 @@
-"""Tool services on a queue (specification S2): one protocol, nothing of policy or pipeline."""
+"""A client of tool services on a queue (specification S2): one protocol, nothing of policy or
+pipeline."""

@@ -1,4 +1,4 @@
-"""Putting an answer together from what stands on its stream, where anybody may have written."""
+"""Assembles an answer from the entries of its stream, which any service may have written."""
 
 import hmac
 import logging
@@ -15,14 +15,14 @@ LONGEST = 1024 * 1024  # characters of one answer, as JSON
 _LONGEST_ESCAPE = 6  # characters of JSON for one byte of text
 _AROUND = 200  # characters of JSON around the text of one answer
 MOST_CHUNKS = 100_000
-MOST_DROPPED = 1_000  # of one call: a stream that others flood is given up
+MOST_DROPPED = 1_000  # of one call: a stream that others flood is abandoned
 INVALID = "SERVICE_ANSWER_INVALID"
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _UNSEEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 class Gathering:
-    """The chunks of one call. `done` once the service has said that it is over."""
+    """The chunks of one call. `done` once the service has sent the end."""
 
     def __init__(
         self, call: str, token: str, *, most_bytes: int, tell: Callable[[str], None]
@@ -39,7 +39,8 @@ class Gathering:
         return "".join(self._chunks)
 
     def take(self, fields: Mapping[str, str]) -> None:
-        """Raises `Failed` where the service says so, or where its answers cannot be trusted."""
+        """Raises `Failed` where the service reports an error, or where its answers cannot be
+        trusted."""
         if reason := self._why_not(fields):
             self._drop(reason)
             return

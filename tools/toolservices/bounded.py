@@ -1,4 +1,4 @@
-"""A connection to the broker that takes in no more than so much of one answer.
+"""A broker connection that limits the size of one answer.
 
 Services write their answers to the broker themselves, each as long as they like; a worker that took
 one in whole could be brought down by it, with the calls of all organizations it has in hand.
@@ -10,11 +10,11 @@ from redis._parsers import _RESP2Parser
 from redis._parsers.socket import SocketBuffer
 
 MOST_BYTES = 16 * 1024 * 1024
-_OF_EACH = 64  # beside its bytes, what a value takes here
+_OF_EACH = 64  # memory of a value beside its bytes
 
 
 class TooMuch(Exception):
-    """The connection is closed; what was asked for is too long."""
+    """The connection is closed; the requested answer is too long."""
 
 
 class _Buffer(SocketBuffer):

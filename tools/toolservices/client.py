@@ -1,7 +1,7 @@
-"""Calling a tool service: one request, one stream of answers made for it, one ending.
+"""Calls a tool service: one request, one stream of answers created for it, one result.
 
-What is certain is told apart from what is not: a request that no process took is taken back, and
-never began; one whose process fell silent is lost, and the tool's `delivery` decides.
+Certain results differ from uncertain ones: a request that no process took is withdrawn, and never
+began; one whose process fell silent is lost, and the tool's `delivery` decides.
 """
 
 import secrets
@@ -24,15 +24,15 @@ from tools.toolservices.endings import Cancelled, Failed, Lost, NotBegun, TimedO
 UNAVAILABLE, BUSY = "SERVICE_UNAVAILABLE", "SERVICE_BUSY"
 _WITHDRAWN = "withdrawn"
 _BLOCK_MS = 250  # how long a cancelled call may wait to be seen
-_AT_ONCE = 10  # answers of a service, each as long as one may be, are less than is read at once
+_AT_ONCE = 10  # so many answers of maximum length are less than is read at once
 LONGEST_LEASE_S = 3_600.0
-_PATIENCE_S = 5.0  # for a service that is started anew while a request waits
+_PATIENCE_S = 5.0  # for a service that restarts while a request waits
 _NOBODY = "No process of the tool service takes requests. Nothing was begun; try again later."
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is asked, of whom, and how much time and room the answer may take."""
+    """A request to a service: its arguments, its target, and the limits of time and size."""
 
     queue: Queue
     user: str
@@ -44,13 +44,13 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """What the broker knows of a queue. No lease is longer than `LONGEST_LEASE_S`; of one below 0
-    nothing is left."""
+    """The broker's state of a queue. No lease is longer than `LONGEST_LEASE_S`; one below 0 has
+    expired."""
 
     waiting: int
     processes: int
-    lease_s: float  # how much longer somebody is believed to take requests
-    served_s: float  # how much longer some process is believed to stand for the announcement
+    lease_s: float  # how much longer a process is assumed to take requests
+    served_s: float  # how much longer some process is assumed to hold the announcement's lease
 
 
 class Client:
@@ -124,7 +124,8 @@ class Client:
         return sent
 
     def _not_sent(self, sent: "_Sent") -> None:
-        """Or nobody knows whether it was; then at least nobody must take it."""
+        """The request may have been sent or not: withdrawn, it is certain that no process takes
+        it."""
         if not self._withdrawn(sent):
             raise Lost("The connection to the broker broke while the request was sent.") from None
         raise NotBegun(UNAVAILABLE, "The broker of tool services did not take the request.")
@@ -149,7 +150,7 @@ class Client:
     # --- the answer -----------------------------------------------------------------------------
 
     def _rounds(self, sent: "_Sent", gathering: Gathering) -> Iterator[Callable[[], None]]:
-        """Each round gives what is to be looked at: nothing where answers came."""
+        """Yields a check after each read: none where answers came."""
         while not gathering.done:
             try:
                 entries = self._read(sent)
@@ -171,7 +172,7 @@ class Client:
         return found[0][1] if found else []
 
     def _look(self, sent: "_Sent") -> None:
-        """Nothing came for a moment: is there anybody who could send something?"""
+        """No answer came for a moment: checks that a process is alive that could send one."""
         queue = sent.queue
         keys = (queue.replies(sent.id), queue.claim(sent.id), queue.alive, queue.accepting)
         try:
@@ -182,7 +183,7 @@ class Client:
             raise self._forgotten(sent)
         if holder:
             sent.dead = 0 if lives else sent.dead + 1
-            if sent.dead > 1:  # what it had said before is read by now
+            if sent.dead > 1:  # its earlier answers are read by now
                 raise Lost("The process of the tool service that had the call fell silent.")
         elif accepting:
             sent.alone_since = 0.0
@@ -202,7 +203,8 @@ class Client:
 
     @contextmanager
     def _told_of_the_end(self, sent: "_Sent", gathering: Gathering) -> Iterator[None]:
-        """Nothing is left behind, and whoever still works on the call learns that it is over."""
+        """Deletes the stream, and notifies a process that still works on the call that it is
+        over."""
         try:
             yield
         finally:
@@ -232,7 +234,7 @@ def _left_s(till: str, now: str) -> float:
 
 
 def _nothing() -> None:
-    """Of a round in which answers came."""
+    """The check after a read with answers: none."""
 
 
 __all__ = ["Asked", "Client", "Failed", "Life"]

@@ -1,8 +1,8 @@
-"""Calling a tool service on any broker that kombu knows, where an operator named one for it.
+"""Calls a tool service on any broker that kombu supports, where an operator configured one.
 
-What cannot be had there (toolcrib_service/elsewhere.py) shows in how calls end: nobody knows
-whether a request that was sent was taken, so one that is given up may have begun, and one whose
-process died ends when its time is over.
+What cannot be had there (toolcrib_service/elsewhere.py) shows in how calls end: it is unknown
+whether a sent request was taken, so an abandoned one may have begun, and one whose process died
+ends when its time is over.
 """
 
 import hmac
@@ -89,7 +89,7 @@ class KombuClient:
     def _listening(self, organization: str) -> "_Listener":
         """Answers of an organization's services come to a queue of its own."""
         with self._lock:
-            if self._pid != os.getpid():  # conversations are the process's that began them
+            if self._pid != os.getpid():  # connections belong to the process that opened them
                 self._pid, self._listeners = os.getpid(), {}
             known = self._listeners.get(organization)
             if known is None or not known.alive:
@@ -99,7 +99,7 @@ class KombuClient:
         return known
 
     def _dispatch(self, fields: dict[str, str]) -> None:
-        """To the call that waits for it; what nobody waits for is dropped."""
+        """Passes an answer to the call that waits for it; others are dropped."""
         with self._lock:
             found = self._waiting.get(fields.get("id", ""))
         if found is not None:
@@ -133,7 +133,7 @@ class KombuClient:
 
 
 class _Ordered:
-    """Answers in the order in which they were said: not every broker keeps it."""
+    """Puts answers in the order in which they were sent, which not every broker keeps."""
 
     def __init__(self, gathering: Gathering, token: str) -> None:
         self._gathering, self._token = gathering, token.encode()
@@ -156,7 +156,7 @@ class _Ordered:
 
 
 class _Listener:
-    """A thread that takes answers off a queue which ends with it."""
+    """A thread that reads answers from a queue, which is deleted with it."""
 
     def __init__(
         self, broker: Broker, organization: str, dispatch: Callable[[dict[str, str]], None]
@@ -181,9 +181,9 @@ class _Listener:
         self._thread.join(_WAIT_S * 4)
 
     def _listen(self) -> None:
-        """Until it is closed, or the broker is gone: then the next call begins another."""
+        """Runs until it is closed, or the broker is gone: then the next call starts another."""
         connection = _connected(self._broker)
-        # What the broker hands out may be no message.
+        # The broker may deliver invalid messages.
         faults: tuple[type[Exception], ...] = (*_faults(connection), ValueError)
         try:
             with connection:

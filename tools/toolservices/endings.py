@@ -1,12 +1,12 @@
-"""How a call of a tool service ends when it does not end well. A class says what is known."""
+"""Exceptions for calls of a tool service that fail. Each class says what is known."""
 
 
 class NotAnswered(Exception):
-    """Root of them. The text is for the caller."""
+    """The base of these exceptions. The text is for the caller."""
 
 
 class NotBegun(NotAnswered):
-    """Certain: nobody took the request, and nobody will."""
+    """Certain: no process took the request, and none will."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -14,7 +14,7 @@ class NotBegun(NotAnswered):
 
 
 class Failed(NotAnswered):
-    """The service said so, or answered what cannot be passed on."""
+    """The service reported an error, or an invalid answer."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -22,11 +22,11 @@ class Failed(NotAnswered):
 
 
 class Lost(NotAnswered):
-    """A process took the request, and nobody knows how far it came."""
+    """A process took the request, and its progress is unknown."""
 
 
 class TimedOut(NotAnswered):
-    """A process took it and did not come to an end."""
+    """A process took the request and did not finish."""
 
 
 class Cancelled(NotAnswered):

@@ -1,4 +1,4 @@
-"""The stream on which services announce themselves: read a few at a time, then forgotten."""
+"""Reads the stream on which services announce themselves: a few at a time, then deleted."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -11,7 +11,7 @@ from toolcrib_service.wire import announcements
 from tools.toolservices import scripts
 
 AT_ONCE = 20
-MOST_BYTES = 2 * MOST  # of an entry; a longer one is heard as one that says nothing
+MOST_BYTES = 2 * MOST  # of an entry; a longer one is read as an empty one
 
 
 class Heard:
@@ -39,7 +39,7 @@ class Ear:
         pipe = self._redis.pipeline(transaction=False)
         for slug in slugs:
             pipe.eval(scripts.LISTEN, 1, announcements(slug), AT_ONCE, MOST_BYTES)
-        found = pipe.execute(raise_on_error=False)  # one key of a wrong kind deafens nobody
+        found = pipe.execute(raise_on_error=False)  # a key of a wrong type blocks no other
         return {
             slug: [Heard(entry, _fields(flat)) for entry, flat in entries]
             for slug, entries in zip(slugs, found, strict=True)
@@ -47,7 +47,8 @@ class Ear:
         }
 
     def teach(self) -> None:
-        """The broker knows what services may run there; after it was started anew it does not."""
+        """Loads the scripts that services may run on the broker; a restarted broker has lost
+        them."""
         for script in LOADED:
             self._redis.script_load(script)
 

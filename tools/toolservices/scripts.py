@@ -1,9 +1,10 @@
-"""Our half of what the broker does in one go; the other half is the authors' package's."""
+"""Lua scripts that the broker runs atomically for callers; the package for service authors has the
+others."""
 
 from toolcrib_service.scripts import NOW
 
 # KEYS requests, accepting, replies; ARGV timeout in ms, id, token, envelope, most that may wait.
-# The word for what became of it, then the first id of the replies and the id of the request.
+# Returns a word for the result, then the first id of the replies and the id of the request.
 SEND = (
     NOW
     + """
@@ -31,7 +32,7 @@ return {redis.call('EXISTS', KEYS[1]), holder, lives and 1 or 0,
 """
 )
 
-# KEYS requests, claim; ARGV entry, our mark, ms it is kept. 1 where nobody will ever take it.
+# KEYS requests, claim; ARGV entry, our mark, ms it is kept. 1 where no process will ever take it.
 WITHDRAW = """
 if redis.call('SET', KEYS[2], ARGV[2], 'NX', 'PX', ARGV[3]) then
   if ARGV[1] ~= '' then redis.call('XDEL', KEYS[1], ARGV[1]) end

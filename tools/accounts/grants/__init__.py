@@ -1,3 +1,3 @@
-"""Object permissions and who granted them: given, taken, listed and narrowed. Gates read them;
-they decide nothing here.
+"""Object permissions and who granted them: grant, revoke, list and narrow. Gates read them; nothing
+here decides about a call.
 """

@@ -1,8 +1,8 @@
-"""Giving and taking grants: of agents, of people, and of people's groups.
+"""Grants and revokes permissions of agents, people, and groups of people.
 
-Nobody gives what they do not hold, and nobody changes what they hold themselves; a superuser holds
-everything. Each change counts up the revision of every organization where its holder may act, and
-leaves a record of what was added and what was removed, in one transaction.
+A user grants only what they hold and cannot change their own grants; a superuser holds everything.
+Each change increments the revision of every organization where its holder may act, and records what
+was added and removed, in one transaction.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,7 +27,7 @@ from tools.models.grant_rows import GrantRow
 
 AGENT, PERSON, PEOPLE = "agent", "user", "people_group"
 SUBJECTS = {AGENT: "change_agent", PERSON: "change_user", PEOPLE: "change_user"}
-# As a body names them, and as a row of the list does.
+# The kinds as request bodies name them, and as list rows do.
 KINDS = {
     "tools": "tool",
     "tool_groups": "tool_group",
@@ -41,7 +41,7 @@ _COLUMNS = {"groups": "granted_groups", "permissions": "granted_permissions"}
 
 @dataclass(frozen=True)
 class Subject:
-    """Who holds: an account or a (people's) group, as the organization names it."""
+    """The holder: an account or a (people's) group, by its name in the organization."""
 
     kind: str
     name: str
@@ -70,7 +70,7 @@ def subject_of(agent: Agent) -> Subject:
 
 @transaction.atomic
 def give(*, giver: Caller, kind: str, name: str, wanted: Grants) -> list[GrantRow]:
-    """Add what is not held yet; all that was asked for, as rows. Safe to repeat."""
+    """Add grants that are not held yet; returns all requested ones as rows. Safe to repeat."""
     subject = _changeable(giver, kind, name)
     _change(subject, by=actor_of(giver), giver=giver, added=wanted)
     return [
@@ -82,7 +82,7 @@ def give(*, giver: Caller, kind: str, name: str, wanted: Grants) -> list[GrantRo
 
 @transaction.atomic
 def take(*, giver: Caller, row: GrantRow) -> None:
-    """Take one grant away. Raises `NotFound` where it is not held."""
+    """Revoke one grant. Raises `NotFound` where it is not held."""
     subject = _changeable(giver, row.subject_kind, row.subject)
     what = BODY_KINDS[row.kind]
     if row.name not in held_by(subject, (what,))[what]:
@@ -101,8 +101,8 @@ def grant(
     tool_groups: list[str] | None = None,
     permissions: list[str] | None = None,
 ) -> None:
-    """Set what is given of an agent's grants; None leaves a kind as it is. The tool "*" stands for
-    all and leaves no other. Without a giver only the system grants."""
+    """Set the given kinds of an agent's grants; None leaves a kind unchanged. The tool "*" stands
+    for all and leaves no other. Without a giver only the system grants."""
     if tools is not None and names.WILDCARD in tools:
         tools = [names.WILDCARD]
     wanted = {
@@ -122,7 +122,7 @@ def grant(
 
 
 def held_by(subject: Subject, kinds: Iterable[str] = KINDS) -> dict[str, set[str]]:
-    """What was granted to the subject itself, by kind of grant."""
+    """The direct grants of the subject, by kind."""
     return {what: _held(subject, what) for what in kinds}
 
 
@@ -139,7 +139,7 @@ def granted_tool_groups(agent: Agent) -> list[str]:
 def check_held(giver: Caller, wanted: Grants) -> None:
     """Raises `Forbidden` for what the giver does not hold in the organization it acts in.
 
-    Ask before the transaction counts a revision up: what is read here, the process keeps.
+    Call it before the transaction increments a revision: the process caches what is read here.
     """
     snapshot = registry.snapshot(giver.organization_id, giver.revision)
     beyond = {
@@ -158,7 +158,8 @@ def check_held(giver: Caller, wanted: Grants) -> None:
 
 
 def check_narrowing(account: User, *, groups: list[str] | None, tools: list[str] | None) -> None:
-    """A token is never more than its holder. Raises `Malformed` for what the holder lacks."""
+    """A token never has more rights than its holder. Raises `Malformed` for grants that the holder
+    lacks."""
     if groups is None and tools is None:
         return
     holder = caller_of_account(account)
@@ -191,7 +192,7 @@ def check_changeable(giver: Caller, account: User) -> None:
 
 
 def require_some(giver: Caller) -> None:
-    """Raises `Forbidden` for who may change nobody's grants, before anything is read of them."""
+    """Raises `Forbidden` for a caller who may not change any grants, before anything is read."""
     if not may(giver, SUBJECTS[PERSON]):
         require(giver, SUBJECTS[AGENT])
 
@@ -240,7 +241,7 @@ def _change(
     added: Grants | None = None,
     removed: Grants | None = None,
 ) -> None:
-    """One after the other per holder, so that what is compared is what is changed."""
+    """Locks the holder, so that the compared grants are those that are changed."""
     _lock(subject.holder)
     held = held_by(subject, {**(added or {}), **(removed or {})})
     more = {what: _new(items, held[what], what) for what, items in (added or {}).items()}
@@ -294,7 +295,7 @@ def _accounts(subject: Subject) -> Any:
 
 
 def _new(items: Iterable[str], held: set[str], what: str) -> list[str]:
-    """In their order, each once. Raises `Malformed` for what can be no name."""
+    """In their order, each once. Raises `Malformed` for an invalid name."""
     wanted = [item for item in dict.fromkeys(items) if item not in held]
     if what in _COLUMNS:
         for item in wanted:
@@ -348,7 +349,8 @@ def _holds(giver: Caller, what: str, items: set[str], snapshot: Snapshot) -> set
 
 
 def _holds_tool(giver: Caller, name: str, snapshot: Snapshot) -> bool:
-    """A tool that is not there is held by who holds all; whoever grants it is told so."""
+    """Granting a tool that does not exist requires a grant of every tool; the granter gets an
+    error."""
     if giver.token_tools is not None and name not in giver.token_tools:
         return False
     held, tool = grants.of(giver, snapshot.revision), snapshot.tool(name)

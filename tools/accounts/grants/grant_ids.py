@@ -1,4 +1,4 @@
-"""A grant's name in an address: what it says, so that the same grant always has the same one."""
+"""Encodes a grant as an identifier for URLs: the same grant always has the same identifier."""
 
 import base64
 import binascii
@@ -15,7 +15,7 @@ def grant_id(row: GrantRow) -> str:
 
 
 def read_grant_id(text: str) -> GrantRow | None:
-    """The grant it names, held or not; None for what was never one of ours."""
+    """The grant it names, held or not; None for an id of another form."""
     try:
         padded = text.encode("ascii") + b"=" * (-len(text) % 4)
         parts = strict_json.parse(base64.b64decode(padded, altchars=b"-_", validate=True))

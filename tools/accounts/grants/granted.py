@@ -1,4 +1,4 @@
-"""Who was granted what, for people who may see it."""
+"""Lists grants for people who may see them."""
 
 from tools.accounts.grants.grant_actions import AGENT, PEOPLE, PERSON
 from tools.accounts.people import may, require
@@ -16,9 +16,9 @@ def granted(
     beside: GrantRow | None = None,
     before: bool = False,
 ) -> list[GrantRow]:
-    """In their order; those right after the row `beside`, or right before it. Of agents for who
-    may view agents, of people and their groups for who may view people; raises `Forbidden` for who
-    may view neither."""
+    """In their order; those right after the row `beside`, or right before it. Grants of agents need
+    permission to view agents, those of people and their groups permission to view people; raises
+    `Forbidden` for a caller with neither."""
     kinds = [kind for kind, permission in _SEEN_BY.items() if may(caller, permission)]
     require(caller, _SEEN_BY[kinds[0] if kinds else AGENT])
     seen = sought._replace(subject_kinds=kinds)

@@ -1,6 +1,7 @@
-"""Object permissions (django-guardian), read once per caller and revision of the organization.
+"""Caches object permissions (django-guardian), read once per caller and revision of the
+organization.
 
-Every change of a grant counts the revision up, so a revocation is seen by the next request.
+Every change of a grant increments the revision, so the next request sees a revocation.
 """
 
 import sys
@@ -89,7 +90,8 @@ class GrantCache:
                 self._kept.popitem(last=False)
 
     def suppose(self, caller: Caller, supposed: ToolGrants) -> Caller:
-        """The same caller under an account that nobody has, which holds these grants instead."""
+        """The same caller under an account that does not exist, which holds these grants
+        instead."""
         pretended = replace(caller, user_id=uuid4(), is_superuser=False)
         self._keep((pretended.user_id, pretended.organization_id), sys.maxsize, supposed)
         return pretended

@@ -1,4 +1,4 @@
-"""What many agents were granted, in as many statements as one agent's takes."""
+"""Reads the grants of many agents with as many queries as for one agent."""
 
 from collections import defaultdict
 from collections.abc import Collection

@@ -1,4 +1,4 @@
-"""A token that is narrowed to groups or tools manages the rows of these, and nothing else."""
+"""Restricts management with a narrowed token: it may change only its groups and tools."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from tools.definitions.callers import MANAGING, Caller, CallerKind
 from tools.errors import Forbidden
 from tools.models import Token, Tool
 
-# What a group gives to others reaches beyond the group itself.
+# Fields of a group that affect more than the group itself.
 BROADER = frozenset({"parent", "permissions"})
 
 
@@ -18,8 +18,8 @@ def manages_some(caller: Caller) -> bool:
 
 
 def check_own_token(caller: Caller, token: Token, *, gives: bool = False) -> None:
-    """Raises `Forbidden` where the caller may not end a token of the same holder; with `gives`
-    where it would get one that is good for more than its own."""
+    """Raises `Forbidden` where the caller may not revoke a token of the same holder; with `gives`
+    where it would get one with more rights than its own."""
     if caller.token_id == token.pk:
         return
     check_not_narrowed(caller)
@@ -39,7 +39,7 @@ def check_not_narrowed(caller: Caller) -> None:
 
 
 def check_row(caller: Caller, *, tool: str | None = None, group: str | None = None) -> None:
-    """Raises `Forbidden` where a narrowed token is not good for this tool or this group."""
+    """Raises `Forbidden` where a narrowed token does not cover this tool or this group."""
     if not caller.narrowed:
         return
     if group is not None:
@@ -53,14 +53,14 @@ def check_row(caller: Caller, *, tool: str | None = None, group: str | None = No
 
 
 def check_group_change(caller: Caller, changes: dict[str, Any]) -> None:
-    """Raises `Forbidden` where a narrowed token changes what a group gives to others."""
+    """Raises `Forbidden` where a narrowed token changes a `BROADER` field of a group."""
     if caller.narrowed and changes.keys() & BROADER:
         raise _narrowed(caller)
 
 
 def _lies_in(caller: Caller, tool: str) -> bool:
     """Whether all groups of the tool are among the token's."""
-    if "\x00" in tool:  # which the database cannot even be asked for
+    if "\x00" in tool:  # which PostgreSQL cannot store
         return False
     rows = Tool.objects.filter(organization_id=caller.organization_id, name=tool)
     groups = rows.values_list("version__definition__group", flat=True).first()

@@ -1,5 +1,6 @@
-"""Setting somebody's password is being able to log in as them, and a token is being able to call as
-its holder: nobody does it to who holds more."""
+"""Prevents privilege escalation by passwords and tokens. Setting a user's password allows logging
+in as them, and issuing a token allows calling as its holder, so both are refused for an account
+with more permissions than the issuer."""
 
 from collections.abc import Callable
 from typing import Any
@@ -43,8 +44,8 @@ def check_may_issue(
     giver: Caller, account: User, *, groups: list[str] | None, tools: list[str] | None
 ) -> None:
     """Raises `Forbidden` where a token of the account, narrowed to `groups` and `tools`, would hold
-    anything that the giver does not: also the sight of what the account's calls have found, as for
-    whoever calls tools as an agent. One's own tokens are one's own affair."""
+    anything that the giver does not. This includes reading the results of the account's calls, as
+    in impersonation of an agent. Users may always issue tokens for their own account."""
     if account.pk == giver.user_id or _holds_all(giver):
         return
     if not may(giver, "view_execution"):
@@ -82,13 +83,14 @@ def _beyond(account: User) -> Forbidden:
 
 
 def _permissions(account: User) -> set[int]:
-    """Asked of the rows: Django says none for an account that is not active, and may be again."""
+    """Read from the rows: Django returns none for an inactive account, which may become active
+    again."""
     held = Permission.objects.filter(Q(user=account) | Q(group__user=account))
     return {*held.values_list("pk", flat=True)}
 
 
 def _places(account: User) -> set[UUID]:
-    """The organizations beside their own where somebody may act."""
+    """The organizations where the account may act, beside its own."""
     found: Any = get_objects_for_user(
         account, ACT, Organization, with_superuser=False, accept_global_perms=False
     )

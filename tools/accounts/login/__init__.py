@@ -1,3 +1,3 @@
-"""How a person proves who they are: passwords, second factors, single sign-on, and the browsers
-in which they are logged in. Bearer tokens are elsewhere.
+"""Login of people: passwords, second factors, single sign-on, and browser sessions. Bearer tokens
+are elsewhere.
 """

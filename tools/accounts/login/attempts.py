@@ -1,27 +1,28 @@
-"""Guessing passwords is slow, and guessing the codes of a second factor is slower. Failures are
-counted three ways:
+"""Throttles guessing of passwords and of second-factor codes (lockout). Failures are counted three
+ways:
 
-- of a name from one address, strictly: beyond `STRICT` that name is locked out there for a while,
-  a right password too, and each while is twice as long as the last;
-- from one address, whatever the names: somebody tries a list of them. Many people may share it, so
-  beyond the bound it is slowed down, never closed;
-- of a name, from wherever: somebody has many addresses. It is slowed down as well.
+- of a name from one address, strictly: beyond `STRICT` that name is locked out there, also with the
+  right password, and each lockout is twice as long as the last;
+- from one address, whatever the names: an attacker tries a list of them. Many people may share the
+  address, so beyond the bound it is slowed down, never blocked;
+- of a name, from any address: an attacker has many addresses. It is slowed down as well.
 
-None of the three holds for a password where its owner got in within the last thirty days: nobody
-locks a person out of where they work. Guesses there are looked at one a second. Codes of a second
-factor keep the first two bounds there, for who tries them knows the password.
+None of the three applies to a password at an address where its owner logged in within the last
+thirty days: an attacker cannot lock a person out of where they work. Guesses there are checked one
+a second. Codes of a second factor keep the first two bounds there, because only a client that knows
+the password gets there.
 
 Names that exist and names that do not are counted alike. A success forgets the failures of its name
-and address, and no others: who guesses may well have one account of their own. Passwords and second
+and address, and no others: an attacker may have an account of their own. Passwords and second
 factors are counted apart, so that a right password forgives no wrong code. Checking a password
-costs a processor some tenths of a second, so few are checked at once, and familiar ones always find
-a place.
+costs a processor some tenths of a second, so few are checked at once, with slots reserved for
+familiar addresses.
 
-Counted in Redis, so that all processes count together, and by its clock. Where Redis does not
-answer, nobody logs in with a password for that moment: the bounds are never lifted. What is counted
-is gone soon after it stops mattering, so that guesses from many addresses do not fill the memory;
-where somebody got in is forgotten for newer places of the same name alone. (django-axes locks out a
-right password at a familiar address too, and counts a failure only after the check.)
+Counted in Redis, so that all processes count together, and by its clock. While Redis does not
+answer, password login is refused: the bounds are never lifted. Counters expire soon after they stop
+mattering, so that guesses from many addresses do not fill the memory; an address of a successful
+login is forgotten only for newer ones of the same name. (django-axes locks out a right password at
+a familiar address too, and counts a failure only after the check.)
 """
 
 import hashlib
@@ -49,14 +50,14 @@ FIRST_WHILE_S = 60
 FAMILIAR_S = 30 * 24 * 3600
 FAMILIAR_PLACES = 50  # of one name, the newest
 FAMILIAR_GAP_MS = 1000  # between two guesses there
-# In one process: checks from one address, of whoever is not familiar there, and of everybody.
+# In one process: checks from one address, of users unfamiliar at their address, and of all users.
 CHECKS_OF_ADDRESS, CHECKS_OF_STRANGERS, CHECKS = 2, 6, 8
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """`most` failures within `window_s`, then a while of `first_s`, twice as long each time, never
-    longer than `longest_s`; and again after `again` failures more."""
+    """`most` failures within `window_s`, then a lockout of `first_s`, twice as long each time,
+    never longer than `longest_s`; and again after `again` failures more."""
 
     most: int
     window_s: int
@@ -70,7 +71,7 @@ class Bound:
 
 
 def slowed(most: int) -> Bound:
-    """Beyond it each further failure takes a moment until the next is looked at."""
+    """A bound beyond which each further failure delays the next check by a moment."""
     return Bound(most, window_s=900, longest_s=8, first_s=1, again=1)
 
 
@@ -82,9 +83,9 @@ BOUNDS = (STRICT, OF_ADDRESS, OF_NAME)
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """What is tried. Three codes of a million are good at a time, so of them fewer are looked at:
-    from everywhere together some 120 a day at most, once the last bound is reached again and
-    again."""
+    """What is guessed. Three codes of a million are valid at a time, so fewer of them are checked:
+    from all addresses together some 120 a day at most, once the last bound is reached
+    repeatedly."""
 
     event: Event
     prefix: str = ""
@@ -150,7 +151,7 @@ for at = 1, 3 do
 end
 return {0, reached}
 """
-# The try was no failure: what it counted, and what that led to, is taken back.
+# The attempt was no failure: its count, and the lockouts that it caused, are undone.
 _GIVE_BACK = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -192,7 +193,8 @@ class Checks:
 
     @contextmanager
     def place(self, address: str, *, familiar: bool) -> Iterator[None]:
-        """Raises `TooManyAttempts` where the address has enough, `Unavailable` where all have."""
+        """Raises `TooManyAttempts` where the address has too many checks running, `Unavailable`
+        where the process has."""
         self._take(address, familiar)
         try:
             yield
@@ -222,8 +224,8 @@ checks = Checks()
 
 @contextmanager
 def guarded(*, username: str, source_ip: str, what: Guess = PASSWORD) -> Iterator[Attempt]:
-    """Around one check of a password or a code. Raises `TooManyAttempts`, or `Unavailable`, instead
-    of checking it."""
+    """Around one check of a password or a code. Raises `TooManyAttempts`, or `Unavailable`, without
+    the check."""
     place = place_of(source_ip)
     keys = keys_of(username, source_ip, what.prefix)
     given: list[int | str] = [*what.given, _digest(place), FAMILIAR_S]
@@ -231,7 +233,7 @@ def guarded(*, username: str, source_ip: str, what: Guess = PASSWORD) -> Iterato
         refused, *said = _ask(_TAKE, keys, given)
         if refused:
             left_ms, first = said
-            if first:  # refusals of one while are on record once
+            if first:  # refusals during one lockout are recorded once
                 _record_failure(what, username, source_ip, "too_many_attempts")
             raise _refusal(what.bounds[refused - 1].most if refused < 4 else 1, left_ms)
         attempt = Attempt()
@@ -255,8 +257,8 @@ def keys_of(username: str, source_ip: str, prefix: str = "") -> list[str]:
 
 
 def place_of(source_ip: str) -> str:
-    """An address, or of IPv6 the network of one customer: it has more addresses than can be told
-    apart."""
+    """The address, or the /64 network of IPv6, since one customer has more addresses than can be
+    counted."""
     try:
         address = ipaddress.ip_address(source_ip)
     except ValueError:
@@ -305,8 +307,9 @@ def _connection() -> redis.Redis:
 
 
 def _record_failure(what: Guess, username: str, source_ip: str, reason: str) -> None:
-    """In the log of whoever was meant; an unknown name in the first organization's, and only by a
-    mark: it may be a password that was typed into the wrong field."""
+    """Recorded in the audit log of the user's organization. An unknown name is recorded in the
+    first organization's, as a keyed hash: it may be a password that was typed into the wrong
+    field."""
     user = User.objects.select_related("organization").filter(username=username[:150]).first()
     organization = user.organization if user else Organization.objects.earliest("created_at")
     actor = Actor(

@@ -1,4 +1,4 @@
-"""Codes of an authenticator app (TOTP, RFC 6238): six digits, a new one each half minute."""
+"""Authenticator apps (TOTP, RFC 6238): six-digit codes that change each half minute."""
 
 import base64
 import os
@@ -18,7 +18,7 @@ from tools.models import AuthenticatorApp, User
 
 DIGITS, STEP_S = 6, 30
 _SECRET_BYTES = 20
-_DRIFT = (-1, 0, 1)  # of the clock in somebody's pocket, in steps
+_DRIFT = (-1, 0, 1)  # clock drift of the person's device, in steps
 ISSUER = "Toolcrib"
 
 
@@ -28,7 +28,7 @@ def new_secret() -> str:
 
 
 def uri(secret: str, user: User) -> str:
-    """What the square says."""
+    """The content of the QR code."""
     return _totp(secret).get_provisioning_uri(user.username, ISSUER)
 
 
@@ -56,7 +56,7 @@ def add(*, user: User, secret: str, code: str, by: Actor) -> list[str]:
 
 @transaction.atomic
 def verify(*, user: User, code: str) -> bool:
-    """Whether the app shows that code, which nobody has used yet."""
+    """Whether the app shows that code and it has not been used yet."""
     row = AuthenticatorApp.objects.select_for_update().filter(user=user).first()
     step = _step_of(_opened(row, user), code, after=row.last_step) if row else None
     if row is None or step is None:
@@ -71,7 +71,7 @@ def looks_like_one(code: str) -> bool:
 
 
 def _opened(row: AuthenticatorApp, user: User) -> str:
-    """Empty where it was sealed under another SECRET_KEY: then no code is right."""
+    """Empty where it was encrypted under another SECRET_KEY: then no code is valid."""
     try:
         return sealing.unseal(
             bytes(row.sealed),

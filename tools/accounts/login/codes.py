@@ -1,4 +1,4 @@
-"""A code that somebody types as their second factor: of their app, or one for recovery."""
+"""Checks a typed second-factor code: of an authenticator app, or a recovery code."""
 
 from audit.actions import Actor
 from tools.accounts.login import authenticator_apps, recovery_codes
@@ -9,7 +9,8 @@ _LONGEST = 40
 
 
 def factor_of(*, user: User, code: str, by: Actor, recovers: bool = True) -> str:
-    """Which it was; empty where it is not good. It is used up by this. Call it `guarded`."""
+    """The kind of a valid code, which is thereby used up; empty for an invalid one. Call it
+    `guarded`."""
     typed = "".join(code.split())[:_LONGEST]
     if authenticator_apps.looks_like_one(typed):
         return APP if authenticator_apps.verify(user=user, code=typed) else ""

@@ -1,4 +1,4 @@
-"""When somebody last proved in this browser who they are, and by what."""
+"""Stores in the session when a person last authenticated, and by which factor."""
 
 import time
 
@@ -17,12 +17,13 @@ def note_login(request: HttpRequest, **_: object) -> None:
 
 
 def note(session: SessionBase, at: float | None = None) -> None:
-    """Now, or before that where somebody else asked: a provider may have, hours ago."""
+    """Now, or earlier for an identity provider, which may have authenticated the person hours
+    ago."""
     session[AT] = int(time.time() if at is None else min(at, time.time()))
 
 
 def is_fresh(session: SessionBase) -> bool:
-    """A session from before this was noted is not, nor one of a clock that was set back."""
+    """False for a session without a time, and for one whose time is in the future."""
     age = time.time() - session.get(AT, 0)
     return -60 <= age < settings.FRESH_SECONDS
 

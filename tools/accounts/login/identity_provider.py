@@ -1,7 +1,7 @@
-"""Asking an identity provider who somebody is: OpenID Connect, by the code with PKCE.
+"""An OpenID Connect client for identity providers: authorization code flow with PKCE.
 
 Authlib keeps state, nonce and verifier in the session, and checks the ID token: its signature by
-the provider's keys, issuer, audience, times and nonce. What it does not insist on is asked here:
+the provider's keys, issuer, audience, times and nonce. What it does not require is checked here:
 the issuer of the settings, signatures with two keys, and our client among the audience.
 """
 
@@ -21,21 +21,21 @@ from joserfc.errors import JoseError
 from tools.errors import Forbidden, Unavailable
 
 _TIMEOUT_S = 10
-_RENEWED_S = 3600  # what the provider says of itself is read again after so long
+_RENEWED_S = 3600  # metadata of the provider is fetched again after so long
 _MOST_BEGUN = 5
-_BEGUN_S = 600  # for which a browser in which nobody is logged in keeps what it began
+_BEGUN_S = 600  # lifetime of the session in a browser that is not logged in
 _LEEWAY_S = 60
 _ALGORITHMS = frozenset(
     {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
 )
 _STATE = "_state_oidc_"
-# What Authlib raises, and what a provider's nonsense makes of it.
+# Errors that Authlib raises, also for malformed responses of a provider.
 _BAD = (OAuthError, JoseError, ValueError, KeyError, TypeError, AttributeError, RuntimeError)
 
 
 @dataclass(frozen=True)
 class Identity:
-    """Who the provider says it is. Nothing but issuer and subject tells one from another."""
+    """The identity that the provider asserts. Only issuer and subject identify it."""
 
     issuer: str
     subject: str
@@ -63,7 +63,7 @@ def begin(
     except (requests.RequestException, *_BAD):
         raise _unavailable() from None
     _forget_oldest(request)
-    if not request.user.is_authenticated:  # anybody may begin: what that leaves does not last
+    if not request.user.is_authenticated:  # open to every client, so the session is short
         request.session.set_expiry(_BEGUN_S)
     client.save_authorize_data(
         request, redirect_uri=redirect_uri, purpose=purpose, onwards=onwards, **made
@@ -72,9 +72,9 @@ def begin(
 
 
 def finish(request: HttpRequest) -> tuple[Identity, str, str]:
-    """Who came back, for which purpose, and where they wanted to go. Good once.
+    """The identity, the purpose of the login, and the page to continue at. Valid once.
 
-    Raises `Forbidden` for what is not an answer to what was begun here, and `Unavailable`.
+    Raises `Forbidden` for a response to no login of this session, and `Unavailable`.
     """
     try:
         client = _client()
@@ -102,7 +102,7 @@ def finish(request: HttpRequest) -> tuple[Identity, str, str]:
 
 
 def _client() -> Any:
-    """Raises `ValueError` where the provider calls itself something else."""
+    """Raises `ValueError` where the provider's metadata has another issuer."""
     told = (settings.OIDC_ISSUER, settings.OIDC_CLIENT_ID, settings.OIDC_CLIENT_SECRET)
     client = _made(*told, settings.OIDC_SCOPES, int(time.time()) // _RENEWED_S)
     metadata = client.load_server_metadata()
@@ -175,7 +175,7 @@ def _listed(value: Any) -> Iterable[str]:
 
 
 def _forget_oldest(request: HttpRequest) -> None:
-    """Somebody who begins again and again does not fill their session."""
+    """Bounds the size of the session when a client starts many logins."""
     names = request.session.keys()
     begun = [name for name in names if name.startswith(_STATE)]
     begun.sort(key=lambda name: request.session[name].get("exp", 0))

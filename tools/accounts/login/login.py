@@ -1,4 +1,4 @@
-"""Who may log in with a password: people, never service accounts."""
+"""Decides which accounts may log in with a password: people, never service accounts."""
 
 from django.contrib.auth.backends import ModelBackend
 from django.contrib.auth.models import AnonymousUser

@@ -1,4 +1,4 @@
-"""The browsers in which a person is logged in. Each is noted at its login, and ends for good."""
+"""Browser sessions of a person. Each is recorded at login; ending one is final."""
 
 from typing import Any
 
@@ -16,8 +16,8 @@ _LONGEST_AGENT = 200
 
 @receiver(user_logged_in)
 def note(request: HttpRequest, user: User, **_: Any) -> PersonSession:
-    """Safe to repeat: a session that is known keeps what was noted. From now on it lasts as long as
-    any, however short it was to last before."""
+    """Safe to repeat: a known session keeps its record. From now on it has the usual lifetime,
+    however short it was before login."""
     request.session.set_expiry(None)
     if request.session.session_key is None:
         request.session.save()
@@ -41,7 +41,7 @@ def end(*, user: User, by: Actor, but: PersonSession | None = None, only: Any = 
     if only is not None:
         wanted = wanted.filter(pk=only)
     keys = [*wanted.values_list("session_id", flat=True)]
-    BrowserSession.objects.filter(pk__in=keys).delete()  # what was noted goes with them
+    BrowserSession.objects.filter(pk__in=keys).delete()  # their records are deleted with them
     if keys:
         details = {"sessions": len(keys)}
         subject = f"user:{user.username}"

@@ -1,4 +1,4 @@
-"""Codes that stand in for a second factor that is not at hand: ten, each good once."""
+"""Recovery codes replace a second factor that is not at hand: ten, each valid once."""
 
 import hashlib
 import hmac
@@ -13,12 +13,12 @@ from tools.models import RecoveryCode, User
 
 HOW_MANY = 10
 _ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"  # none that reads like another
-_LENGTH = 16  # 79 bits: nobody guesses one, so a fast keyed hash is the right one
+_LENGTH = 16  # 79 bits cannot be guessed, so a fast keyed hash is the right one
 
 
 @transaction.atomic
 def make(*, user: User, by: Actor) -> list[str]:
-    """New ones in the place of the old. They are known only now."""
+    """Replaces the old codes with new ones, which are returned only now."""
     codes = ["".join(secrets.choice(_ALPHABET) for _ in range(_LENGTH)) for _ in range(HOW_MANY)]
     RecoveryCode.objects.filter(user=user).delete()
     RecoveryCode.objects.bulk_create(RecoveryCode(user=user, digest=_digest(c)) for c in codes)

@@ -1,7 +1,7 @@
-"""What people prove beside their password: whether they have it, whether they must, who takes it.
+"""Second factors of people: which ones they have, whether one is required, and their removal.
 
-A second factor is an authenticator app or a security key. Recovery codes stand in for it, each
-once; they are made with the first factor and go with the last.
+A second factor is an authenticator app or a security key. Recovery codes replace it, each once;
+they are made with the first factor and go with the last.
 """
 
 from dataclasses import dataclass
@@ -21,14 +21,14 @@ from tools.models import AuthenticatorApp, RecoveryCode, SecurityKey, User
 
 NOBODY, PRIVILEGED, EVERYBODY = "nobody", "privileged", "everybody"
 WHO = (NOBODY, PRIVILEGED, EVERYBODY)
-# Approvers decide what runs, administrators who may do what.
+# Permissions that require one: of approvers, who decide what runs, and of administrators.
 PRIVILEGES = ("tools.decide_confirmation", "tools.add_user", "tools.change_user")
 APP, KEY, RECOVERY = "authenticator app", "security key", "recovery code"
 
 
 @dataclass(frozen=True)
 class Factors:
-    """What a person has set up."""
+    """The second factors of a person."""
 
     app: AuthenticatorApp | None
     keys: list[SecurityKey]
@@ -62,7 +62,7 @@ def must_have(user: User) -> bool:
 
 @transaction.atomic
 def added(user: User, factor: str, *, by: Actor, **more: Any) -> list[str]:
-    """A factor was set up: on record. With the first one, the recovery codes, to be shown once."""
+    """Audits a new factor. For the first one, returns the recovery codes, to be shown once."""
     _note(Event.SECOND_FACTOR_ADD, user, by, factor=factor, **more)
     if RecoveryCode.objects.filter(user=user).exists():
         return []
@@ -71,7 +71,7 @@ def added(user: User, factor: str, *, by: Actor, **more: Any) -> list[str]:
 
 @transaction.atomic
 def remove_app(*, user: User, by: Actor) -> None:
-    """Raises `NotFound`, and `Conflict` for the last factor of who must have one."""
+    """Raises `NotFound`, and `Conflict` for the last factor of a person who must have one."""
     locked = _locked(user)
     gone, _ = AuthenticatorApp.objects.filter(user=locked).delete()
     _removed(locked, bool(gone), APP, by)
@@ -88,7 +88,8 @@ def remove_key(*, user: User, key_id: UUID, by: Actor) -> None:
 
 @transaction.atomic
 def reset(*, person: User, giver: Caller | None, by: Actor) -> bool:
-    """Take every factor from who lost theirs, and log them out. False where there was none.
+    """Remove every factor of a person who lost theirs, and log them out. False where there was
+    none.
 
     Raises `Forbidden` where the person holds more than `giver`; None is the operator.
     """

@@ -1,7 +1,7 @@
-"""Security keys and passkeys (WebAuthn): the checks are those of Yubico's library.
+"""Security keys and passkeys (WebAuthn), verified by Yubico's library.
 
-A key is bound to the host by which its person came here, and must have asked for their finger, face
-or PIN. A challenge is kept in the session, is good once, and not for long.
+A key is bound to the host of the page, and must have verified its person by finger, face or PIN. A
+challenge is stored in the session, is valid once, and expires soon.
 """
 
 import ipaddress
@@ -34,9 +34,9 @@ from tools.models import SecurityKey, User
 
 MOST_KEYS = 10
 _LASTS_S = 300
-_LONGEST = 32 * 1024  # of what a browser answers
+_LONGEST = 32 * 1024  # bytes of a browser's response
 _STATE = "webauthn"
-# What the library raises where an answer is not one, or not a good one.
+# Errors that the library raises for a malformed or invalid response.
 _BAD = (
     ValueError, TypeError, KeyError, AttributeError, IndexError, AssertionError, struct.error,
     RecursionError, OverflowError, NotImplementedError,
@@ -45,7 +45,7 @@ _BAD = (
 
 @dataclass(frozen=True)
 class Place:
-    """Where somebody came to: what their browser signs must name exactly this."""
+    """The origin of the request: what the browser signs must name exactly this."""
 
     host: str
     origin: str
@@ -72,7 +72,7 @@ def usable(user: User, place: Place) -> bool:
 
 
 def begin_adding(user: User, place: Place, session: SessionBase) -> str:
-    """What the browser is asked, as JSON."""
+    """The options for the browser, as JSON."""
     who = PublicKeyCredentialUserEntity(
         id=user.pk.bytes, name=user.username, display_name=user.get_full_name() or user.username
     )
@@ -106,7 +106,7 @@ def add(
 
 
 def begin_proving(user: User, place: Place, session: SessionBase) -> str:
-    """What the browser is asked, as JSON."""
+    """The options for the browser, as JSON."""
     options, state = _server(place).authenticate_begin(
         [_credential(row) for row in SecurityKey.objects.filter(user=user, host=place.host)],
         user_verification=UserVerificationRequirement.REQUIRED,
@@ -127,7 +127,7 @@ def verify(*, user: User, answer: str, place: Place, session: SessionBase) -> bo
         return False
     row = next(one for one in rows if bytes(one.credential_id) == used.credential_id)
     if (count or row.sign_count) and count <= row.sign_count:
-        return False  # a copy of the key is about
+        return False  # the key may have been cloned
     row.sign_count, row.last_used_at = count, timezone.now()
     row.save(update_fields=["sign_count", "last_used_at"])
     return True

@@ -1,7 +1,8 @@
-"""Accounts of people whom an identity provider knows: made, matched, and kept true to its groups.
+"""Provisions accounts of people from an identity provider: created, linked, and kept in step with
+its groups.
 
-A role that `OIDC_ROLES` names is the provider's to give and to take, at each login. Other roles and
-groups stay what they were made here.
+At each login the provider's groups decide about the roles that `OIDC_ROLES` names. Other roles and
+groups are not changed.
 """
 
 import hashlib
@@ -29,7 +30,7 @@ NO_ROLE = "Your groups give you no role here. Ask who looks after them at your i
 
 
 def person_of(identity: Identity, *, source_ip: str = "") -> User:
-    """Raises `Forbidden` for who has no way in here; that is on record."""
+    """Raises `Forbidden` for an identity that may not log in; that is audited."""
     user, refusal = _matched(identity, source_ip)
     if user is not None and not refusal:
         return user
@@ -43,7 +44,7 @@ def person_of(identity: Identity, *, source_ip: str = "") -> User:
 
 @transaction.atomic
 def _matched(identity: Identity, source_ip: str) -> tuple[User | None, str]:
-    """The account, and why it may not come in: what is taken from it stays taken."""
+    """The account, and why it may not log in: roles are removed in any case."""
     _locked_home()  # two first logins at once make one account
     known = _known(identity)
     wanted = mapped(identity.groups)
@@ -70,7 +71,7 @@ def mapped(groups: Iterable[str]) -> set[str]:
 
 @transaction.atomic
 def link(*, user: User, identity: Identity, by: Actor) -> None:
-    """The person comes in by the provider from now on, too. Raises `Conflict`."""
+    """The person may log in by the provider from now on, too. Raises `Conflict`."""
     _locked_home()
     known = _known(identity)
     if known is not None and known.user_id != user.pk:
@@ -82,7 +83,7 @@ def link(*, user: User, identity: Identity, by: Actor) -> None:
 
 @transaction.atomic
 def unlink(*, user: User, by: Actor) -> None:
-    """Raises `NotFound`, and `Conflict` where no password would be left to come in by."""
+    """Raises `NotFound`, and `Conflict` where no password would be left to log in with."""
     rows = SingleSignOn.objects.filter(user=user)
     if not rows.exists():
         raise NotFound("You are not connected.", code="not_linked")
@@ -124,7 +125,7 @@ def _make(identity: Identity, source_ip: str) -> SingleSignOn:
 
 
 def _free_name(identity: Identity) -> str:
-    """The name the provider has, where nobody has it here, or had it ever."""
+    """The provider's user name, unless an account here has or had it."""
     wished = _NOT_IN_NAMES.sub("", identity.username)[:130]
     mark = hashlib.sha256(f"{identity.issuer}\n{identity.subject}".encode()).hexdigest()[:12]
     if wished and not UsedName.objects.filter(name__iexact=wished).exists():
@@ -133,7 +134,8 @@ def _free_name(identity: Identity) -> str:
 
 
 def _keep_roles(user: User, wanted: set[str], source_ip: str) -> None:
-    """What the provider's groups give, and of the roles they could give no other."""
+    """Sets the roles of the provider's groups, and removes other roles that these groups could
+    give."""
     given = {PREFIX + role for roles in settings.OIDC_ROLES.values() for role in roles}
     names = {PREFIX + role for role in wanted}
     held = {*user.groups.filter(name__in=given).values_list("name", flat=True)}

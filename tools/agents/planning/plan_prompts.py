@@ -1,6 +1,6 @@
-"""What a model is told that is to make a plan, or to answer after one.
+"""Prompts for making a plan, and for answering after one.
 
-As in `prompts`, what others wrote stands between marks that nobody outside can guess.
+As in `prompts`, text from others is enclosed in delimiters that cannot be guessed.
 """
 
 import json
@@ -56,7 +56,7 @@ _EARLIER = "What was done before this question:"
 
 @dataclass(frozen=True, slots=True)
 class Occasion:
-    """What is known when a model is asked."""
+    """The state of a run for a prompt."""
 
     question: str
     state: str
@@ -86,7 +86,7 @@ def for_answer(occasion: Occasion, length: int) -> Prompt:
 
 
 def fitting(prompt: Callable[[int], Prompt]) -> Prompt:
-    """With observations as long as there is room for. Raises `TooLong`."""
+    """With observations as long as space allows. Raises `TooLong`."""
     for length in _LENGTHS:
         found = prompt(length)
         if found.bytes <= MOST_BYTES:
@@ -112,7 +112,7 @@ def _past(step: PastStep, fence: Fence, length: int) -> str:
 
 
 def _taken(step: Step, occasion: Occasion, length: int) -> str:
-    """What the arguments were is a model's own word; they may hold what a tool gave back."""
+    """Arguments are a model's text; they may contain a tool's output."""
     assert step.move.action is not None
     name = occasion.rows.id_of(step.number)
     called = f"{name}: {step.move.action.name} {_json(step.move.action.arguments)[:length]}"
@@ -121,7 +121,8 @@ def _taken(step: Step, occasion: Occasion, length: int) -> str:
 
 
 def _flawed(occasion: Occasion) -> list[dict[str, Any]]:
-    """What was no plan is told back within marks, and so is why: it names what the model named."""
+    """A reply that is no plan goes back to the model within delimiters, as does the reason, since
+    it repeats the model's names."""
     fence, told = occasion.fence, list[dict[str, Any]]()
     for number in occasion.rows.flawed_lately:
         said = occasion.rows.said(number) or "(nothing)"

@@ -1,4 +1,4 @@
-"""Plans as evidence: what was accepted, before anything of it is done, and what came of it."""
+"""Audit records of plans: the accepted plan before any step runs, and its outcome."""
 
 from audit.actions import record
 from audit.events import Event, Outcome

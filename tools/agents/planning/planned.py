@@ -1,8 +1,8 @@
-"""What became of the plans of a run, told from its rows and from what it decided about them.
+"""The outcomes of a run's plans, derived from its call rows and from its recorded decisions.
 
-In its memory stand the numbers of the thoughts that were accepted as plans, and why others were
-not; what was said stands in the rows of the thoughts. A plan's steps have the numbers after its
-thought's: the call of the second step of a plan at `think/1` is `act/3`, or `act/3#2`.
+Its memory has the numbers of the thoughts that were accepted as plans, and why others were not; the
+rows of the thoughts have their texts. A plan's steps have the numbers after its thought's: the call
+of the second step of a plan at `think/1` is `act/3`, or `act/3#2`.
 """
 
 from dataclasses import dataclass
@@ -75,7 +75,7 @@ class PlannedRows(Rows):
 
     @cached_property
     def outcomes(self) -> dict[str, Outcome]:
-        """By the ids of steps, in their order."""
+        """Outcomes by step id, in order."""
         found: dict[str, Outcome] = {}
         for plan in self.plans:
             for number, step in plan.numbered():
@@ -106,7 +106,7 @@ class PlannedRows(Rows):
         return float(given.get(tool_name, self._asked.get("confidence", THRESHOLD)))
 
     def steps(self) -> list[Step]:
-        """In the order in which they come; the last may be under way, and none after it is told."""
+        """In the order in which they come; the last may be running, and later ones are omitted."""
         found: list[Step] = []
         for plan in self.plans:
             found += [self._not_a_plan(at) for at in self._flawed(before=plan.at)]
@@ -207,7 +207,7 @@ class PlannedRows(Rows):
         return found
 
     def _flawed(self, *, before: int) -> list[int]:
-        """Replies that were no plans, right before a number."""
+        """Replies that were no plans, directly before a number."""
         flaws, number = self.memory.get(FLAWS, {}), before - 1
         while str(number) in flaws:
             number -= 1

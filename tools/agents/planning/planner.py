@@ -1,7 +1,7 @@
-"""The planner: asks a model for a plan and reads it; at the end, for the answer.
+"""The planner asks a model for a plan and parses it; at the end it asks for the answer.
 
-A reply that is no plan, or one of which something would be refused, is told back with the reason, a
-few times. What was decided about a reply is remembered: a turn that was lost decides the same.
+A reply that is no plan, or a plan of which a step would be refused, is sent back with the reason, a
+few times. The decision about a reply is stored, so that a repeated turn decides the same.
 """
 
 from functools import partial
@@ -21,9 +21,10 @@ _MOST_FLAW = 2_000  # characters
 
 
 def next_plan(run: Run) -> Plan | None:
-    """None where it is time for the answer. Raises `NotYet`, and `Over` where there never was one.
+    """None where the answer is next. Raises `NotYet`, and `Over` where the model made no plan at
+    all.
 
-    It may be asked for while nothing of another is under way.
+    Call it only while no other plan is running.
     """
     accepted = len(rows_of(run).plans)
     flaw = ""
@@ -58,7 +59,7 @@ def rows_of(run: Run) -> PlannedRows:
 
 
 def room(run: Run, number: int) -> int:
-    """How many steps a plan may have: with the answer they are turns of the run."""
+    """The maximum of steps in a plan: with the answer they are turns of the run."""
     return max(0, min(MOST_STEPS, run.asked.iterations - number - 1))
 
 
@@ -73,7 +74,7 @@ def _judge(run: Run, number: int, move: Move) -> str:
         run.view.remember()
         run.look()
         return flaw
-    with transaction.atomic():  # the evidence, and that it was accepted: both or neither
+    with transaction.atomic():  # the audit record and the acceptance: both or neither
         plan_records.accepted(run, plan, rows)
         memory.setdefault(PLANS, []).append(number)
         run.view.remember()

@@ -1,10 +1,10 @@
-"""A plan of an agent as a model writes it: its language, and the order of its steps.
+"""The plan language of agents: a model's plan, parsed, and the order of its steps.
 
     {"steps": [{"id": "find", "tool": "knowledge-query", "arguments": {"query": "…"},
                 "depends_on": [], "confidence": 0.9, "why": "…"}]}
 
-In arguments `{"$step": "find", "path": "/output/rows"}` stands for what an earlier step gave back,
-as in a chain. Who refers to a step depends on it.
+In arguments `{"$step": "find", "path": "/output/rows"}` stands for the output of an earlier step,
+as in a chain. A step depends on the steps that it refers to.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ _STANDING = (values.STEP, values.LITERAL)
 
 
 class Unfit(ValueError):
-    """It is no plan that can be carried out; the message says what is wrong, and where."""
+    """The plan cannot be executed; the message says why, and where."""
 
     def __init__(self, flaws: Sequence[str]) -> None:
         more = [f"and {len(flaws) - _MOST_TOLD} more"] if len(flaws) > _MOST_TOLD else []
@@ -184,7 +184,7 @@ def _is_id(raw: Any) -> bool:
 
 
 def _amiss(found: list[values.Reference], steps: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """What a plan does not have, though chains do, and steps that are not there."""
+    """Errors of references: forms that only chains have, and unknown steps."""
     for one in found:
         if one.mark not in _STANDING:
             yield one.place, f"may be $step or $literal, not {one.mark}"

@@ -1,1 +1,1 @@
-"""Organizations, agents, grants, tokens and tiers over the API."""
+"""API of organizations, agents, grants, tokens and tiers."""

@@ -43,7 +43,7 @@ BOUNDS = ("budget", "quotas")
 
 
 def agent_shapes(agents: Sequence[Agent]) -> list[dict[str, object]]:
-    """Of however many, in as many statements."""
+    """For many agents with a constant number of queries."""
     tools, groups = grants_of_many.tools_and_groups(agents)
     pinned, bounds = pins.pins_of_many(agents), allowances.allowances_of_many(agents)
     return [
@@ -58,7 +58,7 @@ class AgentView(ConditionalView):
     scope = Scope.AGENTS
 
     def lock(self, slug: str, **_: Any) -> None:
-        """The account first, as where grants are changed."""
+        """Locks the account first, as changes of grants do."""
         accounts = User.objects.select_for_update()
         accounts.values_list("pk").get(pk=self.agent(slug).service_account_id)
         super().lock()
@@ -89,7 +89,7 @@ class OneAgent(AgentView):
         return Representation(self.shape(self.agent(slug)))
 
     def covered(self, shape: dict[str, Any]) -> dict[str, Any]:
-        """Of a quota what it allows, not what is used of it."""
+        """The limits of quotas, not their use."""
         budget, quotas = shape["budget"], shape["quotas"]
         return shape | {"budget": budget and _allowed(budget), "quotas": [*map(_allowed, quotas)]}
 
@@ -121,10 +121,10 @@ class AgentList(OneAgent):
         responses={201: AgentAnswer},
     )
     def post(self, request: Request) -> Response:
-        """A new agent is granted the group `default` and nothing else, unless told otherwise.
+        """A new agent is granted the group `default` and nothing else, unless grants are given.
 
-        Where neither tools nor tool groups are named it may execute all of its groups' tools.
-        Nobody grants what they do not hold themselves.
+        Where neither tools nor tool groups are named it may execute all of its groups' tools. You
+        can only grant what you hold.
         """
         self.require("add_agent")
         wanted = self.body(AgentBody)
@@ -139,7 +139,7 @@ def _gives_power(request: HttpRequest, **_: Any) -> bool:
     try:
         changes = strict_json.parse(request.body)
     except strict_json.BadJson:
-        return False  # it is refused anyhow
+        return False  # refused in any case
     return not (isinstance(changes, dict) and actions.only_weakens(changes))
 
 
@@ -158,7 +158,8 @@ class AgentDetail(OneAgent):
     )
     @conditional("change_agent")
     def patch(self, request: Request, slug: str) -> Response:
-        """Change what is given, all or nothing. What is taken away counts from the next request."""
+        """Change the given fields, all or nothing. Revoked grants apply from the next request
+        on."""
         agent, wanted = self.agent(slug), self.body(AgentChange)
         grants = {kind: wanted.pop(kind) for kind in GRANTS if kind in wanted}
         if grants:
@@ -185,8 +186,8 @@ class AgentSuspend(OneAgent):
     def post(self, request: Request, slug: str) -> Response:
         """Refused everywhere from the next request on; `PATCH {"active": true}` takes it back.
 
-        What waits is refused when its turn comes; what runs already ends by itself, or is stopped
-        by `cancel`.
+        Waiting calls are refused when they would start; running ones end by themselves, or are
+        stopped by `cancel`.
         """
         agent, reason = self.agent(slug), self.body(SuspendBody, optional=True)["reason"]
         actions.change_agent(agent=agent, by=self.actor, active=False, reason=reason)
@@ -224,8 +225,8 @@ class TokenList(AgentView):
     def post(self, request: Request, slug: str) -> Response:
         """A new token for the agent; it is shown in this answer and never again.
 
-        Nobody issues a token that may more than they hold themselves: narrow it by `groups` and
-        `tools`, or ask somebody who holds as much.
+        A token cannot permit more than you hold: narrow it by `groups` and `tools`, or ask a user
+        who holds as much.
         """
         self.require("add_token")
         agent = self.agent(slug)

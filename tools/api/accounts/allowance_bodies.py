@@ -1,4 +1,4 @@
-"""Quotas and budgets as the API takes and gives them."""
+"""Serializers of quotas and budgets."""
 
 from decimal import Decimal
 from typing import Any

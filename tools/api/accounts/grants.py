@@ -37,7 +37,7 @@ class Grants(CallerView):
         responses=GrantPage,
     )
     def get(self, request: Request) -> Response:
-        """One row per grant. What people hold through a group stands at the group."""
+        """One row per grant. Grants that people hold through a group are listed at the group."""
         size = size_of(request)
         before, beside = _cursor(self.query.get("cursor"))
         descending = self.query.get("ordering") == _DESCENDING
@@ -63,9 +63,9 @@ class Grants(CallerView):
         responses={200: GrantList},
     )
     def post(self, request: Request) -> Response:
-        """Give what is not held yet, and answer with all that was named. Safe to repeat.
+        """Grant what is not held yet, and return all named grants. Safe to repeat.
 
-        Nobody gives what they do not hold themselves, or changes their own grants.
+        You can only grant what you hold, and cannot change your own grants.
         """
         grant_actions.require_some(self.caller)
         wanted = self.body(GrantBody)
@@ -91,12 +91,13 @@ class GrantDetail(ConditionalView):
         return Representation(grant_shape(_row(grant)))
 
     def lock(self, grant: str) -> None:
-        """A grant is held or not; `take` locks whose it is before it looks."""
+        """A grant has no content to compare; `take` locks its holder first."""
 
     @extend_schema(operation_id="take_grant", responses={204: None})
     @conditional(lambda view: grant_actions.require_some(view.caller))
     def delete(self, request: Request, grant: str) -> Response:
-        """Take it away: refused from the next request on, and where a call waits already."""
+        """Revoke the grant: calls are refused from the next request on, also those that wait
+        already."""
         grant_actions.take(giver=self.caller, row=_row(grant))
         return Response(status=status.HTTP_204_NO_CONTENT)
 

@@ -1,4 +1,4 @@
-"""Bodies of `/api/v1/grants`."""
+"""Serializers of `/api/v1/grants`."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ def _items(help_text: str) -> Items:
 
 
 class GrantBody(Strict):
-    """One of `agent`, `user` and `people_group`, and what it is to hold."""
+    """One of `agent`, `user` and `people_group`, and the grants."""
 
     agent = Text(required=False, max_length=63)
     user = Text(required=False, max_length=150)

@@ -1,4 +1,4 @@
-"""Bodies about tiers and licences: they shape, they do not decide."""
+"""Serializers of tiers and licenses."""
 
 from typing import Any
 

@@ -1,4 +1,5 @@
-"""`/api/v1/organizations` and `/api/v1/tiers`: beyond one organization, so for superusers."""
+"""`/api/v1/organizations` and `/api/v1/tiers`: they span organizations, so they are for
+superusers."""
 
 from django.db import transaction
 from drf_spectacular.types import OpenApiTypes
@@ -67,7 +68,7 @@ class PlatformView(ConditionalView):
 
 
 class OrganizationView(PlatformView):
-    volatile = frozenset({"license"})  # how it stands follows from the clock
+    volatile = frozenset({"license"})  # its state follows from the clock
 
     def representation(self, slug: str) -> Representation:
         return Representation(organization_shape(self.row(slug)))
@@ -136,7 +137,8 @@ class OrganizationDetail(OrganizationView):
     )
     @conditional(PlatformView.require_superuser)
     def patch(self, request: Request, slug: str) -> Response:
-        """Change what is given: all of it or nothing. `tier_change` says what another tier did."""
+        """Change the given fields, all or nothing. `tier_change` has the effects of another
+        tier."""
         wanted, organization = self.body(OrganizationChange), self.row(slug)
         change = None
         if "tier" in wanted:
@@ -176,7 +178,7 @@ class TierPreview(PlatformView):
         responses=TierFollows,
     )
     def post(self, request: Request, slug: str) -> Response:
-        """What another tier would do to an organization. Nothing is saved."""
+        """Preview the effects of another tier on an organization. Nothing is saved."""
         self.require_superuser()
         tier = self.tier(self.body(TierWanted)["tier"])
         return Response(preview(self.row(slug), tier).as_dict())
@@ -215,7 +217,7 @@ class TierDetail(PlatformView):
     )
     @conditional(PlatformView.require_superuser)
     def patch(self, request: Request, name: str) -> Response:
-        """Change a tier; every organization that has it is held to it from its next request on."""
+        """Change a tier; it applies to every organization that has it from the next request on."""
         tier = self.tier(name)
         follows = tier_actions.change_tier(tier=tier, by=self.actor, **self.body(TierChange))
         organizations = {slug: change.as_dict() for slug, change in follows.items()}

@@ -1,4 +1,5 @@
-"""`/api/v1/tokens`: a person's own tokens, with a password, for use without a browser."""
+"""`/api/v1/tokens`: a person's own tokens, issued after a password check, for use without a
+browser."""
 
 from functools import partial
 from typing import Any
@@ -31,7 +32,7 @@ from tools.web.proof import Proof, by_method
 
 
 class PersonalTokens(CallerView):
-    """Making one is not behind a token: this is where a person gets the first one."""
+    """Creating one needs no token: a person gets their first one here."""
 
     proof = by_method(post=Proof.NOT_NEEDED)
     keying = Keying.AFTER_PROOF
@@ -94,9 +95,10 @@ def _new_token(user: User, caller: Caller, given: dict[str, Any]) -> Response:
 
 
 def _prove_second_factor(user: User, code: str, ip: str) -> None:
-    """As at the login page; only a security key has no place here.
+    """As at the login page, but without security keys.
 
-    Raises `Unauthenticated`, `TooManyAttempts`, and `Forbidden` for who must set one up first.
+    Raises `Unauthenticated`, `TooManyAttempts`, and `Forbidden` for a person who must set up a
+    second factor first.
     """
     if not second_factors.has_factor(user):
         if second_factors.must_have(user):
@@ -121,7 +123,7 @@ def _prove_second_factor(user: User, code: str, ip: str) -> None:
 
 class OwnTokenView(ConditionalView):
     volatile = frozenset({"last_used_at"})
-    scope = Scope.READ  # and a managing one for others than itself
+    scope = Scope.READ  # and a managing scope for other tokens
 
     def own(self, token_id: UUID) -> Token:
         token = Token.objects.filter(user_id=self.caller.user_id, pk=token_id).first()
@@ -156,7 +158,7 @@ class PersonalTokenRotation(OwnTokenView):
     secret = ("token",)
 
     def check_may_replace(self) -> None:
-        self.body(RotationBody, optional=True)  # what it says is wrong whoever has the token
+        self.body(RotationBody, optional=True)  # an invalid body is rejected for every caller
         check_own_token(self.caller, self.own(self.kwargs["token_id"]), gives=True)
 
     @extend_schema(
@@ -168,8 +170,8 @@ class PersonalTokenRotation(OwnTokenView):
     def post(self, request: Request, token_id: UUID) -> Response:
         """A new token with the same scopes, groups and tools; the old one ends after the overlap.
 
-        A token that manages nothing replaces itself only, and until its own end: it is not made to
-        last. With a managing scope it replaces any of its holder's that is good for no more.
+        A token without a managing scope can only replace itself, and only until its own expiry.
+        With a managing scope it can replace any token of its holder that has no more rights.
         """
         wanted = self.body(RotationBody, optional=True)
         return rotated(self, self.own(token_id), wanted, renew=manages_some(self.caller))

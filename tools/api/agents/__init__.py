@@ -1,1 +1,1 @@
-"""Questions for agents of the product over the API. Agents as accounts are `accounts`."""
+"""API of requests to the product's agents. Agent accounts are in `accounts`."""

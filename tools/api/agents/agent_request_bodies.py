@@ -1,4 +1,4 @@
-"""Bodies of `/api/v1/agent/requests`."""
+"""Serializers of `/api/v1/agent/requests`."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ class PastStepBody(Strict):
 
 
 class AgentRequestBody(Strict):
-    """A question for an agent, and what it may use for it."""
+    """A question for an agent, and the limits of the run."""
 
     question = Text(
         required=False,

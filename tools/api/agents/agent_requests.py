@@ -79,7 +79,7 @@ class AgentRequestList(CallerView):
         responses=ANSWERS,
     )
     def post(self, request: Request) -> HttpResponseBase:
-        """Ask an agent. Each thing it does meets every gate by itself; with `stream`, its steps
+        """Send a request to an agent. Every gate checks each of its calls; with `stream`, its steps
         come as events: `thought`, `action`, `observation`, `answer`, `end`."""
         wanted = self.body(AgentRequestBody)
         call = actions.call_of(self.caller, _wanted(wanted, key_of(request)))
@@ -97,7 +97,7 @@ class AgentRequestDetail(CallerView):
         parameters=[WAIT],
     )
     def get(self, request: Request, request_id: UUID) -> Response:
-        """As far as it has come; with `wait_s`, as it is at its end, should that come in time."""
+        """The current state; with `wait_s`, the response waits up to so long for the end."""
         run = actions.one_of(self.caller, request_id)
         return _answer(self.caller, waited_for(self.caller, request, run))
 

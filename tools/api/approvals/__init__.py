@@ -1,1 +1,1 @@
-"""Held calls and the rules that hold them, over the API."""
+"""API of calls awaiting approval and of the rules that require one."""

@@ -1,4 +1,4 @@
-"""Bodies of held calls and of the rules that hold them."""
+"""Serializers of calls awaiting approval and of the rules that require one."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ class Amount(serializers.DecimalField):
 
 
 class RuleChange(Strict):
-    """Every condition that is given must fit."""
+    """Every given condition must match."""
 
     enabled = Flag(required=False)
     tool = Text(required=False, allow_null=True, max_length=128)
@@ -107,7 +107,7 @@ class ConfirmationPage(Page):
 
 
 class DecidedAnswer(serializers.Serializer[Any]):
-    """What became of one of many: its confirmation, or why it was not counted."""
+    """The result of one decision of many: its confirmation, or why it was refused."""
 
     id = serializers.UUIDField()
     confirmation = ConfirmationAnswer(allow_null=True)

@@ -1,4 +1,4 @@
-"""`/api/v1/confirmations`: calls that wait for a person, and `/api/v1/confirmation-rules`.
+"""`/api/v1/confirmations`: calls awaiting approval, and `/api/v1/confirmation-rules`.
 
 People read with a session or a token; they decide with a session alone.
 """
@@ -61,7 +61,7 @@ class ConfirmationList(CallerView):
         ],
     )
     def get(self, request: Request) -> Response:
-        """What waits for a person, the newest first; with `status`, what was decided."""
+        """Calls awaiting approval, the newest first; with `status`, decided ones."""
         wanted = self.query.get("status", ConfirmationStatus.PENDING)
         found = filtered(_found(self, wanted), self.query, _COLUMNS)
         pages = CursorPages()
@@ -76,7 +76,7 @@ class ConfirmationDetail(CallerView):
 
 
 class ConfirmationDecide(CallerView):
-    """One person's word on one call. `bound_hash` says what it was given to."""
+    """One person's decision on one call. `bound_hash` identifies exactly what is approved."""
 
     keying = Keying.IN_PROGRESS
     scope = Scope.AGENTS
@@ -86,7 +86,7 @@ class ConfirmationDecide(CallerView):
 
     @extend_schema(request=DecisionBody, responses=DECIDED)
     def post(self, request: Request, confirmation_id: UUID) -> Response:
-        """For a person's session alone; a token is refused, whoever holds it."""
+        """Requires a person's session; every token is refused."""
         wanted = self.body(DecisionBody)
         word = Word(confirmation_id, approve=self.approve, **wanted)
         return Response(confirmation_shape(decisions.decide(caller=self.caller, word=word)))
@@ -101,7 +101,7 @@ class ConfirmationsDecide(CallerView):
         operation_id="decide_confirmations", request=DecisionsBody, responses=DecidedList
     )
     def post(self, request: Request) -> Response:
-        """Many at once, each with its own hash; one result for each, in their order."""
+        """Many decisions at once, each with its own hash; one result for each, in order."""
         words = [Word(**item) for item in self.body(DecisionsBody)["decisions"]]
         found = decisions.decide_many(caller=self.caller, words=words)
         return Response({"results": [_result(one) for one in found]})
@@ -140,7 +140,7 @@ class RuleList(RuleView):
         responses={201: RuleAnswer},
     )
     def post(self, request: Request) -> Response:
-        """Counts from the next call on, and for those that have not begun."""
+        """Applies from the next call on, and to calls that have not begun."""
         self.require("add_confirmationrule")
         wanted = self.body(RuleBody)
         row = confirmation_rules.create_rule(
@@ -163,21 +163,21 @@ class RuleDetail(RuleView):
     @extend_schema(operation_id="replace_confirmation_rule", request=RuleChange, responses=_RULE)
     @conditional("change_confirmationrule")
     def put(self, request: Request, name: str) -> Response:
-        """Say all of it anew; what is left out is as in a new rule."""
+        """Replace the rule; missing fields get the defaults of a new rule."""
         row = confirmation_rules.find_rule(self.organization, name)
         return self._change(row, self.body(RuleChange))
 
     @extend_schema(operation_id="change_confirmation_rule", request=RuleChange, responses=_RULE)
     @conditional("change_confirmationrule")
     def patch(self, request: Request, name: str) -> Response:
-        """Change what is given."""
+        """Change the given fields."""
         row = confirmation_rules.find_rule(self.organization, name)
         return self._change(row, confirmation_rules.amended(row, self.body(RuleChange)))
 
     @extend_schema(operation_id="delete_confirmation_rule", responses={204: None})
     @conditional("delete_confirmationrule")
     def delete(self, request: Request, name: str) -> Response:
-        """Calls that it holds already stay held."""
+        """Calls that the rule holds already still need an approval."""
         row = confirmation_rules.find_rule(self.organization, name)
         confirmation_rules.delete_rule(row=row, by=self.actor)
         return Response(status=status.HTTP_204_NO_CONTENT)

@@ -1,1 +1,1 @@
-"""Evidence over the API: records, exports, erasure, proofs and checkpoints."""
+"""API of the audit log: records, exports, erasure, proofs and checkpoints."""

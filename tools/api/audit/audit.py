@@ -1,4 +1,5 @@
-"""`/api/v1/audit`: reading evidence. Its caller is a user with permissions in one place."""
+"""`/api/v1/audit`: reads audit records. The caller is a user with permissions in one
+organization."""
 
 from typing import Any
 from uuid import UUID
@@ -119,7 +120,7 @@ _RECORDS = newest("occurred_at")
 
 class EvidenceView(QueryView):
     permission = PERMISSION
-    bodiless = frozenset[str]()  # methods to which a body would say nothing
+    bodiless = frozenset[str]()  # methods whose body has no meaning
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
@@ -216,7 +217,7 @@ class ErasureBody(serializers.Serializer[Any]):
     dry_run = serializers.BooleanField(default=False, help_text="Count, and erase nothing.")
 
     def to_internal_value(self, data: Any) -> Any:
-        """Nothing is coerced and no field is ignored, for what is erased does not come back."""
+        """Nothing is coerced and no field is ignored, since an erasure is permanent."""
         if isinstance(data, dict):
             wrong = {
                 str(name)[:60]: flaw for name, value in data.items() if (flaw := _flaw(name, value))
@@ -257,9 +258,9 @@ class Erasures(EvidenceView):
         responses=ErasureAnswer,
     )
     def post(self, request: Request) -> Response:
-        """Erase for good what went into or came out of calls. The records stay and still verify.
+        """Permanently erase inputs and outputs of calls. The records stay and still verify.
 
-        Of all calls, the organization's slug says so: `{"all": "acme", "reason": "…"}`. `dry_run`
+        For all calls, give the organization's slug: `{"all": "acme", "reason": "…"}`. `dry_run`
         counts what would be erased.
         """
         organization = self.organization()
@@ -318,7 +319,7 @@ class AlertList(EvidenceView):
         ],
     )
     def get(self, request: Request) -> Response:
-        """What in the records a person should look at, the newest first."""
+        """Alerts about records for a person to review, the newest first."""
         found = alerts.alerts_of(self.organization())
         asked = {
             column: self.query[name] for name, column in _COLUMNS.items() if name in self.query
@@ -342,7 +343,7 @@ class AlertAcknowledgement(EvidenceView):
         responses=AlertAnswer,
     )
     def post(self, request: Request, alert_id: UUID) -> Response:
-        """Say that somebody has looked at it."""
+        """Acknowledge the alert."""
         found = alerts.alerts_of(self.organization()).filter(pk=alert_id).first()
         if found is None:
             raise Http404
@@ -365,7 +366,7 @@ def _actor(request: Request) -> Actor:
 
 
 def export_answer(stream: export.Stream, wanted: search.Search, name: str) -> StreamingHttpResponse:
-    """What a browser saves as a file."""
+    """A response that a browser saves as a file."""
     kind = export.FORMATS[name]
     answer = StreamingHttpResponse(stream, content_type=kind.content_type)
     file = f"audit-{wanted.organization}-{timezone.now():%Y-%m-%d-%H%M%S}.{kind.suffix}"

@@ -1,4 +1,5 @@
-"""`/api/v1/audit`: what vouches for the evidence. Hashes and signatures, nothing of the records."""
+"""`/api/v1/audit`: what proves the log's integrity: hashes and signatures, nothing of the
+records."""
 
 import base64
 from typing import Any
@@ -80,9 +81,9 @@ class RecordProof(EvidenceView):
         responses={(200, "text/plain"): OpenApiTypes.STR, 409: None},
     )
     def get(self, request: Request, record_id: UUID) -> HttpResponse:
-        """That the record stands in the log, to be checked without us: https://c2sp.org/tlog-proof
+        """Proof that the record is in the log, to be checked offline: https://c2sp.org/tlog-proof
 
-        What is proved is the record's line as an export in JSONL has it."""
+        The proof covers the record's line in a JSONL export."""
         mine = AuditRecord.objects.filter(organization=self.organization())
         if not mine.filter(pk=record_id).exists():
             raise Http404

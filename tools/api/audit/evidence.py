@@ -1,4 +1,4 @@
-"""The views of `audit` that change something, as the API serves them: with `Idempotency-Key`."""
+"""The mutating views of `audit`, as the API serves them: with `Idempotency-Key`."""
 
 from typing import Any
 

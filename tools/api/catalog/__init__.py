@@ -1,3 +1,3 @@
-"""Tools over the API: definitions, versions, changes, import and export, schemas of contents,
-signing keys, the capability graph.
+"""API of tools: definitions, versions, changes, import and export, content schemas, signing keys,
+the capability graph.
 """

@@ -1,4 +1,4 @@
-"""What `/tools/graph` and `/chains/proposals` take and give."""
+"""Serializers of `/tools/graph` and `/chains/proposals`."""
 
 import json
 from typing import Any
@@ -16,8 +16,8 @@ from tools.definitions.texts.names import flaw_in_text
 
 MOST_HAD = 50
 _LONGEST_NAME = 100
-# Characters of all that one has, as JSON. To see that a schema can do no harm takes time that grows
-# with it, and faster where it refers to itself: any agent may ask, so it is kept short.
+# Characters of all given values, as JSON. The time to check that a schema is harmless grows with
+# its size, and faster where it refers to itself: any agent may ask, so it is kept short.
 _LARGEST = 20_000
 _REFERENCES = ('"$ref"', '"$dynamicRef"', '"$recursiveRef"')
 _FITS = [str(one) for one in Fit]
@@ -57,7 +57,7 @@ class SchemaField(serializers.JSONField):
 
 
 class HadBody(Strict):
-    """A value that one has. `{}` where nothing is known of it but its name."""
+    """A given value. `{}` where only its name is known."""
 
     schema = SchemaField(required=False)
     example = serializers.JSONField(required=False, allow_null=True)
@@ -151,7 +151,7 @@ class ToolEdgeAnswer(serializers.Serializer[Any]):
     why = serializers.ListField(child=serializers.CharField(), help_text="What is doubtful.")
 
     def get_fields(self) -> dict[str, Any]:
-        """`from` is a word of Python's."""
+        """`from` is a keyword of Python."""
         return {"from": serializers.CharField(), **super().get_fields()}
 
 
@@ -169,7 +169,7 @@ class LinkAnswer(serializers.Serializer[Any]):
     why = serializers.ListField(child=serializers.CharField(), help_text="What is doubtful.")
 
     def get_fields(self) -> dict[str, Any]:
-        """`from` is a word of Python's."""
+        """`from` is a keyword of Python."""
         origin = serializers.DictField(help_text="`given`, or `step` and `path`.")
         return {**super().get_fields(), "from": origin}
 

@@ -1,4 +1,5 @@
-"""`/api/v1/tools/graph` and `/api/v1/chains/proposals`: which tool goes on from which."""
+"""`/api/v1/tools/graph` and `/api/v1/chains/proposals`: which tool's output fits which tool's
+input."""
 
 from typing import Any
 
@@ -61,8 +62,8 @@ class ChainProposals(CallerView):
         responses=ChainProposalsAnswer,
     )
     def post(self, request: Request) -> Response:
-        """Chains of tools that the caller may use, from what one has to what one wants. Nothing is
-        called, and nothing kept."""
+        """Chains of tools that the caller may use, from given values to a goal. Nothing is called,
+        and nothing stored."""
         given = self.body(ProposalsBody)
         asked, snapshot = Asked.of(given["group"], given["state"]), self.snapshot
         warnings = self.granted(asked, snapshot)

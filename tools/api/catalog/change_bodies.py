@@ -1,4 +1,4 @@
-"""What is said and answered about versions and about changes of upstreams."""
+"""Serializers of tool versions and of upstream changes."""
 
 from typing import Any
 

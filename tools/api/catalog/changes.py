@@ -1,4 +1,4 @@
-"""`/api/v1/tools/changes`: what upstreams say that nobody has approved; and versions told apart."""
+"""`/api/v1/tools/changes`: unapproved changes of upstreams, and comparison of versions."""
 
 from uuid import UUID
 
@@ -92,7 +92,8 @@ class ChangeApprove(ChangeDecision):
     @extend_schema(operation_id="approve_upstream_change", request=ApprovalBody, responses=DECIDED)
     @conditional("change_tool")
     def post(self, request: Request, change_id: UUID) -> Response:
-        """What was read becomes the next version. Another digest than what was read is refused."""
+        """The change becomes the next version. A digest other than that of the reviewed change is
+        refused."""
         return self.decided(change_id, approve=True)
 
 
@@ -102,7 +103,7 @@ class ChangeReject(ChangeDecision):
     @extend_schema(operation_id="reject_upstream_change", request=ApprovalBody, responses=DECIDED)
     @conditional("change_tool")
     def post(self, request: Request, change_id: UUID) -> Response:
-        """The approved version stays, and this change does not ask again."""
+        """The approved version stays, and this change needs no further decision."""
         return self.decided(change_id, approve=False)
 
 

@@ -1,4 +1,4 @@
-"""What `/api/v1/content-schemas` takes and gives. `catalog.sandbox.content_schemas` reads it."""
+"""Serializers of `/api/v1/content-schemas`. `catalog.sandbox.content_schemas` validates them."""
 
 from typing import Any
 

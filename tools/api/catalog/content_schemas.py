@@ -1,4 +1,4 @@
-"""`/api/v1/content-schemas`: what `validate_content` knows by name, with all its versions."""
+"""`/api/v1/content-schemas`: the named schemas of `validate_content`, with all their versions."""
 
 from drf_spectacular.utils import extend_schema
 from rest_framework import status
@@ -56,7 +56,7 @@ class ContentSchemaList(ContentSchemaView):
         responses={201: ContentSchemaWhole},
     )
     def post(self, request: Request) -> Response:
-        """It is tried once behind the wall before it is kept."""
+        """The schema is tried once inside the sandbox before it is stored."""
         self.require("add_contentschema")
         with streams.waiting(self.caller):
             row = content_schemas.create_schema(
@@ -82,7 +82,7 @@ class ContentSchemaDetail(ContentSchemaView):
         responses=ContentSchemaWhole,
     )
     def put(self, request: Request, name: str) -> Response:
-        """A new version, unless it says the same; earlier ones stay."""
+        """A new version, unless it is unchanged; earlier ones are kept."""
         self.require("change_contentschema")
         row, change = self._row(name), self.given()
         with streams.waiting(self.caller):

@@ -1,4 +1,4 @@
-"""`/api/v1/tools/import` and `/api/v1/tools/export`: the catalog from and for anywhere."""
+"""`/api/v1/tools/import` and `/api/v1/tools/export`: import and export of the catalog."""
 
 from typing import Any
 
@@ -66,8 +66,8 @@ class ToolImport(CallerView):
         responses=ImportAnswer,
     )
     def post(self, request: Request) -> Response:
-        """Register what a document holds, in whatever dialect. The answer says of each item what
-        became of it; one that was refused does not keep the others back, unless `atomic`."""
+        """Register the tools of a document, in any dialect. The response has a result for each
+        item; a refused one does not stop the others, unless `atomic`."""
         self.require("add_tool")
         body = self.body(ImportBody)
         read = _documents(body)
@@ -93,7 +93,7 @@ class ToolImport(CallerView):
 
     @transaction.atomic
     def _openapi(self, document: Document, body: dict[str, Any]) -> Response:
-        """What people decided about a tool stays when its document is imported again."""
+        """People's settings of a tool are kept when its document is imported again."""
         rows = import_openapi(
             organization=self.organization,
             document=document.value,
@@ -126,8 +126,8 @@ class ToolExport(CallerView):
         },
     )
     def get(self, request: Request) -> HttpResponse:
-        """Every custom tool, and the services they name, so that an import reads them again.
-        `left_out` names the tools whose stored version is not what was signed."""
+        """Every custom tool, and the services they name, in a form that can be imported. `left_out`
+        names the tools whose stored version has no valid signature."""
         self.require("view_tool")
         wanted = self.query.get("format", exporting.Format.DEFINITIONS)
         found = exporting.exported(self.organization)

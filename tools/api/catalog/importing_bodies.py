@@ -1,4 +1,4 @@
-"""The body of an import, and what it is answered with."""
+"""Serializers of an import and its result."""
 
 from typing import Any
 

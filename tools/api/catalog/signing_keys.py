@@ -1,4 +1,4 @@
-"""`/api/v1/signing-keys`: the keys under which the organization's tools are signed."""
+"""`/api/v1/signing-keys`: the keys that sign the organization's tools."""
 
 from typing import Any
 
@@ -53,7 +53,7 @@ class SigningKeyList(CallerView):
         operation_id="rotate_signing_key", request=None, responses={201: SigningKeyAnswer}
     )
     def post(self, request: Request) -> Response:
-        """A new key signs from now on. What the old one signed stays good."""
+        """A new key signs from now on. Signatures of the old one stay valid."""
         self.require("add_signingkey")
         row = keys.rotate_key(organization=self.organization, by=self.actor)
         address = f"/api/v1/signing-keys/{row.key_id}"
@@ -89,6 +89,6 @@ class SigningKeyDistrust(OneSigningKey):
     )
     @conditional("change_signingkey")
     def post(self, request: Request, key_id: str) -> Response:
-        """Nothing that it signed runs before an operator has it signed again. Safe to repeat."""
+        """No version that it signed runs before an operator signs it again. Safe to repeat."""
         keys.distrust_key(organization=self.organization, key_id=key_id, by=self.actor)
         return self.answer(self.representation(key_id))

@@ -1,4 +1,4 @@
-"""`/api/v1/tools`: what a caller may use, and, for people, what there is."""
+"""`/api/v1/tools`: the tools that a caller may use; for people, the whole catalog."""
 
 import time
 from collections.abc import Callable
@@ -77,7 +77,7 @@ class Listing(CallerView):
     most_values = MAX_VALUES
 
     def usable(self) -> tuple[list[CatalogTool], list[str]]:
-        """All of them, by name, and what is odd about the request; counted and recorded."""
+        """All tools, by name, and warnings about the request; counted and recorded."""
         began, asked = time.perf_counter(), self.asked()
         requests.count(asked, self.snapshot)
         warnings = self.granted(asked, self.snapshot)
@@ -202,19 +202,19 @@ class ToolDetail(ToolView):
         return Response(status=status.HTTP_204_NO_CONTENT)
 
     def _change(self, name: str, wanted: Callable[[Definition], Any]) -> Response:
-        """What is `wanted` follows from the definition that nobody changes meanwhile."""
+        """`wanted` derives the new definition from the current one while its row is locked."""
         tool = actions.changing(actions.find_tool(self.organization, name))
         check_current(tool)
         assert tool.version is not None
         definition = wanted(tool.version.definition)
         tool = actions.update_tool(tool=tool, definition=definition, by=self.actor)
         actions.set_switches(tool=tool, definition=definition, by=self.actor)
-        self.require("change_tool", tool=tool.name)  # a narrowed token puts it nowhere else
+        self.require("change_tool", tool=tool.name)  # a narrowed token cannot move it elsewhere
         return self.answer(shown_now(self, name))
 
 
 def shown_now(view: CallerView, name: str) -> Representation:
-    """A tool as this very request has left it, and what the linter says of it there."""
+    """A tool after this very request's change, with the linter's findings."""
     snapshot = view.current()
     found = [finding.as_dict() for finding in findings_about(snapshot, name)]
     return Representation(tool_here(snapshot.tools[name], snapshot) | {"findings": found})
@@ -273,8 +273,8 @@ class ToolRestore(ToolView):
     )
     @conditional("change_tool", row="tool")
     def post(self, request: Request, name: str, version: str) -> Response:
-        """Make what an earlier version said the current one, as a new version."""
+        """Restore an earlier version as a new version."""
         tool = actions.find_tool(self.organization, name)
         actions.restore_version(tool=tool, label=version, by=self.actor)
-        self.require("change_tool", tool=name)  # a narrowed token puts it nowhere else
+        self.require("change_tool", tool=name)  # a narrowed token cannot move it to another group
         return self.answer(shown_now(self, name))

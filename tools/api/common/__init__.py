@@ -1,3 +1,3 @@
-"""What every endpoint of the API stands on: authentication, errors, conditional and idempotent
-requests, pages, streams. No endpoint stands here.
+"""What all API endpoints share: authentication, errors, conditional and idempotent requests,
+pagination, streams. No endpoint is here.
 """

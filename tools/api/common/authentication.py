@@ -1,4 +1,5 @@
-"""Who calls: an agent or a person with a bearer token, or a person in the browser's session."""
+"""Authenticates requests: an agent or a person with a bearer token, or a person with a browser
+session."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What every view of the API stands on."""
+"""Base classes of all API views."""
 
 from functools import cache
 from typing import Any, TypeVar
@@ -25,7 +25,7 @@ Body = TypeVar("Body", bound=Serializer[Any])
 
 @cache
 def _reader(kind: type[Serializer[Any]]) -> Serializer[Any]:
-    """Kept: building a serializer copies all its fields, and validating changes nothing in it."""
+    """Cached: building a serializer copies all its fields, and validating does not change it."""
     return kind()
 
 
@@ -33,9 +33,10 @@ class CallerView(KeyedView):
     """A view that knows its caller. The permission class has made sure that there is one."""
 
     request: Request
-    # Of a body. What carries the input of a tool, or documents, takes as many as JSON may have.
+    # Maximum of values in a body. Views for inputs of tools, or documents, allow as many as JSON
+    # may have.
     most_values = 20_000
-    bodiless = frozenset({"DELETE"})  # methods to which a body would say nothing
+    bodiless = frozenset({"DELETE"})  # methods to which a body has no meaning
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
@@ -67,8 +68,8 @@ class CallerView(KeyedView):
         return registry.snapshot(self.caller.organization_id, self.organization.revision)
 
     def granted(self, asked: Asked, snapshot: Snapshot) -> list[str]:
-        """Warnings about the groups asked for; beyond what was granted the request is refused as a
-        whole, counted and audited."""
+        """Warnings about the groups asked for; groups beyond the grants refuse the whole request,
+        which is counted and audited."""
         try:
             return check_groups(self.caller, asked, snapshot)
         except Refused as refusal:

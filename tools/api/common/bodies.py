@@ -1,4 +1,4 @@
-"""Bodies the API takes and gives, as serializers: they shape, they do not decide."""
+"""Serializers of requests and responses: they validate shape and decide nothing."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -50,7 +50,7 @@ class OptionsBody(Strict):
     timeout = Duration(required=False, help_text="At most the tool's own, such as PT10S.")
     require_confirmation = Flag(required=False, default=False)
     wait_s = Seconds(required=False, default=30, min_value=0, max_value=60)
-    # The field's name is also an attribute's of DRF's serializers, here and where it says so below.
+    # The field has the name of an attribute of DRF's serializers, here and where noted below.
     context = serializers.DictField(  # type: ignore[assignment]
         required=False, help_text="Never read by a gate."
     )
@@ -489,7 +489,7 @@ class OrganizationChange(Strict):
 
 
 class LicenseAnswer(serializers.Serializer[Any]):
-    """How the organization's licence stands now."""
+    """The current state of the organization's license."""
 
     id = serializers.CharField(allow_null=True)
     expires_at = serializers.DateTimeField(allow_null=True)

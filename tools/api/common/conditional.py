@@ -1,11 +1,10 @@
-"""Conditional requests (RFC 9110, section 13): an `ETag` on everything that can be changed, and
+"""Conditional requests (RFC 9110, section 13): an `ETag` on every resource that can be changed, and
 `If-Match` on its change.
 
 A tag covers what a change can write, secrets among it, and no counter, health or time of use. What
-an answer shows beside that of other things' settings stands in the tag behind a dot: it decides
-what is sent again, and refuses no change. It is a keyed hash, so it gives nothing of a secret away.
-The comparison and the change are one transaction that holds the row, so of two writers with the
-same tag one succeeds.
+a response shows of other resources' settings is in the tag after a dot: it affects `If-None-Match`
+and not `If-Match`. The tag is a keyed hash, so it reveals nothing of a secret. The comparison and
+the change are one transaction that locks the row, so of two writers with the same tag one succeeds.
 """
 
 import json
@@ -40,21 +39,21 @@ Admission = Callable[[Any], None]
 
 @dataclass(frozen=True)
 class Representation:
-    """What an answer shows of a thing, and what the thing keeps to itself: its sealed secrets."""
+    """The response for a resource, and its encrypted secrets, which are not shown."""
 
     shape: dict[str, Any]
     sealed: tuple[Any, ...] = ()
 
 
 class ConditionalView(CallerView):
-    """A view of one thing that can be changed."""
+    """A view of one resource that can be changed."""
 
     volatile: frozenset[str] = frozenset()  # fields of the answer that no change of it writes
     answers_thing = True  # or an action on it answers something else
     derived: frozenset[str] = frozenset()  # fields that follow from other things' settings
 
     def representation(self, *args: Any, **kwargs: Any) -> Representation | None:
-        """The thing at the address, as the open transaction sees it; None where a PUT makes it.
+        """The resource at the URL, as the open transaction sees it; None where a PUT creates it.
 
         Raises `NotFound`.
         """
@@ -63,8 +62,8 @@ class ConditionalView(CallerView):
     _changing = False
 
     def current(self) -> Snapshot:
-        """While a change is open, what it has made of the catalog: this process keeps nothing of
-        that, for it may yet be undone."""
+        """The changed catalog while a change is open. It is not cached, since the change may be
+        rolled back."""
         if not self._changing:
             return super().current()
         return registry.as_it_stands(self.caller.organization_id)
@@ -78,7 +77,7 @@ class ConditionalView(CallerView):
         return self.represents and (method in CHANGING or getattr(handler, "conditional", False))
 
     def lock(self, *args: Any, **kwargs: Any) -> None:
-        """Hold what every change of the thing holds: its organization's row, as
+        """Lock what every change of the resource locks: its organization's row, as
         `Organization.objects.next_revision` does."""
         row = Organization.objects.select_for_update(no_key=True)
         row.values_list("pk").get(pk=self.caller.organization_id)
@@ -101,7 +100,7 @@ class ConditionalView(CallerView):
         headers: dict[str, str] | None = None,
         beside: dict[str, Any] | None = None,
     ) -> Response:
-        """The thing with its tag, and what is said `beside` it. A GET of what the client has
+        """The resource with its tag, and further fields `beside` it. A GET of what the client has
         already is 304; only where the tag covers the whole answer."""
         assert now is not None
         headers = {**(headers or {}), "ETag": self.tag(now)}
@@ -113,7 +112,7 @@ class ConditionalView(CallerView):
 
     @contextmanager
     def changing(self, **address: Any) -> Iterator[None]:
-        """One transaction, all or nothing, that holds the thing and has compared its tag.
+        """One transaction that locks the resource and has compared its tag.
 
         Raises `ChangedMeanwhile`, and `Malformed` for a header that cannot be read.
         """
@@ -125,8 +124,8 @@ class ConditionalView(CallerView):
         self._changing = False
 
     def compare(self, **address: Any) -> None:
-        """The tag with what the request names. By itself, before what asks others and can hold
-        nothing meanwhile. Raises what `changing` raises."""
+        """Compares the tag with the request's. For a handler that calls other servers, and cannot
+        hold a lock meanwhile. Raises what `changing` raises."""
         wanted, unwanted = (_tags(self.request, name) for name in ("If-Match", "If-None-Match"))
         if wanted is not None or unwanted is not None:
             now = self.representation(**address)
@@ -148,10 +147,11 @@ class ConditionalView(CallerView):
 def conditional[H: Handler](
     admission: str | Admission, *, row: str = "", held: bool = True
 ) -> Callable[[H], H]:
-    """A handler that changes one thing: who may not is refused first, then the tag is compared.
+    """A handler that changes one resource: permissions are checked first, then the tag is compared.
 
-    `row` is `tool` or `group` where narrowed tokens may manage those of their own by name. What
-    asks others holds nothing meanwhile (`held`), and changes nothing that the tag covers.
+    `row` is `tool` or `group` where narrowed tokens may manage those of their own by name. A
+    handler that calls other servers holds no lock meanwhile (`held`), and changes nothing that the
+    tag covers.
     """
 
     def decorate(handler: H) -> H:
@@ -187,7 +187,8 @@ def _tags(request: Request, header: str) -> str | list[str] | None:
 
 
 def _names(wanted: str | list[str], tag: str) -> bool:
-    """Whether `If-Match` names the thing, by what a change can write of it. A weak tag does not."""
+    """Whether `If-Match` matches the resource, by the part that a change can write. A weak tag
+    never matches."""
     written = [one.strip('"').partition(".")[0] for one in (tag, *wanted)]
     return wanted == ANY or written[0] in written[1:]
 

@@ -1,4 +1,4 @@
-"""Every error of the API has one shape; nothing a client can send is a 500."""
+"""Renders every API error in one shape; nothing a client can send is a 500."""
 
 import logging
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 def answer(error: Exception, context: dict[str, Any]) -> HttpResponse | None:
-    """DRF's exception handler. None, for what is a fault of ours, becomes a 500 in one place."""
+    """DRF's exception handler. None, for a server error, becomes a 500 in one place."""
     if isinstance(error, ToolcribError):
         return _of_ours(error)
     if isinstance(error, DataError | DjangoValidationError):

@@ -83,8 +83,7 @@ class Duration(Text):
 
 
 class Items(serializers.ListField):
-    """A list whose length is looked at before its items, and of whose flaws only the first are
-    told."""
+    """A list whose length is checked before its items; only the first errors are reported."""
 
     def to_internal_value(self, data: Any) -> list[Any]:
         if isinstance(data, list) and self.max_length is not None and len(data) > self.max_length:

@@ -1,4 +1,4 @@
-"""Filters that many lists have."""
+"""Query filters that many lists share."""
 
 from collections.abc import Mapping
 from typing import Any

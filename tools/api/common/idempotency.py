@@ -45,7 +45,7 @@ _REPEATED_HEADERS = ("Location", "ETag")
 
 
 class Keying(Enum):
-    """What the key of a POST does."""
+    """How a POST uses its key."""
 
     ONE_TRANSACTION = "the key, the action and the answer commit together"
     IN_PROGRESS = "the key is committed before the action"
@@ -86,7 +86,8 @@ class KeyedView(QueryView):
             vars(self)["post"] = partial(self._keyed, key, post)
 
     def check_replay(self, **place: Any) -> None:
-        """Raises what would refuse the caller now, beyond scopes, permissions and groups."""
+        """Raises what would refuse the caller now, in addition to scopes, permissions and
+        groups."""
 
     def finalize_response(
         self, request: Request, response: Any, *args: Any, **kwargs: Any
@@ -115,7 +116,7 @@ def answered_once(
     *,
     check_replay: Callable[[], None] = lambda: None,
 ) -> HttpResponseBase:
-    """What `act` answers, or answered the first time."""
+    """The response of `act`, or the stored one."""
     if view.keying == Keying.IN_PROGRESS:
         return _after_commit(view, request, act, check_replay)
     try:
@@ -126,7 +127,7 @@ def answered_once(
             view.uncommitted = True
             return _acted(view, claimed, act)
     except Exception:
-        # What was read of a change that is undone must not be believed.
+        # Caches filled during a change that is rolled back are invalid.
         if view.uncommitted:
             registry.forget()
             grants.forget()
@@ -188,8 +189,8 @@ def _after_commit(
 def _acted(
     view: KeyedView, attempt: Attempt, act: Callable[[], HttpResponseBase]
 ) -> HttpResponseBase:
-    """What was done, or decided not to be done, is kept; any other refusal leaves the key free, and
-    commits what evidence there is of it."""
+    """Stores the response of an action that was done, or refused by decision; any other refusal
+    releases the key, and commits its audit records."""
     with noting_permissions() as relied_on:
         try:
             response = act()

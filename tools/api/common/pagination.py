@@ -1,5 +1,5 @@
-"""Pages of what is in memory: of the catalog, sorted or ranked. A cursor is a name there, so a page
-stays where it is while tools come and go."""
+"""Pagination of in-memory lists: of the catalog, sorted or ranked. A cursor is a name, so a page
+keeps its position while tools are added and removed."""
 
 import base64
 import binascii
@@ -48,8 +48,8 @@ def page_of_tools(request: Request, tools: Sequence[CatalogTool]) -> dict[str, A
 
 
 def page_of_ranked(request: Request, tools: Sequence[CatalogTool]) -> dict[str, Any]:
-    """The same of tools that stand in the order of their rank. A page begins beside the tool that
-    its cursor names; raises `Malformed` when that one is not found any more."""
+    """The same for tools in the order of their rank. A page begins next to the tool that its cursor
+    names; raises `Malformed` when that tool is not found any more."""
     size, start = size_of(request), 0
     backwards, name = _cursor(request)
     if name is not None:

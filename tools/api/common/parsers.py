@@ -31,7 +31,7 @@ class StrictJSONParser(BaseParser):
 
 
 class YamlParser(BaseParser):
-    """YAML that says the same as JSON, for those who write chains."""
+    """YAML that is equivalent to JSON, for authors of chains."""
 
     media_type = "application/yaml"
 

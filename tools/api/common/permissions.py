@@ -15,7 +15,7 @@ class MayUseApi(BasePermission):
 
     A view may name the scope of its unsafe methods as `scope`; without one all managing scopes are
     needed. A token that is narrowed to groups or tools manages only where the view says
-    `narrowable`, and asks about its row.
+    `narrowable`, and checks its row.
     """
 
     def has_permission(self, request: Request, view: Any) -> bool:

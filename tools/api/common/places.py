@@ -1,4 +1,5 @@
-"""Places of what holds a thread for long: no caller, and no organization, ever has them all."""
+"""Concurrency slots for requests that hold a thread for long: no caller and no organization can
+take all."""
 
 import threading
 from collections import Counter
@@ -11,7 +12,7 @@ from tools.definitions.callers import Caller
 
 
 class Places:
-    """One organization has half of them at most, one caller a quarter."""
+    """Slots, of which one organization may take half at most, and one caller a quarter."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -20,7 +21,8 @@ class Places:
         self._lock = threading.Lock()
 
     def take(self, caller: Caller) -> bool:
-        """Whether there was one. A request that has one gives its turn for a thread back."""
+        """Take a slot; False where none is free. A request with a slot releases its turn for a
+        thread."""
         organization, user = caller.organization_id, caller.user_id
         with self._lock:
             if (
@@ -46,7 +48,7 @@ class Places:
 
     @contextmanager
     def one(self, caller: Caller) -> Iterator[bool]:
-        """Whether there was one; it is given back at the end."""
+        """Whether a slot was free; it is released at the end."""
         free = self.take(caller)
         try:
             yield free

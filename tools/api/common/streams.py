@@ -1,4 +1,4 @@
-"""Server-Sent Events, and requests that wait: each has a thread of its own, and a place."""
+"""Server-Sent Events and long polling: each request holds a thread and a concurrency slot."""
 
 import json
 from collections.abc import Callable, Generator, Iterator
@@ -22,13 +22,13 @@ _places = Places(settings.WAITING_PLACES)
 
 
 def place(caller: Caller) -> AbstractContextManager[bool]:
-    """Whether there is one for a request that waits; without it, a wait is answered at once."""
+    """Whether a slot is free for a request that waits; without one, it is answered at once."""
     return _places.one(caller)
 
 
 @contextmanager
 def waiting(caller: Caller) -> Iterator[None]:
-    """While a request waits for what is outside. Raises `Unavailable` without a place."""
+    """Held while a request waits for another server. Raises `Unavailable` without a free slot."""
     with place(caller) as free:
         if not free:
             raise Unavailable("Too many requests wait already. Try again in a moment.")
@@ -48,7 +48,8 @@ def event(number: int, kind: str, body: dict[str, Any]) -> bytes:
 def streamed[E](
     caller: Caller, events: Generator[E | None], sent: Callable[[E], bytes]
 ) -> StreamingHttpResponse:
-    """What `events` yields, None as a sign of life. Raises `Unavailable` without a place."""
+    """A stream of what `events` yields, None as a heartbeat. Raises `Unavailable` without a free
+    slot."""
     if not _places.take(caller):
         raise Unavailable("Too many event streams are open. Poll instead.")
     response = StreamingHttpResponse(
@@ -60,7 +61,7 @@ def streamed[E](
 
 
 class _Stream[E]:
-    """The bytes of one event stream. Gives its place back however it ends, also unread."""
+    """The bytes of one event stream. Its slot is released at the end, also when it is not read."""
 
     def __init__(
         self, caller: Caller, events: Generator[E | None], sent: Callable[[E], bytes]

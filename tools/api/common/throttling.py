@@ -1,4 +1,4 @@
-"""How often a token, or a person's browser, may read: `READS_PER_MINUTE`."""
+"""Throttles reads per token or browser session: `READS_PER_MINUTE`."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ class Reads(BaseThrottle):
     """Calls have limits of their own, and changes cost a row of evidence each."""
 
     def allow_request(self, request: Request, view: Any) -> bool:
-        """Raises `RateLimited`, which says more than DRF would."""
+        """Raises `RateLimited`, which has more details than DRF's error."""
         if request.method in READING and isinstance(request.auth, Caller):
             note_rate(request, "read", ratelimits.count_read(request.auth))
         return True

@@ -1,1 +1,1 @@
-"""The OpenAPI document of the API and what it says beyond what is found in the views."""
+"""The OpenAPI document of the API, with what drf-spectacular cannot derive from the views."""

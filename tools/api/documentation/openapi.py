@@ -1,5 +1,5 @@
-"""`/api/schema/`: the API's document. It is made once for a release, when the web process starts,
-and kept beside the data: a request computes nothing."""
+"""`/api/schema/`: the API's OpenAPI document. It is generated once per release, when the web
+process starts, and stored in the data directory: a request computes nothing."""
 
 import fcntl
 import hashlib
@@ -36,7 +36,7 @@ def document(kind: str) -> bytes:
 
 
 def make() -> None:
-    """Before anybody asks."""
+    """Generates the documents at startup, before the first request."""
     for kind in KINDS:
         document(kind)
 

@@ -1,4 +1,4 @@
-"""What the OpenAPI document says beyond what it finds by itself."""
+"""Extends the OpenAPI document beyond what drf-spectacular derives from the views."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -36,7 +36,7 @@ CHANGING = ("PUT", "PATCH", "DELETE")
 _TEXT: dict[str, Any] = {"schema": {"type": "string"}}
 _COUNT: dict[str, Any] = {"schema": {"type": "string", "pattern": "^[0-9]+$"}}
 _TRUE: dict[str, Any] = {"schema": {"type": "string", "enum": ["true"]}}
-# Of answers. What is not required comes only where its description says.
+# Response headers. Optional ones are present only where their descriptions say.
 HEADERS: dict[str, dict[str, Any]] = {
     "X-Request-Id": {
         "schema": {"type": "string", "format": "uuid"},
@@ -110,7 +110,7 @@ def _headers(*names: str) -> dict[str, Any]:
 
 
 def _asks_in_session(operation: Mapping[str, Any]) -> bool:
-    """It may be over, or contradict what else is asked."""
+    """The session may have ended, or contradict other parameters."""
     return any(one["name"] == "session" for one in operation.get("parameters", ()))
 
 

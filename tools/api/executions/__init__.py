@@ -1,3 +1,3 @@
-"""Calls over the API: made, read, followed and cancelled, with their outputs, batches, chains,
+"""API of executions: create, read, follow and cancel calls, with their outputs, batches, chains,
 sessions and usage.
 """

@@ -1,4 +1,4 @@
-"""What the endpoints of batches take and give."""
+"""Serializers of batches."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ class BatchCancelBody(Strict):
 
 
 class BatchLineAnswer(serializers.Serializer[Any]):
-    """An execution with its position; what has none says what is known of it."""
+    """An execution with its position; an input without one has the reason."""
 
     position = serializers.IntegerField()
     execution_id = serializers.UUIDField(allow_null=True)

@@ -1,4 +1,4 @@
-"""`/api/v1/batches`: many calls at once. A batch is an execution of `run_batch`, by its door."""
+"""`/api/v1/batches`: many calls in one request. A batch is an execution of `run_batch`."""
 
 from typing import Any
 from uuid import UUID
@@ -38,7 +38,7 @@ class BatchList(CallerView):
 
     @extend_schema(operation_id="create_batch", request=BatchBody, responses=ANSWERS)
     def post(self, request: Request) -> Response:
-        """Make many calls. Each meets every gate by itself; one question is asked for all."""
+        """Make many calls. Every gate checks each of them; one approval covers all."""
         wanted = self.body(BatchBody)
         parameters = {name: wanted[name] for name in _ASKED}
         parameters["inputs"] = [dict(one) for one in parameters["inputs"]]
@@ -57,7 +57,7 @@ class BatchDetail(CallerView):
         parameters=[WAIT],
     )
     def get(self, request: Request, batch_id: UUID) -> Response:
-        """As it is; with `wait_s`, as it is at its end, should that come in time."""
+        """The current state; with `wait_s`, the response waits up to so long for the end."""
         batch = batch_actions.one_of(self.caller, batch_id)
         return _answer(self.caller, waited_for(self.caller, request, batch))
 
@@ -73,7 +73,7 @@ class BatchCancel(CallerView):
         responses={200: BatchAnswer, 202: BatchAnswer},
     )
     def post(self, request: Request, batch_id: UUID) -> Response:
-        """End it, or some of its calls; what is over stays as it is."""
+        """Cancel it, or some of its calls; ended calls do not change."""
         batch = batch_actions.one_of(self.caller, batch_id)
         batch_actions.check_may_cancel(self.caller, batch)
         positions = self.body(BatchCancelBody, optional=True)["positions"]
@@ -93,7 +93,7 @@ def _answer(caller: Caller, batch: Execution) -> Response:
         "total": len(results),
         **_counts(lines),
         "results": results,
-        # What stands in its results is not told twice.
+        # Fields that are in its results are not repeated.
         "execution": shown
         | {"input": {"tool_name": batch.tool_name, "parameters": {}}}
         | ({"output": None} if results else {}),

@@ -1,4 +1,4 @@
-"""`/api/v1/cache`: forget results that would be given again."""
+"""`/api/v1/cache`: invalidates cached results."""
 
 from typing import Any
 

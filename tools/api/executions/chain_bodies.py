@@ -1,4 +1,4 @@
-"""What the endpoints of chains take and give."""
+"""Serializers of chains."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ class StepBody(UndoingBody):
 
 
 class ChainBody(serializers.Serializer[Any]):
-    """A chain. What else a tool's definition may have may stand beside its steps."""
+    """A chain. Other fields of a tool's definition may be beside its steps."""
 
     name = serializers.CharField(max_length=128)
     description = serializers.CharField()

@@ -1,4 +1,4 @@
-"""`/api/v1/chains`: chains as they are written. Each is a tool, and a run of it an execution."""
+"""`/api/v1/chains`: chain documents. Each chain is a tool, and a run of it an execution."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -90,7 +90,7 @@ class ChainList(ChainView):
         responses={201: ChainBody},
     )
     def post(self, request: Request) -> Response:
-        """Write a chain, as JSON or as YAML. What it names is checked."""
+        """Write a chain, as JSON or as YAML. The tools that it names are checked."""
         self.require("add_tool")
         definition = definition_of(self.given())
         with _own_fields():
@@ -124,13 +124,13 @@ class ChainDetail(ChainView):
     )
     @conditional("change_tool", row="tool")
     def put(self, request: Request, name: str) -> Response:
-        """A new version. Runs that have begun go on as they began."""
+        """A new version. Running executions keep their version."""
         tool = actions.changing(_row(self, name))
         check_current(tool)
         definition = definition_of(self.given())
         with _own_fields():
             tool = actions.update_tool(tool=tool, definition=definition, by=self.actor)
-        self.require("change_tool", tool=tool.name)  # a narrowed token puts it nowhere else
+        self.require("change_tool", tool=tool.name)  # a narrowed token cannot move it elsewhere
         return self.answer(_shown(self, name))
 
     @extend_schema(operation_id="delete_chain", responses={204: None})
@@ -196,7 +196,7 @@ class ChainRun(CallerView):
 
 
 def _shown(view: CallerView, name: str) -> Representation:
-    """As it is now, and what of it may not fit: the calls themselves will show."""
+    """The current version, with warnings of what may not fit; the calls themselves validate it."""
     shape = shown_now(view, name).shape
     found = doubts_about(view.organization, view.current().tools[name].definition.raw)
     warnings = [{"field": one.place, "message": one.message} for one in found]
@@ -243,7 +243,7 @@ def _row(view: CallerView, name: str) -> Tool:
 
 @contextmanager
 def _own_fields() -> Iterator[None]:
-    """Flaws are told by the places that whoever wrote the chain knows."""
+    """Errors name fields of the chain document that the client sent."""
     try:
         yield
     except InvalidDefinition as error:

@@ -1,4 +1,4 @@
-"""`/api/v1/executions`: ask for a call, read it, follow it, cancel it."""
+"""`/api/v1/executions`: create, read, follow and cancel a call."""
 
 from typing import Any
 from uuid import UUID
@@ -98,7 +98,8 @@ class ExecutionList(CallerView):
         ],
     )
     def get(self, request: Request) -> Response:
-        """The caller's executions, the newest first; a person's also others', where granted."""
+        """The caller's executions, the newest first; with the permission, a person's list has those
+        of others."""
         found = readable(self.caller).shown()
         if "status" in self.query:
             found = found.at_stage(self.query["status"])
@@ -138,7 +139,7 @@ class ExecutionDetail(CallerView):
         parameters=[WAIT],
     )
     def get(self, request: Request, execution_id: UUID) -> Response:
-        """As it is; with `wait_s`, as it is at its end, should that come in time."""
+        """The current state; with `wait_s`, the response waits up to so long for the end."""
         execution = actions.one_of(self.caller, execution_id)
         return _answer(waited_for(self.caller, request, execution), held=True)
 
@@ -155,7 +156,7 @@ class ExecutionCancel(CallerView):
         responses={200: ExecutionAnswer, 202: ExecutionAnswer},
     )
     def post(self, request: Request, execution_id: UUID) -> Response:
-        """End it: at once when it has not begun, else as soon as its worker hears."""
+        """Cancel it: at once when it has not begun, otherwise as soon as its worker is notified."""
         execution = actions.one_of(self.caller, execution_id)
         return _answer(actions.cancel(caller=self.caller, execution=execution))
 
@@ -170,7 +171,7 @@ class ExecutionResolve(CallerView):
         responses=ExecutionAnswer,
     )
     def post(self, request: Request, execution_id: UUID) -> Response:
-        """Say what became of an effect whose outcome was not known. Only people may, and once."""
+        """Resolve an unknown outcome of a call. Only people may, and once."""
         word = self.body(ResolutionBody)
         execution = actions.one_of(self.caller, execution_id)
         execution = actions.resolve(
@@ -230,7 +231,7 @@ def made(view: CallerView, call: Call, wanted: dict[str, Any]) -> Execution:
 
 
 def waited_for(caller: Caller, request: Request, execution: Execution) -> Execution:
-    """With `wait_s` in the address: as it is at its end, should that come in time."""
+    """With `wait_s` in the URL, waits up to so long for the end."""
     wait_s = _wait_s(request.query_params.get("wait_s"))
     if wait_s and not execution.over:
         with streams.place(caller) as free:
@@ -241,7 +242,8 @@ def waited_for(caller: Caller, request: Request, execution: Execution) -> Execut
 def _answer(execution: Execution, *, held: bool = False) -> Response:
     """200 once it is over, 202 with its address until then.
 
-    Whether it is or was held costs a query, so it is asked where `held` says so, or the row does.
+    Reading its approval costs a query, so it is done only where `held` or the row says that there
+    is one.
     """
     shown = held or execution.status == Status.REQUIRES_CONFIRMATION
     found = confirmations.of_executions([execution]).get(execution.pk) if shown else None

@@ -1,4 +1,4 @@
-"""`/api/v1/executions/{id}/output`: what a call gave back, as bytes of its own type, in pieces."""
+"""`/api/v1/executions/{id}/output`: the output of a call, as bytes of its own type, in ranges."""
 
 import re
 from collections.abc import Iterator
@@ -93,7 +93,7 @@ def _streamed(caller: Caller, content: Content, start: int, end: int) -> Streami
 
 
 def _described(response: Any, content: Content, execution_id: UUID | None = None) -> Any:
-    """Nothing a tool gave back is opened as a page of ours."""
+    """Prevents a browser from rendering a tool's output as a page of this site."""
     response["ETag"] = _etag(content)
     response["Accept-Ranges"] = "bytes"
     response["Cache-Control"] = "private, no-cache"
@@ -133,7 +133,7 @@ def _range(request: Request, content: Content) -> tuple[int, int]:
 
 
 class _Pieces:
-    """The bytes from one place to another. Gives its place back however it ends, also unread."""
+    """The bytes of the range. Its slot is released at the end, also when it is not read."""
 
     def __init__(self, caller: Caller, content: Content, start: int, end: int) -> None:
         self._caller = caller

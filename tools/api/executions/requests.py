@@ -1,4 +1,4 @@
-"""`/api/v1/requests`: what requests asked for and what was left for them.
+"""`/api/v1/requests`: records of which groups and tools a request asked for and got.
 
 Tool groups specification, 8.2.
 """

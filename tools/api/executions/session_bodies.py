@@ -1,4 +1,4 @@
-"""Bodies of `/api/v1/sessions`."""
+"""Serializers of `/api/v1/sessions`."""
 
 from typing import Any
 
@@ -62,7 +62,7 @@ class TransitionAnswer(serializers.Serializer[Any]):
     execution_id = serializers.UUIDField()
 
     def get_fields(self) -> dict[str, Any]:
-        """`from` is a word of Python's."""
+        """`from` is a keyword of Python."""
         return {"from": serializers.CharField(), **super().get_fields()}
 
 

@@ -1,4 +1,4 @@
-"""`/api/v1/sessions`: workflows whose state, groups and history are the server's."""
+"""`/api/v1/sessions`: workflow sessions whose state, groups and history the server keeps."""
 
 from typing import Any
 from uuid import UUID
@@ -73,7 +73,7 @@ class SessionList(CallerView):
         responses={201: OpenedSession},
     )
     def post(self, request: Request) -> Response:
-        """Groups are fixed here, and never more than the caller was granted."""
+        """The groups are fixed at creation, and never more than the caller was granted."""
         wanted = self.body(SessionBody, optional=True)
         session, warnings = actions.open_session(caller=self.caller, **wanted)
         return Response(
@@ -90,7 +90,7 @@ class SessionList(CallerView):
 class SessionDetail(ConditionalView):
     proof = by_method(delete=Proof.NOT_NEEDED)
     scope = Scope.EXECUTE
-    # What its calls do to it, or others to its tools; a change closes it.
+    # Fields that calls, or changes of tools, alter; a change of the session only closes it.
     volatile = frozenset({"state", "entered_at", "pins", "tools", "transitions", "history"})
 
     def representation(self, session_id: UUID) -> Representation:
@@ -115,7 +115,7 @@ class SessionDetail(ConditionalView):
 
     @extend_schema(operation_id="close_session", responses={204: None})
     def delete(self, request: Request, session_id: UUID) -> Response:
-        """No call begins in it any more; one that is running finishes. Safe to repeat."""
+        """No further call starts in it; a running one finishes. Safe to repeat."""
         with self.changing(session_id=session_id):
             session = actions.one_of(self.caller, session_id)
             actions.close_session(caller=self.caller, session=session)

@@ -1,4 +1,4 @@
-"""What `/usage` answers."""
+"""Serializers of `/usage`."""
 
 from typing import Any
 

@@ -1,1 +1,1 @@
-"""Tool groups, states and why a caller may use a tool, over the API."""
+"""API of tool groups, workflow states, and explanations of access."""

@@ -1,4 +1,4 @@
-"""`/api/v1/tools/explain` and `/api/v1/tools/what-if`: why, and what if."""
+"""`/api/v1/tools/explain` and `/api/v1/tools/what-if`: explains access and previews changes."""
 
 from typing import Any
 
@@ -78,7 +78,7 @@ class ToolExplanation(CallerView):
         )
 
     def _asked_of(self, about: Caller) -> Asked:
-        """Of another's session what it is in now; nothing about it is counted."""
+        """Uses the current state of another's session; nothing is counted."""
         session = self.request.query_params.get("session")
         if session is None or about is self.caller:
             return self.asked()
@@ -105,7 +105,7 @@ class WhatIf(CallerView):
         responses={200: DifferenceAnswer},
     )
     def post(self, request: Request) -> Response:
-        """What a change would make different, before it is made. Nothing is written."""
+        """Preview the effects of a change before it is made. Nothing is written."""
         wanted: dict[str, Any] = self.body(WhatIfBody)
         difference = what_if(
             viewer=self.caller,

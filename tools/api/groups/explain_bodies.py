@@ -1,4 +1,4 @@
-"""Bodies of `/api/v1/tools/explain` and `/api/v1/tools/what-if`."""
+"""Serializers of `/api/v1/tools/explain` and `/api/v1/tools/what-if`."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ class ExplanationPage(Page):
 
 
 class KindBody(Strict):
-    """A change that nobody has made yet."""
+    """A hypothetical change."""
 
     kind = Text(max_length=20)
 

@@ -1,4 +1,4 @@
-"""Bodies of `/api/v1/groups`."""
+"""Serializers of `/api/v1/groups`."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from tools.catalog.membership import Through
 from tools.definitions.values.schedules import DAYS
 
 WINDOWS = inline_serializer(
-    "GroupWindow",  # one of its fields has a name that Python keeps for itself
+    "GroupWindow",  # one of its fields is named like a Python keyword
     {
         "days": serializers.ListField(
             child=serializers.ChoiceField(choices=DAYS),

@@ -1,4 +1,4 @@
-"""`/api/v1/groups`: which groups there are, when they are open, and which tools stand in them."""
+"""`/api/v1/groups`: tool groups, their schedules and their tools."""
 
 from functools import cached_property
 from typing import Any
@@ -69,7 +69,7 @@ class GroupView(ConditionalView):
         return self._sees_every_group or name in self.caller.granted_groups
 
     def shape(self, group: CatalogGroup, snapshot: Snapshot) -> dict[str, Any]:
-        """A group's place in the tree is shown as far as the caller sees its neighbours."""
+        """A group's parent and children are shown if the caller may see them."""
         children = [one.name for one in snapshot.groups.values() if one.parent == group.name]
         parent = group.parent if group.parent and self.visible(group.parent) else None
         return group_shape(
@@ -132,13 +132,13 @@ class GroupDetail(GroupView):
     @extend_schema(operation_id="replace_group", request=GroupChange, responses=CHANGED)
     @conditional("change_toolgroup", row="group")
     def put(self, request: Request, name: str) -> Response:
-        """Say all of it anew; what is left out is as in a new group."""
+        """Replace the group; missing fields get the defaults of a new group."""
         return self._save(name, NEW)
 
     @extend_schema(operation_id="change_group", request=GroupChange, responses=CHANGED)
     @conditional("change_toolgroup", row="group")
     def patch(self, request: Request, name: str) -> Response:
-        """Change what is given. It holds from every process's next request on."""
+        """Change the given fields. The change applies from every process's next request on."""
         return self._save(name, {})
 
     @extend_schema(operation_id="delete_group", responses={204: None})

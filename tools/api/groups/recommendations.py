@@ -1,4 +1,4 @@
-"""`/api/v1/groups/recommendations`: which groups fit a question."""
+"""`/api/v1/groups/recommendations`: recommends groups for a question."""
 
 from dataclasses import asdict
 

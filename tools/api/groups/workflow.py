@@ -1,4 +1,5 @@
-"""`/api/v1/states/graph` and `/api/v1/tools/lint`: what a set of groups makes of states."""
+"""`/api/v1/states/graph` and `/api/v1/tools/lint`: the state graph of a set of groups, and lint
+findings."""
 
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -35,7 +36,8 @@ class WorkflowView(CallerView):
     """For people who may view tools: it speaks of all tools, granted or not."""
 
     def groups(self) -> frozenset[str]:
-        """Absent is every group: nobody's request is looked at, but the catalog."""
+        """Without the parameter, every group: the view inspects the catalog and no caller's
+        request."""
         query = self.request.query_params
         if "group" not in query:
             return EVERY_GROUP
@@ -74,7 +76,7 @@ class ToolLint(WorkflowView):
 
     @extend_schema(operation_id="lint_tools", parameters=GROUPS, responses=LintAnswer)
     def get(self, request: Request) -> Response:
-        """What is wrong or odd with groups and states, the gravest first."""
+        """Errors and oddities of groups and states, the most serious first."""
         self.require("view_tool")
         groups, snapshot = self.groups(), self.snapshot
         found = findings(snapshot, groups)
@@ -92,7 +94,7 @@ class ToolLint(WorkflowView):
         responses=ProposalAnswer,
     )
     def post(self, request: Request) -> Response:
-        """What would concern a definition if it were saved. Nothing is."""
+        """Findings for a definition as if it were saved. Nothing is saved."""
         self.require("view_tool")
         found = findings_of_proposal(self.snapshot, self.given())
         return Response({"findings": [finding.as_dict() for finding in found]})

@@ -1,4 +1,4 @@
-"""What the linter, the state graph and the recommendations answer."""
+"""Serializers of the linter, the state graph and the recommendations."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ class EdgeAnswer(serializers.Serializer[Any]):
     tool = serializers.CharField()
 
     def get_fields(self) -> dict[str, Any]:
-        """`from` is a word of Python's."""
+        """`from` is a keyword of Python."""
         start = serializers.CharField(
             allow_null=True, help_text="null: from every state, for the tool is available in all."
         )

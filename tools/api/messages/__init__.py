@@ -1,1 +1,1 @@
-"""Channels and messages over the API."""
+"""API of channels and messages."""

@@ -1,4 +1,4 @@
-"""Bodies and answers about channels, messages and the inbox."""
+"""Serializers of channels, messages and the inbox."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`/api/v1/channels`: where messages may go. Secrets go in and never come out."""
+"""`/api/v1/channels`: destinations of messages. Secrets are write-only."""
 
 from typing import Any
 
@@ -76,8 +76,8 @@ class ChannelList(ChannelView):
         responses={201: NewMessageChannelAnswer},
     )
     def post(self, request: Request) -> Response:
-        """Its signing key is shown this once: webhooks are signed with it, and reports of
-        bounces must be."""
+        """The signing key is shown only in this response: webhooks are signed with it, and bounce
+        reports must be."""
         self.require("add_messagechannel")
         row, key = channels.create_channel(
             organization=self.organization, channel=self.given(), by=self.actor
@@ -97,7 +97,8 @@ class ChannelDetail(ChannelView):
     @extend_schema(operation_id="change_channel", request=MessageChannelChange, responses=CHANGED)
     @conditional("change_messagechannel")
     def patch(self, request: Request, name: str) -> Response:
-        """What is left out stays; messages that are sent from now on obey it."""
+        """Missing fields are unchanged; the change applies to messages that are sent from now
+        on."""
         row = self.row(name)
         changed = channels.change_channel(row=row, changes=self.given(), by=self.actor)
         return self.answer(_shown(changed))
@@ -105,7 +106,7 @@ class ChannelDetail(ChannelView):
     @extend_schema(operation_id="delete_channel", responses={204: None})
     @conditional("delete_messagechannel")
     def delete(self, request: Request, name: str) -> Response:
-        """What was sent through it stays on record."""
+        """Messages that were sent through it are kept."""
         channels.delete_channel(row=self.row(name), by=self.actor)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -122,7 +123,7 @@ class ChannelKey(ChannelView):
     )
     @conditional("change_messagechannel")
     def post(self, request: Request, name: str) -> Response:
-        """A new signing key, shown this once; the old one is good for nothing any more."""
+        """A new signing key, shown only in this response; the old one is invalid at once."""
         key = channels.replace_key(row=self.row(name), by=self.actor)
         headers = {"ETag": self.tag(self.representation(name))}
         return Response({"signing_key": key}, headers=headers)
@@ -140,7 +141,7 @@ class ChannelTest(ChannelView):
     )
     @conditional("change_messagechannel", held=False)
     def post(self, request: Request, name: str) -> Response:
-        """Send one message that says that the channel works; `state` says what became of it."""
+        """Send one test message; `state` is its delivery status."""
         row = self.row(name)
         wanted = self.body(ChannelTestBody, optional=True)
         try:

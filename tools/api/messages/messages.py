@@ -1,4 +1,4 @@
-"""`/api/v1/messages`: what was sent and what became of it. `/api/v1/inbox`: the caller's own."""
+"""`/api/v1/messages`: sent messages and their delivery. `/api/v1/inbox`: the caller's own."""
 
 from uuid import UUID
 

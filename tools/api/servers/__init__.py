@@ -1,1 +1,1 @@
-"""MCP servers, tool services, and what the sandbox and its egress allow, over the API."""
+"""API of MCP servers, tool services, sandbox profiles and egress credentials."""

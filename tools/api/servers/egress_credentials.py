@@ -1,4 +1,4 @@
-"""`/api/v1/egress-credentials`: headers the egress broker adds. Values go in and never come out."""
+"""`/api/v1/egress-credentials`: headers that the egress broker adds. Values are write-only."""
 
 from drf_spectacular.utils import extend_schema
 from rest_framework import status
@@ -74,7 +74,7 @@ class CredentialDetail(CredentialView):
     )
     @conditional("change_egresscredential")
     def put(self, request: Request, name: str) -> Response:
-        """Header and value; runs that begin now use them. The mask in place of the value leaves
+        """Header and value; runs that begin now use them. The mask in place of the value keeps
         it."""
         row = self._row(name)
         wanted = {"name": row.name} | self.body(CredentialReplacement)

@@ -1,4 +1,4 @@
-"""Bodies and answers of `/api/v1/mcp-servers/<name>/authorizations`."""
+"""Serializers of `/api/v1/mcp-servers/<name>/authorizations`."""
 
 from typing import Any
 

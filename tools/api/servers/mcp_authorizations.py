@@ -1,4 +1,4 @@
-"""`/api/v1/mcp-servers/<name>/authorizations`: servers upstream that want OAuth."""
+"""`/api/v1/mcp-servers/<name>/authorizations`: OAuth for upstream MCP servers."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ from tools.web.pages import CursorPages, newest, paging
 from tools.web.proof import Proof, by_method
 
 _ORDERS = {"owner": "owner", "-owner": "-owner", **newest()}
-EVERYBODY = "organization"  # in an address, where an empty owner cannot stand
+EVERYBODY = "organization"  # in a URL, which cannot have an empty owner
 
 
 class McpAuthorizationList(McpServerView):
@@ -41,7 +41,8 @@ class McpAuthorizationList(McpServerView):
         responses=McpAuthorizations,
     )
     def get(self, request: Request, name: str) -> Response:
-        """Who connected the server, and whether that is still good. No token is ever shown."""
+        """Who connected the server, and whether the consent is still valid. No token is ever
+        shown."""
         self.require("view_mcpserver")
         row = self.row(name)
         client = McpOAuthClient.objects.filter(server=row).first()
@@ -58,8 +59,8 @@ class McpAuthorizationList(McpServerView):
         responses=McpAuthorizationBegun,
     )  # fmt: skip
     def post(self, request: Request, name: str) -> Response:
-        """The address where a browser asks for consent: of the person who asked here, logged in
-        with us. A client that acts for itself is connected at once, and there is no address."""
+        """The URL where the browser of the requesting person, who is logged in here, asks for
+        consent. With client credentials the server is connected at once, and there is no URL."""
         own = self.given(optional=True).get("owner") == f"user:{self.caller.name}"
         self.require("view_mcpserver" if own else "change_mcpserver")
         row, owner = self.row(name), self._owner()
@@ -96,7 +97,8 @@ class McpAuthorizationDetail(McpServerView):
 
     @extend_schema(operation_id="delete_mcp_authorization", responses={204: None})
     def delete(self, request: Request, name: str, owner: str) -> Response:
-        """Calls go out without its token from now on. `organization` is everybody's."""
+        """Calls go out without its token from now on. `organization` is the owner of the shared
+        one."""
         whose = _whose(owner)
         own = whose == f"user:{self.caller.name}"
         self.require("view_mcpserver" if own else "change_mcpserver")
@@ -121,7 +123,7 @@ class McpServerOAuthClient(McpServerView):
     )
     @conditional("change_mcpserver")
     def put(self, request: Request, name: str) -> Response:
-        """Who we are to its authorization server, where that registers nobody by itself."""
+        """Set the OAuth client for an authorization server without dynamic client registration."""
         given: Any = self.given()
         mcp_consents.set_client(row=self.row(name), client=given, by=self.actor)
         return self.answer(self.representation(name))

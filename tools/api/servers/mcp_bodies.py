@@ -1,4 +1,4 @@
-"""Bodies and answers of `/api/v1/mcp-servers`."""
+"""Serializers of `/api/v1/mcp-servers`."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`/api/v1/mcp-servers`: servers upstream, how they are, and what is taken over from them."""
+"""`/api/v1/mcp-servers`: upstream MCP servers, their health, and import of their tools."""
 
 from typing import Any
 
@@ -64,7 +64,7 @@ class McpServerList(OneMcpServer):
         responses=McpServerPage,
     )
     def get(self, request: Request) -> Response:
-        """All of them, also those that do not answer: `status` says so, and since when."""
+        """All servers, also unreachable ones: `status` says so, and since when."""
         self.require("view_mcpserver")
         rows = McpServer.objects.filter(organization_id=self.caller.organization_id)
         pages = CursorPages(by_name())
@@ -78,7 +78,7 @@ class McpServerList(OneMcpServer):
         responses={201: McpServerAnswer},
     )
     def post(self, request: Request) -> Response:
-        """Nothing is asked of it before it is refreshed."""
+        """The server is not contacted before a refresh."""
         self.require("add_mcpserver")
         row = mcp_servers.create_server(
             organization=self.organization, server=self.given(), by=self.actor
@@ -98,7 +98,7 @@ class McpServerDetail(OneMcpServer):
     @extend_schema(operation_id="change_mcp_server", request=McpServerChange, responses=CHANGED)
     @conditional("change_mcpserver")
     def patch(self, request: Request, name: str) -> Response:
-        """Change what is given; ••• in place of a value leaves it."""
+        """Change what is given; ••• in place of a value keeps it."""
         mcp_servers.change_server(row=self.row(name), changes=self.given(), by=self.actor)
         return self.answer(self.representation(name))
 
@@ -124,8 +124,8 @@ class McpServerRefresh(OneMcpServer):
     )
     @conditional("change_mcpserver", held=False)
     def post(self, request: Request, name: str) -> Response:
-        """List its tools now. Nothing of the catalog changes: look at the difference, then import
-        what is wanted."""
+        """List its tools now. Nothing of the catalog changes: read the differences, then import the
+        tools you want."""
         row = self.row(name)
         given = self.given(optional=True)
         check_known(given, ("owner",))
@@ -167,8 +167,8 @@ class McpServerImport(OneMcpServer):
     )
     @conditional("add_tool")
     def post(self, request: Request, name: str) -> Response:
-        """Take tools over as the latest list describes them, and as is said here; again for one
-        that changed: that approves the change."""
+        """Import tools as the latest list describes them, with the given overrides. Importing a
+        changed tool again approves the change."""
         row = self.row(name)
         given = self.given()
         check_known(given, ("tools", "dry_run"))
@@ -205,7 +205,7 @@ class McpServerCredential(McpServerView):
     )
     @conditional("change_mcpserver")
     def put(self, request: Request, name: str, owner: str) -> Response:
-        """What calls of one agent or person send beside what everybody's do."""
+        """Headers that calls of one agent or person send beside the shared ones."""
         mcp_servers.set_credential(
             row=self.row(name), owner=owner, values=self.given(), by=self.actor
         )

@@ -1,4 +1,4 @@
-"""`/api/v1/sandbox-profiles`: what tools that name one may see, reach and use up."""
+"""`/api/v1/sandbox-profiles`: files, network and limits of tools that name a profile."""
 
 from collections.abc import Callable
 from typing import Any
@@ -49,7 +49,7 @@ class ProfileList(ProfileView):
         examples=[PROFILE],
     )
     def post(self, request: Request) -> Response:
-        """Paths outside the organization's workspace are a superuser's to share."""
+        """Paths outside the organization's workspace only a superuser may share."""
         self.require("add_sandboxprofile")
         row = profiles.create_profile(
             organization=self.organization,
@@ -72,12 +72,12 @@ class ProfileDetail(ProfileView):
 
     @extend_schema(operation_id="replace_sandbox_profile", request=ProfileChange, responses=CHANGED)
     def put(self, request: Request, name: str) -> Response:
-        """Say all of it anew; what is left out is as in a new profile."""
+        """Replace the profile; missing fields get the defaults of a new profile."""
         return self._replace(name, lambda row: {"name": row.name})
 
     @extend_schema(operation_id="change_sandbox_profile", request=ProfileChange, responses=CHANGED)
     def patch(self, request: Request, name: str) -> Response:
-        """Change what is given. Tools that name it run so from their next call on."""
+        """Change the given fields. Tools that name it use them from their next call on."""
         return self._replace(name, profiles.written)
 
     @extend_schema(
@@ -91,7 +91,7 @@ class ProfileDetail(ProfileView):
         return Response(status=status.HTTP_204_NO_CONTENT)
 
     def _replace(self, name: str, base: Callable[[SandboxProfile], dict[str, Any]]) -> Response:
-        """What is given, on top of the `base`. Paths are looked at before anything is locked."""
+        """The given fields on top of the `base`. Paths are checked before anything is locked."""
         self.require("change_sandboxprofile")
         row, given = self._row(name), self.given()
         profiles.examine_profile(

@@ -1,5 +1,5 @@
-"""`/api/v1/tool-services`: providers of tools behind a queue, and the approval of those that
-announce themselves."""
+"""`/api/v1/tool-services`: tool services behind a queue, and approval of those that announce
+themselves."""
 
 from typing import Any
 
@@ -162,7 +162,7 @@ class ServiceState(ServiceView):
         responses=ServiceStateAnswer,
     )
     def get(self, request: Request, name: str) -> Response:
-        """Whether anybody is there to answer, as the broker knows it now."""
+        """Whether the service has workers, as the broker knows now."""
         self.require("view_toolservice")
         row = self.row(name)
         try:
@@ -186,7 +186,7 @@ class ServiceDecide(ServiceView):
     @extend_schema(request=ServiceDecisionBody, responses=CHANGED)
     @conditional("change_toolservice")
     def post(self, request: Request, name: str) -> Response:
-        """The digest says what was read; another one since then is a conflict."""
+        """The digest identifies what was read; a later announcement is a conflict."""
         row = self.row(name)
         wanted = self.body(ServiceDecisionBody)
         if self.approve:

@@ -1,3 +1,3 @@
-"""Descriptors of tools from anywhere, and the catalog as a document: import with its preview,
-OpenAPI, export.
+"""Import and export of the catalog: tool descriptors from other formats, the import preview,
+OpenAPI.
 """

@@ -1,4 +1,4 @@
-"""What an organization's catalog holds, in a form that an import reads again.
+"""Exports an organization's catalog in a form that can be imported again.
 
 Only what verifies is handed on: an edited row must not come back signed. Built-in tools come with
 the product, and stay.
@@ -55,7 +55,7 @@ class Exported:
 
 
 class _Dumper(yaml.CSafeDumper):
-    """Writes no anchors, and puts every text in quotes that another reader could take for more."""
+    """Writes no anchors, and quotes every text that another parser could read as another type."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -78,8 +78,8 @@ _Dumper.add_representer(OnOneLine, _on_one_line)
 
 
 def exported(organization: Organization, only: Tool | None = None) -> Exported:
-    """Everything but the built-in tools, in the order of the names; or one tool, with the service
-    that it is of."""
+    """Everything but the built-in tools, in the order of the names; or one tool with its
+    service."""
     rows = Tool.objects.custom().filter(organization=organization, version__isnull=False)
     services = ToolService.objects.filter(organization=organization)
     if only is not None:
@@ -105,7 +105,7 @@ def _service_of(tool: Tool) -> str:
 def written(tool: Tool) -> dict[str, Any]:
     """The current version's definition, its label, and the switches beside it."""
     assert tool.version is not None
-    waits = tool.status == ToolStatus.PENDING  # which is not to be read as disabled
+    waits = tool.status == ToolStatus.PENDING  # which an import must not read as disabled
     return in_order(tool.version.definition) | {
         "version": tool.version.label,
         **({} if waits else {"enabled": tool.enabled}),

@@ -1,7 +1,7 @@
-"""An import as a person decides it: seen first, and then exactly what was seen, or nothing.
+"""Import with a preview: a person confirms the exact result that was shown, or nothing is imported.
 
-The import is done both times, in one transaction that keeps others from the catalog; what comes of
-it is kept only if whoever asked says so of the very rows that came of it.
+The import is done both times, in one transaction that keeps others from the catalog; the
+transaction commits only if the caller accepts its very rows.
 """
 
 import hashlib
@@ -36,8 +36,8 @@ States = Mapping[tuple[Kind, str], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Choices:
-    """What a person says beside the documents. `taken`: the numbers of entries; None: nobody
-    chose, and what is offered is taken."""
+    """A person's choices beside the documents. `taken`: the numbers of chosen entries; None: no
+    choice was made, and all offered entries are taken."""
 
     group: list[str] | None = None
     server: str = ""  # of the tools of an MCP server that name none
@@ -53,7 +53,7 @@ class Choices:
 
 @dataclass(frozen=True)
 class Row:
-    """What becomes of one entry."""
+    """The result of one entry."""
 
     entry: Entry
     name: str
@@ -80,7 +80,7 @@ def perform(
 ) -> list[Row]:
     """A row for every entry, in their order. Raises `Malformed`, and what `keep` raises."""
     with transaction.atomic():
-        # Whoever changes the catalog counts up this row first, and waits here.
+        # Every change of the catalog increments this row first, and waits here.
         Organization.objects.select_for_update(no_key=True).get(pk=organization.pk)
         rows = _performed(organization, read, choices, by)
         if not keep(rows):
@@ -89,7 +89,7 @@ def perform(
 
 
 def digest(rows: Iterable[Row]) -> str:
-    """Of all that a person was shown."""
+    """A digest of all that the person was shown."""
     text = json.dumps([row.as_dict() for row in rows], sort_keys=True, default=str)
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 

@@ -1,4 +1,4 @@
-"""Bringing tools, services and servers from anywhere into the catalog.
+"""Imports tools, services and servers of any format into the catalog.
 
 One transaction for the whole, a savepoint for each item; services and servers go before the tools
 that name them. A dry run does all of it and takes it back, so that it answers what would happen.
@@ -60,19 +60,19 @@ class Way:
     """How an import is done."""
 
     group: list[str] | None = None  # of the tools that name none; None leaves them as they are
-    server: str = ""  # of the tools of a server that name none
+    server: str = ""  # for tools of a server that name none
     dry_run: bool = False
     atomic: bool = False
 
 
 class _TakenBack(Exception):
-    """Ends a transaction whose work is not kept."""
+    """Rolls back the transaction."""
 
 
 def import_items(
     *, organization: Organization, items: list[Item], by: Actor, way: Way | None = None
 ) -> list[Imported]:
-    """What became of each item, in their order."""
+    """The result of each item, in order."""
     way = way or Way()
     work = _Import(organization, by, way, known_sources(organization))
     try:
@@ -87,7 +87,7 @@ def import_items(
 
 
 def has_changed(items: list[Item], done: list[Imported]) -> bool:
-    """Whether a tool that was there already is another now."""
+    """Whether an existing tool was changed."""
     pairs = zip(items, done, strict=True)
     return any(one.result == UPDATED and item.kind == Kind.TOOL for item, one in pairs)
 
@@ -112,7 +112,7 @@ class _Import:
     claimed: frozenset[str] = frozenset()  # identifiers of the tools of this import
     findings: Flaws = field(default_factory=list)  # of the item whose turn it is
     saved: Tool | None = None  # likewise
-    used: dict[str, str] = field(default_factory=dict)  # by prompt: what became of a tool of it
+    used: dict[str, str] = field(default_factory=dict)  # by prompt: the result of a tool with it
 
     def perform(self, items: list[Item]) -> list[Imported]:
         done: dict[int, Imported] = {}
@@ -139,11 +139,11 @@ class _Import:
             try:
                 prompts[prompt_id(item)] = read_prompt(item.value)
             except InvalidDefinition:
-                continue  # said when it is the item's turn
+                continue  # reported with the item later
         self.known = replace(self.known, prompts=prompts, system=system, server=self.way.server)
 
     def _guarded(self, item: Item, seen: dict[tuple[Kind | None, str], Item]) -> Imported:
-        """One item, kept or taken back by itself."""
+        """Import one item, committed or rolled back by itself."""
         name, self.findings, self.saved = name_of(item), [], None
         try:
             if item.flaw:
@@ -237,7 +237,7 @@ class _Import:
             self.findings.append({"code": "name_of_another", "field": "name", "message": message})
 
     def _change(self, tool: Tool, raw: dict[str, Any], canonical: dict[str, Any]) -> str:
-        """A new version, or the switches of the current one, where they are not what is wanted."""
+        """A new version, or the switches of the current one, where they differ."""
         version = tool.version
         assert version is not None
         if not trusted(tool):
@@ -277,7 +277,7 @@ class _Import:
         return False
 
     def _definition(self, item: Item, tool: Tool | None) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What is to be registered, and its canonical form, with all that is wrong at once."""
+        """The definition to register, and its canonical form. Raises all errors at once."""
         value, wrong = with_key(item, "name"), Flaws()
         if item.keyed:
             value, wrong, noted = titled(item)
@@ -356,8 +356,8 @@ def _same_name(there: QuerySet[Tool], item: Item, claimed: frozenset[str]) -> To
 
 
 def _imported_by_command(tool: Tool) -> bool:
-    """Whether a command of the operator wrote its first version. What a person or an agent
-    imported cannot be told from what they registered, and is never taken."""
+    """Whether a command of the operator wrote its first version. Tools that a person or an agent
+    imported look like registered ones, and are never taken."""
     first = tool.versions.order_by("number").first()
     return first is not None and first.created_by.startswith(_BY_COMMAND)
 
@@ -387,12 +387,12 @@ def _has_label(tool: Tool, label: Any) -> bool:
 
 
 def _unlabelled(raw: dict[str, Any]) -> dict[str, Any]:
-    """A file keeps its label for longer than what it says; here no two versions share one."""
+    """A file may keep its label when its content changes; here no two versions share one."""
     return {key: value for key, value in raw.items() if key != "version"}
 
 
 def permissions(organization: Organization, items: list[Item]) -> list[str]:
-    """What a person needs, beside registering tools, to import these."""
+    """The permissions that an import of these items needs, beside registering tools."""
     kinds = {item.kind for item in items}
     named = [name_of(item) for item in items if item.kind == Kind.TOOL]
     there = Tool.objects.present().filter(organization=organization, name__in=named)

@@ -1,4 +1,4 @@
-"""What is said of the items of an import: their names, what became of them, what is wrong where."""
+"""Items of an import: their names, results, and located errors."""
 
 import re
 from dataclasses import dataclass, field
@@ -10,12 +10,12 @@ from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidDefinition, ToolcribError
 
 CREATED, UPDATED, UNCHANGED, REFUSED = "created", "updated", "unchanged", "refused"
-REVIEW = "review"  # what its tool would become waits for a person, as any change of an upstream
+REVIEW = "review"  # the tool's new definition awaits approval, like any upstream change
 
 
 @dataclass(frozen=True)
 class Imported:
-    """What became of one item."""
+    """The result of one item."""
 
     key: str
     name: str
@@ -37,7 +37,7 @@ def check_first(item: Item, name: str, seen: dict[tuple[Kind | None, str], Item]
 
 
 def with_key(item: Item, name: str) -> dict[str, Any]:
-    """The value; what it is called stands in its key where it says nothing itself."""
+    """The value; its name comes from its key where it has none itself."""
     value_of(item)
     missing = item.value.get(name) is None and not item.id.startswith("#")
     return item.value | {name: item.id} if missing else item.value
@@ -51,7 +51,7 @@ def value_of(item: Item) -> dict[str, Any]:
 
 
 def check_identifier(item: Item, name: str, *, required: bool) -> None:
-    """What a keyed item says of its own identifier. Raises `InvalidDefinition`."""
+    """The identifier of a keyed item. Raises `InvalidDefinition`."""
     said = value_of(item).get(name)
     message = ""
     if said is None:

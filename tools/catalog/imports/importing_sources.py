@@ -1,4 +1,4 @@
-"""Services and servers that come with an import, and those that are there already."""
+"""Services and servers in an import, matched with the existing ones."""
 
 from typing import Any
 
@@ -62,7 +62,7 @@ def _within(said: dict[str, Any], kept: dict[str, Any]) -> bool:
 
 
 def _same(said: Any, kept: Any) -> bool:
-    """The mask in place of a value leaves it as it is."""
+    """The mask in place of a value keeps it."""
     if isinstance(said, dict) and isinstance(kept, dict):
         return said.keys() == kept.keys() and all(
             value in (MASK, kept[key]) for key, value in said.items()
@@ -83,7 +83,7 @@ def kept_server(row: McpServer) -> dict[str, Any]:
 
 
 def known_sources(organization: Organization) -> Known:
-    """What tools of an import may refer to without its coming along."""
+    """Existing services and servers that tools of an import may refer to."""
     there = ToolService.objects.filter(organization=organization)
     servers = McpServer.objects.filter(organization=organization)
     return Known(

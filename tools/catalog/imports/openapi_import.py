@@ -1,8 +1,8 @@
-"""Tools from an OpenAPI document: registered, or brought up to date where they are there already.
+"""Imports tools from an OpenAPI document: registers them, or updates the existing ones.
 
-What the document says of a tool is taken from it each time; what people decided about the tool,
-who may call it, when, how often and at what price, stays as they decided it. Another method or
-another place is a change of the upstream, which a person has to approve.
+Each import updates a tool's fields that come from the document; people's settings of the tool, such
+as who may call it, when, how often and at what price, are kept. Another method or URL is a change
+of the upstream, which a person has to approve.
 """
 
 from collections import defaultdict
@@ -27,7 +27,7 @@ from tools.models import Decision, Organization, Tool, UpstreamChange
 
 MOST_CHANGES = 100
 Row = dict[str, Any]
-# Of a tool that is there already, the document decides these and no other field.
+# The only fields of an existing tool that the document decides.
 _DOCUMENTED = (
     *("title", "description", "parameters", "input_schema", "output_schema", "implementation"),
     "metadata",
@@ -49,8 +49,8 @@ def import_openapi(
     """A row for every operation that was picked: `key`, `name`, `result` (created, updated,
     unchanged, review or refused), `errors`, `changes` of a tool that is there, and `notes`.
 
-    Each for itself: a bad one keeps no good one out. With `dry_run` everything is tried and
-    nothing kept. Raises `Malformed` for what is no such document.
+    Each is imported by itself, so that an invalid one does not stop the others. With `dry_run`
+    everything is tried and rolled back. Raises `Malformed` for what is no such document.
     """
     try:
         found = drafts(
@@ -70,7 +70,7 @@ def import_openapi(
 
 @dataclass
 class _Import:
-    """`moved`: whether the administrator says in this import where the server is."""
+    """`moved`: whether this import sets the server's URL."""
 
     organization: Organization
     group: list[str] | None
@@ -82,7 +82,7 @@ class _Import:
     waiting: set[UUID] = field(init=False)  # tools of which a change is not approved
 
     def __post_init__(self) -> None:
-        """What an import of hundreds of operations would ask hundreds of times."""
+        """Data that is read once for all operations of an import."""
         rows = Organization.objects.prefetch_related("egress_credentials")
         self.organization = rows.get(pk=self.organization.pk)
         here = {"organization": self.organization}
@@ -134,7 +134,7 @@ class _Import:
         return next(iter(own), found[0][1] if found else None)
 
     def _apart(self, draft: Draft) -> Draft:
-        """With a name of its own where its name is that of another operation's tool."""
+        """The definition, with another name where its name is that of another operation's tool."""
         title, pk = draft.definition["metadata"]["document"], self.names[draft.name.casefold()]
         other = any(
             pk in {one for _, one in self.operations.get((title, known), [])}
@@ -152,10 +152,10 @@ class _Import:
         assert tool.version is not None
         if changes and _leads_elsewhere(tool.version.definition, after, moved=self.moved):
             return {"changes": changes} | self._reviewed(tool, after)
-        tool = changing(tool)  # what people decide meanwhile stands
+        tool = changing(tool)  # concurrent decisions of people are kept
         after, changes = _difference(tool, draft, self.group)
         tool = update_tool(tool=tool, definition=after, by=self.by)
-        if tool.pk in self.waiting:  # the document says again what a person approved
+        if tool.pk in self.waiting:  # the document has the approved definition again
             drift.note_upstream(tool=tool, seen=after, by=self.by)
         return {"result": UPDATED if changes else UNCHANGED, "changes": changes}
 
@@ -187,8 +187,8 @@ class _Import:
 
 
 def _leads_elsewhere(before: Definition, after: Definition, *, moved: bool) -> bool:
-    """Whether calls would have another method or go to another place than a person agreed to.
-    What parameters of a path are called is no difference."""
+    """Whether calls would have another method or URL than a person approved. Names of path
+    parameters make no difference."""
     old, new = before["implementation"], after["implementation"]
     if old.get("method") != new["method"]:
         return True

@@ -1,1 +1,1 @@
-"""An organization's graph as administrators work with it. SPARQL is `tools.knowledge`."""
+"""Administration of an organization's knowledge graph. SPARQL is in `tools.knowledge`."""

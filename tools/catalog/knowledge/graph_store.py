@@ -1,4 +1,4 @@
-"""The SPARQL endpoint as administrators' work with a graph asks it, and what its failures say."""
+"""The SPARQL endpoint for administrators' work on a graph, with its failures as API errors."""
 
 import threading
 import time
@@ -36,7 +36,7 @@ def size(scope: GraphScope, bounds: Bounds) -> int:
 
 
 def number(found: endpoint.Rows) -> int:
-    """What a question for one count was answered. Raises `Failure`."""
+    """The result of a query for one count. Raises `Failure`."""
     try:
         return int(found.rows[0]["count"]["value"])
     except (LookupError, ValueError):

@@ -1,4 +1,5 @@
-"""The graph of an organization as a document: what goes in is on record, what comes out is all."""
+"""Import and export of an organization's graph as a document: every import is audited, an export is
+complete."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -23,7 +24,7 @@ _EVERYTHING = "CONSTRUCT { ?s ?p ?o } WHERE { ?s ?p ?o }"
 
 @dataclass(frozen=True)
 class Preview:
-    """What an import would do. `known`: entities of which something is said already."""
+    """What an import would do. `known`: entities that have statements already."""
 
     contents: Contents
     known: frozenset[str]
@@ -55,7 +56,7 @@ def import_graph(
 ) -> Imported:
     """All statements of the document are in the graph, or none is.
 
-    What is there already stays as it is. Raises `Malformed` with every flaw, `Unavailable`.
+    Existing statements are unchanged. Raises `Malformed` with every flaw, `Unavailable`.
     """
     scope = GraphScope.of(organization.pk, collection)
     graph, bounds = index.graph_of(scope), graph_store.within(TIMEOUT_S)
@@ -69,7 +70,7 @@ def import_graph(
         with index.in_step(organization.pk, wanted.subjects, collection):
             endpoint.update(graph_store.upstream(), graph.endpoint, wanted.text, bounds)
     except graph_store.Failed as failure:
-        # A store that fell silent may have done it all the same: evidence says so.
+        # A store that did not answer may have applied the update: the audit record says so.
         if isinstance(failure, TimeUp) or failure.lost:
             _record(by, graph, Imported(wanted.count, before, None), lost=True)
         raise graph_store.refusal(failure) from None
@@ -81,8 +82,8 @@ def import_graph(
 def export_graph(
     *, organization: Organization, syntax: Syntax, collection: str | None
 ) -> IO[bytes]:
-    """Every statement of the graph, in a file that whoever reads it closes; however many there
-    are, memory holds a few. Raises `Unavailable`, `Malformed` where it is too large."""
+    """Every statement of the graph, in a file that the caller closes; memory use is bounded. Raises
+    `Unavailable`, `Malformed` where it is too large."""
     graph = index.graph_of(GraphScope.of(organization.pk, collection))
     with ExitStack() as opened:
         written = opened.enter_context(SpooledTemporaryFile(_IN_MEMORY))
@@ -99,7 +100,8 @@ def export_graph(
 def index_graph(
     *, organization: Organization, collection: str | None, tell: Callable[[int], object]
 ) -> int:
-    """How many entities can be found now; `tell` hears how far it is. Raises `Unavailable`."""
+    """The number of searchable entities; `tell` is called with the progress. Raises
+    `Unavailable`."""
     try:
         return index.rebuild(GraphScope.of(organization.pk, collection), tell)
     except graph_store.Failed as failure:
@@ -133,7 +135,7 @@ def _fetch(graph: endpoint.Graph, into: IO[bytes]) -> None:
 
 
 def _size_after(scope: GraphScope) -> int | None:
-    """None where the store does not say: the import is done all the same."""
+    """None where the store does not answer: the import goes on."""
     try:
         return graph_store.size(scope, graph_store.within(TIMEOUT_S))
     except graph_store.Failed:

@@ -1,4 +1,4 @@
-"""What people see of their organization's graph: entities, and one of them with what is around."""
+"""Browses an organization's graph: lists of entities, and one entity with its surroundings."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,8 +19,8 @@ _MOST_KINDS = 30
 
 @dataclass(frozen=True)
 class Entity:
-    """`edges` are statements around it; `neighbours` how many entities are one step away;
-    `more` that the graph has more edges than these. `named` says what every IRI is called."""
+    """`edges` are statements around it; `neighbours` how many entities are one step away; `more`
+    that the graph has more edges than these. `named` has the label of every IRI."""
 
     portrait: Portrait
     edges: list[dict[str, Any]]
@@ -50,7 +50,7 @@ def standing(organization: Organization) -> finding.Standing:
 
 
 def entity(organization: Organization, iri: str, depth: int = 1) -> Entity:
-    """Raises `Malformed`, `NotFound` where nothing is said of it, `Unavailable`."""
+    """Raises `Malformed`, `NotFound` where it has no statement, `Unavailable`."""
     if not entries.fits(iri):
         raise Malformed("That is no IRI of an entity.", code="invalid")
     scope = GraphScope.of(organization.pk, None)

@@ -1,3 +1,3 @@
-"""MCP servers upstream: registered, connected, listed, imported from, and how they are. The
-protocol is `tools.mcpclient`.
+"""Upstream MCP servers: registration, connection, tool lists, import, and health. The protocol is
+in `tools.mcpclient`.
 """

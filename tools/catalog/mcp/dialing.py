@@ -1,4 +1,4 @@
-"""This process's way to what tenants chose as an address, for conversations of its own."""
+"""This process's dialer for addresses that tenants chose, for connections of its own."""
 
 import atexit
 from collections.abc import Coroutine
@@ -27,7 +27,7 @@ def fetcher(organization: str) -> Fetcher:
 
 
 def waited[Got](work: Coroutine[Any, Any, Got], timeout_s: float) -> Got:
-    """What a conversation of a few requests comes to. Raises what it raises, `TimeoutError`."""
+    """The result of a few requests over one connection. Raises what it raises, `TimeoutError`."""
     future = _loop().submit(work)
     try:
         return future.result(timeout_s)

@@ -1,7 +1,7 @@
-"""What a credential looks like when somebody sends it back, and the same text without it.
+"""Masks credentials in text that a server echoes.
 
-A host may answer with the request it got. What was added to that request is not for who asked: it
-is taken out, as it was sent and in the forms programs commonly write texts in.
+A host may answer with the request it got. The caller must not see what was added to that request:
+it is removed, as sent and in the encodings that programs commonly use.
 """
 
 import base64
@@ -15,8 +15,8 @@ from urllib.parse import quote, quote_plus
 
 MASK = "[credential]"
 CUT = "…"
-SHORTEST_PART = 6  # of a value; a shorter word stands in too many innocent texts
-_SPARE = 3  # characters of base64 around a text that depend on what stands beside it
+SHORTEST_PART = 6  # of a value; a shorter word occurs in too many innocent texts
+_SPARE = 3  # characters of base64 around a text that depend on its neighbors
 
 
 class Mask:
@@ -33,12 +33,14 @@ class Mask:
         return self._pattern.sub(MASK, text) if self._pattern else text
 
     def quotation(self, text: str) -> str:
-        """Of a text that was cut where it ends with an ellipsis: there may be half of one."""
+        """Masks a quoted text. The end of one that was cut with an ellipsis may be half a
+        credential, and is dropped."""
         cut = self.longest and text.endswith(CUT)
         return self.text(text[: max(0, len(text) - 1 - self.longest)] + CUT if cut else text)
 
     def value(self, value: Any) -> Any:
-        """A JSON value with every text in it masked, keys too; a number that shows one is none."""
+        """A JSON value with every text in it masked, keys too; a number that contains a credential
+        becomes the mask."""
         if self._pattern is None or value is None or isinstance(value, bool):
             return value
         if isinstance(value, dict):
@@ -51,12 +53,12 @@ class Mask:
 
 
 def of_values(values: Iterable[str]) -> Mask:
-    """Of values of which some may be no secrets: what is very short is none."""
+    """The mask of values of which some may be no secrets: very short ones are ignored."""
     return Mask(value for value in values if len(value) >= SHORTEST_PART)
 
 
 def _parts(value: str) -> Iterator[str]:
-    """The whole, what follows the scheme's name, and what Basic hides in base64."""
+    """The whole value, what follows the scheme's name, and the decoded text of Basic."""
     yield value
     scheme, _, rest = value.partition(" ")
     if len(rest) >= SHORTEST_PART:
@@ -89,7 +91,7 @@ def _forms(part: str) -> Iterator[str]:
 
 
 def _in_base64(part: bytes, offset: int) -> Iterator[str]:
-    """What of it stands in the base64 of any text that holds it at this offset."""
+    """The characters of it in the base64 of any text that contains it at this offset."""
     coded = base64.b64encode(b"\0" * offset + part).decode().rstrip("=")
     begin = -(-offset * 4 // 3)
     end = (offset + len(part)) * 4 // 3

@@ -1,4 +1,4 @@
-"""MCP servers as a snapshot of the catalog has them: a call makes no query of its own."""
+"""MCP servers in a snapshot of the catalog, so that a call makes no query of its own."""
 
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -98,7 +98,7 @@ def catalog_server(
 
 
 def _remembered(row: McpServer) -> str:
-    """What was agreed on lately; a server may have learnt more since."""
+    """The protocol version negotiated recently; later the server may support a newer one."""
     lately = row.protocol_at is not None and timezone.now() - row.protocol_at < REMEMBERED
     return row.protocol if lately else ""
 

@@ -1,5 +1,5 @@
-"""Connecting an MCP server by OAuth: a person is sent to consent and comes back, or the client
-acts for itself. What comes of it is kept sealed (mcp_tokens.py)."""
+"""Connects an MCP server by OAuth: authorization code with a person's consent, or client
+credentials. The tokens are stored encrypted (mcp_tokens.py)."""
 
 import hashlib
 import json
@@ -46,7 +46,7 @@ _MOST_STATE = 200
 def begin_consent(
     *, row: McpServer, owner: str, user: User, redirect_uri: str
 ) -> tuple[str, datetime]:
-    """Where the person's browser is to go, and until when it may come back.
+    """The URL to send the person's browser to, and until when it may return.
 
     Raises `Malformed`, `Conflict` where consent is of no use, `Unavailable`.
     """
@@ -74,7 +74,8 @@ def begin_consent(
 
 
 def finish_consent(*, user: User, parameters: Mapping[str, str], by: Actor) -> McpAuthorization:
-    """What the browser brought back. It is good once, and for who began it.
+    """Complete the consent with the browser's response. It is valid once, and for the person who
+    began it.
 
     Raises `NotFound`, `Conflict`, `Unavailable`.
     """
@@ -96,7 +97,7 @@ def finish_consent(*, user: User, parameters: Mapping[str, str], by: Actor) -> M
 
 
 def connect_client(*, row: McpServer, owner: str, by: Actor) -> McpAuthorization:
-    """For a client that acts for itself: nobody is asked. Raises as `begin_consent`."""
+    """Client credentials: no person consents. Raises as `begin_consent`."""
     key = _checked_owner(row, owner)
     client = _entered(row)
     if client is None:
@@ -122,7 +123,8 @@ def disconnect(*, row: McpServer, owner: str, by: Actor) -> None:
 
 @transaction.atomic
 def set_client(*, row: McpServer, client: Any, by: Actor) -> McpOAuthClient:
-    """Who we are to the authorization server; the mask leaves the secret. Raises `Malformed`."""
+    """Set the OAuth client for the authorization server; the mask keeps the secret. Raises
+    `Malformed`."""
     if not isinstance(client, dict):
         raise _invalid([{"field": "", "message": "must be a JSON object"}])
     fields = Listed(client, [])
@@ -149,7 +151,7 @@ def set_client(*, row: McpServer, client: Any, by: Actor) -> McpOAuthClient:
 
 @transaction.atomic
 def delete_client(*, row: McpServer, by: Actor) -> None:
-    """Consent that was given with it stays until it is taken back. Raises `NotFound`."""
+    """Consents given with it stay until they are revoked. Raises `NotFound`."""
     found = McpOAuthClient.objects.filter(server=row).first()
     if found is None:
         raise NotFound("No client was entered for this server.", code="oauth_client_not_found")
@@ -225,7 +227,7 @@ def _talked[Got](work: Coroutine[Any, Any, Got]) -> Got:
 
 @transaction.atomic
 def _taken(user: User, state: str) -> McpConsent:
-    """Raises `NotFound`, also for somebody else's."""
+    """Raises `NotFound`, also for a consent of another user."""
     if not state or len(state) > _MOST_STATE:
         raise NotFound("This belongs to nothing that was begun here.", code="consent_not_found")
     rows = McpConsent.objects.select_for_update(of=("self",)).select_related("server__organization")

@@ -1,4 +1,4 @@
-"""An MCP server's tool as a definition of ours."""
+"""Converts an MCP server's tool to a tool definition."""
 
 from typing import Any
 
@@ -28,9 +28,9 @@ def definition_of(server: str, raw: dict[str, Any], name: Any) -> dict[str, Any]
 
 
 def renewed(server: str, tool: Tool, raw: dict[str, Any], wanted: Any) -> dict[str, Any]:
-    """What was written by hand stays; what was the server's becomes what the server says now.
+    """Updates the server's fields to its current description; fields written by hand are kept.
 
-    Raises `Conflict` where the tool is not what was signed.
+    Raises `Conflict` where the tool's signature is invalid.
     """
     check_current(tool)
     assert tool.version is not None

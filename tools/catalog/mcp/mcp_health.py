@@ -1,5 +1,5 @@
-"""What calls find out about a server: whether it lives, and whether its tools are still those that
-were approved."""
+"""Records what calls find out about an MCP server: whether it is reachable, and whether its tools
+are still those that were approved."""
 
 import logging
 from contextlib import suppress
@@ -25,7 +25,7 @@ _noted: set[tuple[UUID, str, str]] = set()
 
 
 def note_dead(server: UUID, error: str) -> None:
-    """The first of many failures says since when."""
+    """Records a failure; the first of a series sets `dead_since`."""
     now = timezone.now()
     McpServer.objects.filter(pk=server).update(last_error=error[:500])
     McpServer.objects.filter(pk=server, dead_since=None).update(dead_since=now)
@@ -37,9 +37,9 @@ def note_alive(server: UUID) -> None:
 
 
 def note_changed(tool: CatalogTool, organization: UUID, seen: Any) -> None:
-    """What a server says of a tool now, for a person to read. Safe to repeat.
+    """Records the server's current description of a tool, for a person to review. Safe to repeat.
 
-    Unless the tool's policy is to go on with what was approved, nobody calls it before.
+    Unless the tool's policy is to serve the approved version, the tool is quarantined until then.
     """
     if tool.on_drift == OnDrift.SERVE:
         _note_once(tool, organization, seen)
@@ -75,7 +75,7 @@ def _quarantine(known: CatalogTool, organization: UUID, seen: Any) -> None:
 
 
 def _note_once(known: CatalogTool, organization: UUID, seen: Any) -> None:
-    """Every call finds the same change: the first of this process writes it down."""
+    """Every call finds the same change: the first of this process records it."""
     if seen is None:
         return
     key = (known.id, known.digest, digest_of(seen))
@@ -99,7 +99,7 @@ def _row(known: CatalogTool, organization: UUID) -> Tool | None:
 
 
 def _note(tool: Tool, seen: dict[str, Any]) -> None:
-    """For a person to read field by field. What is no definition of ours is only quarantined."""
+    """For a person to read field by field. An invalid definition is only quarantined."""
     assert tool.version is not None
     server = tool.version.definition["implementation"]["server"]
     by = Actor("system", _SYSTEM, tool.organization.slug)

@@ -1,4 +1,4 @@
-"""From a server's own list to tools of the catalog: listed, looked at, taken over by choice."""
+"""Imports chosen tools from the tool list of an MCP server."""
 
 import json
 import unicodedata
@@ -35,7 +35,7 @@ PATIENCE_S = 20.0
 MOST_BYTES = 4 * 1024 * 1024  # of a snapshot
 MOST_ITEMS = 1_000
 MOST_DATA = 4_000  # characters of JSON about a failure, as its server sent it
-# What whoever imports may say otherwise than the server does.
+# Fields that the importing user may override.
 TIGHTENED = (
     "title", "description", "category", "parameters", "output_schema", "constraints",
     "required_permissions", "requires_confirmation", "group", "state", "available_in_states",
@@ -46,7 +46,7 @@ TIGHTENED = (
 
 @dataclass
 class Item:
-    """What became of one tool of an import."""
+    """The result of one tool of an import."""
 
     tool: str
     name: str
@@ -65,8 +65,8 @@ def of_row(row: McpServer) -> CatalogServer:
 
 
 def refresh(*, row: McpServer, by: Actor, owner: str = "") -> McpServer:
-    """List the server's tools now and keep the list. Raises `Unavailable`; then nothing of what
-    was known is forgotten, and the row says since when the server does not answer."""
+    """List the server's tools now and keep the list. Raises `Unavailable`; then the stored list is
+    kept, and the row has the time since when the server does not answer."""
     mask = Mask(())
     key = key_of(row.organization_id, owner)
     try:
@@ -176,7 +176,7 @@ def _fields(before: dict[str, Any], after: dict[str, Any]) -> list[dict[str, Any
 
 
 def suggested(raw: dict[str, Any]) -> dict[str, Any]:
-    """What a server says of its tool and nobody has checked: only ever a suggestion."""
+    """Suggested settings from the server's unverified annotations."""
     hints = raw.get("annotations") or {}
     if hints.get("readOnlyHint") is True:
         return {"delivery": "pure", "constraints": {"allow_side_effects": False}}
@@ -186,9 +186,10 @@ def suggested(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def import_tools(*, row: McpServer, items: Any, by: Actor, dry_run: bool = False) -> list[Item]:
-    """Take tools over from the latest list, each as it is wanted. Raises `Malformed`, `NotFound`.
+    """Import the chosen tools from the latest list, with the given overrides. Raises `Malformed`,
+    `NotFound`.
 
-    What one of them is refused for says nothing about the others.
+    A refused tool does not affect the others.
     """
     if row.snapshot is None:
         message = f"The tools of {row.name} were not listed yet; refresh it first."
@@ -203,7 +204,7 @@ def import_tools(*, row: McpServer, items: Any, by: Actor, dry_run: bool = False
 
 
 def has_changed(done: list[Item]) -> bool:
-    """Whether tools that were there already were taken over again."""
+    """Whether existing tools were imported again."""
     return any(item.result in {"updated", "unchanged"} for item in done)
 
 
@@ -266,7 +267,7 @@ def _taken_over(row: McpServer, raw: dict[str, Any], name: Any, item: Any, by: A
         made = register_tool(organization=row.organization, definition=definition, by=by)
         drift.set_on_drift(tool=made, policy=OnDrift(row.on_drift), by=by)
         return "created"
-    existing = changing(existing)  # what people decide meanwhile stands
+    existing = changing(existing)  # concurrent decisions of people are kept
     assert existing.version is not None
     before = existing.version.digest
     tool = update_tool(tool=existing, definition=renewed(row.name, existing, raw, wanted), by=by)
@@ -277,7 +278,7 @@ def _taken_over(row: McpServer, raw: dict[str, Any], name: Any, item: Any, by: A
 
 
 def _released(tool: Tool, by: Actor) -> bool:
-    """Whether it was quarantined; somebody has now looked at what changed."""
+    """Whether it was quarantined; a person has now reviewed the change."""
     if tool.status != ToolStatus.QUARANTINED:
         return False
     before = {"status": tool.status}
@@ -296,8 +297,8 @@ def _released(tool: Tool, by: Actor) -> bool:
 
 
 def local_name(name: str) -> str:
-    """As near to the server's name as a name of ours can be; empty where letters of it are of
-    another script, for what is left of it would be a name of something else."""
+    """The valid name nearest to the server's name; empty where it has letters of another script,
+    since the rest would be a name of something else."""
     if TOOL_NAME.fullmatch(name):
         return name
     letters = unicodedata.normalize("NFKD", name)

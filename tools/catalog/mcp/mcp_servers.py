@@ -1,4 +1,4 @@
-"""Registering MCP servers upstream, and whose credentials calls go out with."""
+"""Registers upstream MCP servers, and the credentials that calls are sent with."""
 
 from typing import Any
 
@@ -64,7 +64,7 @@ def create_server(*, organization: Organization, server: Any, by: Actor) -> McpS
 
 @transaction.atomic
 def change_server(*, row: McpServer, changes: Any, by: Actor) -> McpServer:
-    """Change what is given; the mask in place of a value leaves it."""
+    """Change the given fields; the mask in place of a value keeps it."""
     Organization.objects.next_revision(row.organization_id)
     row.refresh_from_db()
     before, sealed = written(row), row.sealed
@@ -94,7 +94,7 @@ def delete_server(*, row: McpServer, by: Actor) -> None:
 
 @transaction.atomic
 def set_credential(*, row: McpServer, owner: str, values: Any, by: Actor) -> McpCredential:
-    """What calls of one agent or person send to the server beside what everybody's do."""
+    """Headers that calls of one agent or person send to the server beside the shared ones."""
     if not isinstance(values, dict):
         raise _invalid([{"field": "", "message": "must be a JSON object"}])
     fields = Listed(values, [])
@@ -185,7 +185,7 @@ def written_values(row: McpServer | McpCredential) -> dict[str, Any]:
 
 
 def _write(row: McpServer, raw: Any) -> None:
-    """What is given, into the row. Raises `Malformed`."""
+    """Sets the given fields on the row. Raises `Malformed`."""
     if not isinstance(raw, dict):
         raise _invalid([{"field": "", "message": "an MCP server is a JSON object"}])
     fields = Listed(raw, [])
@@ -252,7 +252,7 @@ def _check_url(row: McpServer, fields: Listed) -> None:
 
 
 def _whom(row: McpServer) -> tuple[object, ...]:
-    """Who is told the values that are kept."""
+    """The recipient of the stored values: command, or scheme, host and port."""
     if row.transport == Transport.STDIO:
         return (row.command,)
     try:
@@ -263,7 +263,7 @@ def _whom(row: McpServer) -> tuple[object, ...]:
 
 
 def _check_moved(row: McpServer, fields: Listed) -> None:
-    """Values that nobody can read are not sent to somebody else instead: they are written anew."""
+    """Stored values are never sent to another recipient: they have to be entered again."""
     for name, kept in (("headers", row.headers), ("env", row.env)):
         given = fields.raw.get(name)
         if kept and (not isinstance(given, dict) or MASK in given.values()):
@@ -289,7 +289,7 @@ def _write_policy(row: McpServer, fields: Listed) -> None:
 
 
 def _write_values(row: McpServer | McpCredential, fields: Listed, server: McpServer) -> None:
-    """What is the same as before stays sealed as it is."""
+    """Unchanged values keep their ciphertext."""
     organization, readable = server.organization_id, True
     try:
         kept = opened_secrets(bytes(row.sealed or b""), organization=organization, row=row.pk)

@@ -1,4 +1,5 @@
-"""MCP servers that are started behind the wall: only of the operator's list, and only as it says.
+"""MCP servers that run inside the sandbox (stdio): only those on the operator's list, with the
+listed command.
 
 A tenant picks a name and gives what the entry permits; no word of a tenant's is ever a command.
 """
@@ -21,7 +22,7 @@ from tools.mcpclient.errors import NeverBegan
 from tools.mcpclient.stdio import Stdio
 
 NOT_ALLOWED = "is not one that the operator allows (MCP_STDIO_ALLOWED)"
-# Of a server's whole life: what counts is which hosts there are.
+# Limits for a server's whole lifetime: the allowed hosts are the effective limit.
 _LASTING = EgressLimits(
     requests=1_000_000, connections=16, request_bytes=1 << 40, response_bytes=1 << 40, request_s=120
 )
@@ -33,12 +34,12 @@ def allowed(name: str) -> StdioServer | None:
 
 
 def forbidden(entry: StdioServer, names: Iterable[str]) -> list[str]:
-    """Those of the variables that a tenant may not set."""
+    """The variables that a tenant may not set."""
     return [name for name in names if name not in entry.variables]
 
 
 def stdio_channel(server: CatalogServer, environment: dict[str, str]) -> Stdio:
-    """By the list as it is now: what was written long ago may not be allowed any more.
+    """Checks against the current list: an older configuration may not be allowed any more.
 
     Raises NeverBegan.
     """
@@ -77,7 +78,7 @@ def _workspace(entry: StdioServer, organization: str) -> list[Mount]:
 
 
 def _bare(item: Item) -> Item:
-    """A server brings credentials of its own; those of the organization's hosts are for runs."""
+    """A server has its own credentials; those of the organization's hosts are for tool runs."""
     if isinstance(item, str):
         return item
     return {name: value for name, value in item.items() if name != "credential"}

@@ -1,7 +1,7 @@
-"""The token a call to an MCP server goes out with, and its renewal: by one process at a time.
+"""The OAuth access token of a call to an MCP server, and its refresh: by one process at a time.
 
-A refresh token may be good once, and who sends it twice is taken for a thief. So whoever renews
-says so in the row first; the others wait for what comes of it.
+A refresh token may be valid once, and a server treats its reuse as theft. So the renewing process
+claims the row first; the others wait for the result.
 """
 
 import json
@@ -36,8 +36,8 @@ _SYSTEM = "mcp-client"
 
 
 def access_token(server: CatalogServer, owner: str, *, refused: str = "") -> str:
-    """Empty where nobody consented to anything. Renewed where it runs out, or is the one that the
-    server `refused`. Raises UpstreamFailure: `NotAllowed` where only a new consent helps."""
+    """Empty without any consent. Renewed where it runs out, or is the one that the server
+    `refused`. Raises UpstreamFailure: `NotAllowed` where only a new consent helps."""
     known = server.authorizations.get(owner)
     if known is None:
         return ""
@@ -51,11 +51,12 @@ def access_token(server: CatalogServer, owner: str, *, refused: str = "") -> str
         return _renewed(server, owner, known, refused).access
     finally:
         if not connection.in_atomic_block:
-            connection.close()  # none is held while a tool runs
+            connection.close()  # not held while a tool runs
 
 
 def note_wanted(server: CatalogServer, owner: str, challenge: Challenge) -> None:
-    """The server wants more than was consented to: the next consent asks for it."""
+    """Records the scope that the server requires beyond the consent: the next consent requests
+    it."""
     known = server.authorizations.get(owner)
     if known is not None and challenge.scope:
         wanted = {"scope": list(challenge.scope), "metadata": challenge.resource_metadata}
@@ -113,7 +114,7 @@ def _row(server: CatalogServer, owner: str, known: Authorized) -> McpAuthorizati
 
 
 def _claimed(row: McpAuthorization, tokens: Tokens, organization: UUID) -> bool:
-    """Whether renewing is ours now: nobody else is at it, and nobody was meanwhile."""
+    """Claims the renewal: False while another process renews, or when one has renewed meanwhile."""
     now = timezone.now()
     free = Q(renewing_until=None) | Q(renewing_until__lt=now)
     rows = McpAuthorization.objects.filter(free, pk=row.pk)
@@ -151,7 +152,7 @@ def _renewal(row: McpServer, tokens: Tokens) -> Callable[[], Any]:
 
 @transaction.atomic
 def _keep(organization: UUID, row: McpAuthorization, tokens: Tokens) -> None:
-    """For every process: with another revision they read it."""
+    """Increments the revision, so that every process reads the new tokens."""
     Organization.objects.next_revision(organization)
     kept = columns(tokens, organization=organization, row=row.pk)
     McpAuthorization.objects.filter(pk=row.pk).update(**kept, updated_at=timezone.now())
@@ -172,7 +173,7 @@ def _lost(server: CatalogServer, owner: str, row: McpAuthorization, flaw: str) -
 
 def _let_go() -> None:
     if not connection.in_atomic_block:
-        connection.close()  # none is held while somebody else's server thinks
+        connection.close()  # not held while waiting for another server
 
 
 def _runs_out(expires_at: float) -> bool:

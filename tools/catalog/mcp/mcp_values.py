@@ -1,4 +1,4 @@
-"""Headers and environment of MCP servers: written once, sealed, never shown again.
+"""Headers and environment of MCP servers: write-only values, stored encrypted.
 
 A value is a text, or a reference to this installation's own environment or files, of those that
 its operator allows: `{"env": "NAME"}`, `{"file": "/path"}`.
@@ -24,7 +24,7 @@ LONGEST_VALUE = 8_192
 _HEADER = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _TEXT = re.compile(r"[!-~](?:[ -~]*[!-~])?")
-# What the protocol itself says, and what says where a message ends.
+# Headers that the protocol sets, and those that frame a message.
 _OURS = frozenset(
     {
         "host", "content-length", "content-type", "accept", "connection", "transfer-encoding",
@@ -32,18 +32,18 @@ _OURS = frozenset(
         "mcp-protocol-version", "mcp-session-id", "mcp-method", "mcp-name",
     }
 )  # fmt: skip
-# Of a process behind the wall: what would make it another program.
+# Variables that would change which program runs in the sandbox.
 _LOADERS = re.compile(r"(?:LD_.*|PYTHON(?:STARTUP|PATH|HOME)|NODE_OPTIONS|PATH|BASH_ENV|ENV)")
 
 
 class Unreadable(Exception):
-    """A value that cannot be had; the message says which, never what."""
+    """A value that cannot be read; the message names it and never shows it."""
 
 
 def read_values(
     fields: Listed, name: str, before: dict[str, Any], kept: dict[str, str]
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """What stands in the row openly, and what is to be sealed. The mask leaves a value as it was;
+    """The part of the row in the clear, and the part to be encrypted. The mask keeps a value;
     `before` and `kept` are the row's."""
     raw = fields.raw.get(name)
     if raw is None:
@@ -70,7 +70,7 @@ def read_values(
 
 
 def shown_values(values: dict[str, Any]) -> dict[str, Any]:
-    """As anybody may see them: that a value is set, or what it refers to."""
+    """The public form: that a value is set, or what it refers to."""
     return {
         name: MASK if value == SEALED else dict(value) for name, value in sorted(values.items())
     }
@@ -137,7 +137,7 @@ def _reference(fields: Listed, name: str, value: dict[str, Any]) -> dict[str, st
 
 
 def _referred(name: str, value: dict[str, str]) -> str:
-    """Allowed when it was written, and still."""
+    """Checked again at use: it was allowed when it was written."""
     kind, target = next(iter(value.items()), ("", ""))
     if f"{kind}:{target}" not in settings.MCP_REFERENCES_ALLOWED:
         raise Unreadable(f"{name} refers to what the operator does not allow any more")

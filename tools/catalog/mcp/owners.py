@@ -1,4 +1,4 @@
-"""Whose credentials of an MCP server: written `user:name` and `agent:slug`, kept by id.
+"""Owners of MCP credentials: written `user:name` and `agent:slug`, stored by id.
 
 A name may be another's tomorrow; an id never is. What was carried over without an account is kept
 as `none:…`, which no call ever asks for.
@@ -17,17 +17,17 @@ AGENT, USER, NONE = "agent", "user", "none"
 
 
 def owner_key(kind: str, identifier: UUID | str | None) -> str:
-    """Of a caller. What has no id owns nothing."""
+    """The owner key of a caller. A caller without an id owns nothing."""
     return f"{AGENT if kind == AGENT else USER}:{identifier}" if identifier else f"{NONE}:"
 
 
 def key_of(organization_id: UUID, owner: str) -> str:
-    """Of an owner as people write it; empty for everybody. Raises `Malformed`."""
+    """The key of an owner as people write it; empty for the shared one. Raises `Malformed`."""
     kind, _, name = owner.partition(":")
     if not owner or kind == NONE:
         return owner
     found = None
-    if "\x00" not in name:  # which the database cannot even be asked for
+    if "\x00" not in name:  # which PostgreSQL cannot store
         found = (_agent if kind == AGENT else _person)(organization_id, name)
     if found is None or kind not in (AGENT, USER):
         raise Malformed(f"There is no {owner[:150]!r} here.", code="owner_not_found")
@@ -35,7 +35,7 @@ def key_of(organization_id: UUID, owner: str) -> str:
 
 
 def known_key(organization_id: UUID, owner: str) -> str | None:
-    """The same, and None where nobody is named so."""
+    """The same, or None where the name does not exist."""
     try:
         return key_of(organization_id, owner)
     except Malformed:
@@ -43,7 +43,7 @@ def known_key(organization_id: UUID, owner: str) -> str | None:
 
 
 def keys_named(owner: str) -> list[str]:
-    """Of whoever an owner as people write it names, in any organization."""
+    """The keys of all accounts with this owner name, in any organization."""
     kind, _, name = owner.partition(":")
     rows: dict[str, QuerySet[Any, Any]] = {
         AGENT: Agent.objects.filter(slug=name).values_list("pk", flat=True),

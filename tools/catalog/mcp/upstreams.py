@@ -1,4 +1,4 @@
-"""From a server of the catalog to the conversation with it."""
+"""Creates the MCP client of a server in the catalog."""
 
 import atexit
 import hashlib
@@ -38,9 +38,10 @@ def owner_of(server: CatalogServer, kind: str, identifier: UUID | str | None) ->
 
 
 def endpoint_of(server: CatalogServer, owner: str = "", *, refused: str = "") -> Endpoint:
-    """Raises UpstreamFailure: what is not configured, or not by who may, is never called.
+    """Raises UpstreamFailure: a server that is not configured by an authorized user is never
+    called.
 
-    `refused` is a token of consent that the server did not take: it goes out with another one.
+    `refused` is an access token that the server refused: another one is sent.
     """
     if not server.enabled:
         raise NeverBegan(f"The MCP server {server.name} is switched off.")
@@ -84,7 +85,7 @@ def _values(server: CatalogServer, owner: str) -> tuple[dict[str, str], dict[str
 
 
 def _over(headers: dict[str, str], more: dict[str, str]) -> dict[str, str]:
-    """A header has one value, however its name is spelt."""
+    """Header names are compared without case, so that each has one value."""
     own = {name.lower() for name in more}
     return {name: value for name, value in headers.items() if name.lower() not in own} | more
 

@@ -1,3 +1,1 @@
-"""What tools that run in the sandbox may see and reach: profiles, paths, hosts, credentials, and
-schemas of contents.
-"""
+"""What sandboxed tools may see and reach: profiles, paths, hosts, credentials, content schemas."""

@@ -1,4 +1,4 @@
-"""Schemas that `validate_content` knows by name. A change is a new version; none is ever edited."""
+"""Named schemas of `validate_content`. A change is a new version; none is ever edited."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ def create_schema(*, organization: Organization, schema: Any, by: Actor) -> Cont
 
 
 def add_version(*, row: ContentSchema, change: Any, by: Actor) -> ContentSchemaVersion:
-    """What it says from the next call on. What it says already is no new version.
+    """Change the schema from the next call on. An unchanged schema makes no new version.
 
     Raises `Malformed`, `Conflict`, `Unavailable`; `NotFound` where it was deleted meanwhile.
     """
@@ -53,7 +53,7 @@ def add_version(*, row: ContentSchema, change: Any, by: Actor) -> ContentSchemaV
 
 
 def try_version(*, row: ContentSchema, change: Any) -> None:
-    """Seconds, so no transaction should be open. Raises `Malformed`, `Unavailable`."""
+    """Takes seconds, so no transaction should be open. Raises `Malformed`, `Unavailable`."""
     fields = Listed(change, [])
     fields.known(("document", "note"))
     _document(fields, SchemaKind(row.kind))
@@ -63,7 +63,8 @@ def try_version(*, row: ContentSchema, change: Any) -> None:
 
 @transaction.atomic
 def keep_version(*, row: ContentSchema, change: Any, by: Actor) -> ContentSchemaVersion:
-    """One that was tried. Raises `Conflict`; `NotFound` where it was deleted meanwhile."""
+    """Stores a schema that was tried. Raises `Conflict`; `NotFound` where it was deleted
+    meanwhile."""
     Organization.objects.next_revision(row.organization_id)
     before = newest(row)
     if before.digest == digest(change["document"]):
@@ -80,7 +81,8 @@ def keep_version(*, row: ContentSchema, change: Any, by: Actor) -> ContentSchema
 
 @transaction.atomic
 def delete_schema(*, row: ContentSchema, by: Actor) -> None:
-    """With all its versions; calls that name it are refused from now on. Raises `NotFound`."""
+    """Delete it with all its versions; calls that name it are refused from now on. Raises
+    `NotFound`."""
     Organization.objects.next_revision(row.organization_id)
     _record(Event.SCHEMA_DELETE, row, by, _written(row, newest(row)), None)
     row.delete()
@@ -164,7 +166,8 @@ def _document(fields: Listed, kind: SchemaKind) -> None:
 
 
 def _try(organization: Organization, kind: SchemaKind, document: Any) -> None:
-    """Used once behind the wall, where it will be used: a schema may be made to hang.
+    """Tries the schema once inside the sandbox, where it will be used: a schema may be made to
+    hang.
 
     Raises `Malformed`, `Unavailable`.
     """
@@ -194,7 +197,7 @@ def _untried(reason: str) -> Unavailable:
 
 
 def slot_of(kind: SchemaKind | str) -> str:
-    """The parameter of `validate_content` that such a schema is."""
+    """The parameter of `validate_content` that takes such a schema."""
     return "xsd" if kind == SchemaKind.XML else "schema"
 
 

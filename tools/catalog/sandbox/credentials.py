@@ -1,4 +1,4 @@
-"""Credentials that the egress broker adds to requests. Their values go in and never come out."""
+"""Credentials that the egress broker adds to requests. Their values are write-only."""
 
 import re
 from typing import Any
@@ -39,7 +39,7 @@ def create_credential(
 
 @transaction.atomic
 def replace_credential(*, row: EgressCredential, credential: Any, by: Actor) -> EgressCredential:
-    """Another header, another value, or both; the mask in place of a value leaves it."""
+    """Another header, another value, or both; the mask in place of a value keeps it."""
     kept = isinstance(credential, dict) and credential.get("value") in (None, MASK)
     name, header, value = _read(credential | {"value": "kept"} if kept else credential)
     if name != row.name:
@@ -81,7 +81,7 @@ def find_credential(organization: Organization, name: str) -> EgressCredential:
 
 
 def check_named(organization: Organization, field: str, items: list[Item]) -> None:
-    """Whether every credential a list of hosts names is there. Raises `Malformed`.
+    """Checks that every credential in a list of hosts exists. Raises `Malformed`.
 
     Call it while the organization's row is locked: credentials are deleted under the same lock.
     """
@@ -101,9 +101,9 @@ def check_named(organization: Organization, field: str, items: list[Item]) -> No
 
 
 def check_of_tool(organization: Organization, tool: ToolDefinition) -> None:
-    """Whether the credential a definition names is there. Raises `InvalidDefinition`.
+    """Checks that the credential of a definition exists. Raises `InvalidDefinition`.
 
-    Whether the tool's host may have it, the lists of hosts say, when it is called.
+    At a call, the lists of hosts decide whether the tool's host may get it.
     """
     name = tool.credential
     if name is None or any(one.name == name for one in organization.egress_credentials.all()):
@@ -153,7 +153,7 @@ def _value(fields: Listed) -> str:
 
 
 def _flaw_in(header: str, value: str) -> str | None:
-    """What the broker would not add to a request."""
+    """Headers that the broker would not add to a request."""
     rule = HostRule("example.com", headers=((header, value),))
     return described(lambda: read_rule(rule))
 
@@ -164,7 +164,7 @@ def _invalid(errors: list[dict[str, str]]) -> Malformed:
 
 
 def _written(row: EgressCredential) -> dict[str, str]:
-    """As evidence says it: never what it is worth."""
+    """The audited form, without the value."""
     return {"name": row.name, "header": row.header}
 
 

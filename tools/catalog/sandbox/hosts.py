@@ -1,7 +1,7 @@
-"""Hosts as profiles and organizations list them, and as the egress broker takes them.
+"""Allowed hosts, as profiles and organizations list them and as the egress broker takes them.
 
-An item is the text of a host, or an object with a host and what narrows it down. What a host, a
-port, a method and a path may be, the broker's own rules say.
+An item is the text of a host, or an object with a host and restrictions. The broker's own rules
+define valid hosts, ports, methods and paths.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ Header = tuple[str, str]
 
 
 def read_hosts(parent: Listed, name: str) -> list[Item]:
-    """The list in its one form. What is wrong is said of `name[2].ports`."""
+    """The list in canonical form. Errors name a field such as `name[2].ports`."""
     given = parent.raw.get(name)
     if given is None:
         return []
@@ -39,7 +39,7 @@ def credentials_in(items: Iterable[Item]) -> set[str]:
 
 
 def rules_of(items: Iterable[Item], headers: Mapping[str, Header]) -> tuple[HostRule, ...]:
-    """What the broker is told. `headers` has the header of every credential that is named."""
+    """The rules for the egress broker. `headers` has the header of every named credential."""
     return tuple(_rule(item, headers) for item in items)
 
 
@@ -61,7 +61,7 @@ def _item(parent: Listed, place: str, given: Any) -> Item:
 
 
 def _host(fields: Listed) -> str:
-    """In the spelling it is compared in."""
+    """In the spelling for comparison."""
     text = fields.text("host", longest=300)
     if not text or fields.note("host", described(lambda: read_rule(HostRule(text)))):
         return text
@@ -78,7 +78,7 @@ def _narrowing(fields: Listed, part: str, kind: type) -> list[Any]:
 
 
 def _check_credential(fields: Listed, item: dict[str, Any]) -> None:
-    """A secret goes to hosts that are named, and never through port 80."""
+    """A secret is sent only to named hosts, and never through port 80."""
     if not PROFILE_NAME.fullmatch(item["credential"]):
         fields.wrong("credential", "may hold only letters, digits, '_', '.' and '-'")
     if item["host"] == "*":

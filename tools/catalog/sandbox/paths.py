@@ -1,4 +1,4 @@
-"""Paths of this machine that a profile may share: which are never shared, whoever asks."""
+"""Paths of this machine that a profile may share, and those that are never shared."""
 
 import sys
 from functools import lru_cache
@@ -16,7 +16,7 @@ _ALWAYS = ("/proc", "/sys", "/dev", "/run", "/var/run", "/boot")
 
 
 def read_paths(parent: Listed, name: str, organization: str) -> list[dict[str, str]]:
-    """The list in its one form, a directory before what lies in it."""
+    """The list in canonical form, a directory before its contents."""
     given = parent.raw.get(name)
     if given is None:
         return []

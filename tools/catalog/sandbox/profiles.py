@@ -1,4 +1,4 @@
-"""Sandbox profiles: read as they were asked for, and written. A change counts the revision up."""
+"""Reads and writes sandbox profiles. A change increments the revision."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -55,7 +55,7 @@ def create_profile(
 ) -> SandboxProfile:
     """A new profile. `everywhere` lets it share paths outside the organization's workspace.
 
-    Raises `Malformed`, `Conflict`, `Forbidden`; `Unavailable` when sandboxd cannot look at paths.
+    Raises `Malformed`, `Conflict`, `Forbidden`; `Unavailable` when sandboxd cannot check paths.
     """
     require_license(organization)
     columns = read_profile(profile, organization=organization.slug)
@@ -74,14 +74,14 @@ def create_profile(
 def replace_profile(
     *, row: SandboxProfile, profile: Any, by: Actor, everywhere: bool = False
 ) -> SandboxProfile:
-    """Say anew all that a profile says, but its name. Raises what `create_profile` raises."""
+    """Replace all fields of a profile but its name. Raises what `create_profile` raises."""
     examine_profile(row=row, profile=profile, everywhere=everywhere)
     return keep_profile(row=row, profile=profile, by=by, known_paths=row.allowed_paths)
 
 
 def examine_profile(*, row: SandboxProfile, profile: Any, everywhere: bool = False) -> None:
-    """Whether the row may say so; new paths are looked at by sandboxd, so no transaction should be
-    open. Raises what `create_profile` raises."""
+    """Checks the new fields; sandboxd checks new paths, so no transaction should be open. Raises
+    what `create_profile` raises."""
     columns = _columns_for(row, profile)
     _examine(columns["allowed_paths"], row.allowed_paths, row.organization, everywhere=everywhere)
 
@@ -90,7 +90,8 @@ def examine_profile(*, row: SandboxProfile, profile: Any, everywhere: bool = Fal
 def keep_profile(
     *, row: SandboxProfile, profile: Any, by: Actor, known_paths: list[dict[str, str]]
 ) -> SandboxProfile:
-    """What was examined when the row had the `known_paths`. Raises what `create_profile` raises."""
+    """Stores fields that were checked when the row had the `known_paths`. Raises what
+    `create_profile` raises."""
     organization = row.organization
     columns = _columns_for(row, profile)
     Organization.objects.next_revision(organization.pk)
@@ -154,7 +155,7 @@ def written(row: SandboxProfile) -> Body:
 
 
 def check_reference(organization: Organization, definition: Definition) -> None:
-    """Whether a definition may name the profile and the credential it names.
+    """Checks that a definition may name its profile and its credential.
 
     Raises `Forbidden`, `InvalidDefinition`. Call it while the organization's row is locked:
     profiles and credentials are deleted under the same lock.
@@ -172,7 +173,7 @@ def check_reference(organization: Organization, definition: Definition) -> None:
 
 
 def require_license(organization: Organization) -> None:
-    """Asked of the tier as it is now."""
+    """Checked against the current tier."""
     tier = tier_of(organization.pk)
     if not tier.custom_sandbox_profiles:
         raise Forbidden(
@@ -237,7 +238,7 @@ def _limits(fields: Listed) -> Body:
 
 
 def _check_together(fields: Listed, columns: Body) -> None:
-    """Without namespaces nothing could hold what is more than Standard, or a network back."""
+    """Without namespaces, neither a level above Standard nor network isolation is possible."""
     backend, level = columns["backend"], IsolationLevel(columns["minimum_isolation"])
     if backend in NO_NETWORK and columns["allow_network"]:
         fields.wrong("allow_network", f"the backend {backend} has no network")
@@ -252,7 +253,7 @@ def _examine(
     *,
     everywhere: bool,
 ) -> None:
-    """The paths opened by who will mount them. Nothing is asked about paths that stay as they are.
+    """Lets sandboxd, which will mount the paths, open them. Unchanged paths are not checked.
 
     Raises `Malformed`; `Forbidden` for paths that are not this organization's to share.
     """
@@ -282,7 +283,7 @@ def _examine(
 
 
 def _check_tools(row: SandboxProfile, backend: Backend) -> None:
-    """Whether those that name the profile already could run so."""
+    """Checks that the tools that name the profile could run with the change."""
     if backend == row.backend:
         return
     for tool in tools_with(row).select_related("version"):

@@ -1,4 +1,4 @@
-"""This process's way to sandboxd."""
+"""This process's client of sandboxd."""
 
 from functools import lru_cache
 

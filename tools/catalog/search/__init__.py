@@ -1,1 +1,1 @@
-"""Tools found by words, by likeness, and by the questions that led to them."""
+"""Search for tools by words, by similarity, and by questions that led to them."""

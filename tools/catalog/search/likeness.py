@@ -1,8 +1,8 @@
-"""Tools that are like another one, by the words of both, without a question to the database.
+"""Finds tools that are similar to another one, by the words of both, without a database query.
 
-The ranking is BM25 over weighted fields, with what a word contributes to a tool worked out when
-the index is made; a search only adds up. The index belongs to a snapshot, and what was read of a
-definition is kept by its digest, so that a change of one tool reads one tool again.
+The ranking is BM25 over weighted fields, with a word's contribution to a tool computed when the
+index is built; a search only sums. The index belongs to a snapshot, and parsed definitions are
+cached by digest, so that a change of one tool parses one tool again.
 """
 
 import math
@@ -42,7 +42,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Index:
-    """By word: which tools it speaks for, by their place, and how much."""
+    """By word: the positions of the tools that contain it, with weights."""
 
     tools: tuple[CatalogTool, ...]
     entries: dict[str, list[tuple[int, float]]] = field(repr=False)
@@ -55,7 +55,7 @@ class Index:
             for place, weight in self._hits(forms):
                 scores[place] += weight
                 matched[place] += 1
-        # A tool that knows all the words stands before one that knows a single word very well.
+        # A tool that matches all words ranks above one that matches a single word strongly.
         found = [place for place, count in enumerate(matched) if count]
         for place in found:
             scores[place] *= math.sqrt(matched[place])
@@ -63,8 +63,8 @@ class Index:
         return (Found(self.tools[place], scores[place]) for place in found)
 
     def _telling(self, text: str, left: int) -> Iterator[Forms]:
-        """The words of a text, the rare ones first, while there is something `left` to be read:
-        what stands in every tool tells none from another."""
+        """The words of a text, the rare ones first, while there is something `left` to be read: a
+        word that every tool has distinguishes none."""
         asked = dict.fromkeys(words_of(text)[:_MOST_WORDS])
         words = sorted((self._forms(word) for word in asked), key=self._size)
         for at, forms in enumerate(words):
@@ -74,7 +74,7 @@ class Index:
             yield forms
 
     def _hits(self, forms: Forms) -> Iterable[tuple[int, float]]:
-        """What each tool gets for a word: the most that one of its forms is worth there."""
+        """Each tool's score for a word: the maximum over the word's forms."""
         if len(forms) == 1 and forms[0][1] == 1.0:
             return self.entries[forms[0][0]]
         hits: dict[int, float] = {}
@@ -101,13 +101,13 @@ class Index:
 
 
 def ranked(snapshot: Snapshot, text: str, most_read: int = MOST_READ) -> Iterator[Found]:
-    """Tools of any status and group that fit; who may use them is asked by whoever shows them."""
+    """Matching tools of any status and group; the caller checks who may use them."""
     return index_of(snapshot).ranked(text, most_read)
 
 
 def relevant(found: Iterable[Found]) -> Iterator[Found]:
-    """Without the tail that shares only a word such as "the" with what was asked. It is measured
-    by the best of what is shown, so that nothing else can be told from it."""
+    """Without the tail that shares only a word such as "the" with what was asked. The threshold
+    depends on the best shown tool only, so that it reveals nothing of others."""
     best: float | None = None
     for one in found:
         best = one.score if best is None else best

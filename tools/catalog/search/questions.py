@@ -1,8 +1,8 @@
-"""What searches for tools led to: the words of a question are remembered of the tool that was then
-called with success, so that the next who asks alike finds it sooner.
+"""Learns from tool searches: the words of a question are stored with the tool that was then called
+with success, so that a similar question finds it sooner.
 
-Only words are kept, none of what was masked as a secret, and they weigh little: nobody moves a tool
-far up for others by asking for it.
+Only words are kept, none of what was masked as a secret, and their weight is small: no user can
+move a tool far up for others by asking for it.
 """
 
 import re
@@ -34,7 +34,7 @@ _MARK = re.compile(r"\[(redacted|whole) [^\]]*\]")
 
 
 def note_search(caller: Caller, question: str, found: Iterable[CatalogTool]) -> None:
-    """Remember what was asked and found, until it is known what became of it."""
+    """Store a search and its results, until it is known which tool was called."""
     words = _kept(caller, question)
     tools = [tool.id for tool, _ in zip(found, range(MOST_FOUND), strict=False)]
     if not words or not tools:
@@ -64,7 +64,7 @@ def _kept(caller: Caller, question: str) -> str:
 
 
 def learn() -> int:
-    """One round over the searches that are old enough. How many taught something."""
+    """Evaluate the searches that are old enough. Returns how many had a successful call."""
     due = ToolSearch.objects.filter(asked_at__lt=Now() - DUE_AFTER).order_by("asked_at")
     taught = sum(map(_learned, list(due.values_list("pk", flat=True)[:MOST_WAITING])))
     forget_questions(KEPT)

@@ -1,11 +1,10 @@
-"""Finding tools by words, in what PostgreSQL keeps of them (`tools.catalog.search.words`).
+"""Finds tools by words, with PostgreSQL full-text search (`tools.catalog.search.words`).
 
-A word that few tools have tells more than one that many have: the rarest of a question choose the
-tools that are looked at, and those stand first that know most of it. How many have a word is
-estimated from a sample. Beginnings of words count as words. Where no tool has any of them, those
-that are written alike are found.
+Rare words weigh more than common ones: the rarest words of a question select the candidates, and
+those that match most of it rank first. The frequency of a word is estimated from a sample. Prefixes
+of words count as words. Where no tool has any of them, similarly spelled names are found.
 
-Nothing but the tools that one may find is counted: of the others not even a rank tells anything.
+Only the tools that the caller may find are counted: ranks reveal nothing of others.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -20,12 +19,12 @@ from tools.definitions.texts.words import words_of
 
 MOST_FOUND = 300  # and ranked
 _MOST_WORDS = 32  # of a question
-_MOST_RANKING = 12  # of them: those that tell most
+_MOST_RANKING = 12  # of them, the most distinctive
 _MOST_ALIKE = 8  # of them: those that are compared by their letters
 _MOST_READ = 1_000  # hits of words, if it is not a single one that has more
 _SAMPLE = 250  # tools
 _SHORTEST_BEGINNING = 3
-_NOISE = 0.05  # of what the words of the best are worth
+_NOISE = 0.05  # of the best tool's `worth`
 _ALIKE = 50
 _LIKENESS = 0.4
 
@@ -42,7 +41,7 @@ FROM tools_toolwords, unnest(%(queries)s::tsquery[]) WITH ORDINALITY AS w(query,
 WHERE tool_id = ANY(%(sample)s::uuid[])
 GROUP BY w.at ORDER BY w.at
 """
-# What many tools have is looked at in this order: all of the question, in the name, in the title.
+# Tools with common words are read in this order: all of the question, in the name, in the title.
 _RANKED = """
 WITH looked_at AS MATERIALIZED (
     SELECT tool_id, words FROM tools_toolwords
@@ -79,7 +78,8 @@ Scores = list[tuple[UUID, float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """`score` is its rank; `worth` what its words tell, however few of the question they are."""
+    """`score` is its rank; `worth` the weight of its words, however few of the question they
+    are."""
 
     tool: CatalogTool
     score: float
@@ -91,7 +91,7 @@ def ranked(
 ) -> list[Found]:
     """The tools that fit, the best first; at most `MOST_FOUND`. `among`: only of these.
 
-    Of any status and group: who may use them is asked by whoever shows them.
+    Of any status and group; the caller checks who may use them.
     """
     words = _words(text)
     within = _Within(snapshot, list(snapshot.sorted_tools if among is None else among))
@@ -106,15 +106,15 @@ def ranked(
 
 
 def _words(text: str) -> list[str]:
-    """Those that say nothing of a tool only where there are no others: of few tools no count tells
-    how common they are."""
+    """Stop words are kept only where there are no others: with few tools, counts do not show how
+    common a word is."""
     words = list(dict.fromkeys(words_of(text)))
     return ([word for word in words if word not in _SAY_NOTHING] or words)[:_MOST_WORDS]
 
 
 def relevant(found: Iterable[Found]) -> Iterator[Found]:
-    """Without those that share only a word such as "the" with what was asked. They are measured by
-    the best of what is shown, so that nothing else can be told from it."""
+    """Without those that share only a word such as "the" with what was asked. The threshold depends
+    on the best shown tool only, so that it reveals nothing of others."""
     best: float | None = None
     for one in found:
         best = one.worth if best is None else best
@@ -123,8 +123,8 @@ def relevant(found: Iterable[Found]) -> Iterator[Found]:
 
 
 class _Within:
-    """The tools that may be found, as statements name them: by themselves or, where they are most
-    of the catalog, by those that are left out."""
+    """The tools that may be found, as SQL conditions: by themselves or, where they are most of the
+    catalog, by those that are left out."""
 
     def __init__(self, snapshot: Snapshot, tools: list[CatalogTool]) -> None:
         self.snapshot, self.tools = snapshot, tools
@@ -166,7 +166,7 @@ class _Word:
     count: float  # how many tools have it, as the sample says
 
     def query(self, classes: str = "") -> str:
-        """Words hold letters and digits only: nothing of them is read as a query's own sign."""
+        """Words hold letters and digits only: nothing in them is query syntax."""
         prefix = "*" if len(self.text) >= _SHORTEST_BEGINNING or not self.text.isascii() else ""
         return f"{self.text}:{prefix}{classes}".rstrip(":")
 
@@ -174,7 +174,7 @@ class _Word:
 def _by_words(within: _Within, texts: list[str]) -> Scores:
     words = sorted(_counted(within, texts), key=lambda word: word.count)[:_MOST_RANKING]
     unseen = [word for word in words if not word.count]
-    # What the sample has not seen may be in no tool: then the others choose.
+    # A word that is not in the sample may be in no tool: then the other words select.
     return _chosen(within, words, words) or _chosen(within, words, words[len(unseen) :])
 
 

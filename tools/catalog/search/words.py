@@ -1,4 +1,4 @@
-"""The rows by which tools are found: written with each version, and complete from the start.
+"""The search index of tools: rows written with each version, and complete from the start.
 
 Of each tool the words of its current version, by their weight: A of its name, B of its title and
 of what it can do, C of its description and category, D of its parameters, and of questions that it
@@ -35,7 +35,8 @@ ON CONFLICT (tool_id) DO UPDATE SET digest = excluded.digest, words = excluded.w
 
 
 def note_words(tool: Tool, *, new: bool = False) -> None:
-    """Of its current version. In the transaction that made it. No question led to a `new` one."""
+    """Index the words of the tool's current version. Call it in the transaction that creates it. A
+    `new` tool has no questions."""
     assert tool.version is not None
     asked = tool.questions.none() if new else tool.questions.order_by("-times", "-last_at")
     questions = asked.values_list("question", flat=True)[:MOST_QUESTIONS]
@@ -49,13 +50,13 @@ def note_words(tool: Tool, *, new: bool = False) -> None:
 
 
 def forget_words(tool: Tool) -> None:
-    """Of one that is deleted, with what was asked of it."""
+    """Delete the words and questions of a deleted tool."""
     ToolWords.objects.filter(tool=tool).delete()
     tool.questions.all().delete()
 
 
 def note_missing() -> int:
-    """Of tools that have none, or those of another version. How many there were."""
+    """Index tools that have no words, or those of another version. Returns how many."""
     ToolWords.objects.filter(tool__deleted_at__isnull=False).delete()
     behind = (
         Tool.objects.present()
@@ -75,8 +76,8 @@ def _note_again(pk: UUID) -> bool:
 
 
 def locked(pk: UUID) -> Tool | None:
-    """The tool as nobody changes it meanwhile; whoever writes its words of its own accord holds
-    one tool at a time, so that two of them never wait for each other."""
+    """The tool with its row locked. A process that writes words outside of a change locks one tool
+    at a time, so that two never deadlock."""
     rows = Tool.objects.present().filter(version__isnull=False).select_for_update(no_key=True)
     return rows.filter(pk=pk).first()
 
@@ -115,7 +116,8 @@ def note_question(tool: Tool, question: str) -> None:
 
 
 def forget_questions(age: timedelta) -> int:
-    """Those that nobody asked again for so long. Of how many tools some were forgotten."""
+    """Deletes questions that were not asked again within `age`; returns the number of affected
+    tools."""
     old = Q(last_at__lt=Now() - age)
     tools = ToolQuestion.objects.filter(old).values_list("tool", flat=True).distinct()
     return sum(_forget(pk, old) for pk in list(tools[:_MOST_FORGOTTEN]))

@@ -1,3 +1,3 @@
-"""Tool services as the catalog has them: written by people, or announced by themselves. The
-queue's protocol is `tools.toolservices`.
+"""Tool services in the catalog: created by people, or self-announced. The queue protocol is in
+`tools.toolservices`.
 """

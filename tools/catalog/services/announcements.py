@@ -1,4 +1,5 @@
-"""Services that announce themselves: heard, read by a person, approved, open while they are there.
+"""Self-announced tool services: received, reviewed and approved by a person, and open while their
+lease lasts.
 
 Nothing of one is deleted when its lease runs out; its tools are closed until it is back.
 """
@@ -20,12 +21,12 @@ from tools.definitions.tool import Definition
 from tools.errors import Conflict, Forbidden, InvalidDefinition
 from tools.models import Organization, ServiceStatus, Tool, ToolService, ToolStatus
 
-MOST_PENDING = 100  # of one organization: nobody reads more
+MOST_PENDING = 100  # of one organization: more could not be reviewed
 _FIELDS = ("status", "digest", "announced_digest")
 
 
 def hear(*, organization: Organization, document: str, key: str, signature: str) -> ToolService:
-    """What a service said of itself. Nothing of it holds before a person approved it.
+    """Record a service's announcement. It has no effect before a person approves it.
 
     Raises `InvalidDefinition` for what cannot be read, `Forbidden` for a name that is another's.
     """
@@ -53,10 +54,10 @@ def hear(*, organization: Organization, document: str, key: str, signature: str)
 def approve_service(
     *, row: ToolService, digest: str, by: Actor, reconsider: bool = False
 ) -> ToolService:
-    """What was announced last holds from now on, with its tools. `digest` says what was read.
+    """Approves the latest announcement, with its tools. `digest` identifies what was read.
 
-    Raises `Conflict` for any other digest, where its queue or its tools are in the way, and for
-    what somebody has rejected, unless that is to be reconsidered.
+    Raises `Conflict` for any other digest, where its queue or its tools are in the way, and for a
+    rejected announcement without `reconsider`.
     """
     row = _changing(row, digest)
     if row.status == ServiceStatus.REJECTED and not reconsider:
@@ -83,7 +84,7 @@ def approve_service(
 
 @transaction.atomic
 def reject_service(*, row: ToolService, digest: str, by: Actor, reason: str = "") -> ToolService:
-    """What was announced last does not hold, and no more where it did. Raises `Conflict`."""
+    """Reject the latest announcement; an earlier approval of it ends. Raises `Conflict`."""
     row = _changing(row, digest)
     before = _states(row)
     row.status = ServiceStatus.REJECTED
@@ -95,9 +96,10 @@ def reject_service(*, row: ToolService, digest: str, by: Actor, reason: str = ""
 
 
 def note_lease(*, row: ToolService, until: datetime | None) -> None:
-    """Until when a process stands for what was approved; None where none does.
+    """Record until when a process holds the lease of the approved announcement; None where none
+    does.
 
-    A service that falls silent, or is back, changes the catalog: every process learns of it.
+    A service that stops or returns changes the catalog's revision, so that every process sees it.
     """
     now = timezone.now()
     serving = until is not None and until > now
@@ -115,7 +117,7 @@ def note_lease(*, row: ToolService, until: datetime | None) -> None:
 
 
 def refuse(*, organization: Organization, name: str, why: str) -> None:
-    """For evidence: somebody announced under a name that is another's."""
+    """Audits an announcement under a name that belongs to another service."""
     record(
         Event.SERVICE_REFUSE, by=_itself(organization, name), outcome=Outcome.DENIED,
         subject=name, reason=why,
@@ -136,7 +138,7 @@ def _newcomer(organization: Organization, said: Announcement, key: str) -> ToolS
 
 
 def _note(row: ToolService, said: Announcement) -> None:
-    """An announcement that was approved before needs nobody; any other waits."""
+    """An announcement that was approved before needs no approval; any other waits."""
     new = row._state.adding
     before = None if new else _states(row)
     row.announced_digest, row.announcement = said.digest, said.document
@@ -150,7 +152,7 @@ def _note(row: ToolService, said: Announcement) -> None:
 
 
 def _changing(row: ToolService, digest: str) -> ToolService:
-    """The row as it is now, behind its organization's lock, when that is what was read."""
+    """The current row, with its organization locked, if it is the one that was read."""
     Organization.objects.next_revision(row.organization_id)
     row = ToolService.objects.select_related("organization__tier").get(pk=row.pk)
     if not row.announced:

@@ -27,7 +27,7 @@ def create_service(*, organization: Organization, service: Any, by: Actor) -> To
     Organization.objects.next_revision(organization.pk)
     taken = f"There is a tool service {said['id']} already."
     if ToolService.objects.filter(organization=organization, name=said["id"]).exists():
-        raise Conflict(taken, code="service_exists")  # before its queue is found to be taken
+        raise Conflict(taken, code="service_exists")  # before its queue is reported as taken
     row = ToolService(organization=organization, name=said["id"])
     fill(row, said)
     with unique(taken, code="service_exists"):
@@ -38,7 +38,7 @@ def create_service(*, organization: Organization, service: Any, by: Actor) -> To
 
 @transaction.atomic
 def change_service(*, row: ToolService, changes: dict[str, Any], by: Actor) -> ToolService:
-    """Say anew what is given. Raises what `create_service` raises, and `Conflict` with dependants
+    """Change the given fields. Raises what `create_service` raises, and `Conflict` with dependants
     where tools would no longer fit."""
     Organization.objects.next_revision(row.organization_id)
     row.refresh_from_db()
@@ -82,7 +82,7 @@ def find_service(organization: Organization, name: str) -> ToolService:
 
 
 def check_service(organization: Organization, canonical: Definition) -> None:
-    """Whether a tool's service is there and takes its values. Raises `InvalidDefinition`.
+    """Checks that a tool's service exists and accepts its values. Raises `InvalidDefinition`.
 
     Call it while the organization's row is locked: services change under the same lock.
     """
@@ -104,7 +104,7 @@ def check_service(organization: Organization, canonical: Definition) -> None:
 def check_tools(
     row: ToolService, params: list[dict[str, Any]], *, but: frozenset[str] = frozenset()
 ) -> None:
-    """Whether the tools there are fit those parameters, `but` some. Raises `Conflict`."""
+    """Checks that the existing tools fit those parameters, `but` some. Raises `Conflict`."""
     unfit = [
         tool.name
         for tool in tools_of(row)

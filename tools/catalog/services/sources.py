@@ -1,4 +1,4 @@
-"""Where tools come from: services and servers, which carry groups for tools that name none."""
+"""Sources of tools: services and servers, with default groups for tools that name none."""
 
 from django.db import transaction
 

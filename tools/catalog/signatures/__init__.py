@@ -1,3 +1,3 @@
-"""Versions of tools: signed, verified, compared with what was approved, and the keys and sealed
-values of an organization.
+"""Versions of tools: signing, verification, drift from what was approved, and the keys and
+encrypted values of an organization.
 """

@@ -1,4 +1,4 @@
-"""Two versions of a tool side by side."""
+"""Compares two versions of a tool."""
 
 from tools.definitions.differences import Difference, differences
 from tools.definitions.tool import as_stored

@@ -1,8 +1,8 @@
-"""What an upstream says of a tool, held against what was approved.
+"""Detects drift: an upstream's tool that differs from the approved one.
 
-A tool whose upstream changed its name, description, schema or annotations is not what somebody
-agreed to any more. Until a person has read the difference its calls are refused, or served by the
-approved version, as the tool says.
+A tool whose upstream changed its name, description, schema or annotations is not the approved one
+any more. Until a person has reviewed the difference, its calls are refused or use the approved
+version, as the tool defines.
 """
 
 from typing import Any
@@ -25,9 +25,9 @@ REJECTED = "Its upstream says what a person has rejected."
 
 @transaction.atomic
 def note_upstream(*, tool: Tool, seen: Any, by: Actor) -> UpstreamChange | None:
-    """What the upstream says of the tool now, as a definition. None where it is what was approved.
+    """Record the upstream's current definition of the tool. None where it equals the approved one.
 
-    Safe to repeat: one change asks once. Raises `InvalidDefinition` for what is none.
+    Safe to repeat: one change is recorded once. Raises `InvalidDefinition`.
     """
     canonical = read(seen, builtin=False)
     tool = changing(tool)
@@ -76,7 +76,8 @@ def decide_change(
     words: str = "",
     read_against: str = "",
 ) -> Tool:
-    """A person's word on what stood before them: `words` is the note of it, or the reason.
+    """A person's decision on the change that they read: `words` is the note of an approval, or the
+    reason of a rejection.
 
     `read_against` is the digest of the version that it was compared with, where that is known.
     """
@@ -96,10 +97,10 @@ def approve_change(
     note: str = "",
     read_against: str = "",
 ) -> Tool:
-    """What the upstream says becomes the tool's next version, and the tool is in use again.
+    """The upstream's definition becomes the tool's next version, and the tool is in use again.
 
-    `read_digest` names what was read: another is refused, for that one nobody has read. So is
-    another version in use than `read_against`: nobody has read what would become of that one.
+    `read_digest` names what was read: another is refused, since it was not reviewed. So is another
+    version in use than `read_against`, since the change to that one was not reviewed.
     """
     tool, change = _deciding(change, read_digest)
     assert tool.version is not None
@@ -117,7 +118,7 @@ def approve_change(
 
 @transaction.atomic
 def settle(*, tool: Tool, by: Actor) -> None:
-    """Somebody took over what the upstream says by another way: what waited for it is decided."""
+    """Closes open changes after the upstream's definition was taken over in another way."""
     assert tool.version is not None
     for change in tool.upstream_changes.filter(decision=Decision.OPEN):
         same = change.digest == tool.version.digest
@@ -126,7 +127,7 @@ def settle(*, tool: Tool, by: Actor) -> None:
 
 @transaction.atomic
 def reject_change(*, change: UpstreamChange, read_digest: str, by: Actor, reason: str) -> Tool:
-    """The approved version stays. The same change does not ask again."""
+    """The approved version stays. The same change needs no further decision."""
     tool, change = _deciding(change, read_digest)
     _decide(change, Decision.REJECTED, by, reason)
     _close(tool, REJECTED)
@@ -136,7 +137,8 @@ def reject_change(*, change: UpstreamChange, read_digest: str, by: Actor, reason
 
 @transaction.atomic
 def set_on_drift(*, tool: Tool, policy: OnDrift, by: Actor) -> Tool:
-    """From the next change of its upstream on; what waits is settled as well. Safe to repeat."""
+    """Set the policy for later changes of the upstream; pending ones are settled as well. Safe to
+    repeat."""
     tool = changing(tool)
     before = tool.on_drift
     if before == policy:
@@ -194,7 +196,8 @@ def _withdraw(tool: Tool, by: Actor) -> None:
 
 
 def _supersede(tool: Tool, latest: UpstreamChange, by: Actor) -> None:
-    """Of several changes only the latest can be approved: the others are said by nobody now."""
+    """Of several changes only the latest can be approved: the upstream no longer offers the
+    others."""
     for change in tool.upstream_changes.filter(decision=Decision.OPEN).exclude(pk=latest.pk):
         _decide(change, Decision.WITHDRAWN, by)
 

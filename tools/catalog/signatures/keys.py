@@ -1,7 +1,7 @@
-"""The keys under which an organization's versions are signed.
+"""The signing keys of an organization's tool versions.
 
-Each is vouched for by the installation's key file: who can only write the database makes none.
-Retired, a key still speaks for what it signed; distrusted, it speaks for nothing.
+Each is signed by the installation's key file, so that write access to the database is not enough to
+create one. A retired key still verifies what it signed; a distrusted key verifies nothing.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ _PURPOSE = "tool signing key"
 def keys_of(
     organization_id: UUID, known: Known | None = None, *, distrusted: bool = False
 ) -> Mapping[str, bytes]:
-    """Public keys whose signatures are believed; with `distrusted` those of which that was so."""
+    """Public keys whose signatures are trusted; with `distrusted` also formerly trusted ones."""
     taken_back = (known or newest.newest.of(organization_id)).distrusted
     installation = installation_key()
     found = {installation.key_id: installation.public}
@@ -46,7 +46,7 @@ def closed_without(row: SigningKey) -> list[str]:
 
 
 def believed(row: SigningKey, known: Known) -> bool:
-    """Whether what the key signed runs."""
+    """Whether versions that the key signed may run."""
     return row.distrusted_at is None and row.key_id not in known.distrusted and vouched(row)
 
 
@@ -59,9 +59,10 @@ def vouched(row: SigningKey) -> bool:
 
 
 def current_key(organization: Organization, by: Actor) -> signing.SigningKey:
-    """The one that signs; made at first need. Call it behind the organization's lock.
+    """The current signing key, created when first needed. Call it with the organization locked.
 
-    One that cannot be opened any more, or that nobody vouches for, is retired for a new one.
+    A key that cannot be decrypted any more, or that the installation has not signed, is retired for
+    a new one.
     """
     row = SigningKey.objects.filter(organization=organization, retired_at=None).first()
     if row is not None:
@@ -73,7 +74,7 @@ def current_key(organization: Organization, by: Actor) -> signing.SigningKey:
 
 @transaction.atomic
 def rotate_key(*, organization: Organization, by: Actor) -> SigningKey:
-    """A new key signs from now on; what the old one signed stays good."""
+    """A new key signs from now on; signatures of the old one stay valid."""
     Organization.objects.next_revision(organization.pk)
     for row in SigningKey.objects.filter(organization=organization, retired_at=None):
         _retire(row, by)
@@ -83,9 +84,9 @@ def rotate_key(*, organization: Organization, by: Actor) -> SigningKey:
 
 @transaction.atomic
 def distrust_key(*, organization: Organization, key_id: str, by: Actor) -> SigningKey:
-    """Nothing that the key signed runs before it is signed again. Safe to repeat.
+    """No version that the key signed runs before it is signed again. Safe to repeat.
 
-    It is noted beside the installation's keys first: no edit of the row takes it back.
+    It is recorded beside the installation's keys first, so that an edit of the row cannot undo it.
     """
     Organization.objects.next_revision(organization.pk)
     row = find_key(organization, key_id)

@@ -1,4 +1,5 @@
-"""The label of a tool's next version: a semantic one, by what changed for its callers."""
+"""The label of a tool's next version: a semantic version derived from what changed for its
+callers."""
 
 from tools.definitions.tool import Definition
 from tools.definitions.values.semver import LARGEST, Version, change_between, parse
@@ -10,9 +11,9 @@ FIRST = "1.0.0"
 
 def next_label(tool: Tool, canonical: Definition, wanted: str | None) -> str:
     """The one asked for, or the one that follows. A definition that is sent back as it was shown
-    carries the current label, which asks for nothing.
+    has the current label, which requests nothing.
 
-    Raises `InvalidDefinition`, and `Conflict` for a label that stands already.
+    Raises `InvalidDefinition`, and `Conflict` for an existing label.
     """
     taken = set(tool.versions.values_list("label", flat=True) if tool.version else ())
     current = tool.version.label if tool.version else None
@@ -36,7 +37,7 @@ def _following(tool: Tool, canonical: Definition, taken: set[str]) -> str:
 
 
 def _highest(labels: set[str]) -> Version | None:
-    """Labels that were written before they had to be semantic are passed over."""
+    """Skips labels from before labels had to be semantic."""
     versions = [version for version in map(parse, labels) if version is not None]
     return max(versions, default=None)
 

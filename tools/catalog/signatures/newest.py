@@ -1,5 +1,5 @@
-"""What this installation has seen of each catalog, beside its keys: no writer of the database alone
-can take it back.
+"""Rollback protection: the newest version seen of each tool, stored outside the database, so that
+write access to the database alone cannot roll it back.
 
 One file per organization that is only appended to. A line is `seen <tool> <number>`,
 `accept <tool> <number>` (an operator restored a backup) or `distrust <key>`.
@@ -22,14 +22,14 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Known:
-    """What stands in one file up to `offset`."""
+    """The content of one file up to `offset`."""
 
     offset: int = 0
     numbers: dict[UUID, int] = field(default_factory=dict)
     distrusted: set[str] = field(default_factory=set)
 
     def read(self, line: str) -> None:
-        """A line that was cut short, by a full disk perhaps, says nothing."""
+        """An incomplete line, for example after a full disk, is ignored."""
         match line.split():
             case ["distrust", key_id]:
                 self.distrusted.add(key_id)
@@ -53,14 +53,14 @@ class Newest:
         self._lock = threading.Lock()
 
     def of(self, organization: UUID) -> Known:
-        """As it stands now. Read it before the rows that are held against it."""
+        """The current content. Read it before the rows that are compared with it."""
         with self._lock:
             known = self._known.setdefault(organization, Known())
             _catch_up(known, _path(organization))
             return Known(known.offset, dict(known.numbers), set(known.distrusted))
 
     def saw(self, organization: UUID, numbers: Mapping[UUID, int]) -> None:
-        """Call it when what was seen is committed."""
+        """Call it after the versions are committed."""
         known = self.of(organization).numbers
         newer = [(pk, number) for pk, number in numbers.items() if number > known.get(pk, 0)]
         try:

@@ -1,4 +1,5 @@
-"""Who wrote what a tool does: what nobody answers for runs at the strongest level."""
+"""The origin of a tool's code: code that no person answers for runs at the strongest isolation
+level."""
 
 from typing import Any
 
@@ -18,7 +19,7 @@ _BY: dict[str, Origin] = {
 
 
 def origin_of(tool: Tool, definition: Definition, by: Actor) -> Origin:
-    """Of the next version. It goes with the code: a change around it answers for nothing."""
+    """The origin of the next version. It belongs to the code: a change of other fields keeps it."""
     if tool.type == ToolType.BUILTIN:
         return Origin.PRODUCT
     if marked(definition):
@@ -28,8 +29,8 @@ def origin_of(tool: Tool, definition: Definition, by: Actor) -> Origin:
 
 
 def _earlier(tool: Tool, definition: Definition) -> Origin | None:
-    """Of the first version with the same code for which nobody answers. What such a version says
-    of itself counts as far as it is signed: where that was edited, nobody knows who wrote it."""
+    """The origin of the first version with the same code that no person answers for. The stored
+    origin counts only if its signature is valid: of an edited row the author is unknown."""
     same = tool.versions.filter(definition__implementation=definition["implementation"])
     keys = keys_of(tool.organization_id, distrusted=True)
     for version in same.order_by("number"):
@@ -41,5 +42,5 @@ def _earlier(tool: Tool, definition: Definition) -> Origin | None:
 
 
 def marked(definition: dict[str, Any]) -> bool:
-    """A person says so of code that an agent wrote."""
+    """Whether a person marked the code as written by an agent."""
     return bool(definition["metadata"].get("origin") == Origin.AGENT)

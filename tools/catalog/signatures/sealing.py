@@ -1,7 +1,7 @@
-"""Values that stand in the database encrypted: AES-256-GCM under a key derived from SECRET_KEY.
+"""Encryption of values in the database: AES-256-GCM under a key derived from SECRET_KEY.
 
-The key is one organization's, and what is sealed is bound to its row: a value that was copied to
-another row, or into another organization, cannot be opened there.
+Each organization has its own key, and a value is bound to its row: copied to another row or
+organization, it cannot be decrypted.
 """
 
 import os

@@ -1,5 +1,4 @@
-"""Every version of every tool held against its signature; and what an operator does about one that
-does not fit."""
+"""Verifies the signature of every version of every tool, and repairs what an operator accepts."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -38,7 +37,7 @@ class Wrong:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What versions are held against."""
+    """The keys and numbers that versions are verified with."""
 
     noted: Known
     keys: Mapping[str, bytes]
@@ -51,7 +50,8 @@ class Evidence:
         return cls(noted, keys_of(organization.pk, noted), ever)
 
     def problem(self, tool: Tool, version: ToolVersion) -> str | None:
-        """A rollback comes before its key: nobody signs again what should not be in use."""
+        """A rollback is reported before a distrusted key, so that a rolled-back version is not
+        signed again."""
         if not verifies(tool, version, self.ever):
             return ALTERED
         in_use = version.pk == tool.version_id and tool.deleted_at is None
@@ -61,7 +61,7 @@ class Evidence:
 
 
 def wrong_in(organization: Organization) -> tuple[int, list[Wrong]]:
-    """How many versions were looked at, and those that are wrong, or in use by another tool."""
+    """How many versions were examined, and those that are wrong, or in use by another tool."""
     evidence, looked_at, found = Evidence.of(organization), 0, _misled(organization)
     for tool, version in _versions(organization):
         looked_at += 1
@@ -75,8 +75,8 @@ def wrong_in(organization: Organization) -> tuple[int, list[Wrong]]:
 
 @transaction.atomic
 def resign(*, tool: Tool, by: Actor) -> Tool:
-    """The same definition as a new version under the current key. Raises `Conflict`, unless all
-    that is wrong with it is that its key is distrusted now: nobody signs what nobody wrote."""
+    """The same definition as a new version under the current key. Raises `Conflict`, unless its
+    only problem is a distrusted key, so that an altered version is never signed."""
     tool = changing(tool)
     assert tool.version is not None
     version = tool.version
@@ -94,7 +94,7 @@ def resign(*, tool: Tool, by: Actor) -> Tool:
 
 @transaction.atomic
 def accept_rollback(*, organization: Organization, by: Actor) -> list[str]:
-    """The versions in use are meant, though newer ones were seen: a backup was restored."""
+    """Accepts the versions in use although newer ones were seen, after a backup was restored."""
     Organization.objects.next_revision(organization.pk)
     evidence, accepted = Evidence.of(organization), []
     for tool in _tools(organization):

@@ -1,4 +1,4 @@
-"""Whether what a row says of a tool is what was signed: asked before it is handed on."""
+"""Checks a tool's row against its signature before it is used or handed on."""
 
 from collections.abc import Mapping
 
@@ -17,7 +17,7 @@ ROLLED_BACK = "The tool was put back to an older version than was in use, not by
 
 
 def verifies(tool: Tool, version: ToolVersion, keys: Mapping[str, bytes] | None = None) -> bool:
-    """Also for rows that somebody edited into what is no definition at all."""
+    """Also for rows whose definition was edited into an invalid one."""
     return version.tool_id == tool.pk and signed(
         organization=tool.organization.slug,
         name=tool.name,
@@ -62,9 +62,9 @@ def _rolled_back(tool: Tool, noted: Known | None = None) -> bool:
 
 
 def check_current(tool: Tool) -> None:
-    """Raises `Conflict`: nothing builds on what nobody wrote.
+    """Raises `Conflict` where the current version is not what was signed.
 
-    Ask it of the very row that is built upon: another reading of it may say something else.
+    Check the very row that is used: a second read may return something else.
     """
     assert tool.version is not None
     if _rolled_back(tool):

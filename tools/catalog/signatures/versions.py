@@ -1,4 +1,4 @@
-"""What is made once per tool version and kept: compiled validators, checked signatures."""
+"""Caches per tool version: compiled validators, and verified signatures."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -33,7 +33,7 @@ def output_validator(version_digest: str, definition: ToolDefinition) -> Validat
 
 @lru_cache(maxsize=1)
 def installation_key() -> signing.SigningKey:
-    """It vouches for the organizations' keys, and signed the versions before there were any."""
+    """It signs the organizations' keys, and signed versions before these existed."""
     return signing.SigningKey.from_file(Path(settings.KEYS_DIR) / "signing.pem")
 
 
@@ -41,10 +41,12 @@ def statement_of(
     *, organization: str, tool: UUID, name: str, number: int, label: str, version_digest: str,
     origin: str, early: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
-    """What a version's signature vouches for, who wrote it included: no edited row can unsay it.
+    """The statement that a version's signature covers, with its origin, so that an edited row does
+    not verify.
 
-    Of which tool, lest one that was deleted lends its versions to the next of that name. `early`:
-    under the installation's key that was not said, and the origin only where nobody answers for it.
+    It includes the tool's id, so that versions of a deleted tool do not verify for a new tool of
+    that name. `early`: statements under the installation's key omit the id, and have the origin
+    only where no person answers for the code.
     """
     said = signing.statement(
         organization=organization, name=name, number=number, label=label, digest=version_digest

@@ -1,3 +1,1 @@
-"""States of workflows, chains and what the linter finds in them. Running a chain is
-`tools.workflows`.
-"""
+"""Workflow states, chains and the linter. Running a chain is in `tools.workflows`."""

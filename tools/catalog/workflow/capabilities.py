@@ -1,6 +1,6 @@
-"""The capability graph of an organization's catalog: kept with its snapshot.
+"""The capability graph of an organization's catalog, cached with its snapshot.
 
-What was read of a definition is kept by its digest, so that a change of one tool reads one tool.
+Parsed definitions are cached by digest, so that a change of one tool parses one tool.
 """
 
 from tools.catalog.registry import CatalogTool, Snapshot
@@ -16,7 +16,7 @@ _nodes: dict[str, Node] = {}
 
 
 def graph_of(snapshot: Snapshot) -> CapabilityGraph:
-    """Of tools of any status and group; who may use them is asked by whoever shows them."""
+    """Of tools of any status and group; the caller checks who may use them."""
     return snapshot.settle(
         "capability graph", lambda: CapabilityGraph(map(_node, snapshot.sorted_tools))
     )
@@ -25,7 +25,7 @@ def graph_of(snapshot: Snapshot) -> CapabilityGraph:
 def proposals(
     snapshot: Snapshot, usable: frozenset[str], had: tuple[Port, ...], wish: Wish
 ) -> list[Proposal]:
-    """Chains of usable tools from what one has to what one wants, the best first."""
+    """Chains of usable tools from given values to a goal, the best first."""
     found = []
     taken = frozenset(usable)
     for plan in plans(graph_of(snapshot), usable, had, wish):
@@ -38,7 +38,7 @@ def proposals(
 
 
 def _node(tool: CatalogTool) -> Node:
-    if tool.flaw:  # it is not what its digest says
+    if tool.flaw:  # its definition does not match its digest
         return Node.of(tool.definition)
     known = _nodes.get(tool.digest)
     if known is None:
@@ -49,5 +49,5 @@ def _node(tool: CatalogTool) -> Node:
 
 
 def forget() -> None:
-    """What was read of definitions."""
+    """A cache of parsed definitions."""
     _nodes.clear()

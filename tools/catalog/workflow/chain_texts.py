@@ -1,4 +1,4 @@
-"""A chain as the text a person edits: read with the line of everything wrong, and written back."""
+"""Chains as editable text: parsed with the line of every error, and serialized again."""
 
 import re
 from dataclasses import dataclass, field
@@ -42,7 +42,7 @@ class ChainText:
 
 
 def read_text(organization: Organization, text: str) -> ChainText:
-    """YAML or JSON. Whatever is wrong is told; nothing is raised, and nothing kept."""
+    """YAML or JSON. Every error is reported; nothing is raised, and nothing stored."""
     found, lines = ChainText(), Lines()
     try:
         value, lines = _one_document(text)
@@ -65,7 +65,7 @@ def flaws_of(error: Malformed | TooLarge | InvalidDefinition, lines: Lines) -> l
 
 
 def text_of(definition: Definition) -> str:
-    """The shortest text that reads as a stored definition: what goes without saying is left out."""
+    """The shortest text that reads as a stored definition: defaults are left out."""
     written = written_of(in_order(definition))
     written["parameters"] = [
         OnOneLine({key: value for key, value in one.items() if value is not None})
@@ -88,7 +88,7 @@ def _step_in_order(step: dict[str, Any]) -> dict[str, Any]:
 
 
 def _compact(value: Any) -> Any:
-    """What stands for a value is written on one line, and begins with what says so."""
+    """A value expression is written on one line, with its marking key first."""
     if isinstance(value, dict) and (mark := values.mark_of(value)) is not None:
         return OnOneLine({mark: value[mark]} | value)
     if isinstance(value, dict):
@@ -115,7 +115,7 @@ def _one_document(text: str) -> tuple[Any, Lines]:
 
 
 def _told(flaw: dict[str, Any], lines: Lines) -> Remark:
-    if "line" in flaw:  # of a text that could not be taken apart
+    if "line" in flaw:  # of a text that could not be parsed
         return Remark(flaw["line"], "", f"The text {flaw['message']}.")
     return _remark(own_field(flaw["field"]), flaw["message"], lines)
 

@@ -1,4 +1,5 @@
-"""What a chain names must be there when it is written, and must not lead back to the chain."""
+"""Checks that the tools a chain names exist when it is written, and that none leads back to the
+chain."""
 
 from collections.abc import Iterator
 
@@ -38,7 +39,7 @@ def check_chain(organization: Organization, definition: Definition) -> None:
 
 
 def check_not_called(organization: Organization, name: str) -> None:
-    """Raises `Conflict` while chains call the tool: their runs would end where they come to it."""
+    """Raises `Conflict` while chains call the tool: their runs would fail at that step."""
     names = chains_that_call(organization, name)[:_NAMED]
     if names:
         raise Conflict(
@@ -58,7 +59,7 @@ def chains_that_call(organization: Organization, name: str) -> list[str]:
 
 
 def doubts_about(organization: Organization, definition: Definition) -> list[Doubt]:
-    """What does not fit between its steps, or may not, by the schemas of their tools."""
+    """Certain and possible mismatches between its steps, by the schemas of their tools."""
     chain = _chain_of(definition)
     known = _definitions(organization, {tool for _, tool in chain.tools()})
     return types.doubts(

@@ -1,7 +1,7 @@
-"""What is wrong, or only odd, with a catalog's groups and states (checklist S1, 12).
+"""The linter of a catalog's groups and states: errors and oddities (checklist S1, 12).
 
-Nothing is changed and nothing asked of the database: a snapshot goes in, findings come out. That an
-agent was granted a group is known to `policy`, so those grants are an argument.
+A pure function of a snapshot: it changes nothing and makes no query. The grants of agents are known
+to `policy`, so they are an argument.
 """
 
 from collections.abc import Iterable, Iterator
@@ -29,7 +29,7 @@ from tools.models import ToolStatus
 
 MOST_SHOWN = 20  # names that one finding lists
 _IN_A_SENTENCE = 4
-_MOST_COMPARED = 100  # states; above that no misspelt one is looked for
+_MOST_COMPARED = 100  # states; above that misspelled ones are not searched for
 _NOBODY = UUID(int=0)
 
 
@@ -44,7 +44,7 @@ _ORDER = {severity: at for at, severity in enumerate(Severity)}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`tool` or state is what it is about; `tools` and `states` are everything it touches."""
+    """`tool` or `state` is its subject; `tools` and `states` are all that it affects."""
 
     code: str
     severity: Severity
@@ -76,9 +76,10 @@ def lint(
     groups: frozenset[str] = EVERY_GROUP,
     granted: frozenset[str] | None = None,
 ) -> tuple[Finding, ...]:
-    """Findings for a set of groups, the gravest first.
+    """Findings for a set of groups, the most serious first.
 
-    `granted` are the groups that some agent may request; None leaves out who sees a tool at all.
+    `granted` are the groups that some agent may request; None skips the check of whether any agent
+    can see a tool.
     """
     flow = workflow(snapshot, groups)
     found = [
@@ -128,7 +129,7 @@ def _with(snapshot: Snapshot, tool: CatalogTool) -> Snapshot:
 
 def _cycles(flow: Workflow) -> Iterator[Finding]:
     """One finding per set of states that lead into one another. Only where the start is part of it
-    can a reset be what closes the circle; a circle within that needs none is told by itself."""
+    can a reset close the cycle; a cycle within that needs none is a finding of its own."""
     for cycle in flow.cycles(resets=False):
         yield _endless(cycle, _names(_moving(flow, frozenset(cycle))))
     for cycle in flow.cycles():
@@ -233,7 +234,7 @@ def _last(state: str, after: str, tools: tuple[str, ...]) -> Finding:
 
 
 def _lost(flow: Workflow, whole: Workflow) -> Iterator[Finding]:
-    """Tools that lead where nothing waits."""
+    """Tools that lead to a state without tools."""
     for state, tools in flow.entered.items():
         if state == START or state in flow.named:
             continue
@@ -272,7 +273,7 @@ def _lost_to_others(tool: CatalogTool, state: str, others: tuple[str, ...]) -> F
 
 
 def _resets(flow: Workflow) -> Iterator[Finding]:
-    """Tools that move a workflow back, most of all those that are there in every state."""
+    """Tools that move a workflow back, above all those that are available in every state."""
     for tool in flow.tools:
         target = leads_to(tool)
         if target is None or target not in flow.distances:
@@ -369,7 +370,8 @@ def _some(names: Iterable[str]) -> str:
 
 
 def _or_is_it(state: str, flow: Workflow, known: Iterable[str]) -> str:
-    """The name that was meant, perhaps. Comparing costs, so only in catalogs people can survey."""
+    """Suggests a similar name. Comparing is expensive, so only in catalogs that people can
+    survey."""
     if len(flow.states) > _MOST_COMPARED:
         return ""
     close = get_close_matches(state, [name for name in known if name != state], n=1, cutoff=0.75)

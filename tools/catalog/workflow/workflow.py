@@ -1,8 +1,10 @@
-"""The states of a workflow, and which tools lead from one to the next, for a set of groups.
+"""The state machine of a workflow for a set of groups: its states, and the tools that lead from one
+to the next.
 
-A tool moves the state after success (Tool groups specification, 2.1.2); where it stays, it is no
-way on. Only tools in service count. A tool without `available_in_states` is there in every state,
-so it is held once and not once per state: everything here is linear in what the tools say.
+A tool moves the state after success (Tool groups specification, 2.1.2); a tool that keeps the state
+is no transition. Only enabled tools count. A tool without `available_in_states` is available in
+every state, so it is stored once and not once per state: everything here is linear in the size of
+the tools' definitions.
 """
 
 from bisect import bisect_right
@@ -20,7 +22,7 @@ START = "undefined"
 EVERY_GROUP = frozenset([WILDCARD])
 MOST_STATES = 200
 MOST_EDGES = 1_000
-MOST_TOOLS = 20  # named beside a state; how many there are is said in any case
+MOST_TOOLS = 20  # named beside a state; their count is always shown
 
 
 def leads_to(tool: CatalogTool) -> str | None:
@@ -34,13 +36,13 @@ def is_everywhere(tool: CatalogTool) -> bool:
 
 
 def open_to(tool: CatalogTool, groups: frozenset[str], snapshot: Snapshot) -> bool:
-    """The group half of 4.2, as availability asks it of every request."""
+    """The group half of 4.2, as the availability gate checks it for every request."""
     return WILDCARD in groups or not snapshot.groups_of(tool).isdisjoint(groups)
 
 
 @dataclass(frozen=True, eq=False)
 class Workflow:
-    """What a set of tools makes of states. `START` is always one of them."""
+    """The state machine of a set of tools. `START` is always a state."""
 
     tools: tuple[CatalogTool, ...]
 
@@ -95,7 +97,7 @@ class Workflow:
         ahead = deque([START])
         while ahead:
             state = ahead.popleft()
-            # What is there in every state has been looked at in the first one.
+            # Tools of every state were handled in the first one.
             tools = self.available(state) if state == START else self.named.get(state, ())
             for tool in tools:
                 target = leads_to(tool)
@@ -122,8 +124,8 @@ class Workflow:
         ways: dict[str | None, list[str | None]] = {
             state: [*_targets(self.named.get(state, ()), resets), None] for state in self.states
         }
-        # None is a place between: every state leads there, and what is there in every state leads
-        # on. So a tool that is everywhere is one way and not one from each state.
+        # None is an auxiliary node: every state leads there, and tools of every state lead on from
+        # it. So such a tool is one edge and not one per state.
         ways[None] = [*_targets(self.everywhere, resets)]
         parts = [[state for state in part if state is not None] for part in components(ways)]
         return sorted(sorted(part) for part in parts if len(part) > 1)
@@ -211,7 +213,7 @@ class StateNode:
 
 @dataclass(frozen=True)
 class Edge:
-    """What a tool does to a state. `start` is None for a tool that is there in every state."""
+    """What a tool does to a state. `start` is None for a tool that is available in every state."""
 
     start: str | None
     end: str

@@ -1,1 +1,2 @@
-"""Which tool can go on from what another gave: by the names of values, and by their schemas."""
+"""The capability graph: which tool's output fits which tool's input, by names of values and by
+schemas."""

@@ -1,7 +1,7 @@
-"""A plan as a chain that can be saved, and what it still lacks.
+"""Drafts a chain from a plan, and lists what it still lacks.
 
-What one has and what nothing gives become parameters of the chain; what a step gives is referred
-to. The draft is read by the reader of chains, and its types are checked as when a chain is saved.
+Given values and those that no tool produces become parameters of the chain; outputs of steps become
+references. The draft is parsed and its types are checked as when a chain is saved.
 """
 
 import json
@@ -31,7 +31,7 @@ Raw = dict[str, Any]
 
 @dataclass(frozen=True)
 class Proposal:
-    """`document` is what one would send to have the chain kept."""
+    """`document` is the body of a request that would create the chain."""
 
     plan: Plan
     document: Raw
@@ -43,14 +43,14 @@ class Proposal:
 def proposal(
     plan: Plan, wish: Wish, interfaces: Mapping[str, Interface], taken: frozenset[str]
 ) -> Proposal | None:
-    """None where it turns out that some step cannot be called that way."""
+    """None where a step cannot be called that way."""
     draft = _Draft(plan, wish)
     document = draft.document(_name(wish, taken))
     try:
         definition: Definition = read_definition(definition_of(document))
     except (
         InvalidDefinition
-    ):  # too large, or a parameter is called like a reference: nobody could save it
+    ):  # too large, or a parameter is named like a reference: it could not be saved
         return None
     chain = Chain(definition["implementation"]["chain"])
     found = doubts(chain, Interface.of(definition), interfaces)
@@ -156,7 +156,7 @@ def _literal(value: Any) -> Any:
 
 
 def _schema(port: Port) -> Raw:
-    """As it may stand in the schema of the chain."""
+    """As a schema that may be part of the chain's schema."""
     if port.schema in ("", TOO_LARGE):
         return {}
     schema = json.loads(port.schema)

@@ -1,11 +1,11 @@
-"""How well what comes out of one tool goes into another.
+"""Rates how well an output of one tool fits an input of another.
 
 The rule. Two values may be the same thing where what they are called agrees: where both schemas
 declare what they mean (`x-means`), by that alone; else by the name of the property, by its name
-with that of the object it stands in (`user: {id}` is a `userId`), or by the `title` of its schema,
-all without case, plural or punctuation. A name that half of all tools use (`VAGUE`: id, name,
-status …) and a `format` that both declare are hints and no more. That both are texts says nothing.
-And where their schemas exclude each other, whatever they are called, there is no fit.
+with that of the object around it (`user: {id}` is a `userId`), or by the `title` of its schema, all
+without case, plural or punctuation. A name that half of all tools use (`VAGUE`: id, name, status …)
+and a `format` that both declare are weak evidence only. That both are texts is no evidence. And
+where their schemas exclude each other, whatever they are called, there is no fit.
 """
 
 import json
@@ -17,20 +17,19 @@ from typing import Any
 from tools.definitions.capability.ports import MEANS, TOO_LARGE, Port
 from tools.definitions.schemas.fitting import misfits
 
-LACKING = 10  # steps: what lacks nothing stands before what lacks something
+LACKING = 10  # in steps: plans without missing inputs rank first
 _MOST_REASONS = 3
 
 
 class Fit(StrEnum):
-    EXACT = "exact"  # a property of the output, and all that it may be is taken
+    EXACT = "exact"  # a property of the output, all of whose values are accepted
     PATH = "path"  # the same, deeper in the output
     DOUBTFUL = "doubtful"
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """`why` says what is doubtful; of other links nothing. `hinted`: not even a name agrees that
-    says enough."""
+    """`why` says what is doubtful; of other links nothing. `hinted`: only weak names agree."""
 
     fit: Fit
     why: tuple[str, ...] = ()
@@ -42,7 +41,8 @@ class Link:
 
     @property
     def effort(self) -> int:
-        """What it costs beside steps: a doubt as much as one, a hint more than to be asked."""
+        """What it costs beside steps: a doubt as much as one step, weak evidence more than a
+        parameter of the chain."""
         return (LACKING + 1 if self.hinted else 1) if self.doubtful else 0
 
 
@@ -50,11 +50,11 @@ EXACT, PATH = Link(Fit.EXACT), Link(Fit.PATH)
 
 
 def link(given: Port, taken: Port) -> Link | None:
-    """None where it is another thing, or certainly does not fit."""
+    """None where no name agrees, or where it certainly does not fit."""
     agreed = _agree(given, taken)
     if agreed is None:
         return None
-    ours = given.cataloged and taken.cataloged  # what a caller makes up is not kept
+    ours = given.cataloged and taken.cataloged  # schemas of callers are not cached
     compared = _compared if ours else _compared.__wrapped__
     doubts = () if given.free else compared(given.schema, taken.schema)
     if doubts is None:
@@ -86,7 +86,7 @@ def _hint(key: str) -> str:
 
 @lru_cache(maxsize=16_384)
 def _compared(given: str, taken: str) -> tuple[str, ...] | None:
-    """What may not fit of two schemas; None where nothing would."""
+    """Uncertain mismatches of two schemas; None where no value fits."""
     if TOO_LARGE in (given, taken):
         return ("its schema is too large to be compared here",)
     if given == taken or not taken:

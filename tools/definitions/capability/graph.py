@@ -1,7 +1,7 @@
-"""The tools of a catalog by the names of what they consume and produce.
+"""Indexes the tools of a catalog by the names of what they consume and produce.
 
-No pair of tools is looked at until somebody asks about one of them: ten thousand tools that all
-take a `text` would have a hundred million edges, and are as many entries under one name.
+Pairs of tools are compared only when one of them is queried: ten thousand tools that all take a
+`text` would have a hundred million edges, and are as many entries under one name.
 """
 
 from collections.abc import Iterable, Iterator
@@ -44,7 +44,7 @@ class Node:
 
     @property
     def preference(self) -> tuple[Any, ...]:
-        """What only reads stands before what does things, and the cheaper before the dearer."""
+        """Sort key: read-only tools first, then cheaper ones."""
         return self.writes, self.asks, self.cost, self.name
 
     @property
@@ -54,7 +54,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """What `source` gives at `given.pointer` may be `taken` of `target`."""
+    """The output of `source` at `given.pointer` may be the input `taken` of `target`."""
 
     source: str
     target: str
@@ -67,7 +67,7 @@ Entries = dict[str, list[tuple[int, Port]]]
 
 
 class CapabilityGraph:
-    """`tools` stand in the order in which they are preferred."""
+    """`tools` are in order of preference."""
 
     def __init__(self, nodes: Iterable[Node]) -> None:
         self.tools = tuple(sorted(nodes, key=lambda node: node.preference))

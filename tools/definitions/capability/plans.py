@@ -1,4 +1,4 @@
-"""Which calls, in which order, and what goes into each: from what was reached to a few plans."""
+"""Derives plans from the search: which calls, in which order, and what goes into each."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from tools.definitions.capability.wishes import Goal, Wish
 
 MOST_PLANS = 5
 _MOST_TRIED = 100
-_FAR = 6  # steps more than the best, and it is left out
+_FAR = 6  # steps more than the best plan: such plans are dropped
 type Choices = dict[tuple[int, str], int]
 
 
 @dataclass(frozen=True)
 class Call:
-    """One step: for each input that is given what gives it. `lacking` is what nothing gives."""
+    """One step, with the source of each input. `lacking` are inputs without a source."""
 
     place: int
     node: Node
@@ -30,11 +30,11 @@ class Call:
 
 @dataclass(frozen=True)
 class Plan:
-    """Steps in the order in which they run; the last gives what was wanted."""
+    """Steps in the order in which they run; the last produces the wanted value."""
 
     calls: tuple[Call, ...]
     goal: Goal
-    idle: bool  # of what one has, it uses nothing
+    idle: bool  # uses none of the given values
 
     @cached_property
     def sources(self) -> list[Source]:
@@ -81,7 +81,8 @@ class Plan:
         )
 
     def goes_round(self, shorter: "Plan") -> bool:
-        """It does all that another does, and more, to the same end, and lacks no less."""
+        """Whether another plan reaches the same goal with fewer of the same steps and lacks no
+        more."""
         same = self.names[-1] == shorter.names[-1] and set(shorter.lacking) <= set(self.lacking)
         return same and set(shorter.names) < set(self.names)
 
@@ -90,7 +91,7 @@ def plans(
     graph: CapabilityGraph, usable: frozenset[str], had: tuple[Port, ...], wish: Wish
 ) -> list[Plan]:
     """At most `MOST_PLANS`, the best first: fewest steps, doubtful links counted like steps, then
-    what does least, then the cheapest."""
+    those with the fewest effects, then the cheapest."""
     reached = Reached(graph, usable, had, wish.goals(graph, usable))
     found = [
         plan for at in (*reached.using, *reached.idle) for plan in _towards(graph, reached, at, had)
@@ -107,7 +108,7 @@ def plans(
 def _towards(
     graph: CapabilityGraph, reached: Reached, at: int, had: tuple[Port, ...]
 ) -> Iterator[Plan]:
-    """The nearest plan, and those that take one input from elsewhere."""
+    """The best plan, and variants with another source for one input."""
     best = _plan(graph, reached, at, had, {})
     if best is None:
         return
@@ -127,7 +128,7 @@ def _towards(
 def _plan(
     graph: CapabilityGraph, reached: Reached, at: int, had: tuple[Port, ...], choices: Choices
 ) -> Plan | None:
-    """None where it takes more steps than a proposal may have."""
+    """None where it has more steps than a proposal may have."""
     calls: dict[int, Call] = {}
     ahead = [at]
     while ahead:
@@ -149,7 +150,7 @@ def _call(graph: CapabilityGraph, reached: Reached, place: int, choices: Choices
     lacking = []
     for port in node.consumes:
         found = reached.sources(place, port)
-        if not port.sure:  # an option is set only where one has just that
+        if not port.sure:  # an optional input is set only from an equal given value
             found = [one for one in found if one and one.place == GIVEN and not one.link.doubtful]
         source = found[choices.get((place, port.name), 0)] if found else None
         if source is not None:

@@ -1,4 +1,4 @@
-"""What a tool consumes and what it produces, read from its two schemas.
+"""The ports of a tool, what it consumes and what it produces, read from its two schemas.
 
 What it consumes is each property of its input schema: needed where the schema asks for it and has
 no default. What it produces is each property that its output schema promises, those of objects
@@ -23,7 +23,7 @@ from tools.definitions.schemas.schema_parts import (
 )
 from tools.definitions.texts.words import words_of
 
-MEANS = "x-means"  # in a schema: what the value is, in words, whatever its property is called
+MEANS = "x-means"  # in a schema: the meaning of the value, regardless of its property's name
 MOST_INPUTS, MOST_OUTPUTS = 60, 80
 _DEEPEST = 4
 _MOST_BRANCHES = 20
@@ -32,7 +32,7 @@ _NESTING = frozenset({"properties", "items", "anyOf", "oneOf"})
 _LONGEST_KEY = 100
 LARGEST = 4_000  # characters of a schema that is compared while looking for edges
 TOO_LARGE = "-"  # stands for any that is larger
-# Properties of half of all tools: that two of them are called so says little.
+# Property names that half of all tools use: an equal name is weak evidence.
 VAGUE = frozenset(
     words_of(
         "code count data date format id input item key kind length limit message mode name number "
@@ -48,11 +48,12 @@ Keys = tuple[tuple[str, bool], ...]
 class Port:
     """One value that goes in or comes out.
 
-    `pointer` leads to it in the parameters or in the output. By each of its `keys` it may be met,
-    and each says whether it says enough. `schema` is JSON, the same text for the same schema,
-    `TOO_LARGE`, or "" for a value of which nothing is known. `sure` is: needed, of what goes in;
-    always there, of what comes out. `only` is the one value, as JSON, that an input may have;
-    `free` is what will be given as it is asked for. `cataloged` is a tool's, and no caller's.
+    `pointer` leads to it in the parameters or in the output. It matches other ports by each of its
+    `keys`, which say whether they are strong evidence. `schema` is JSON, the same text for the same
+    schema, `TOO_LARGE`, or "" for an unknown one. `sure` means required, of an input; always
+    present, of an output. `only` is the one value, as JSON, that an input may have; `free` marks a
+    value that will be given in whatever form is required. `cataloged` marks a port of a tool, not
+    of a caller.
     """
 
     name: str
@@ -85,7 +86,7 @@ def consumed(schema: Any) -> tuple[Port, ...]:
 
 
 def produced(schema: Any) -> tuple[Port, ...]:
-    """What stands higher comes first. Of a list it is the first item that is spoken of."""
+    """Outer values come first. A list is represented by its first item."""
     if not schema or not isinstance(schema, dict):
         return ()
     found: list[Port] = []
@@ -113,7 +114,7 @@ def port(
     cataloged: bool = False,
 ) -> Port:
     said = (name, within, _said(part, "title"), _said(part, "format"), key_of(_said(part, MEANS)))
-    read = _keys if cataloged else _keys.__wrapped__  # what a caller makes up is not kept
+    read = _keys if cataloged else _keys.__wrapped__  # names of callers are not cached
     keys = read(*(text[:_LONGEST_KEY] for text in said))
     return Port(name, pointer, keys, said[-1], _text(root, part), sure, cataloged=cataloged)
 
@@ -125,8 +126,8 @@ def key_of(text: str) -> str:
 
 @lru_cache(maxsize=16_384)
 def _keys(name: str, within: str, title: str, declared: str, means: str) -> Keys:
-    """The property's name, with the name of what it stands in, its title, what it declares to
-    mean; and its format, which alone never says enough."""
+    """The property's name, with the name of the object around it, its title, its declared meaning;
+    and its format, which alone is never enough."""
     own = key_of(name)
     keys = {key: key not in VAGUE for key in (own, key_of(title)) if key}
     if within and own:
@@ -149,7 +150,7 @@ def _said(part: dict[str, Any], word: str) -> str:
 
 
 def _parted(root: Any, raw: Any) -> dict[str, Any]:
-    """As one object; {} for what is anything or cannot be told."""
+    """As one object; {} for what is anything or unknown."""
     meant = resolved(root, raw)
     if not isinstance(meant, dict):
         return {}
@@ -172,7 +173,7 @@ def _below(
 
 
 def _shapes(root: Any, part: dict[str, Any]) -> Iterator[tuple[dict[str, Any], bool]]:
-    """What a value may look like; and whether it always does."""
+    """The schemas that a value may have; and whether it always has one of them."""
     yield part, True
     for word in ("anyOf", "oneOf"):
         branches = part.get(word)

@@ -1,9 +1,9 @@
-"""Forward from what one has: which tools can be called, and what becomes available then.
+"""Forward search from given values: which tools can be called, and what becomes available then.
 
 It is the shortest way of every tool to its inputs, by Knuth's generalization of Dijkstra's
-algorithm: a tool costs a step and what its inputs cost, a link what it says (`Link.effort`), and an
-input that nothing gives `LACKING` steps, for the chain must ask for it. First it goes
-back from what is wanted, so that only tools that may matter are looked at.
+algorithm: a tool costs a step and what its inputs cost, a link its `Link.effort`, and an input that
+no tool produces `LACKING` steps, since it becomes a parameter of the chain. First it searches
+backward from the goal, so that only relevant tools are examined.
 """
 
 import heapq
@@ -20,22 +20,23 @@ MOST_STEPS = 8
 MOST_RELEVANT = 1_500  # tools
 MOST_READ = 200_000  # entries of the graph, each way
 MOST_SOURCES = 4  # of one input
-MOST_GOALS = 12  # that use what one has, and as many that do not
-GIVEN = -1  # the place of what one has
+MOST_GOALS = 12  # that use given values, and as many that do not
+GIVEN = -1  # the place of given values
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a tool, or whoever asks, gives, and what it costs to have it there."""
+    """A value that a tool produces or the caller has, and the cost of obtaining it."""
 
     place: int
     given: Port
     link: Link
-    before: int = 0  # what it cost to come so far
+    before: int = 0  # cost of the steps before
 
     @property
     def doubt(self) -> int:
-        """Who says that they have a `name` may well mean the `name` that a tool asks for."""
+        """A given value is doubtful by one step at most: a caller's `name` may well be the `name`
+        of a tool."""
         return min(1, self.link.effort) if self.place == GIVEN else self.link.effort
 
     @property
@@ -45,19 +46,20 @@ class Source:
 
 @dataclass
 class _Reaching:
-    """A tool on the way: what may give each of its inputs."""
+    """A tool under search, with the possible sources of each input."""
 
     node: Node
     sources: dict[str, list[Source]]
 
     @property
     def effort(self) -> int:
-        """What lacks costs no more than being asked for it."""
+        """The cost of the tool: an input without a source costs as much as a parameter of the
+        chain."""
         return 1 + sum(_cheapest(self.sources.get(one.name, ())) for one in self.node.needs)
 
 
 class Reached:
-    """What can be had of what is given. `order` holds the tools, the nearest first."""
+    """What can be reached from the given values. `order` has the tools, the nearest first."""
 
     def __init__(
         self,
@@ -80,8 +82,8 @@ class Reached:
         self._forwards(had)
 
     def sources(self, place: int, port: Port) -> list[Source | None]:
-        """What may be put into an input of a tool, the best first: what was there before the tool
-        was; None is to ask for it."""
+        """Possible sources of a tool's input, the best first, that were reached before the tool;
+        None stands for a parameter of the chain."""
         before = self.order[place]
         known = self._ways[place].sources.get(port.name, ())
         found = [one for one in known if one.place == GIVEN or self.order[one.place] < before]
@@ -90,11 +92,12 @@ class Reached:
         return [None, *found]
 
     def _worth(self, source: Source) -> bool:
-        """Whether it makes something of what one has, though it lacks something too."""
+        """Whether it uses a given value, although another input is missing."""
         return source.place in self._used and not source.link.hinted
 
     def _backwards(self) -> set[int]:
-        """Tools that may, over some others, give what a goal needs; those near it first."""
+        """Tools that may produce, directly or through others, what a goal needs; the nearest
+        first."""
         ahead = deque(self.goals)
         found, asked, left = set(self.goals), set[str](), MOST_READ
         most = MOST_RELEVANT + len(found)
@@ -120,7 +123,7 @@ class Reached:
             if not way.node.needs:
                 self._push(at)
         self._go_on()
-        for at in self.goals:  # what nothing leads to can be called by who gives it everything
+        for at in self.goals:  # a tool that no other leads to can be called with given values only
             self._push(at)
         self._go_on()
 
@@ -143,7 +146,7 @@ class Reached:
             self._offer(at, port, effort)
 
     def _offer(self, source: int, given: Port, effort: int) -> None:
-        """To every input that goes by one of its names and still looks for something."""
+        """Passes a value to every input with one of its names that needs further sources."""
         for key, _ in given.keys:
             takers = self._consumers.get(key, [])
             self._left -= len(takers)
@@ -156,7 +159,7 @@ class Reached:
             ]
 
     def _put(self, at: int, taken: Port, source: int, given: Port, effort: int) -> bool:
-        """False where the input has enough to choose from."""
+        """False where the input has enough sources."""
         known = self._ways[at].sources.setdefault(taken.name, [])
         if all(one.place != source or one.given != given for one in known):
             found = link(given, taken)

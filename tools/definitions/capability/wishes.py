@@ -1,4 +1,4 @@
-"""What somebody has and what they want, as values of the graph."""
+"""The given and wanted values of a proposal, as values of the graph."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ _MOST_MEMBERS = 50
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A tool, and what of its output is wanted; None: all that it gives."""
+    """A tool, and the wanted part of its output; None: all of it."""
 
     tool: Node
     given: Port | None = None
@@ -48,7 +48,7 @@ class Wish:
 
 
 def had(values: Mapping[str, Any]) -> tuple[Port, ...]:
-    """Each by its name, with its schema; None where nothing is known of it but the name."""
+    """Each by its name, with its schema; None where only the name is known."""
     ports = (_value(name, values[name], below("", name)) for name in values)
     return tuple(replace(one, free=values[one.name] is None) for one in ports)
 
@@ -58,7 +58,7 @@ def wanted(name: str, schema: Any = None) -> Port:
 
 
 def schema_of_example(value: Any, depth: int = 0) -> dict[str, Any]:
-    """What an example says of values like it: of which kind they are, and their members."""
+    """A schema from an example: the kind of the value, and its members."""
     said = kind(value)
     if depth >= _DEEPEST or said not in {"object", "array"}:
         return {"type": "number" if said == "fraction" else said}
@@ -76,7 +76,7 @@ def _value(name: str, schema: Any, pointer: str) -> Port:
 
 
 def _producing(graph: CapabilityGraph, value: Port, usable: frozenset[str]) -> Iterator[Goal]:
-    """Of each tool what fits best."""
+    """The best match of each tool."""
     best: dict[int, Goal] = {}
     for key, _ in value.keys:
         for at, given in graph.producers.get(key, ()):

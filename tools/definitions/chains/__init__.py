@@ -1,4 +1,5 @@
-"""Chains: steps whose outputs are the next ones' parameters. The written form, and what it means.
+"""Chains: workflows of steps whose outputs are parameters of later steps. The document format and
+its semantics.
 
 Pure: nothing here knows a catalog, a database or an execution.
 """

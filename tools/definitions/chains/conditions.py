@@ -1,4 +1,4 @@
-"""When a step runs: a closed language of comparisons, nothing of which can be more than it says.
+"""The condition language of chain steps: comparisons, combined with boolean operators.
 
 {"equals": [{"$step": "check", "path": "/output/valid"}, true]}
 {"all": [{"exists": {"$input": "/to"}}, {"not": {"failed": "check"}}]}
@@ -19,7 +19,7 @@ KNOWN = (*_PAIRS, *_MANY, *STEPS, "not", "exists")
 
 class Run(Scope, Protocol):
     def state(self, step: str) -> str:
-        """`succeeded`, `failed` or `skipped`, of a step that is over."""
+        """`succeeded`, `failed` or `skipped`, of an ended step."""
         ...
 
 
@@ -76,7 +76,7 @@ def compared(condition: Any, place: str) -> Iterator[Compared]:
 
 
 def holds(condition: Any, run: Run) -> bool:
-    """Raises `Unknown` where a value it compares cannot be had."""
+    """Raises `Unknown` where a compared value is missing."""
     ((word, about),) = condition.items()
     if word == "all":
         return all(holds(one, run) for one in about)

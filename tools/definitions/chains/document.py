@@ -1,4 +1,4 @@
-"""A chain as it is written, read into its one canonical form (Chains, API contract).
+"""Parses a chain document into its canonical form (Chains, API contract).
 
 steps:
   - id: page
@@ -26,7 +26,7 @@ from tools.definitions.values import durations
 
 MOST_STEPS = 100
 MOST_REFERENCES = 1_000
-MOST_FLAWS = 100  # that are told
+MOST_FLAWS = 100  # reported at most
 MOST_ITEMS = 500
 MOST_PARALLEL = 20
 MOST_ATTEMPTS = 10
@@ -98,7 +98,7 @@ class Step:
         return int(self.raw.get("retries", {}).get("attempts", 1))
 
     def wait_s(self, after: int) -> float:
-        """How long it is waited after so many attempts that failed."""
+        """The wait after so many failed attempts."""
         retries = self.raw.get("retries", {})
         first = durations.seconds(retries.get("wait", "PT1S"))
         return float(min(LONGEST_WAIT_S, first * retries.get("factor", 2) ** (after - 1)))
@@ -123,7 +123,7 @@ class Chain:
 
     @property
     def output(self) -> Any:
-        """What it gives back; the last step's output, where nothing is said."""
+        """Its output; by default that of the last step."""
         last = self.steps[-1].id
         return self.raw.get("output", {values.STEP: last, "default": None})
 
@@ -137,7 +137,7 @@ class Chain:
 
 
 def read(raw: Any, flaws: Flaws, prefix: str) -> Raw:
-    """The canonical form; every flaw is added with its place. Only what is given stands in it."""
+    """The canonical form; every flaw is added with its place. It has only the given keys."""
     reader = _Reader(flaws, prefix)
     if not isinstance(raw, dict):
         reader.wrong("", "must be an object with steps")
@@ -184,7 +184,7 @@ class _Reader:
             self.wrong(where, message)
 
     def _has_room(self, value: Any, place: str) -> bool:
-        """Each reference is held against the schemas of tools: there is an end to that."""
+        """Bounds the number of references, since each is checked against schemas of tools."""
         self._references_left -= sum(1 for _ in values.references(value))
         if self._references_left < 0:
             self.wrong(place, f"stands after {MOST_REFERENCES} references, which is the most")

@@ -1,7 +1,7 @@
-"""Whether what steps give back fits what the next ones take, told from the schemas of their tools.
+"""Type-checks a chain: whether the output schemas of its steps fit the input schemas of later ones.
 
-A misfit that is certain is a flaw of the chain. One that is not is a warning: an output whose
-schema says little may fit all the same, and the call itself will show.
+A certain mismatch is an error of the chain. An uncertain one is a warning: an output with a loose
+schema may fit, and the call itself validates it.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ _NUMBERS, _TEXTS = frozenset({"integer", "fraction"}), frozenset({"string"})
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """Of a tool: what it takes, and what it gives back where that is said."""
+    """The input schema of a tool, and its output schema where it has one."""
 
     takes: Any
     gives: Any = _ANYTHING
@@ -38,7 +38,7 @@ class Interface:
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """`place` is in the chain; `certain` says that no value at all would fit."""
+    """`place` is in the chain; `certain` says that no value would fit."""
 
     place: str
     message: str
@@ -46,7 +46,7 @@ class Doubt:
 
 
 def doubts(chain: Chain, own: Interface, tools: Mapping[str, Interface]) -> list[Doubt]:
-    """Of all steps, in their order; tools that are not there are told of elsewhere."""
+    """Of all steps, in their order; missing tools are reported elsewhere."""
     return _Checking(chain, own, tools).found()
 
 
@@ -74,7 +74,7 @@ class _Checking:
         self._call(step.tool_name, step.parameters, f"{place}.parameters")
         tool = self._tools.get(step.tool_name)
         gives = inlined(tool.gives, tool.gives) if tool else _ANYTHING
-        self._outputs[step.id] = gives  # what undoes an item of a loop is given what that one gave
+        self._outputs[step.id] = gives  # a loop item's compensation gets its output
         if step.undoing:
             where = f"{place}.compensate_with.parameters"
             self._call(step.undoing.tool_name, step.undoing.parameters, where)
@@ -84,13 +84,13 @@ class _Checking:
             self._outputs[step.id] = {"type": "array", "items": gives}
 
     def _check_output(self) -> None:
-        """Against what the chain itself promises."""
+        """Checks the output against the chain's own output schema."""
         last = {values.STEP: self._chain.steps[-1].id}
         given = self._given(self._chain.raw.get("output", last), "output")
         self._fits(given, self._gives, "output")
 
     def _check_condition(self, step: Step, place: str) -> None:
-        """What it compares must be there; what can never be equal or less may be meant so."""
+        """What it compares must exist; values that can never be equal or less are allowed."""
         found = list(conditions.compared(step.when, f"{place}.when"))
         asked_for = [one.values[0] for one in found if one.word == "exists"]
         for one in found:
@@ -107,7 +107,7 @@ class _Checking:
                 self._found.append(Doubt(one.place, said, certain=False))
 
     def _operand(self, given: Any, place: str, *, guarded: bool) -> Any:
-        """One that the condition itself asks for may well be missing."""
+        """A value whose existence the condition checks may be missing."""
         before = len(self._found)
         schema = self._given(given, place)
         if guarded:
@@ -127,7 +127,7 @@ class _Checking:
     def _fits(self, given: Any, taken: Any, place: str) -> None:
         for one in misfits(given, taken):
             if one.bound:
-                continue  # hardly a schema says how long its texts are: the call will tell
+                continue  # few schemas bound their texts: the call validates it
             steps = one.path.replace("/*", ".*").replace("/", ".")
             self._found.append(Doubt(f"{place}{steps}", one.message, one.certain))
 
@@ -178,7 +178,7 @@ class _Checking:
 
 
 def _kinds_of(schema: Any) -> frozenset[str]:
-    """Of what a value can be, where that is said."""
+    """The possible kinds of a value, by its schema."""
     if not isinstance(schema, dict):
         return EVERY
     if "const" in schema:

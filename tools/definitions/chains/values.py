@@ -1,4 +1,4 @@
-"""The values of a chain: JSON in which an object may stand for something known only when it runs.
+"""Value expressions of a chain: JSON with placeholders that are resolved when it runs.
 
     {"$input": "/url"}                        a parameter of the chain
     {"$step": "page", "path": "/output/text"} what an earlier step gave back
@@ -6,7 +6,7 @@
     {"$text": "Dear {{ input.name }}"}        a template over input, steps and item
     {"$literal": {"$step": "as it is"}}       a value that only looks like one of these
 
-Each of the first three may have a `default` for where there is nothing.
+Each of the first three may have a `default` for a missing value.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,37 +29,37 @@ _BESIDE = {
 
 
 class Unknown(LookupError):
-    """A value cannot be had; the message says which and why."""
+    """A value is missing; the message says which and why."""
 
     code = "VALUE_MISSING"
 
 
 class TooMuch(Unknown):
-    """There is a value, but no room for it: nothing else may stand in its place."""
+    """A value that exceeds the size limit: no default may replace it."""
 
     code = "OUTPUT_LIMIT"
 
 
 class Scope(Protocol):
-    """What is known at one place of a run."""
+    """The values that are known at one point of a run."""
 
     @property
     def input(self) -> dict[str, Any]: ...
 
     def output(self, step: str) -> Any:
-        """Raises `Unknown` where the step gave nothing."""
+        """Raises `Unknown` where the step has no output."""
         ...
 
     def item(self) -> Any: ...
 
     def outputs(self, text: str) -> dict[str, Any]:
-        """Of the steps that a template names and that gave something."""
+        """The outputs of the steps that a template names, where they have one."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """One object that stands for a value, and its place in what was written."""
+    """One reference, and its place in the document."""
 
     place: str
     mark: str
@@ -82,14 +82,14 @@ class Reference:
 
 
 def mark_of(value: Any) -> str | None:
-    """Which kind of reference an object means to be."""
+    """The kind of reference that an object has the form of."""
     if not isinstance(value, dict):
         return None
     return next((mark for mark in MARKS if mark in value), None)
 
 
 def references(value: Any, place: str = "") -> Iterator[Reference]:
-    """Every reference in a value, and where it stands; none within another."""
+    """Every reference in a value, with its place; none within another."""
     pending = [(place, value)]
     while pending:
         where, one = pending.pop()

@@ -1,11 +1,11 @@
-"""A chain as people write it, and the tool definition that it is.
+"""Converts a chain document to a tool definition and back.
 
     name: fetch_and_tell
     description: Fetches a page and tells the team.
     parameters: [{name: url, type: String, description: Where., required: true}]
     steps: [...]
 
-What stands beside `steps`, `output` and `on_cancel` is of any tool's definition.
+The keys beside `steps`, `output` and `on_cancel` are those of any tool's definition.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ _MADE = ("type", "implementation", "delivery")
 
 
 def definition_of(written: Any) -> dict[str, Any]:
-    """For `read_definition`, which says what else is wrong. Raises `InvalidDefinition`."""
+    """The input of `read_definition`, which reports other errors. Raises `InvalidDefinition`."""
     if not isinstance(written, dict):
         raise InvalidDefinition("A chain is an object with a name and steps.", errors=[])
     if written.get("type") not in (None, ToolType.CHAIN):
@@ -32,12 +32,12 @@ def definition_of(written: Any) -> dict[str, Any]:
 
 
 def written_of(definition: dict[str, Any]) -> dict[str, Any]:
-    """As it would be written: the reverse, with what the catalog adds."""
+    """The chain document of a definition, with the fields that the catalog adds."""
     chain = definition["implementation"]["chain"]
     rest = {key: value for key, value in definition.items() if key not in _MADE}
     return rest | {key: chain[key] for key in OWN if key in chain}
 
 
 def own_field(field: str) -> str:
-    """The place of a flaw, as whoever wrote a chain knows it."""
+    """The field of an error, as named in the chain document."""
     return field.removeprefix("implementation.chain.")

@@ -1,1 +1,1 @@
-"""Every form in which tools, services and servers may be handed over (ruling 14). Pure."""
+"""Every format of tools, services and servers that can be imported (ruling 14). Pure."""

@@ -1,4 +1,4 @@
-"""Documents as they come: JSON or YAML, one or several, with the line of everything in them."""
+"""Parses JSON and YAML documents, one or several, with line numbers."""
 
 import json
 import re
@@ -13,10 +13,10 @@ from tools.errors import Malformed, TooLarge
 MAX_BYTES = 4 * 1024 * 1024
 _LINE = re.compile(r"at line (\d+)")
 _JSON = ("{", "[", "//", "/*")
-# A text of JSON is passed over whole; what has no end reaches to the document's.
+# A JSON text is skipped as a whole; an unterminated one reaches to the document's end.
 _TEXT = r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)'
 _COMMENT = re.compile(rf"{_TEXT}|//[^\n\r]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/|\Z)", re.DOTALL)
-# One before which there is no value stays, and is an error.
+# A comma without a value before it is kept, and is an error.
 _COMMA = re.compile(rf"{_TEXT}|[\[{{:,]\s*+,|,(?=\s*+[}}\]])", re.DOTALL)
 _VISIBLE = re.compile(r"[^\s]")
 
@@ -28,7 +28,7 @@ class Document:
 
 
 class Unreadable(Malformed):
-    """A document that cannot be taken apart; nothing of it was read."""
+    """A document that cannot be parsed; nothing of it was read."""
 
     code = "invalid_document"
 
@@ -41,8 +41,7 @@ def unreadable(message: str, line: int | None = None) -> Unreadable:
 
 def read(source: Any, *, openapi: bool = False) -> list[Document]:
     """The documents of a text, or the one that a parsed value is. With `openapi` the numbers and
-    texts of one that says that it is OpenAPI are left to the reader of OpenAPI. Raises
-    `Malformed`."""
+    texts of an OpenAPI document are left to the OpenAPI reader. Raises `Malformed`."""
     if not isinstance(source, str):
         return [Document(_checked(source, openapi=openapi))]
     if len(source) > MAX_BYTES or len(source.encode("utf-8", "replace")) > MAX_BYTES:
@@ -91,9 +90,9 @@ def _json(text: str, *, openapi: bool) -> Document:
 
 
 def _with_comments(text: str) -> Document | None:
-    """The configuration of a desktop client: those are written with comments and commas at the end.
-    Nothing else is read so."""
-    plain = _COMMA.sub(_spaces, _COMMENT.sub(_spaces, text))  # every part stays where it is
+    """The configuration of a desktop client: these may have comments and trailing commas. Nothing
+    else is parsed so."""
+    plain = _COMMA.sub(_spaces, _COMMENT.sub(_spaces, text))  # every part keeps its position
     try:
         value = strict_json.parse(plain)
     except strict_json.BadJson:
@@ -102,14 +101,14 @@ def _with_comments(text: str) -> Document | None:
 
 
 def is_client(value: Any) -> bool:
-    """Whether it is what desktop clients say of MCP servers."""
+    """Whether it is a desktop client's configuration of MCP servers."""
     names = ("mcpServers", "servers")
     return isinstance(value, dict) and any(isinstance(value.get(name), dict) for name in names)
 
 
 def is_openapi(value: Any) -> bool:
-    """Whether it says that it is OpenAPI. What no tool needs of such a document, as its examples,
-    may hold any number and text: its own reader checks what it takes."""
+    """Whether it declares itself as OpenAPI. Parts of such a document that no tool needs, such as
+    examples, may have any number and text: the OpenAPI reader checks what it uses."""
     return isinstance(value, dict) and ("openapi" in value or "swagger" in value)
 
 

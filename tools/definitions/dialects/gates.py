@@ -1,4 +1,4 @@
-"""Keys that look as if they said who may use a tool, and when (ruling 14)."""
+"""Rejects keys that look like access control of a tool (ruling 14)."""
 
 import re
 
@@ -9,5 +9,5 @@ _GATE = re.compile(r"(?i)(tool|allowed|applicable|available)?[_.-]*(in)?[_.-]*(g
 
 
 def reserved(key: str) -> bool:
-    """Whether a key is one of a definition's own, or could be meant for one that opens it."""
+    """Whether a key is one of a definition's own, or looks like one that grants access."""
     return canonical_key(key) in RESERVED or bool(_GATE.fullmatch(key))

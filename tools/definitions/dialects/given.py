@@ -1,4 +1,4 @@
-"""Files and pasted text, taken apart into what a person may choose from before any is imported."""
+"""Splits files and pasted text into entries that a person may choose from before an import."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -53,7 +53,7 @@ class Entry:
 
     @property
     def offered(self) -> bool:
-        """Whether it is taken where nobody chose."""
+        """Whether it is imported when no choice was made."""
         return not (self.operation and self.operation.deprecated)
 
 
@@ -68,12 +68,12 @@ class Read:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing of it could be taken apart."""
+        """Whether nothing of it could be parsed."""
         return not any(entry.source for entry in self.entries)
 
 
 def operation_line(document: Document, key: str) -> int | None:
-    """Where an operation stands, named as in `GET /path`, or a path."""
+    """The line of an operation, named as in `GET /path`, or of a path."""
     if key.startswith("/"):
         return document.lines.at(("paths", key))
     method, _, path = key.partition(" ")
@@ -88,7 +88,7 @@ def decoded(raw: bytes) -> str:
 
 
 def read(given: Sequence[Given], source: Source | None, choice: Choice) -> Read:
-    """A file that cannot be taken apart is one item that says why. Raises `TooLarge`."""
+    """A file that cannot be parsed is one item with the reason. Raises `TooLarge`."""
     if sum(len(one.text.encode("utf-8", "replace")) for one in given) > MAX_BYTES:
         raise TooLarge(f"Together that is more than {MAX_BYTES} bytes; import it in parts.")
     found = Read()

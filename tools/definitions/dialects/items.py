@@ -1,4 +1,4 @@
-"""A document taken apart: every tool, service, server and prompt in it as one item."""
+"""Splits a document into items: every tool, service, server and prompt in it."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -53,7 +53,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Choice:
-    """What the one who imports says beside the document."""
+    """The importing user's choices beside the document."""
 
     server: str = ""
     pick: tuple[Any, ...] = ()
@@ -75,7 +75,7 @@ def bounded(items: Iterable[Item]) -> list[Item]:
 
 
 def recognized(document: Document) -> Source:
-    """What a document is by its looks. Raises `Malformed`."""
+    """Detects the source of a document by its content. Raises `Malformed`."""
     value = document.value
     if is_openapi(value):
         return Source.OPENAPI
@@ -105,7 +105,7 @@ def item(key: str, value: Any, lines: Lines | None = None) -> Item:
     try:
         parsed = strict_json.parse_exact(value)
     except strict_json.BadJson as error:
-        plain = kind == Kind.PROMPT  # which may be the text as it is
+        plain = kind == Kind.PROMPT  # which may be plain text
         return read if plain else replace(read, flaw=f"cannot be used: {error}")
     return replace(read, value=parsed, lines=lines if lines.known else json_lines(value))
 
@@ -162,7 +162,7 @@ def _has_keys(value: dict[str, Any]) -> bool:
 
 _LISTS = {"tools": Kind.TOOL, "services": Kind.SERVICE, "servers": Kind.SERVER}
 
-_TOLD = frozenset({"left_out"})  # what an export says beside what it holds
+_TOLD = frozenset({"left_out"})  # keys of an export beside its content
 
 
 def _definitions(document: Document, _: Choice) -> Iterator[Item]:
@@ -213,7 +213,8 @@ def _client(document: Document, _: Choice) -> Iterator[Item]:
 
 
 def _openapi(document: Document, _: Choice) -> Iterator[Item]:
-    """An update of one keeps what people decided about its tools, which needs another road."""
+    """An update of an OpenAPI document keeps people's settings of its tools, which has another
+    entry point."""
     raise unreadable(
         "is an OpenAPI document: import it alone, with import_openapi or POST /tools/import",
         document.lines.at(()),

@@ -1,4 +1,4 @@
-"""In which line of a JSON document each of its parts begins."""
+"""Finds the line of a JSON document where each of its parts begins."""
 
 import json
 import re
@@ -9,8 +9,8 @@ from typing import Any
 from tools.definitions.descriptors import canonical_key
 
 Path = tuple[str | int, ...]
-DEEPEST = 8  # no complaint names anything below
-# A text without its end reaches to the document's: no document is read twice.
+DEEPEST = 8  # no error names anything below
+# An unterminated text reaches to the document's end: no document is read twice.
 _TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[\]{},:]|[^\s\[\]{},:"]++|\n', re.DOTALL)
 _STEP = re.compile(r"\[(\d+)\]|([^.\[]+)")
 
@@ -23,7 +23,7 @@ class Lines:
     base: Path = ()
 
     def at(self, place: Path) -> int | None:
-        """Of a part of the document, or of what it stands in."""
+        """The line of a part of the document, or else of the part around it."""
         path = (*self.base, *(_plain(step) for step in place))
         for length in range(len(path), -1, -1):
             if path[:length] in self.known:
@@ -31,7 +31,7 @@ class Lines:
         return None
 
     def of(self, where: str) -> int | None:
-        """Of a field as complaints name it, such as `arguments[0].type`."""
+        """The line of a field as errors name it, such as `arguments[0].type`."""
         steps = _STEP.findall(where)
         return self.at(tuple(int(index) if index else key for index, key in steps))
 
@@ -39,7 +39,7 @@ class Lines:
         return Lines(self.known, (*self.base, *(_plain(step) for step in place)))
 
     def note(self, path: Path, line: int, is_key: bool = False) -> None:
-        """A value stands where its key does; of two spellings of a key the later one counts."""
+        """A value has the line of its key; of two spellings of a key the later one counts."""
         if len(path) > DEEPEST:
             return
         place = tuple(_plain(step) for step in path)
@@ -60,7 +60,7 @@ def json_lines(text: str) -> Lines:
 
 
 def twice(text: str) -> int | None:
-    """The line of the first key that stands twice in one object."""
+    """The line of the first duplicate key of an object."""
     seen: set[Path] = set()
     for path, line, is_key in _parts(text):
         if is_key and path in seen:

@@ -1,4 +1,4 @@
-"""What a definition means where it is imported: which service, server and prompt it speaks of."""
+"""Resolves the references of an imported definition: which service, server and prompt it names."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ _NO_ID = re.compile(r"[{}\s]")
 
 @dataclass(frozen=True)
 class Known:
-    """What is there, or comes with the same import."""
+    """Services, servers and prompts that exist, or come with the same import."""
 
     services: Mapping[str, Parameters | None] = field(default_factory=dict)  # None: not known
     servers: Mapping[str, str] = field(default_factory=dict)  # the one tool each stands for, or ""
@@ -28,7 +28,7 @@ class Known:
 
 
 def settled(raw: dict[str, Any], known: Known) -> tuple[dict[str, Any], Flaws]:
-    """The definition with what it refers to put in, and what is wrong with that."""
+    """The definition with its references resolved, and the errors of these."""
     flaws: Flaws = []
     kind = raw.get("type")
     settle = _SETTLERS.get(kind) if isinstance(kind, str) else None
@@ -61,7 +61,7 @@ def _service(raw: dict[str, Any], known: Known, flaws: Flaws) -> dict[str, Any]:
     made = made if isinstance(made, dict) else {}
     name = raw.get("service", made.get("service"))
     if not isinstance(name, str) or not name:
-        return raw  # the reader says that it is required
+        return raw  # the definition's reader reports it as missing
     if name not in known.services:
         field = "service" if "service" in raw else "implementation.service"
         flaws.append({"field": field, "message": "names no tool service that is there"})
@@ -90,7 +90,7 @@ def _gathered(
 
 
 def _flaws_in(config: dict[str, Any], declared: Parameters) -> list[tuple[str, str]]:
-    """(parameter, what is wrong) of undeclared, missing and unsuitable values."""
+    """(parameter, error) of undeclared, missing and unsuitable values."""
     known = {one["name"] for one in declared}
     found = []
     for name, value in config.items():

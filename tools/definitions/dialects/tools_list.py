@@ -1,7 +1,7 @@
-"""The tools of an MCP server as its `tools/list` gives them, as definitions to be reviewed.
+"""Converts an MCP server's `tools/list` to definitions to be reviewed.
 
-What a server says of itself loosens nothing: its annotations are kept to be read, a schema is kept
-whole, and what is picked by hand wins over what the server says.
+A server's own statements never loosen anything: its annotations are kept for information, a schema
+is kept whole, and a user's choice overrides the server.
 """
 
 from collections.abc import Iterator
@@ -45,8 +45,8 @@ def is_list(value: dict[str, Any]) -> bool:
 def definitions(
     document: Document, server: str, pick: tuple[Any, ...], read: frozenset[str] = frozenset()
 ) -> Iterator[Listed]:
-    """(name, definition or what is wrong with the item, lines, review) of each tool that was
-    picked. `read` are digests of definitions that a person has read."""
+    """(name, definition or errors of the item, lines, review) of each picked tool. `read` are
+    digests of definitions that a person has read."""
     value, lines = document.value, document.lines
     if isinstance(value, dict):
         value, lines = value.get("tools"), lines.below("tools")
@@ -67,7 +67,7 @@ def definitions(
 
 
 def _picked(pick: tuple[Any, ...]) -> dict[str, dict[str, Any]]:
-    """By the name on the server: what is said of the tool by hand. `as` renames it."""
+    """By the name on the server: overrides by hand. `as` renames it."""
     found: dict[str, dict[str, Any]] = {}
     for one in pick:
         said = {"name": one} if isinstance(one, str) else one

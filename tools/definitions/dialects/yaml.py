@@ -1,9 +1,9 @@
-"""YAML from outside: the part of YAML 1.2 that says the same as JSON, and nothing else.
+"""A parser for untrusted YAML: the subset of YAML 1.2 that is equivalent to JSON.
 
 `no`, `on` and `off` are texts, as are dates and clock times; tags other than the plain ones and
 duplicate keys are refused, and merge keys where they are not asked for. Anchors may be used as long
-as what they stand for is bounded. Documents of the catalog are read with it, and inside the sandbox
-the content that `validate_content` is given: it needs PyYAML and the standard library alone.
+as their expansion is bounded. Documents of the catalog are read with it, and inside the sandbox the
+content that `validate_content` is given: it needs PyYAML and the standard library alone.
 """
 
 import re
@@ -25,7 +25,7 @@ from yaml.events import (
 )
 
 type Path = tuple[str | int, ...]
-type Note = Callable[[Path, int, bool], None]  # where a part stands, and whether its key does
+type Note = Callable[[Path, int, bool], None]  # the line of a part, and whether it is its key's
 
 MAX_DEPTH = 64
 MAX_VALUES = 100_000
@@ -44,7 +44,7 @@ _PLAIN_TAGS = {None, "!", *(f"{_TAG}{kind}" for kind in ("str", "map", "seq"))}
 
 
 class BadYaml(ValueError):
-    """Not YAML that may pass; `line` and `column` are where, from 1."""
+    """Not valid or not allowed YAML; `line` and `column` are where, from 1."""
 
     def __init__(self, message: str, mark: Any = None) -> None:
         super().__init__(message)
@@ -54,7 +54,7 @@ class BadYaml(ValueError):
 
 @dataclass
 class _Reading:
-    """The documents as they are put together from the parser's events."""
+    """Builds the documents from the parser's events."""
 
     events: Any
     note: Note
@@ -85,10 +85,10 @@ def parse(
     foreign: bool = False,
     most_values: int = MAX_VALUES,
 ) -> list[Any]:
-    """Each document of the text; `note_of` gives for each what is told where its parts stand.
+    """Each document of the text; `note_of` makes for each the recorder of its parts' lines.
 
-    Of a `foreign` text, which is not ours to write otherwise, merge keys are read, and numbers that
-    JSON does not know are refused. Raises `BadYaml`.
+    In a `foreign` text, which the user cannot change, merge keys are read, and numbers that JSON
+    does not know are refused. Raises `BadYaml`.
     """
     found: list[Any] = []
     events = yaml.parse(text, Loader=yaml.CSafeLoader)
@@ -166,7 +166,7 @@ def _mapping(reading: _Reading, path: Path) -> dict[str, Any]:
             raise BadYaml(f"has the key {key[:60]!r} twice in one object", event.start_mark)
         reading.note((*path, key), _line(event), True)
         found[key] = _value(reading, reading.next(), (*path, key))
-    for others in merged:  # what stands in the object itself wins, and of several the first
+    for others in merged:  # the object's own keys win, and of several the first
         found |= {key: value for key, value in others.items() if key not in found}
     return found
 

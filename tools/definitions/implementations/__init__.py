@@ -1,4 +1,4 @@
-"""What a tool is made of: one reader per tool type (API contract, "Shapes by type")."""
+"""The `implementation` of a tool: one reader per tool type (API contract, "Shapes by type")."""
 
 from collections.abc import Callable
 from typing import Any

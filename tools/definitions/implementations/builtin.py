@@ -1,12 +1,13 @@
-"""Built-in tools name the function of the product that they are."""
+"""Built-in tools: the implementation names a function of the product."""
 
 from typing import Any
 
 from tools.definitions.fields import Fields
 
-# What they do cannot be taken back, so that no definition of one runs without a person's consent.
+# Their effects cannot be undone, so that no definition of one runs without an approval.
 ALWAYS_CONFIRMED = frozenset({"send_message"})
-# Those that make calls of their own, each of which takes the whole road, or speak of such calls.
+# Those that make calls of their own, each of which takes the whole execution pipeline, or list
+# tools for such calls.
 RUN_BATCH = "run_batch"
 CALL_TOOL = "call_tool"
 FIND_TOOLS = "find_tools"
@@ -15,7 +16,7 @@ RUN_AGENT = "run_agent"
 COMPOSITES = frozenset({RUN_BATCH, CALL_TOOL, FIND_TOOLS, RUN_PROGRAM, RUN_AGENT})
 # One question of an agent to a model.
 ASK_MODEL = "ask_model"
-# About tools, and part of every licence: what they call is licensed by itself.
+# Part of every license: the tools that they call are licensed by themselves.
 IN_EVERY_LICENCE = COMPOSITES | {ASK_MODEL}
 
 

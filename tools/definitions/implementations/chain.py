@@ -1,4 +1,4 @@
-"""Tools that are chains: what they are made of is the chain itself."""
+"""Chains as tools: the implementation is the chain itself."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Tools an organization wrote: a module, and the function in it."""
+"""Code tools of an organization: a module, and the function in it."""
 
 import ast
 from typing import Any
@@ -26,7 +26,7 @@ def read(fields: Fields, _definition: Fields) -> dict[str, Any]:
 
 
 def _check_javascript(fields: Fields, entry_point: str) -> None:
-    """Nothing here reads JavaScript: that the module has a `main`, the first call shows."""
+    """JavaScript is not parsed here: only a call shows whether the module has a `main`."""
     if entry_point != "main":
         fields.wrong("entry_point", "must be main for JavaScript")
 

@@ -1,4 +1,4 @@
-"""What tools of some types take when nobody says: the names TrustGraph's configurations use."""
+"""Default parameters of some tool types: the names TrustGraph's configurations use."""
 
 from types import MappingProxyType
 from typing import Any

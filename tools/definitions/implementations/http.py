@@ -1,7 +1,7 @@
-"""Tools that are one HTTP request: what is sent where, and what of the answer counts.
+"""HTTP tools: one request and how to read its response.
 
-Where a request goes is written out: no argument has a say in scheme, host, port or method. What an
-argument may be part of, `http_request` says when it is one.
+The target is literal: no argument can change scheme, host, port or method. `http_request` defines
+what an argument may be part of.
 """
 
 import re
@@ -28,7 +28,7 @@ _FIELDS = (
     *("method", "url", "headers", "query", "cookies", "body", "form", "text", "select"),
     "credential",
 )
-# Secrets are credentials' to add, framing and unpacking are the broker's and the program's.
+# Credentials add secrets; the broker and the program handle framing and decompression.
 _RESERVED = OF_THE_CONNECTION | {"authorization", "cookie", "cookie2", "accept-encoding"}
 
 

@@ -1,4 +1,4 @@
-"""Tools over the organization's graphs: which collection, and how much of it at once."""
+"""Knowledge graph tools: which collection, and how many results at once."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tools of an MCP server: which server, which tool there, and what was approved of it."""
+"""MCP tools: the server, the name of the tool there, and what was approved of it."""
 
 import re
 from typing import Any

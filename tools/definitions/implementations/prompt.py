@@ -1,4 +1,4 @@
-"""Tools that ask a model: with a template of their own, or with the caller's question."""
+"""Prompt tools ask a model with a template of their own, or with the caller's question."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def read_completion(fields: Fields, definition: Fields) -> dict[str, Any]:
 
 
 def _model(fields: Fields) -> dict[str, Any]:
-    """Null is what the installation says, for the model, or a bound of our own."""
+    """Null is the installation's default model, or a built-in limit."""
     return {
         "system": fields.text("system", "", longest=LONGEST_SYSTEM) or None,
         "model": fields.text("model", "") or None,

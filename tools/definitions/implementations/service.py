@@ -1,4 +1,4 @@
-"""Tools of a service on a queue: which one, and the values of its configuration parameters.
+"""Tools of a queue service: the service, and values of its configuration parameters.
 
 What the service declares, the catalog knows; there undeclared and missing values are refused.
 """

@@ -1,4 +1,5 @@
-"""The result of a call: its parts, its structured content, and the details of a failure."""
+"""The result of a tool call: its content parts, its structured content, and the details of a
+failure."""
 
 import json
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ _OTHER_NAMES = (("mimeType", ("mime_type", "mimetype")), ("data", ("blob", "base
 
 
 class NotAnAnswer(ValueError):
-    """The message is no result of a tool; the text is the reason."""
+    """The message is no tool result; the text is the reason."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def well_formed_result(message: dict[str, Any]) -> CallResult:
 
 
 def well_formed_error(error: Any) -> tuple[int, str, Any]:
-    """Number, message and data of an error of JSON-RPC, whatever they are written as."""
+    """Number, message and data of an error of JSON-RPC, in whatever types they come."""
     if isinstance(error, str):
         error = {"message": error}
     if not isinstance(error, dict):
@@ -76,7 +77,7 @@ def message_in(structured: Any) -> str:
 
 
 def _of_2024(result: dict[str, Any], repairs: list[Repair]) -> dict[str, Any]:
-    """`toolResult` held anything: a result as later versions have it, a text, or a value."""
+    """`toolResult` may be anything: a result as later versions have it, a text, or a value."""
     if "toolResult" not in result or "content" in result:
         return result
     old = result["toolResult"]

@@ -1,4 +1,5 @@
-"""Parts of an answer as the protocol knows them, and as a text for a model, without base64."""
+"""Content parts of a result as the protocol defines them, and as a text for a model, without
+base64."""
 
 from typing import Any
 
@@ -31,7 +32,7 @@ def has_bytes(part: Any) -> bool:
 
 
 def as_text(parts: list[Any], where: str) -> str:
-    """Texts as they are, all else as a short reference; `where` is the address of the bytes."""
+    """Texts as they are, all else as a short reference; `where` is the URL of the bytes."""
     return "\n".join(_line(part, where) for part in parts)
 
 

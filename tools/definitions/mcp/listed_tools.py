@@ -1,4 +1,5 @@
-"""Tools as a server lists them: each is read by itself, and what is wrong with one is its own."""
+"""Parses the tools that a server lists, each by itself, so that an error in one affects no
+other."""
 
 import json
 from dataclasses import dataclass, field
@@ -12,9 +13,9 @@ LONGEST_NAME = 128
 LONGEST_TEXT = 100_000
 LONGEST_TOOL = 512 * 1024
 LONGEST_REASON = 500
-# What an approval is of: what an agent reads, what may be passed, and what is promised.
+# The fields that an approval covers: what an agent reads, the inputs, and the outputs.
 APPROVED = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
-# What is kept beside it for clients that show tools to people.
+# Further fields that are kept for clients that show tools to people.
 SHOWN = ("_meta", "icons")
 HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 _DAY_S = 86_400.0
@@ -22,7 +23,7 @@ _OTHER_NAMES = {"input_schema": "inputSchema", "output_schema": "outputSchema"}
 
 
 class BadTool(ValueError):
-    """A tool that cannot be used. `name` is what the server calls it; empty where it has none."""
+    """A tool that cannot be used. `name` is its name on the server; empty where it has none."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(reason)
@@ -47,12 +48,12 @@ class Page:
 
 
 def digest_of(raw: dict[str, Any]) -> str:
-    """Of what is approved."""
+    """The digest of what is approved."""
     return _sha256({key: raw[key] for key in APPROVED if key in raw})
 
 
 def read_digest_of(raw: dict[str, Any]) -> str:
-    """Of all that is shown to the person who reads it."""
+    """The digest of all that is shown to the reviewing person."""
     return _sha256(raw)
 
 

@@ -1,4 +1,4 @@
-"""What was not as the protocol has it, and what it was read as."""
+"""Repairs: deviations from the protocol, and what each was read as."""
 
 import math
 import re
@@ -51,8 +51,8 @@ def _member(value: Any, step: str) -> Any:
 
 
 def cleaned(value: Any, repairs: list[Repair], place: str = "") -> Any:
-    """The value without what JSON, or a database, cannot hold: NUL and halves of surrogate pairs
-    in texts become U+FFFD, NaN and infinities become null."""
+    """The value without characters and numbers that JSON or a database cannot store: NUL and halves
+    of surrogate pairs in texts become U+FFFD, NaN and infinities become null."""
     if isinstance(value, str):
         return _text(value, repairs, place)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Schemas as servers of PHP, Go and others write them, read as JSON Schema that means the same.
+"""Normalizes schemas that servers of PHP, Go and others write to equivalent JSON Schema.
 
 PHP writes an empty map as `[]`, an empty list with `JSON_FORCE_OBJECT` as `{}`, and a list from
 which something was filtered as an object of numbers; Go writes null for an empty map or list. A

@@ -1,4 +1,4 @@
-"""Signs of a poisoned definition: what a model reads and a person would not see, or not expect.
+"""Signs of a poisoned definition: text that a model reads and a person would not see or expect.
 
 A sign is not a verdict, and no list of signs is complete: with one, a person must read the tool
 before an agent may use it. A tool without any is still imported only by choice.
@@ -40,7 +40,7 @@ _PLACES_OF_SECRETS = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
-# Names of parameters that ask a model for what the tool has no business with.
+# Names of parameters that ask a model for data that no tool needs.
 _ASKING_NAMES = re.compile(
     r"(?i)system_?prompt|conversation(_?history)?$|chat_?history|previous_?messages|chain_?of_?thought"
     r"|side_?note|tools?_?list|list_?of_?tools|model_?name$|id_rsa|ssh_?key|private_?key|dot_?env"
@@ -50,7 +50,7 @@ _ASKING_NAMES = re.compile(
 _SYMBOL = "[\u00a9\u00ae\u203c-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff]"
 _JOINERS = re.compile(f"(?<={_SYMBOL})\ufe0f(?![\ufe00-\ufe0f])|(?<=\ufe0f)\u200d(?={_SYMBOL})"
                       f"|(?<={_SYMBOL})\u200d(?={_SYMBOL})")  # fmt: skip
-_ORDERS_IN_A_NAME = re.compile(r"\s\S+\s\S+\s")  # four words are no name
+_ORDERS_IN_A_NAME = re.compile(r"\s\S+\s\S+\s")  # a name of four words is suspicious
 _UNUSUAL = re.compile(r"[^\x20-\x7e\n\t]")
 _FOR_CLIENTS_ALONE = frozenset({"_meta", "icons"})  # for clients, never sent to a model
 

@@ -1,4 +1,4 @@
-"""The document as a whole: its bounds, its references, its operations."""
+"""The OpenAPI document as a whole: its limits, references and operations."""
 
 import datetime
 import math
@@ -14,14 +14,14 @@ MOST_OPERATIONS = 1_000
 MOST_HOPS = 20
 MOST_PARTS = 300_000  # of schemas and parameters, each counted wherever it is referred to
 VERSIONS = ("3.0", "3.1")
-UNREADABLE = object()  # in place of a number that no double holds; what needs it has a note
+UNREADABLE = object()  # for a number beyond a double; its users have a note
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _TEMPLATE = re.compile(r"\{[^{}]*\}")
 METHODS = ("get", "head", "post", "put", "patch", "delete")
 
 
 class BadDocument(ValueError):
-    """No operation of it can be read. The text says why."""
+    """The whole document cannot be read. The text says why."""
 
 
 class Flaw(Exception):
@@ -30,7 +30,7 @@ class Flaw(Exception):
 
 @dataclass(frozen=True)
 class Operation:
-    """`shared` is what the path says for all its operations."""
+    """`shared` are the parameters of the path for all its operations."""
 
     method: str
     path: str
@@ -72,7 +72,7 @@ class Document:
         self._parts_left = MOST_PARTS
 
     def count(self) -> None:
-        """One more part was read: a small document can refer to itself a great many times."""
+        """Counts a part that was read: a small document can refer to itself very often."""
         self._parts_left -= 1
         if self._parts_left < 0:
             raise BadDocument(
@@ -99,7 +99,7 @@ class Document:
                     yield Operation(method.upper(), path, own, shared)
 
     def resolved(self, part: Any) -> dict[str, Any]:
-        """The object itself, or the one it refers to. Raises `Flaw`."""
+        """The object itself, or the one that it refers to. Raises `Flaw`."""
         for _ in range(MOST_HOPS):
             if not isinstance(part, dict):
                 raise Flaw("what should be an object, or name one, does not")
@@ -109,7 +109,7 @@ class Document:
         raise Flaw("a $ref leads in a circle")
 
     def at(self, reference: Any) -> Any:
-        """What a local reference names. Raises `Flaw`."""
+        """The target of a local reference. Raises `Flaw`."""
         if not isinstance(reference, str) or not reference.startswith("#/"):
             raise Flaw(
                 f"the $ref {str(reference)[:100]} leads outside the document, or is no JSON "
@@ -128,7 +128,7 @@ class Document:
 
 
 def identity(key: str) -> str:
-    """Of an operation that is written as `GET /pets/{id}`: without the names in its path."""
+    """The identity of an operation such as `GET /pets/{id}`: without the names in its path."""
     return _TEMPLATE.sub("{}", key)
 
 
@@ -152,8 +152,8 @@ def text_in(part: Any, name: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON has it: YAML knows dates, and keys that are no texts. NUL and halves of surrogate
-    pairs, which cannot be kept, become U+FFFD."""
+    """The value as JSON: YAML has dates, and keys that are no texts. NUL and lone surrogates, which
+    cannot be stored, become U+FFFD."""
     if isinstance(value, str):
         return _UNSTORABLE.sub("\ufffd", value)
     if isinstance(value, dict):

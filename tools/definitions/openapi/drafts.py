@@ -1,4 +1,4 @@
-"""From operations to definitions, each with what is wrong with it."""
+"""Drafts a definition from each operation, with its errors."""
 
 import re
 from collections import Counter
@@ -24,10 +24,10 @@ from tools.definitions.tool import read_definition
 from tools.definitions.vocabulary import Category, Delivery, ToolType
 from tools.errors import InvalidDefinition
 
-SOURCE = "openapi"  # what `metadata.source` says of tools that came this way
+SOURCE = "openapi"  # the `metadata.source` of tools from OpenAPI
 LONGEST_NAME = 64
 LONGEST_DESCRIPTION = 4_000
-# What HTTP says of its methods (RFC 9110, 9.2); a person may know better.
+# Semantics of HTTP methods (RFC 9110, 9.2); a person may override them.
 DELIVERIES = {
     "GET": Delivery.PURE,
     "HEAD": Delivery.PURE,
@@ -41,7 +41,7 @@ _TEMPLATE = re.compile(r"\{([^{}]*)\}")
 class Draft:
     """An operation as a definition. `definition` is empty where the flaws leave none.
 
-    `header` is the one the credential has to be in; `notes` say what was left out; `operations`
+    `header` is the one the credential has to be in; `notes` list what was left out; `operations`
     are the identities of all that the document has, whichever were picked.
     """
 
@@ -65,7 +65,7 @@ def drafts(
 ) -> list[Draft]:
     """The operations that are picked, by their id or as `GET /path`; without a pick all that are
     not deprecated. `server` takes the place of the document's own, `variables` fill those in;
-    `credentials` says what ours are called by the names of its security schemes. Raises
+    `credentials` maps the names of its security schemes to those of our credentials. Raises
     `BadDocument`.
     """
     document = Document(raw)
@@ -98,8 +98,8 @@ def drafts(
 
 
 def _names(operations: Iterable[Operation]) -> dict[str, str]:
-    """Of every operation, by its key. Those of which the names read alike have a digest of the
-    operation in theirs, each of them: which are picked, and which comes first, changes no name."""
+    """Of every operation, by its key. Operations with confusable names all have a digest of the
+    operation in theirs, so that names do not depend on which are picked, or on their order."""
     plain = {one.key: _name(one) for one in operations}
     alike = Counter(form for name in plain.values() for form in _forms(name))
     return {
@@ -230,7 +230,7 @@ def _path(operation: Operation, found: Told) -> str:
 def _output(
     document: Document, operation: Operation
 ) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
-    """The schema of the one good answer, where that is JSON. One that cannot be is left out."""
+    """The schema of the one successful response, if it is JSON. An unusable schema is left out."""
     answers = {
         code: part
         for code, part in object_in(operation.own, "responses").items()

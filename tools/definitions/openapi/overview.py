@@ -1,4 +1,4 @@
-"""What a person chooses from before an OpenAPI document is imported."""
+"""The overview of an OpenAPI document that a person chooses operations from before an import."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,8 +23,8 @@ class Offered:
 
 @dataclass(frozen=True)
 class Overview:
-    """`schemes`: what its credentials are called, and the header that each goes into; `variables`:
-    what is left open in the addresses of its servers."""
+    """`schemes`: the names of its credentials, and the header of each; `variables`: the variables
+    in the URLs of its servers."""
 
     title: str
     address: str
@@ -62,7 +62,7 @@ def _schemes(document: Document, operations: list[Operation]) -> dict[str, str]:
         try:
             scheme = needed(document, one)
         except Flaw:
-            continue  # said of the operation when its turn comes
+            continue  # reported with the operation later
         if scheme and len(found) < MOST_SCHEMES:
             found.setdefault(*scheme)
     return found

@@ -1,4 +1,4 @@
-"""What an operation is told: parameters in path, query, header and cookie, and the body.
+"""Parameters of an operation: in path, query, header and cookie, and the body.
 
 Everything becomes one object of arguments. Names are those of the document where a placeholder can
 have them, and made plain where not.
@@ -28,13 +28,13 @@ MOST_ARGUMENTS = 200
 FORM = "application/x-www-form-urlencoded"
 _JSON = re.compile(r"application/(?:[\w.-]+\+)?json")
 _TEXT = re.compile(r"text/[\w.+-]+|application/(?:[\w.-]+\+)?(?:xml|yaml|x-ndjson|jsonl?|graphql)")
-# With these beside its members, the members of an object are not all that it can have.
+# With these keywords an object can have more than its listed members.
 _COMPOSED = frozenset(
     {"allOf", "anyOf", "oneOf", "$ref", "if", "patternProperties", "unevaluatedProperties"}
 )
-# OpenAPI itself says that parameters of these names are to be ignored.
+# OpenAPI requires that parameters of these names are ignored.
 _IGNORED_HEADERS = frozenset({"accept", "content-type", "authorization"})
-# What an object may say beside its members and still be nothing but its members.
+# Keywords with which an object has only its listed members.
 _OPEN = frozenset(
     {"type", "properties", "required", "description", "title", "example", "examples", "xml"}
     | {"externalDocs", "deprecated", "default", "additionalProperties"}
@@ -66,7 +66,7 @@ class Parameter:
 
 @dataclass
 class Told:
-    """The arguments of a tool, and where in its request they go."""
+    """The arguments of a tool, and their places in its request."""
 
     properties: dict[str, Any] = field(default_factory=dict)
     required: list[str] = field(default_factory=list)
@@ -119,7 +119,7 @@ def told(document: Document, operation: Operation, schemas: Schemas) -> Told:
 
 
 def _parameters(document: Document, operation: Operation) -> list[Parameter]:
-    """Those of the operation stand before those of its path."""
+    """Those of the operation override those of its path."""
     found: dict[tuple[str, str], Parameter] = {}
     for owner in (operation.shared, operation.own):
         listed = list_in(owner, "parameters")
@@ -136,7 +136,7 @@ def _parameters(document: Document, operation: Operation) -> list[Parameter]:
 
 
 def _add(found: Told, document: Document, schemas: Schemas, one: Parameter) -> None:
-    """Raises `Flaw` for what a template of ours cannot say."""
+    """Raises `Flaw` for what our templates cannot express."""
     schema, entry = _content(schemas, one) if one.content else _styled(document, schemas, one)
     required = one.place == "path" or one.raw.get("required") is True
     argument = found.add(one.name, _described(schema, one.raw), required=required)
@@ -170,7 +170,7 @@ def _styled(document: Document, schemas: Schemas, one: Parameter) -> tuple[Any, 
 
 
 def _serialized(style: str, kind: str, *, explode: bool) -> dict[str, str]:
-    """What an entry of a query, or of a form, says beside its value."""
+    """The serialization of an entry of a query or a form."""
     if style == "deepObject":
         return {"style": Style.DEEP_OBJECT.value}
     if kind == "object" and explode:
@@ -181,7 +181,7 @@ def _serialized(style: str, kind: str, *, explode: bool) -> dict[str, str]:
 
 
 def _closed(document: Document, schemas: Schemas, raw: Any) -> Any:
-    """An object of which the members become entries of their own: no others than it names."""
+    """An object whose members become entries of their own: only those that it names."""
     whole = document.resolved(raw) if isinstance(raw, dict) else raw
     made = schemas.read(whole)
     if isinstance(made, bool) or not made.get("properties") or _COMPOSED & made.keys():
@@ -249,7 +249,7 @@ def _add_form(
     schema = media.get("schema", True)
     members = _members(document, schemas, schema)
     if members is None:
-        if _kind(document, schema) == "object":  # of members that only the caller knows
+        if _kind(document, schema) == "object":  # with members that the schema does not list
             argument = found.add("body", schemas.read(schema), required=required)
             found.form = {argument: _entry(argument, {"style": Style.FORM.value})}
             return
@@ -276,7 +276,7 @@ def _of_form(document: Document, encoding: dict[str, Any], raw: Any) -> dict[str
 def _members(
     document: Document, schemas: Schemas, schema: Any
 ) -> tuple[dict[str, Any], set[str]] | None:
-    """Of what is an object with members and nothing else; None of anything else."""
+    """The members of a closed object; None for any other schema."""
     if not isinstance(schema, dict):
         return None
     raw = document.resolved(schema)
@@ -296,7 +296,7 @@ def _members(
 
 
 def _kind(document: Document, schema: Any) -> str:
-    """As far as the schema says it at its top."""
+    """The type at the top of the schema, if any."""
     if not isinstance(schema, dict):
         return ""
     raw = document.resolved(schema)

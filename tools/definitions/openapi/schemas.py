@@ -1,4 +1,4 @@
-"""Schemas of a document as JSON Schema that stands on its own.
+"""Converts schemas of an OpenAPI document to self-contained JSON Schema.
 
 References stay references, to `$defs` beside the schema: a schema that refers to itself stays
 whole, and none grows. OpenAPI 3.0's own words become those of JSON Schema.
@@ -33,8 +33,8 @@ _NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 class Schemas:
-    """Those of one tool in one direction: what is read, and then once `standalone`. `notes` say
-    what was left out of them."""
+    """The schemas of one tool in one direction: call `read`, and then once `standalone`. `notes`
+    list what was left out."""
 
     def __init__(self, document: Document, direction: Direction) -> None:
         self.definitions: dict[str, Schema] = {}
@@ -63,7 +63,7 @@ class Schemas:
 
     def standalone(self, schema: Schema) -> Schema:
         """With the definitions it needs. Raises `Flaw`."""
-        while self._pending:  # one after the other: a chain of references is no depth of calls
+        while self._pending:  # a loop, so that chains of references are not recursive
             name, target = self._pending.pop()
             self.definitions[name] = self.read(target)
         if not self.definitions or isinstance(schema, bool):
@@ -109,7 +109,7 @@ class Schemas:
             elif word in _PLAIN:
                 self._note(f"{word} was left out of a schema: no number of JSON is as large")
         if raw.get("format") == "password":
-            made["x-sensitive"] = True  # evidence keeps no such value
+            made["x-sensitive"] = True  # the audit log stores no such value
         if isinstance(made.get("description"), str):
             made["description"] = plain_text(made["description"], LONGEST_DESCRIPTION)
         return self._shown(raw, made)
@@ -159,7 +159,7 @@ def nullable(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def plain_text(text: str, most: int) -> str:
-    """Line ends as we have them, and not longer than it may be."""
+    """Normalizes line ends, and truncates."""
     text = text.replace("\r\n", "\n").replace("\r", "\n").strip()
     return text if len(text) <= most else f"{text[: most - 1]}…"
 

@@ -1,4 +1,4 @@
-"""Who an operation wants to be asked by: the one credential that its requests need."""
+"""Security requirements of an operation: the one credential that its requests need."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ Needed = tuple[str, str]  # the scheme's name, and the header it goes into
 
 
 def needed(document: Document, operation: Operation) -> Needed | None:
-    """Of the alternatives the first that a credential can be. Raises `Flaw`."""
+    """The first alternative that a credential can satisfy. Raises `Flaw`."""
     wanted = operation.own.get("security", document.raw.get("security"))
     if not wanted or not isinstance(wanted, list):
         return None

@@ -1,4 +1,4 @@
-"""Where an operation is asked for: the address that the administrator or the document names."""
+"""The server URL of an operation, as the administrator or the document names it."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ _TEMPLATE = re.compile(r"\{([^{}]*)\}")
 
 @dataclass(frozen=True)
 class Variable:
-    """A part of an address that the document leaves open. `allowed` is empty where all is."""
+    """A variable in a URL. `allowed` is empty where every value is allowed."""
 
     name: str
     default: str
@@ -33,9 +33,9 @@ class Variable:
 
 @dataclass(frozen=True)
 class Servers:
-    """`server` is an address in place of the document's own, `given` the values of its variables.
+    """`server` is a URL in place of the document's own, `given` the values of its variables.
 
-    Raises `BadDocument` for a value of what is no variable.
+    Raises `BadDocument` for a value without a variable.
     """
 
     document: Document
@@ -87,7 +87,7 @@ class Servers:
 
 
 def variables_of(document: Document) -> dict[str, Variable]:
-    """Those that stand in the address of a server that is asked, by their names."""
+    """The variables in the URL of the server, by name."""
     found: dict[str, Variable] = {}
     for server in _first_servers(document):
         described = object_in(server, "variables")

@@ -1,3 +1,3 @@
-"""JSON Schema and paths in JSON: compiled, measured before use, and compared. Nothing here reads
-a database.
+"""JSON Schema and JSONPath: compiled, their cost measured before use, and compared. Nothing here
+reads a database.
 """

@@ -1,8 +1,9 @@
-"""Whether what one schema lets out is what another lets in (shared tool access: composition).
+"""Schema compatibility: whether every value that one schema allows fits another (shared tool
+access: composition).
 
-Nothing said means that every value the first allows the second takes. A misfit that is certain is
-a place where nothing the first allows would be taken; one that is not is a place where something
-may come that is not taken, and a call will show. What is not understood is never called fitting.
+No result means that the second accepts every value that the first allows. At the place of a certain
+mismatch the second accepts no value of the first; at that of an uncertain one it may reject some,
+and the call validates them. Schemas that are not understood are never reported as compatible.
 """
 
 from collections.abc import Iterator
@@ -32,7 +33,8 @@ _HANDLED = frozenset(
     {"type", "enum", "const", "allOf", "anyOf", "oneOf", "$ref", "properties", "required",
      "additionalProperties", "items"}
 )  # fmt: skip
-# Bounds, by the kinds of value they bind. Of the first more is narrower, of the others less.
+# Limits, by the kinds of value that they apply to. A higher minimum is narrower, as is a lower
+# maximum.
 _NUMBERS = frozenset(OF_TYPE["number"])
 _LEAST = {"minimum": _NUMBERS, "exclusiveMinimum": _NUMBERS, "minLength": frozenset({"string"}),
           "minItems": frozenset({"array"}), "minProperties": frozenset({"object"})}  # fmt: skip
@@ -45,7 +47,7 @@ _BOUNDS = _LEAST | _MOST
 class Misfit:
     """`path` is a JSON pointer into the value; `/*` stands for any item of an array.
 
-    `bound`: only how long or large it may be, or how it is written, is in doubt.
+    `bound`: only its length, size or format is uncertain.
     """
 
     path: str
@@ -55,7 +57,7 @@ class Misfit:
 
 
 def misfits(source: Schema | bool, target: Schema | bool, path: str = "") -> list[Misfit]:
-    """What of `source` is no `target`, each place once, what is certain first."""
+    """Where values of `source` do not fit `target`, each place once, certain ones first."""
     if source == target:
         return []
     found = dict.fromkeys(_Comparison(source, target).of(source, target, path, 0))
@@ -81,7 +83,7 @@ class _Comparison:
         return self._of_given({} if given is True else given, taken, path, depth)
 
     def _of_given(self, given: Schema, taken: Schema, path: str, depth: int) -> list[Misfit]:
-        """Each thing that may be given must be taken."""
+        """Each alternative of the source must fit."""
         listed = values(given)
         if listed is not None:
             return _of_values(listed, self._target, taken, path)
@@ -96,7 +98,7 @@ class _Comparison:
         return self._of_taken(given, taken, path, depth)
 
     def _of_intersection(self, given: Schema, taken: Schema, path: str, depth: int) -> list[Misfit]:
-        """A value is all of its parts: what is said of one of them is said of it."""
+        """`allOf` of the source: constraints of one part apply to the value."""
         rest = {key: value for key, value in given.items() if key != "allOf"}
         whole: Any = rest
         for part in given["allOf"]:
@@ -106,7 +108,7 @@ class _Comparison:
         return min(found, key=len)
 
     def _of_taken(self, given: Schema, taken: Schema, path: str, depth: int) -> list[Misfit]:
-        """`given` has no choices any more; each thing that is asked for must hold."""
+        """`given` has no alternatives any more; each constraint of the target must hold."""
         found = []
         for word in ("anyOf", "oneOf"):
             if isinstance(taken.get(word), list):
@@ -152,7 +154,7 @@ class _Comparison:
         return found + self._of_others(given, taken, path, depth)
 
     def _of_others(self, given: Schema, taken: Schema, path: str, depth: int) -> list[Misfit]:
-        """What the other side does not name."""
+        """Members that the other side does not name."""
         rest = taken.get("additionalProperties", True)
         if rest is True:
             return []
@@ -174,16 +176,16 @@ class _Comparison:
 
 
 def _of_any(found: list[list[Misfit]], path: str) -> list[Misfit]:
-    """Of what may be this or that: certain only where no branch is taken."""
+    """Alternatives of the source: certain only where no branch fits."""
     if found and all(_certain(one) for one in found):
         return min(found, key=lambda one: _never(one, path))
     return [replace(one, certain=False) for branch in found for one in branch]
 
 
 def _of_choice(found: list[list[Misfit]], path: str, *, one_alone: bool) -> list[Misfit]:
-    """What is taken is one of several: a branch that takes it all is enough.
+    """Alternatives of the target: a branch that accepts all values is enough.
 
-    Where it must be one alone, no value at all may pass the others.
+    With `oneOf`, no value may pass the other branches.
     """
     others = sum(not _never(one, path) for one in found) - 1
     if any(not one for one in found) and not (one_alone and others):
@@ -197,7 +199,7 @@ def _of_choice(found: list[list[Misfit]], path: str, *, one_alone: bool) -> list
 
 
 def _never(found: list[Misfit], path: str) -> bool:
-    """Whether no value at all fits: below, an array that is empty still would."""
+    """Whether no value fits: a mismatch of items is not certain, since an empty array would fit."""
     return any(one.certain and one.path == path for one in found)
 
 
@@ -217,7 +219,7 @@ def _of_list(given: Schema, choice: list[Any], path: str) -> list[Misfit]:
 
 
 def _of_words(given: Schema, taken: Schema, both: frozenset[str], path: str) -> Iterator[Misfit]:
-    """Bounds are compared; of what else binds, only the very same is known to hold."""
+    """Limits are compared; other constraints hold only if they are equal."""
     for word, wanted in taken.items():
         if word in TOLD or word in _HANDLED or given.get(word) == wanted:
             continue

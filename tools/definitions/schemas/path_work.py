@@ -1,4 +1,4 @@
-"""How much a JSONPath may have a reader do. What is not listed here may not stand in one."""
+"""Bounds the cost of a JSONPath. Syntax that is not listed here is refused."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ _STEPS = frozenset({_ast.NAME_SELECTOR, _ast.INDEX_SELECTOR})
 
 
 class BadPath(ValueError):
-    """What is wrong with a path, for whoever wrote it."""
+    """An invalid path; the message is for its author."""
 
 
 def check_path(segments: Any) -> None:
@@ -61,6 +61,6 @@ def is_singular(segments: Any) -> bool:
 
 
 def _check_singular(segments: Any) -> None:
-    """A filter that searches is work times work."""
+    """A search within a filter multiplies the cost."""
     if not is_singular(segments) or len(segments) > _MOST_SEGMENTS:
         raise BadPath("may name in a filter only single places, such as @.kind")

@@ -1,18 +1,17 @@
-"""What regular expressions cannot hold here: they run on an engine that needs linear time, and
-knows no look-around and no back-references. Also read inside the sandbox: it needs the standard
-library alone.
+"""Checks regular expressions for features that the linear-time engine does not have, such as
+look-around and back-references. Also read inside the sandbox: it needs the standard library alone.
 """
 
 import re
 
-# An escape and a class are passed over whole.
+# Escapes and classes are skipped as a whole.
 _ODD = re.compile(
     r"\\(?P<back>[1-9]|k<)|\\.|\[\^?\]?(?:[^\]\\]++|\\.)*+\]|(?P<look>\(\?<?[=!])", re.DOTALL
 )
 
 
 def unsupported(pattern: str) -> str | None:
-    """What a pattern holds that is not supported, in words; None where nothing is known."""
+    """The unsupported feature of a pattern, in words; None where none is found."""
     for found in _ODD.finditer(pattern):
         if found["look"]:
             kind = "lookbehind" if "<" in found["look"] else "lookahead"

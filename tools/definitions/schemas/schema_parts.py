@@ -1,4 +1,4 @@
-"""Parts of a JSON Schema: what a reference means, which kinds of value it allows, its members."""
+"""Parts of a JSON Schema: resolved references, the allowed kinds of value, its members."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -9,7 +9,7 @@ MAX_DEPTH = 24
 KINDS = ("null", "boolean", "integer", "fraction", "string", "array", "object")
 EVERY = frozenset(KINDS)
 OF_TYPE = {"number": ("integer", "fraction")}
-# Words that bind nobody, or that are looked at on their own.
+# Keywords without effect on validation, or handled separately.
 TOLD = frozenset(
     {"description", "title", "examples", "default", "$comment", "$schema", "$id", "$defs",
      "definitions", "deprecated", "readOnly", "writeOnly", "$anchor"}
@@ -17,7 +17,7 @@ TOLD = frozenset(
 
 
 def resolved(root: Any, schema: Any) -> Any:
-    """The schema that is meant, as an object, true or false; None where it cannot be told."""
+    """The resolved schema, as an object, true or false; None where it is unknown."""
     for _ in range(MAX_DEPTH):
         if not isinstance(schema, dict):
             return schema if isinstance(schema, bool) else None
@@ -33,7 +33,7 @@ def resolved(root: Any, schema: Any) -> Any:
 
 
 def referred(root: Any, reference: Any) -> Any:
-    """What a reference by JSON pointer means; None for any other."""
+    """The target of a reference by JSON pointer; None for any other."""
     if reference != "#" and not str(reference).startswith("#/"):
         return None
     part = root
@@ -69,14 +69,14 @@ def types_of(kinds: Iterable[str]) -> list[str]:
 
 
 def standing_alone(root: Any, schema: Schema) -> Schema:
-    """A part of a schema that can be compiled: what it refers to is still there."""
+    """A part of a schema that can be compiled: its references still resolve."""
     whole = root if isinstance(root, dict) else {}
     defined = {key: whole[key] for key in ("$defs", "definitions") if key in whole}
     return {**defined, **schema}
 
 
 def values(schema: Schema) -> list[Any] | None:
-    """All that the schema allows, where it lists them."""
+    """All allowed values, where the schema lists them."""
     if "const" in schema:
         return [schema["const"]]
     return schema["enum"] if isinstance(schema.get("enum"), list) else None

@@ -1,4 +1,4 @@
-"""What a JSON Pointer points at, told from a schema alone."""
+"""Resolves a JSON Pointer against a schema: the schema of the value it points at."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,7 @@ _APART = _AS_IS | _BY_NAME
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """`missing` says why there may be nothing; `never` that there certainly is nothing."""
+    """`missing` says why there may be nothing; `never` that there is certainly nothing."""
 
     schema: Schema | bool
     missing: str = ""
@@ -24,7 +24,7 @@ class Reached:
 
 
 def reach(schema: Any, pointer: str) -> Reached:
-    """The schema of what stands at the pointer, as far as it can be known."""
+    """The schema of the value at the pointer, as far as it is known."""
     found = Reached(schema)
     for step in pointers.steps_of(pointer):
         below = _below(schema, found.schema, step)
@@ -36,8 +36,8 @@ def reach(schema: Any, pointer: str) -> Reached:
 
 
 def inlined(root: Any, schema: Any) -> Any:
-    """Without references, so that it may stand in another schema; what is too deep is anything, and
-    what comes after too many parts: a schema whose members are all like itself has no end."""
+    """Without references, so that it may be part of another schema; what is too deep is anything,
+    and what comes after too many parts: a schema whose members are all like itself has no end."""
     return _Inlining(root).of(schema, 0)
 
 

@@ -1,4 +1,4 @@
-"""How much work a schema may cause, counted before it is ever used.
+"""Bounds the cost of a JSON Schema before it is ever used.
 
 A few references can make a validator hold one value against a schema millions of times, and no
 validator we know can be stopped while it does. So the count is made when the schema is written:
@@ -92,8 +92,8 @@ class Work:
     def _check_depths(self) -> None:
         """The cost of values that are 0, 1, 2 … levels deep, until it no longer grows.
 
-        Most schemas refer to themselves nowhere: of each level only what stands on parts that the
-        level before made dearer is added up again.
+        Most schemas are not recursive: at each level only those are summed again whose parts became
+        more expensive at the level before.
         """
         reached = self._reached()
         costs, loads, dearer = dict.fromkeys(reached, 0), dict[int, _Load](), set(reached)
@@ -112,7 +112,7 @@ class Work:
             costs |= totals
 
     def _reached(self) -> dict[int, "_Part"]:
-        """Each after those that are held against the same value as it is."""
+        """Each after those that apply to the same value."""
         found: dict[int, _Part] = {}
         pending = [self._root] if isinstance(self._root, dict) else []
         while pending:
@@ -133,7 +133,7 @@ class Work:
         yield from (child for _, _, child in below if isinstance(child, dict))
 
     def _size(self, part: Any, place: str) -> int:
-        """How many subschemas one value is held against. A cycle among them would never end."""
+        """How many subschemas apply to one value. A cycle among them would never end."""
         if not isinstance(part, dict):
             return 1
         if id(part) in self._sizes:

@@ -1,4 +1,4 @@
-"""JSON Schema, compiled once and never trusted.
+"""Compiles JSON Schema from untrusted authors.
 
 A schema is code that others wrote: nothing it refers to is fetched, its patterns run on a linear
 engine, and its size, depth and expansion are bounded when it is written, so that no instance can
@@ -26,13 +26,13 @@ __all__ = ["BadSchema", "Flaw", "Validator", "check", "check_bounds", "compiled"
 
 Schema = dict[str, Any]
 _KEPT = 20_000
-_passed = set[bytes]()  # digests of schemas that were found to be good
+_passed = set[bytes]()  # digests of schemas that passed the check
 _PATTERNS = jsonschema_rs.RegexOptions(size_limit=1 << 20)
 
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """One place of a document that does not fit."""
+    """One error in a document, with its place."""
 
     place: str
     message: str
@@ -51,7 +51,7 @@ class Validator:
     def flaws(self, instance: Any, *, masked: bool = False) -> list[Flaw]:
         """Everything wrong with the instance, at most `MAX_ERRORS` places; [] when it fits.
 
-        Masked, messages tell nothing of the values, which may be secrets of somewhere else.
+        With `masked`, messages contain no values, which may be secrets of another execution.
         """
         if self._compiled.is_valid(instance):
             return []

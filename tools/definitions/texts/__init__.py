@@ -1,3 +1,3 @@
-"""Texts of definitions: names, what cannot be seen in them, templates, HTTP requests, and how a
-tool is described to a client.
+"""Texts of definitions: names, invisible characters, templates, HTTP requests, and the formats of
+tool descriptions for clients.
 """

@@ -1,4 +1,4 @@
-"""From an http tool and its arguments to the one request they mean. Pure.
+"""Builds the one request of an http tool from its arguments. Pure.
 
 An argument is a value and never more than that: not another segment of the path, not another
 header, not another entry of the query. What could be read otherwise is encoded or refused.
@@ -63,7 +63,7 @@ def request_of(implementation: dict[str, Any], arguments: Arguments) -> Request:
 def _present(
     entries: dict[str, str], arguments: Arguments, fill: Callable[[str, Arguments], str]
 ) -> Iterator[tuple[str, str]]:
-    """Without those whose argument is absent."""
+    """The entries whose argument is given."""
     for name, template in entries.items():
         try:
             yield name, fill(template, arguments)
@@ -96,7 +96,7 @@ def _url(implementation: dict[str, Any], arguments: Arguments) -> str:
 
 
 def _segment(template: str, arguments: Arguments) -> str:
-    """Stays one segment, whoever decodes it."""
+    """Stays one path segment in every decoder."""
     if not PLACEHOLDER.search(template):
         return template
     try:
@@ -110,14 +110,15 @@ def _segment(template: str, arguments: Arguments) -> str:
 
 
 def _readings(text: str) -> Iterator[str]:
-    """As it is, and as servers read it that unescape a path more than once."""
+    """The text itself, and as read by servers that unescape a path more than once."""
     for _ in range(_MOST_READINGS):
         yield unicodedata.normalize("NFKC", text)
         text = unquote(text)
 
 
 def _climbs(part: str) -> bool:
-    """Dots alone. Some servers first cut what follows a semicolon, or spaces at the end."""
+    """Whether it is a dot segment. Some servers first cut what follows a semicolon, or trailing
+    spaces."""
     name = part.partition(";")[0]
     return bool(name) and not name.strip(". ")
 
@@ -140,7 +141,7 @@ def _encoded(name: str, arguments: Arguments) -> str:
 
 
 def _pairs(entries: dict[str, Any], arguments: Arguments, literal: str = "") -> Iterator[str]:
-    """The entries of a query or a form, beside what is written out. Raises `Unusable`."""
+    """The entries of a query or a form, in addition to literal ones. Raises `Unusable`."""
     taken = {unquote(one.partition("=")[0]) for one in literal.split("&")}
     taken |= {name for name, entry in entries.items() if not _spreads(entry)}
     for name, entry in entries.items():
@@ -202,7 +203,7 @@ def _members(name: str, argument: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _deep(name: str, argument: str, value: Any, depth: int) -> Iterator[tuple[str, str]]:
-    """Null is nothing; a list repeats its entry, one of objects counts them; a member stands in
+    """Null is nothing; a list repeats its entry, one of objects counts them; a member is in
     brackets."""
     if depth > _MOST_BRACKETS:
         raise Unusable(f"The argument {argument} is deeper than {_MOST_BRACKETS} objects.")
@@ -218,7 +219,7 @@ def _deep(name: str, argument: str, value: Any, depth: int) -> Iterator[tuple[st
 
 
 def _values(template: str, arguments: Arguments) -> list[str]:
-    """More than one, or none, where the argument is a list."""
+    """Several values, or none, where the argument is a list."""
     name = alone(template)
     if name is None:
         return [filled_text(template, arguments)]
@@ -227,7 +228,7 @@ def _values(template: str, arguments: Arguments) -> list[str]:
 
 
 def _body(implementation: dict[str, Any], arguments: Arguments) -> tuple[str, bytes]:
-    """What kind of body, and its bytes; no kind where there is none."""
+    """The kind of the body, and its bytes; "" without a body."""
     kind, body = "", b""
     if "form" in implementation:
         kind, body = _FORM, "&".join(_pairs(implementation["form"], arguments)).encode("ascii")

@@ -1,4 +1,5 @@
-"""Placeholders: `{name}` in a text stands for an argument, as text or, alone, as what it is."""
+"""Placeholders in http tools: `{name}` is replaced by an argument, as text or, alone, with its
+type."""
 
 import json
 import re
@@ -12,11 +13,11 @@ Arguments = Mapping[str, Any]
 
 
 class Absent(Exception):
-    """An argument the text needs was not given: what the text stands in is left out."""
+    """An argument the text needs was not given: the element with the text is left out."""
 
 
 class Unusable(ValueError):
-    """An argument cannot stand where it is wanted. The text is for the caller."""
+    """An argument cannot be used at its placeholder. The text is for the caller."""
 
 
 def names_in(template: Any) -> Iterator[str]:

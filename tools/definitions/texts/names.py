@@ -1,4 +1,4 @@
-"""Names that people and models read: what they may be made of."""
+"""Rules for names that people and models read."""
 
 import hashlib
 import re
@@ -20,7 +20,7 @@ _NEW = frozenset({"new"})
 _TOOL = frozenset({
     ".", "..", "changes", "explain", "export", "graph", "import", "lint", "what-if",
 })  # fmt: skip
-# What addresses of the API and the pages have where a name would be: `/tools/explain`.
+# Reserved path segments of the API and the pages in place of a name: `/tools/explain`.
 _ADDRESSES = {
     "tool": _TOOL, "chain": _TOOL | {"check", "new", "proposals"},
     "group": frozenset({"recommendations"}),
@@ -36,25 +36,25 @@ _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
 def plain_name(text: str, *, longest: int, joint: str = "_") -> str:
-    """A name of ASCII letters, digits, '_', '.' and '-' out of a text in any script; "" where
-    nothing of it can be in one. Two texts that differ only behind `longest` stay two names."""
+    """A name of ASCII letters, digits, '_', '.' and '-' out of a text in any script; "" where no
+    character can be used. Two texts that differ only beyond `longest` stay two names."""
     plain = _ODD.sub(joint, anyascii(text[:_MOST_READ])).strip("_.-")
     return with_digest(plain, text, longest=longest) if len(plain) > longest else plain
 
 
 def with_digest(name: str, text: str, *, longest: int) -> str:
-    """The name, cut where it has to be, with digits that stand for the text."""
+    """The name, truncated as needed, with a digest of the text."""
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
     return f"{name[: longest - _DIGITS - 1].rstrip('_.-')}_{digest}"
 
 
 def is_address(kind: str, name: str) -> bool:
-    """Whether nobody would reach a thing of this kind by this name."""
+    """Whether the URL of a thing with this name would be that of another page."""
     return name.lower() in _ADDRESSES[kind]
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """A question to put behind a complaint about an unknown name; "" where nothing is near."""
+    """A suggestion to append to an error about an unknown name; "" where none is similar."""
     near = get_close_matches(name[:60], [*known], n=1, cutoff=0.7)
     return f"; is {near[0]} meant?" if near else ""
 

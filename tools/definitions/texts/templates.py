@@ -1,6 +1,6 @@
-"""Templates of prompts: a part of Jinja whose work is bounded by what goes in.
+"""Prompt templates: a subset of Jinja whose work is bounded by its input.
 
-A template is read when its definition is written. Only what is listed here may stand in it: texts
+A template is read when its definition is written. It may contain only what is listed here: texts
 and arguments, conditions, loops over arguments, and filters that make nothing much larger. There is
 no call, no arithmetic, no assignment, no attribute of anything but data. What is rendered is never
 read as a template again.
@@ -23,7 +23,7 @@ _DEEPEST_LOOP = 2
 _MOST_TURNS = 5_000  # of all loops of one rendering
 _RENDER_S = 1.0
 _COMPILED = 1_000
-_TURNS = _COUNTED = "_turns"  # no name that begins so may stand in a template
+_TURNS = _COUNTED = "_turns"  # no name in a template may begin so
 _LONGEST_CONSTANT = 8
 _LOOP = frozenset({"index", "index0", "revindex", "revindex0", "first", "last", "length"})
 _FILTERS = frozenset(
@@ -48,7 +48,7 @@ _ALLOWED: tuple[type[nodes.Node], ...] = (
 
 
 class BadTemplate(ValueError):
-    """What is wrong with a template, for whoever wrote it."""
+    """An invalid template; the message is for its author."""
 
 
 class CannotRender(ValueError):
@@ -88,7 +88,7 @@ def _as_json(value: Any) -> str:
 
 
 class _Turns:
-    """What all loops of one rendering may do together."""
+    """The limit on all loops of one rendering together."""
 
     def __init__(self) -> None:
         self._left, self._ends_at = _MOST_TURNS, time.monotonic() + _RENDER_S
@@ -103,7 +103,7 @@ class _Turns:
 
 @pass_context
 def _counted(context: Context, value: Any) -> Iterator[Any]:
-    """What a loop goes through: a list, or nothing."""
+    """The items of a loop: a list, or nothing."""
     if value is None or isinstance(value, Undefined):
         return iter(())
     if not isinstance(value, list):
@@ -130,7 +130,7 @@ _ENVIRONMENT = _environment()
 
 
 def check(text: str, declared: Iterable[str]) -> None:
-    """Raises `BadTemplate` for what may not stand in it, and for variables nobody declared."""
+    """Raises `BadTemplate` for forbidden syntax and undeclared variables."""
     if len(text) > LONGEST_TEMPLATE:
         raise BadTemplate(f"is longer than {LONGEST_TEMPLATE} characters")
     try:
@@ -139,7 +139,7 @@ def check(text: str, declared: Iterable[str]) -> None:
         unknown = sorted(meta.find_undeclared_variables(tree) - set(declared))
         if unknown:
             raise BadTemplate(f"uses {unknown[0][:60]!r}, which is not a declared parameter")
-        _compiled.__wrapped__(text)  # kept when it is rendered: most that are read never are
+        _compiled.__wrapped__(text)  # cached only when rendered: most templates never are
     except TemplateError as error:
         raise BadTemplate(f"is not a template: {str(error.message)[:200]}") from None
     except (RecursionError, SyntaxError, ValueError, MemoryError) as error:

@@ -1,7 +1,7 @@
-"""What a tool's definition costs a model's context, estimated.
+"""Estimates how many tokens of a model's context a tool's definition takes.
 
-No tokenizer is asked: each vendor has its own, and they agree within a fifth or so on what
-definitions are made of. Counted are pieces: runs of letters by sixes, digits by threes, every mark.
+No tokenizer is used: each vendor has its own, and they agree within about a fifth on texts like
+definitions. The estimate counts pieces: letters by sixes, digits by threes, every mark.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""How a tool is told to a model or to a client of another kind: one form for each of them."""
+"""Formats of a tool description: one for each kind of model or client."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ from tools.definitions.tool import ToolDefinition
 MOST_DESCRIPTION = 1_000  # characters
 UPSTREAM = "upstream"  # where a definition's metadata keeps what a server's tool was approved as
 _FOR_CLIENTS: dict[str, type] = {"annotations": dict, "_meta": dict, "icons": list}
-# Never one that looks like a name made here, for nobody's tool stands in for another.
+# Never one that looks like a name made here, so that no tool can pass for another.
 _FUNCTION_NAME = re.compile(r"(?!.*_[0-9a-f]{12}\Z)[A-Za-z0-9_-]{1,64}")
 _NO_FUNCTION_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
@@ -45,7 +45,7 @@ def function_name(name: str) -> str:
 
 
 def described(tool: ToolDefinition) -> str:
-    """Its own words, within bounds."""
+    """Its description, truncated."""
     words = " ".join(str(tool.raw["description"]).split())
     return words if len(words) <= MOST_DESCRIPTION else f"{words[:MOST_DESCRIPTION]} [cut]"
 
@@ -117,7 +117,7 @@ def _offered(tool: ToolDefinition) -> dict[str, Any]:
 
 
 def _schema(tool: ToolDefinition) -> dict[str, Any]:
-    """Its title is the tool's own name, where endpoints take another."""
+    """Its title is the tool's own name, where the endpoint requires another."""
     schema: dict[str, Any] = tool.raw["input_schema"]
     named = function_name(tool.name) == tool.name
     return schema if named else schema | {"title": tool.name}
@@ -132,7 +132,7 @@ def _mcp(tool: ToolDefinition) -> dict[str, Any]:
         "inputSchema": raw["input_schema"],
     }
     output = raw["output_schema"]
-    # The protocol has objects alone there.
+    # The protocol allows only objects there.
     has_one = isinstance(output, dict) and output.get("type") == "object"
     return shown | ({"outputSchema": output} if has_one else {}) | _beside(raw.get("metadata", {}))
 

@@ -1,4 +1,4 @@
-"""A definition as TrustGraph's configurations keep it, in a form that an import reads again."""
+"""Exports a definition in TrustGraph's configuration format, which can be imported again."""
 
 from typing import Any
 
@@ -18,8 +18,8 @@ def as_items(definition: dict[str, Any], *, beside: bool = False) -> dict[str, A
     """The item `tool/<name>`, whose `name` is the title where there is one, and `prompt/<name>`
     where the tool is made of one.
 
-    `beside`: what a service's tool configures stands beside its other keys, as in S2; its names
-    must be declared for that to be read again.
+    `beside`: a service tool's configuration is beside its other keys, as in S2; its names must be
+    declared for an import to read it.
     """
     shown = dict(definition)
     made = shown.pop("implementation")

@@ -1,6 +1,6 @@
-"""Text as a person must see it: what cannot be seen is named, and what looks like something else.
+"""Makes invisible and look-alike characters of a text visible to a person.
 
-A model reads every character; a person who compares two descriptions sees only ink.
+A model reads every character; a person who compares two descriptions sees only visible ones.
 """
 
 import re
@@ -15,7 +15,7 @@ _UNSEEN = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
 _FILLERS = frozenset("\u115f\u1160\u3164\uffa0\u2800\u034f\u17b4\u17b5\u180b\u180c\u180d\u180f")
 _WORD = re.compile(r"\w+")
 _SEPARATORS = re.compile(r"[-_.\s]+")
-# Pairs that TR39 lists and that letters beyond ASCII are not needed for.
+# Pairs that TR39 lists among ASCII characters.
 _ALIKE = (("rn", "m"), ("0", "o"), ("1", "l"), ("|", "l"))
 
 
@@ -38,7 +38,7 @@ def point(character: str) -> str:
 
 
 def unseen(character: str) -> bool:
-    """Whether it leaves no mark of its own on a page, or one that reads as a plain space."""
+    """Whether it is invisible on a page, or looks like a plain space."""
     if character in _PLAIN_CONTROLS or character == " ":
         return False
     category = unicodedata.category(character)
@@ -58,9 +58,10 @@ def hidden_in(text: str) -> list[str]:
 
 
 def lookalikes_in(text: str) -> list[Lookalike]:
-    """Characters that pass for Latin ones, in words that hold Latin letters too, or nothing else.
+    """Characters that look like Latin ones, in words that have Latin letters too, or only such
+    characters.
 
-    A word wholly of another script is that script's; one that passes for Latin throughout is not.
+    A word of another script is fine, unless all its characters look like Latin ones.
     """
     found = []
     for word in _WORD.finditer(text):

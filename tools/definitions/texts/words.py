@@ -1,4 +1,4 @@
-"""The words of a text in one spelling, whoever wrote it and in whichever case."""
+"""Splits a text into normalized words."""
 
 import re
 import unicodedata
@@ -18,7 +18,7 @@ def words_of(text: str) -> list[str]:
 
 
 def _singular(word: str) -> str:
-    """Tables and table are one word, queries and query too: crude, and the same on both sides."""
+    """Tables and table are one word, queries and query too: crude, but applied to both sides."""
     if len(word) > 4 and word.endswith("ies"):
         return word[:-3] + "y"
     if len(word) > 3 and word.endswith("s") and not word.endswith("ss"):

@@ -1,12 +1,12 @@
-"""How much of a limit per minute a call has left its caller."""
+"""The state of a rate limit after a call: what is left of it to the caller in this minute."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """One call that was let pass. `used` counts it; `resets_in_s` is when the oldest call leaves
-    the window. `counted_by` is redis or postgres, `ticket` how Redis knows the call."""
+    """One admitted call. `used` counts it; `resets_in_s` is when the oldest call leaves the window.
+    `counted_by` is redis or postgres, `ticket` identifies the call in Redis."""
 
     limit: int
     used: int

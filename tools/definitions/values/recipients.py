@@ -1,10 +1,10 @@
-"""Who may be written to: a list of what is allowed, exact addresses, whole domains, or names."""
+"""Allowlists of message recipients: exact addresses, whole domains, or names."""
 
 import re
 from collections.abc import Iterable
 
 LONGEST = 254
-# What every mail server reads alike: no quotes, comments, routes or line ends.
+# The subset that all mail servers parse alike: no quotes, comments, routes or line ends.
 _LOCAL = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]{1,64}"
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _DOMAIN = rf"{_LABEL}(?:\.{_LABEL})*"
@@ -19,7 +19,7 @@ def flaw_in_address(text: str) -> str | None:
 
 
 def flaw_in_mail_entry(text: str) -> str | None:
-    """Of an entry in the list of what is allowed."""
+    """The error of an entry in the allowlist."""
     domain = len(text) <= LONGEST and _WHOLE_DOMAIN.fullmatch(text)
     if domain or flaw_in_address(text) is None:
         return None
@@ -31,7 +31,8 @@ def flaw_in_person_entry(text: str) -> str | None:
 
 
 def not_allowed(recipients: Iterable[str], allowed: Iterable[str]) -> list[str]:
-    """Those that no entry covers. A domain covers its own addresses, none of a subdomain."""
+    """The recipients that no entry covers. A domain covers its own addresses, none of a
+    subdomain."""
     entries = {entry.casefold() for entry in allowed}
     return [one for one in recipients if not _covered(one.casefold(), entries)]
 

@@ -1,7 +1,7 @@
-"""When a group is open: windows of a week, by the clock on the wall of a time zone.
+"""Schedules of groups: weekly windows in the local time of a time zone.
 
-Open is what the clock shows, also on the nights when it is put forward or back: a window whose
-hours are left out that night does not open, and one whose hours come twice is open in both.
+Windows follow local time, also at changes of daylight saving time: a window whose hours are skipped
+that night does not open, and one whose hours occur twice is open in both.
 """
 
 import re
@@ -24,7 +24,7 @@ _MINUTE, _HOUR, _DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Minutes of the day; one that ends no later than it begins goes on over midnight."""
+    """Minutes of the day; one that ends no later than it begins crosses midnight."""
 
     days: frozenset[int]
     begin: int
@@ -43,7 +43,7 @@ Schedule = tuple[Window, ...]
 
 
 def read_schedule(parent: Fields, name: str) -> list[dict[str, Any]]:
-    """The list of windows in its one form. What is wrong is said of `name[2].from`."""
+    """The list of windows in canonical form. Errors name a field such as `name[2].from`."""
     given = parent.raw.get(name)
     if given is None:
         return []
@@ -79,7 +79,7 @@ def next_opening(schedule: Schedule, moment: datetime, zone: ZoneInfo) -> dateti
     if is_open(schedule, moment, zone):
         return moment.astimezone(zone)
     begin = moment.astimezone(UTC).replace(second=0, microsecond=0)
-    while True:  # windows come back every week
+    while True:  # windows repeat every week
         end = begin + _DAY
         around = (*_beginnings(schedule, begin, end, zone), *_shifts(begin, zone))
         opening = [at for at in around if moment < at <= end and is_open(schedule, at, zone)]
@@ -145,7 +145,7 @@ def _moments(day: date, minute: int, zone: ZoneInfo) -> Iterator[datetime]:
 
 
 def _shifts(begin: datetime, zone: ZoneInfo) -> Iterator[datetime]:
-    """When, in the day from `begin` on, the clock is put forward or back: to the minute."""
+    """When the UTC offset changes in the day from `begin` on, to the minute."""
     for hour in range(24):
         before = begin + hour * _HOUR
         if _offset(before, zone) != _offset(before + _HOUR, zone):

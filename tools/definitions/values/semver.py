@@ -1,4 +1,4 @@
-"""Semantic versions of definitions: what a change means to those who call the tool."""
+"""Semantic versions of definitions: the size of a change for callers of the tool."""
 
 import re
 from enum import IntEnum
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from tools.definitions.vocabulary import Delivery
 
-LARGEST = 999_999_999  # that may be asked for; more digits are read, for what follows it
+LARGEST = 999_999_999  # that may be requested; more digits are read, since a bump exceeds it
 _NUMBER = r"(0|[1-9]\d{0,11})"
 _PART = r"(?:0|[1-9]\d*|\d*[A-Za-z-][0-9A-Za-z-]*)"
 _FORM = re.compile(
@@ -15,7 +15,7 @@ _FORM = re.compile(
     r"(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?",
     re.ASCII,
 )
-_WORDS = frozenset({"description", "title", "examples", "default", "$comment"})  # bind nobody
+_WORDS = frozenset({"description", "title", "examples", "default", "$comment"})  # only annotate
 # From what may be repeated freely to what may not be repeated at all.
 _CAREFUL = (Delivery.PURE, Delivery.IDEMPOTENT, Delivery.TRANSACTIONAL, Delivery.EXTERNAL)
 
@@ -64,7 +64,7 @@ def parse(label: str) -> Version | None:
 
 
 def change_between(old: dict[str, Any], new: dict[str, Any]) -> Change:
-    """What callers of the old definition must know of the new one."""
+    """The size of the change for callers of the old definition."""
     return max(
         _of_input(old["input_schema"], new["input_schema"]),
         _of_output(old["output_schema"], new["output_schema"]),
@@ -75,7 +75,7 @@ def change_between(old: dict[str, Any], new: dict[str, Any]) -> Change:
 
 
 def _of_input(old: dict[str, Any], new: dict[str, Any]) -> Change:
-    """Callers write it: what they wrote must still be taken."""
+    """Change of an input schema: earlier inputs must still be accepted."""
     if set(new.get("required") or []) - set(old.get("required") or []):
         return Change.MAJOR
     if _open(old) and not _open(new):
@@ -90,7 +90,7 @@ def _of_input(old: dict[str, Any], new: dict[str, Any]) -> Change:
 
 
 def _of_value(old: Any, new: Any) -> Change:
-    """Of what may be passed: more is minor, anything else that binds is major."""
+    """Wider inputs are minor, any other change of constraints is major."""
     before, after = _binding(old), _binding(new)
     if before == after:
         return Change.PATCH
@@ -102,7 +102,7 @@ def _of_value(old: Any, new: Any) -> Change:
 
 
 def _of_output(old: dict[str, Any], new: dict[str, Any]) -> Change:
-    """Callers read it: what they read must still come."""
+    """Change of an output schema: what callers read must still be returned."""
     if _binding(old) == _binding(new):
         return Change.PATCH
     if not old:
@@ -130,7 +130,7 @@ def _of_effects(old: dict[str, Any], new: dict[str, Any]) -> Change:
 
 
 def _of_doors(old: dict[str, Any], new: dict[str, Any]) -> Change:
-    """Who reaches it, and when: a door that closes shuts callers out."""
+    """Who can reach the tool, and when: fewer groups or states exclude callers."""
     groups = _doors(old["group"], "default"), _doors(new["group"], "default")
     states = _doors(old["available_in_states"], "*"), _doors(new["available_in_states"], "*")
     fewer = not groups[0] <= groups[1] or not ("*" in states[1] or states[0] <= states[1])
@@ -148,7 +148,7 @@ def _of_terms(old: dict[str, Any], new: dict[str, Any]) -> Change:
 
 
 def _binding(schema: Any) -> Any:
-    """A schema without the words that only tell."""
+    """A schema without annotations."""
     if isinstance(schema, list):
         return [_binding(one) for one in schema]
     if not isinstance(schema, dict):

@@ -1,4 +1,4 @@
-"""JSON from outside is hostile input (API contract, "JSON at the edge").
+"""A strict parser of untrusted JSON (API contract, "JSON at the edge").
 
 Two readers of one document must never disagree, so everything on which they could is refused:
 duplicate keys, NUL, lone surrogates, NaN and Infinity, integers beyond 2^53, deep nesting. And
@@ -12,16 +12,16 @@ from typing import Any, NoReturn
 
 MAX_DEPTH = 64
 MAX_INTEGER = 2**53
-MAX_DIGITS = 300  # of an integer in a value that was read already: all are below the largest double
+MAX_DIGITS = 300  # of an integer in a parsed value: all are below the largest double
 MAX_VALUES = 500_000
-# Possessive, and a text without its end reaches to the document's: no document is read twice.
+# Possessive, and an unterminated text reaches to the document's end: no document is read twice.
 _STRUCTURE = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 TOO_LARGE = 10**MAX_DIGITS
 
 
 class BadJson(ValueError):
-    """The text is not JSON that may pass; the message says what was wrong."""
+    """The text is not valid or not allowed JSON; the message says why."""
 
 
 def parse(raw: bytes | str, *, most_values: int = MAX_VALUES) -> Any:
@@ -60,7 +60,7 @@ def _loaded(text: str, **hooks: Any) -> Any:
 
 
 def leading(text: str) -> Any:
-    """The object or list that a text begins with, whatever stands behind it. Raises `BadJson`."""
+    """The object or list that a text begins with, whatever follows it. Raises `BadJson`."""
     if text[:1] not in ("{", "["):
         raise BadJson("not JSON: no object begins here")
     depth = 0
@@ -74,9 +74,9 @@ def leading(text: str) -> Any:
 def check(
     value: Any, *, depth: int = 0, most_values: int = MAX_VALUES, scalars: bool = True
 ) -> None:
-    """Refuse a value, however it was made, that `parse` would not have let through, but for large
-    integers: what a tool returned is passed on exactly. `depth` is its level in the
-    document that it becomes a part of; without `scalars` only its size and depth are checked."""
+    """Refuse a value that `parse` would not have accepted, except for large integers: a tool's
+    output is passed on exactly. `depth` is its level in the document that it becomes a part of;
+    without `scalars` only its size and depth are checked."""
     pending, seen = [(value, depth)], 0
     while pending:
         item, depth = pending.pop()
@@ -128,7 +128,8 @@ def _check_depth(text: str, most_values: int) -> None:
 
 
 def _depth_behind(mark: str, depth: int, count: int, most_values: int) -> int:
-    """How deep the text is behind a bracket or a whole text, of which `count` came before."""
+    """The depth of the text after a token, a bracket or a whole text, of which `count` came
+    before."""
     if count > 2 * most_values:
         raise BadJson(f"more than {most_values} values")
     if mark in "[{" and depth >= MAX_DEPTH:
