@@ -1,6 +1,6 @@
-"""Calls that waited for a person, what was said of them, and which calls wait.
+"""Django admin of approvals: held calls, their decisions, and the rules that hold calls.
 
-Nobody decides here: whoever decides has to see every argument first, as `/confirmations/` shows it.
+Calls are not decided here: an approver must see every argument first, as `/confirmations/` does.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Sandbox profiles, and the credentials that the egress broker adds."""
+"""Django admin of sandbox profiles and of the credentials that the egress broker adds."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from tools.models import EgressCredential, SandboxProfile
 
 
 class PathsField(LinesField):
-    """A path a line, after how it is shared."""
+    """One path per line, after its access mode."""
 
     def prepare_value(self, value: Any) -> Any:
         if not isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Who reads a stream: a person who is logged in, and what they may be told of."""
+"""Readers of streams: logged-in users, and which calls they may be notified of."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Reader:
 
 
 def readers(keys: Iterable[str]) -> dict[str, Reader]:
-    """Of each key of a browser's session that somebody is logged in with, now; in six queries."""
+    """The logged-in user of each session key, in six queries; other keys are left out."""
     sessions = BrowserSession.objects.filter(
         session_key__in=list(keys), expire_date__gt=timezone.now()
     )
