@@ -1,1 +1,1 @@
-"""Pages of the tool catalog: list, tool, versions, import and export. `editor` edits definitions."""
+"""Pages of the tool catalog: list, tool, versions, import, export. `editor` edits definitions."""
