@@ -148,7 +148,7 @@ class ToolAdmin(Guarded, RefusesAloud):  # type: ignore[misc]
         return said or SafeString("Nothing.")
 
     def definition(self, tool: Tool) -> SafeString:
-        """For who may look and not change."""
+        """Read-only form of the field, for users who may only view."""
         return _block(tool.version.definition if tool.version else {})
 
     @admin.action(description="Enable the selected tools", permissions=["change"])
@@ -330,7 +330,7 @@ class SourceAdmin(ActionAdmin):
 
     @admin.display(description="No groups of its own", boolean=True)
     def unnamed(self, source: Source) -> bool:
-        """For who may look and not change."""
+        """Read-only form of the field, for users who may only view."""
         return source.default_groups is None
 
 

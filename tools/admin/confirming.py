@@ -87,7 +87,7 @@ class ConfirmationRuleAdmin(RefusesAloud):
 
     @admin.display(boolean=True)
     def every_call(self, rule: ConfirmationRule) -> bool:
-        """For who may look and not change."""
+        """Read-only form of the field, for users who may only view."""
         return bool(confirmation_rules.written(rule)["every_call"])
 
     def delete(self, row: ConfirmationRule, request: HttpRequest) -> None:

@@ -33,7 +33,7 @@ class ExecutionAdmin(ReadOnly):
     list_select_related = ("user", "agent")
     search_fields = ("tool_name", "user__username")
     search_help_text = "A whole name: of a tool, an agent or a person."
-    ordering = ("-id",)  # as they were made
+    ordering = ("-id",)  # in the order of creation
     actions = ("cancel",)
 
     def get_search_results(

@@ -69,7 +69,7 @@ class SandboxProfileAdmin(RefusesAloud):
         return ("name",) if obj else ()  # tools name it
 
     def max_cpu_time(self, profile: SandboxProfile) -> str:
-        """For who may look and not change."""
+        """Read-only form of the field, for users who may only view."""
         return durations.duration(profile.max_cpu_s)
 
     def delete(self, row: SandboxProfile, request: HttpRequest) -> None:

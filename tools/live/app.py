@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 PATH = "/live/"
 GAP_S = 1.0  # between two events of a stream
 HEARTBEAT_S = 15.0
-_LONGEST = 1_000  # of what a page asks for
+_LONGEST = 1_000  # characters of the topics of a page
 _KEY_LENGTH = 64
 _BEGIN, _ALIVE = b": following\n\n", b": still here\n\n"
 

@@ -14,7 +14,7 @@ class Change:
     execution_id: UUID
     parent_id: UUID | None
     organization_id: UUID
-    people: frozenset[UUID | None]  # whose call it is, and who made it
+    people: frozenset[UUID | None]  # the caller, and the user who made the call
     held: bool  # it is or was awaiting approval
 
 

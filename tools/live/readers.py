@@ -20,7 +20,7 @@ class Reader:
     organization_id: UUID
     user_id: UUID
     everyone: bool  # may see the calls of others
-    decides: bool  # may see what waits for a person
+    decides: bool  # may see calls that await approval
 
 
 def readers(keys: Iterable[str]) -> dict[str, Reader]:

@@ -133,7 +133,7 @@ def read_manifest(source: Path) -> Manifest:
 
 
 def check_files(source: Path, manifest: Manifest) -> list[str]:
-    """Raises `BadBackup` where a file is not what the manifest says of it. Returns the names of
+    """Raises `BadBackup` where a file differs from its manifest entry. Returns the names of
     payload keys that an operator removed from the backup to erase payloads."""
     erased = [file.name for file in manifest.files if _erased(source, file)]
     others = [file for file in manifest.files if file.name not in erased]

@@ -107,7 +107,7 @@ def back_up(target: Path) -> Manifest:
 @dataclass(frozen=True, slots=True)
 class Restored:
     manifest: Manifest
-    logs: list[str]  # that hold what was published
+    logs: list[str]  # logs that contain all published checkpoints
     losses: list[Loss]
     remarks: list[str]
 
@@ -181,7 +181,7 @@ def _head(log: AuditLog) -> LogHead:
     try:
         root = merkle.root_of(frontier_of(bytes(log.frontier), log.size)).hex()
     except ValueError:
-        root = ""  # a damaged log is kept as it is; audit_verify says what is wrong with it
+        root = ""  # a damaged log is backed up unchanged; audit_verify reports the damage
     return LogHead(log.name, log.size, root)
 
 

@@ -25,7 +25,7 @@ from tools.errors import ToolcribError, Unavailable
 from tools.management.text import show
 
 DONE, FAILED = 0, 1
-INTERRUPTED = 130  # what shells say of Ctrl-C
+INTERRUPTED = 130  # the exit code of shells for Ctrl-C
 CONNECT_TIMEOUT_S = 5
 
 
@@ -79,9 +79,9 @@ class ToolcribCommand(BaseCommand):
     def _refuse(self, error: ToolcribError, *, as_json: bool) -> int:
         details = dict(error.details)
         shape = {"code": error.code, "message": error.message, "details": details}
-        # As in the API's answer: what became of the call stands beside the details.
+        # As in the response of the API, the state of the call is beside the details.
         shape |= {key: details.pop(key) for key in ("status", "execution_id") if key in details}
-        # Details a person can act on are the wrong fields; the rest is for programs.
+        # The text has only the invalid fields, which an operator can correct; JSON has all details.
         lines = [error.message, *_flaws(error)]
         show(self.stderr, json.dumps(shape, default=str) if as_json else "\n".join(lines))
         return FAILED

@@ -9,7 +9,7 @@ WIDTH, HEIGHT = 1000.0, 100.0
 _FILLED = 0.8  # share of a column's place
 _LEAST = 1.0  # height of a part above zero
 
-type Part = tuple[str, float]  # what kind it is, and how much
+type Part = tuple[str, float]  # kind and amount
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ class Box:
     hint: str = ""
     url: str = ""  # of a page about it
     ident: str = ""  # by which a link leads to it
-    mark: str = ""  # what stands at its corner
+    mark: str = ""  # the text at its corner
     tone: str = ""  # of the mark
     here: bool = False  # the current state of the workflow simulator
     x: float = 0.0

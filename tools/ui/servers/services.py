@@ -51,7 +51,7 @@ class Review:
     document: list[Piece]
     hidden: int
     mixed: list[str]
-    service: list[tuple[str, str, str]] = field(default_factory=list)  # what, holds now, wanted
+    service: list[tuple[str, str, str]] = field(default_factory=list)  # name, now, new
     tools: list[Offered] = field(default_factory=list)
     retired: list[str] = field(default_factory=list)
 
