@@ -1,4 +1,4 @@
-// What htmx leaves to us. Every page works without this file.
+// Scripts beside htmx. Every page works without this file.
 "use strict";
 
 const notice = (note, text) => {
@@ -12,14 +12,14 @@ const notice = (note, text) => {
 
 document.documentElement.classList.add("scripted");
 
-// Parts that follow something rest while nobody looks, and catch up when somebody does.
+// Live parts pause while the page is hidden, and reload when it becomes visible.
 document.addEventListener("htmx:beforeRequest", (event) => {
   const live = event.target.closest("[data-live]") === event.target;
   if (live && document.hidden) event.preventDefault();
   if (!live) document.getElementById("notice").replaceChildren();
 });
 
-// A refusal names the place where it is to be read; any other error is told in words of ours.
+// A refusal names its target element; any other error is shown with the product's own message.
 document.addEventListener("htmx:beforeSwap", (event) => {
   if (event.detail.xhr.getResponseHeader("HX-Retarget")) event.detail.shouldSwap = true;
 });
@@ -36,21 +36,21 @@ const lose = (note, text) => {
 document.addEventListener("htmx:sendError", () => lose("no-answer", "The server does not answer."));
 document.addEventListener("htmx:timeout", () => lose("too-late", "The server took too long to answer."));
 
-// What follows something asks again, and takes the notice away when it is answered.
+// A live part retries after an error, and removes the notice after a response.
 document.addEventListener("htmx:afterRequest", (event) => {
   if (!lost || !event.detail.successful) return;
   document.getElementById("notice").replaceChildren();
   lost = false;
 });
 
-// A form that comes back leads to the first of its errors, else to what it was asked for.
+// After a form is swapped in, focus its first error, else its requested element.
 document.addEventListener("htmx:afterSettle", (event) => {
   const flawed = event.target.querySelector("form [aria-invalid]");
   if (flawed) flawed.focus();
   else event.target.querySelector("[data-led-to]")?.scrollIntoView();
 });
 
-// What is said aloud is also shown for a while.
+// A message for screen readers is also shown as a toast.
 let shown = 0;
 document.addEventListener("said", (event) => {
   const said = document.getElementById("said");
@@ -60,7 +60,7 @@ document.addEventListener("said", (event) => {
   shown = setTimeout(() => { said.className = "unseen"; }, 5000);
 });
 
-// What is said of a line of a text leads to it.
+// A finding about a line of a text links to the line.
 document.addEventListener("click", (event) => {
   const said = event.target.closest("[data-line]");
   const area = said && document.getElementById(said.dataset.in);
@@ -72,8 +72,8 @@ document.addEventListener("click", (event) => {
   area.scrollTop = area.scrollHeight * ((said.dataset.line - 3) / lines.length);
 });
 
-// Keys: / searches, g and a letter go where the help of ? says. None while somebody writes, or
-// after they were turned off there.
+// Keyboard shortcuts: / searches, g and a letter open a page, ? shows help. They are off while the
+// user types in a field, and after the user turned them off in the help.
 const shortcuts = document.getElementById("shortcuts");
 const keysOn = document.getElementById("shortcuts-on");
 const search = () => {
@@ -104,7 +104,7 @@ if (shortcuts) {
   if (location.hash === "#q") search();
 }
 
-// One box ticks all of a table.
+// One checkbox selects all rows of a table.
 document.addEventListener("change", (event) => {
   const name = event.target.dataset.picks;
   if (!name) return;
@@ -113,7 +113,7 @@ document.addEventListener("change", (event) => {
   }
 });
 
-// The address of a view is copied where the browser lets us; else it is a link like any other.
+// The address of a view is copied where the browser allows it; else it is an ordinary link.
 document.addEventListener("click", (event) => {
   const link = event.target.closest("[data-copies]");
   if (!link || !navigator.clipboard) return;

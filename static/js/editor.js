@@ -1,7 +1,7 @@
-// Rows of arguments are moved by keys, and marked while they are written. Without this file the
-// buttons of the rows do it, and saving marks what is wrong.
+// Rows of arguments are moved by keys, and validated while they are edited. Without this file the
+// buttons of the rows move them, and saving marks errors.
 
-let next = "";  // the cell that the keyboard goes on in
+let next = "";  // the cell that gets the focus
 
 const KEYS = { ArrowUp: "up", ArrowDown: "down" };
 const STEP = { up: -1, down: 1 };

@@ -1,11 +1,11 @@
-// Calls that wait, by keys: j and k move, x picks, a approves, d asks for a reason to refuse, Enter
-// opens. Every button does the same without this file.
+// Keyboard use of held calls: j and k move, x selects, a approves, d asks for a reason to refuse,
+// Enter opens. Every button does the same without this file.
 "use strict";
 
 const writing = "input:not([type=checkbox], [type=radio]), textarea, select, [contenteditable], dialog";
 let refusing = null;
 
-// Asked anew each time: what follows the queue may have put other cards there.
+// Queried each time, since live updates replace the cards.
 const cards = () => [...document.querySelectorAll("article.held")];
 const current = () => document.activeElement?.closest("article.held");
 const move = (by) => {
@@ -18,7 +18,7 @@ const move = (by) => {
   next.scrollIntoView({ block: "nearest" });
 };
 
-// Where a word would be said: of all that are picked, else of the call one is at.
+// The element with the decision's buttons: of all selected calls, else of the current call.
 const place = () => {
   const picked = document.querySelector(".pick input:checked");
   if (picked) return document.querySelector(".together") ?? picked.closest("article.held");
@@ -52,7 +52,7 @@ document.addEventListener("focusout", (event) => {
   if (event.target === refusing) refusing = null;
 });
 
-// How long each still waits.
+// The remaining time of each call.
 const left = (time) => {
   const seconds = Math.floor((new Date(time.dateTime) - Date.now()) / 1000);
   if (seconds <= 0) return "is over";

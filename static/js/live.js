@@ -1,19 +1,19 @@
-// Parts of a page that follow something ask when they are told that it changed. What tells them is
-// a stream of its own: while there is none, each asks as often as its data-every says. Whatever
-// they ask for, they ask by htmx, and the server decides what is answered.
+// Live parts of a page reload by htmx when a stream of server-sent events reports a change. Without
+// a stream, each part polls at the interval of its data-every. The server decides what each part
+// gets.
 "use strict";
 
 {
   const place = document.body.dataset.liveAt;
   const line = document.getElementById("live-line");
   const LONGEST_WAIT_S = 30;
-  const SELDOM_S = 60; // with a stream as well: what grows old changes without being changed
+  const SELDOM_S = 60; // also with a stream: ages change without an event
   const asked = new WeakMap();
-  const missed = new Set(); // parts that were answered while something was pressed
+  const missed = new Set(); // parts whose response arrived while a pointer button was pressed
   let pressed = false;
   let stream = null;
   let hears = false;
-  let had = sessionStorage.getItem("live") === place; // else it may be that nothing leads there
+  let had = sessionStorage.getItem("live") === place; // else the endpoint may be unreachable
   let wait = 1;
   let again = 0;
   let following = "";
@@ -64,20 +64,20 @@
       wait = 1;
       sessionStorage.setItem("live", place);
       say("");
-      askAll(); // what happened before it was open
+      askAll(); // changes before the stream was open
     });
     stream.addEventListener("changed", (event) => setTimeout(askAll, Math.random() * Number(event.data)));
     stream.addEventListener("error", lose);
   };
 
-  // Another part may follow something else.
+  // Another part may have other topics.
   document.addEventListener("htmx:afterSettle", () => {
     const wanted = topics().join(" ");
     if (stream ? wanted !== following : wanted && !again) open();
     else if (!wanted) say("");
   });
 
-  // A link that is put in place of another between press and release would swallow the click.
+  // A link that is replaced between press and release would lose the click.
   const release = () => {
     pressed = false;
     setTimeout(() => {

@@ -1,5 +1,5 @@
-// Where to go, by keyboard: Ctrl or Cmd and K, or the button. Without this file the button is a
-// link to a page with the same answers.
+// The command palette, opened by Ctrl or Cmd and K, or by its button. Without this file the button
+// is a link to a page with the same results.
 "use strict";
 
 {
@@ -7,7 +7,7 @@
   const field = document.getElementById("go-to");
   const goals = document.getElementById("goals");
   const said = document.getElementById("goals-said");
-  let awaited = false; // Enter was pressed before the answer was there
+  let awaited = false; // Enter was pressed before the response arrived
 
   const links = () => [...goals.querySelectorAll("a")];
   const answered = () => goals.querySelector("[data-q]")?.dataset.q === field.value.trim();
@@ -36,7 +36,7 @@
       else show();
     });
     document.addEventListener("click", (event) => {
-      if (event.target === palette) palette.close(); // beside it
+      if (event.target === palette) palette.close(); // outside of the dialog
       if (!event.target.closest("[data-opens=palette]") || event.ctrlKey || event.metaKey) return;
       event.preventDefault();
       show();

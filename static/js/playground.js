@@ -1,4 +1,4 @@
-// The form of a call and its JSON follow each other. Without this file one says which is sent.
+// Synchronizes the form of a call and its JSON. Without this file the user chooses which is sent.
 
 // Numbers are kept as they were written, where the browser can: 1.0 stays 1.0.
 const exact = (key, value, context) =>
@@ -16,7 +16,7 @@ const fieldsOf = (form) =>
     control: box.querySelector("input, select, textarea"),
   }));
 
-// What a field says, or an error where it cannot be read.
+// The value of a field, or an error where it is invalid.
 const WHOLE = /^[+-]?\d{1,17}$/;
 const NUMBER = /^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/;
 const read = ({ kind, widget, control }) => {
@@ -59,7 +59,7 @@ const same = (one, other) =>
   one.size === other.size &&
   [...one].every(([name, value]) => other.has(name) && sorted(value) === sorted(other.get(name)));
 
-// As a field keeps a value; nothing where it cannot.
+// A value as the text of a field; empty where the field cannot represent it.
 const shown = ({ widget, control }, value) => {
   if (widget === "text" || widget === "area") return typeof value === "string" ? value : "";
   if (widget === "number") return isNumber(value) ? JSON.stringify(value) : "";
@@ -119,7 +119,7 @@ const jsonChanged = (form) => {
   let held = false;
   try {
     held = same(entriesOf(fields), named);
-  } catch { /* what cannot be read back is not held */ }
+  } catch { /* a value that cannot be read back is not represented */ }
   if (held) sayNothing(form);
   else say(form, "form-cannot-hold", "The form cannot hold all of this: the JSON is sent as it stands.");
 };

@@ -1,4 +1,4 @@
-// Security keys: asks the browser's authenticator, and sends its answer with the form it stands in.
+// Security keys: asks the browser's authenticator, and sends its response with the form.
 
 const bytes = (text) =>
   Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (one) => one.charCodeAt(0));

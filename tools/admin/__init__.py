@@ -1,3 +1,3 @@
-"""Django's administration of the product's rows, each within its own organization. It calls
-actions, as pages and the API do, and decides nothing.
+"""The Django admin site. Staff see the rows of their own organization; changes go through the
+actions that pages and the API call too, and no rule is decided here.
 """

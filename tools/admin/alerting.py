@@ -1,4 +1,4 @@
-"""What is watched for, by superusers, and where each organization is told of it."""
+"""Django admin of alert rules, which superusers change, and of each organization's channels."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ class RuleForm(ActionForm):
 
 @admin.register(AlertRule)
 class AlertRuleAdmin(ActionAdmin):
-    """One list for the whole installation, so superusers alone see to it."""
+    """Alert rules hold for the whole installation, so only superusers change them."""
 
     place = ""
     form = RuleForm
@@ -47,7 +47,7 @@ class AlertRuleAdmin(ActionAdmin):
         return rows
 
     def organization_of(self, row: AlertRule) -> Any:
-        """Nobody's: the change is on record where the superuser is at home."""
+        """None: the change is recorded in the superuser's own organization."""
         return None
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
@@ -72,7 +72,7 @@ class AlertRuleAdmin(ActionAdmin):
 
 
 class ChannelForm(ActionForm):
-    secret = ""  # of a webhook that was made just now
+    secret = ""  # of a webhook that was created in this request
 
     def act(self, data: dict[str, Any]) -> AlertChannel:
         try:
@@ -104,7 +104,7 @@ class AlertChannelAdmin(RefusesAloud):
         return ("kind", "leads_to") if obj else ()
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        """A webhook's address may hold a secret: it is for who may change it."""
+        """A webhook's address may hold a secret: only users who may change it see it."""
         hidden = obj and not self.has_change_permission(request, obj)
         return ["leads_to" if hidden and name == "target" else name for name in self.fields or ()]
 
@@ -168,7 +168,7 @@ class AlertChannelAdmin(RefusesAloud):
         channels.remove_channel(channel=row, by=actor(request, self.organization_of(row)))
 
     def _show(self, request: HttpRequest, channel: AlertChannel, secret: str) -> HttpResponse:
-        """In the answer itself: kept in no session and in no log."""
+        """Show the secret in the response itself: it is stored in no session and no log."""
         context = {
             **self.admin_site.each_context(request),
             "title": f"The signing secret of {channel.name}",

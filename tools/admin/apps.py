@@ -7,7 +7,7 @@ class ToolcribAdminConfig(AdminConfig):
     default_site = "tools.admin.site.ToolcribAdminSite"
 
     def ready(self) -> None:
-        """Django looks for modules called admin and finds this package, which cannot register
-        itself: it is imported before there are models."""
+        """Django's autodiscovery finds this package, which cannot register itself: it is imported
+        before the models are loaded."""
         super().ready()
         import_module("tools.admin.rows")

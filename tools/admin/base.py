@@ -1,4 +1,4 @@
-"""What every page of the administration stands on: one's own organization, and actions."""
+"""Base classes of the Django admin: rows of the user's own organization, changed by actions."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -37,7 +37,7 @@ from tools.models import Organization, User
 
 
 def actor(request: HttpRequest, organization: Organization | None = None) -> Actor:
-    """Who is at work, in the organization whose evidence the deed belongs to."""
+    """The actor of a change, in the organization whose evidence the change belongs to."""
     user = request.user
     assert isinstance(user, User)
     address = str(request.META.get("REMOTE_ADDR", ""))
@@ -45,14 +45,14 @@ def actor(request: HttpRequest, organization: Organization | None = None) -> Act
 
 
 def giver(request: HttpRequest, organization: Organization | None = None) -> Caller:
-    """Who hands something out, with what they hold themselves."""
+    """The user who grants something, with their own permissions."""
     user = request.user
     assert isinstance(user, User)
     return caller_of_user(user, organization=organization)
 
 
 class LinesField(forms.CharField):
-    """A list of texts, one a line. Names match exactly, so nothing is trimmed."""
+    """A list of texts, one per line. Names match exactly, so nothing is trimmed."""
 
     widget = forms.Textarea
 
@@ -69,7 +69,7 @@ class LinesField(forms.CharField):
 
 
 class HostsField(LinesField):
-    """A host a line; one that says more than its name as JSON."""
+    """One host per line; a host with more than a name is written as JSON."""
 
     def __init__(self, **options: Any) -> None:
         options.setdefault(
@@ -92,7 +92,7 @@ class HostsField(LinesField):
 def each(
     request: HttpRequest, rows: Iterable[Any], act: Callable[[Any], object], said: str
 ) -> None:
-    """One action for each row; what one refuses is a sentence, and the others go on."""
+    """Run an action for each row. A refusal becomes a message, and the other rows continue."""
     done = 0
     for row in rows:
         try:
@@ -115,7 +115,7 @@ def _host(line: str) -> Any:
 
 
 class ActionForm(ModelForm):
-    """A form whose answer is an action; what the action refuses stands at the form."""
+    """A form that calls an action; a refusal of the action is shown at the form."""
 
     by: Actor
     home: Organization
@@ -136,7 +136,7 @@ class ActionForm(ModelForm):
         return data
 
     def _post_clean(self) -> None:
-        """The action has checked everything, and has made the row."""
+        """The action has validated everything and has written the row."""
 
     def _refuse(self, refusal: ToolcribError) -> None:
         flaws = refusal.details.get("errors")
@@ -146,12 +146,12 @@ class ActionForm(ModelForm):
             self.add_error(self.flawed_field, f"{flaw['field']}: {flaw['message']}")
 
 
-MOST_COUNTED = 5_000  # what lies beyond is found by filters and words
-MOST_OFFERED = 50  # organizations to filter by; any other is named in the address
+MOST_COUNTED = 5_000  # further rows are found by filters and search
+MOST_OFFERED = 50  # organizations to filter by; any other is named in the URL
 
 
 class Bounded(Paginator):
-    """Counts no more rows than anybody pages through; who wants others searches or filters."""
+    """A paginator that counts at most `MOST_COUNTED` rows; further rows are found by search."""
 
     most = MOST_COUNTED
 
@@ -165,13 +165,13 @@ class Bounded(Paginator):
 
     @cached_property
     def _counted(self) -> int:
-        """In the order of the list, which an index has: whole tables are never counted."""
+        """Count in the order of the list, which has an index; never count a whole table."""
         rows: Any = self.object_list
         return int(rows[: self.most + 1].count())
 
 
 class OrganizationFilter(SimpleListFilter):
-    """By slug, so that no page lists every organization."""
+    """Filters by slug, so that no page lists every organization."""
 
     title = "organization"
     parameter_name = "organization"
@@ -190,10 +190,10 @@ class OrganizationFilter(SimpleListFilter):
 
 
 class Strict(ModelAdmin):
-    """What an address or a form names is read before the database is asked for it."""
+    """Validates what a URL or a form names before it queries the database."""
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
-        """Only in columns of the list's filters: any other could be read so, letter by letter."""
+        """Only columns of the list's filters: any other could be read letter by letter."""
         filters = self.get_list_filter(request)
         named = {getattr(one, "parameter_name", None) for one in filters}
         columns = [one[0] if isinstance(one, tuple) else one for one in filters]
@@ -249,7 +249,7 @@ class OwnOrganization(Strict):
         return Organization.objects.get(slug=row) if self.by_slug else row
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
-        """None, hence a redirect with a sentence, also for what is no identifier at all."""
+        """None, hence a redirect with a message, also for an invalid identifier."""
         try:
             return super().get_object(request, object_id, from_field)
         except (ValidationError, FieldDoesNotExist):
@@ -257,8 +257,8 @@ class OwnOrganization(Strict):
 
 
 class ReadOnly(OwnOrganization):
-    """Evidence: to be read, by nobody to be changed. `hidden` columns are for nobody: secrets, and
-    bytes that say nothing to people."""
+    """Evidence: no user may change it. `hidden` columns are never shown: secrets and binary
+    data."""
 
     actions: Any = None
     hidden: tuple[str, ...] = ()
@@ -279,7 +279,7 @@ class ReadOnly(OwnOrganization):
 
 
 class ActionAdmin(OwnOrganization):
-    """Rows that change only through actions: they count revisions and leave records."""
+    """Rows that change only through actions, which increase the revision and write records."""
 
     form = ActionForm
 
@@ -298,14 +298,14 @@ class ActionAdmin(OwnOrganization):
         return form.saved
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
-        """The form's action has done it."""
+        """Nothing: the form's action has saved the row."""
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
-        """No row of ours has any."""
+        """Nothing: these rows have no related forms."""
 
 
 class OwnUser(UserManage):
-    """Picks whom to grant something: people and service accounts of one organization."""
+    """Picks the user to grant something: a user or service account of one organization."""
 
     organization: Organization
 
@@ -363,7 +363,7 @@ class Guarded(GuardedModelAdminMixin, ActionAdmin):  # type: ignore[misc]
         return response
 
     def _check_giver(self, request: HttpRequest, row: Any, user: User, before: list[str]) -> None:
-        """What holds of grants everywhere holds on this page too."""
+        """Apply the rules of grants on this page too."""
         by = giver(request, self.organization_of(row))
         chosen = set(request.POST.getlist("permissions")).difference(before)
         kind = {"execute_tool": "tools", "execute_toolgroup": "tool_groups"}
@@ -386,7 +386,7 @@ class Guarded(GuardedModelAdminMixin, ActionAdmin):  # type: ignore[misc]
     def _granted(
         self, request: HttpRequest, response: HttpResponse, row: Any, whom: str, before: list[str]
     ) -> None:
-        """Counted and recorded: other processes keep grants until the revision moves."""
+        """Increase the revision and record: other processes cache grants by the revision."""
         if request.method != "POST" or response.status_code != 302:
             return  # nothing was saved
         organization = self.organization_of(row)
@@ -405,7 +405,7 @@ class Guarded(GuardedModelAdminMixin, ActionAdmin):  # type: ignore[misc]
 
 
 def _check_reaches_everywhere(request: HttpRequest) -> None:
-    """Groups of people reach across organizations, so superusers alone see to them."""
+    """Groups of users span organizations, so only superusers grant to them."""
     if not request.user.is_superuser:
         raise PermissionDenied
 

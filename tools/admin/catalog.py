@@ -1,4 +1,4 @@
-"""Tools, their versions and groups."""
+"""Django admin of tools, their versions, their groups and their sources."""
 
 import json
 from typing import Any
@@ -81,15 +81,15 @@ class ToolForm(ActionForm):
 
 
 def _editable(definition: dict[str, Any]) -> dict[str, Any]:
-    """In an order that reads well, as PostgreSQL keeps none, and without the schema that its
-    parameters stand for: one of the two is written."""
+    """The definition in a readable order, as PostgreSQL keeps none, and without the schema that
+    its parameters produce: an author writes one of the two."""
     derived = "input_schema" if definition["parameters"] else ""
     order = [*EXAMPLE, *(name for name in definition if name not in EXAMPLE)]
     return {name: definition[name] for name in order if name != derived}
 
 
 class RefusesAloud(ActionAdmin):
-    """Deletes through an action; what it refuses is a sentence, and the row stays."""
+    """Deletes through an action; a refusal becomes a message, and the row stays."""
 
     def delete(self, row: Any, request: HttpRequest) -> None:
         raise NotImplementedError
@@ -98,7 +98,7 @@ class RefusesAloud(ActionAdmin):
         return super(ActionAdmin, self).has_delete_permission(request, obj)
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
-        """Only the row itself: what refers to it stays."""
+        """Only the row itself: rows that refer to it stay."""
         return [str(row) for row in objs], {}, set(), []
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
@@ -140,7 +140,7 @@ class ToolAdmin(Guarded, RefusesAloud):  # type: ignore[misc]
 
     @admin.display(description="what is odd")
     def findings(self, tool: Tool) -> SafeString:
-        """What the linter says of the tool as it is saved."""
+        """The linter's findings for the saved tool."""
         place = tool.organization
         found = findings_about(registry.snapshot(place.pk, place.revision), tool.name)
         rows = ((one.severity, one.message, one.hint) for one in found)
@@ -148,7 +148,7 @@ class ToolAdmin(Guarded, RefusesAloud):  # type: ignore[misc]
         return said or SafeString("Nothing.")
 
     def definition(self, tool: Tool) -> SafeString:
-        """For who may look and not change."""
+        """Read-only form of the field, for users who may only view."""
         return _block(tool.version.definition if tool.version else {})
 
     @admin.action(description="Enable the selected tools", permissions=["change"])
@@ -203,7 +203,7 @@ class ToolVersionAdmin(ReadOnly):
 
 
 class WindowsField(LinesField):
-    """A window a line: the days, none for every day, and from when to when."""
+    """One opening window per line: weekdays (none for every day), start and end."""
 
     def prepare_value(self, value: Any) -> Any:
         if not isinstance(value, list):
@@ -214,7 +214,7 @@ class WindowsField(LinesField):
         )
 
     def to_python(self, value: Any) -> Any:
-        """What no window can be is left for the action to refuse."""
+        """An invalid window is left for the action to refuse."""
         return [_window(line.split()) for line in super().to_python(value) if line.strip()]
 
 
@@ -225,7 +225,7 @@ def _window(words: list[str]) -> dict[str, Any]:
 
 
 class OwnedForm(ActionForm):
-    """A row that is made in the administrator's own organization, and keeps its name."""
+    """A row that is created in the administrator's own organization, and keeps its name."""
 
     @property
     def place(self) -> Organization:
@@ -318,7 +318,7 @@ class SourceForm(OwnedForm):
 
 
 class SourceAdmin(ActionAdmin):
-    """Its groups; the rest stands on the pages of the product, which try what they save."""
+    """Only the groups of a source; its other fields are on the product's pages, which test them."""
 
     form = SourceForm
     fields = ("name", "unnamed", "default_groups")
@@ -330,7 +330,7 @@ class SourceAdmin(ActionAdmin):
 
     @admin.display(description="No groups of its own", boolean=True)
     def unnamed(self, source: Source) -> bool:
-        """For who may look and not change."""
+        """Read-only form of the field, for users who may only view."""
         return source.default_groups is None
 
 

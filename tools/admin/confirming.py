@@ -1,6 +1,6 @@
-"""Calls that waited for a person, what was said of them, and which calls wait.
+"""Django admin of approvals: held calls, their decisions, and the rules that hold calls.
 
-Nobody decides here: whoever decides has to see every argument first, as `/confirmations/` shows it.
+Calls are not decided here: an approver must see every argument first, as `/confirmations/` does.
 """
 
 from typing import Any
@@ -87,7 +87,7 @@ class ConfirmationRuleAdmin(RefusesAloud):
 
     @admin.display(boolean=True)
     def every_call(self, rule: ConfirmationRule) -> bool:
-        """For who may look and not change."""
+        """Read-only form of the field, for users who may only view."""
         return bool(confirmation_rules.written(rule)["every_call"])
 
     def delete(self, row: ConfirmationRule, request: HttpRequest) -> None:

@@ -1,4 +1,4 @@
-"""What happened to calls: executions, sessions, and what was asked of them. To be read."""
+"""Read-only Django admin of executions, sessions, tool filters and stored outputs."""
 
 import json
 from typing import Any
@@ -26,20 +26,20 @@ _MOST_NAMED = 100
 
 @admin.register(Execution)
 class ExecutionAdmin(ReadOnly):
-    """A million rows and more: by time, newest first, and found by whole names."""
+    """For a million rows and more: ordered by time, newest first, and searched by whole names."""
 
     list_display = ("tool_name", "status", "user", "agent", "created_at", "duration_ms")
     list_filter = ("status", "created_at")
     list_select_related = ("user", "agent")
     search_fields = ("tool_name", "user__username")
     search_help_text = "A whole name: of a tool, an agent or a person."
-    ordering = ("-id",)  # as they were made
+    ordering = ("-id",)  # in the order of creation
     actions = ("cancel",)
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        """By whole names, which indexes have."""
+        """Search by whole names, which have indexes."""
         name = search_term.strip()
         if not name:
             return queryset, False
@@ -64,7 +64,7 @@ class ExecutionAdmin(ReadOnly):
         return json.dumps(redacted(row), indent=2, ensure_ascii=False)[:20_000]
 
     def get_fields(self, request: Any, obj: Any = None) -> Any:
-        """Secrets of a call are for nobody who only looks."""
+        """Users who may only view never see the secrets of a call."""
         names = [field.name for field in Execution._meta.concrete_fields]
         return [*(name for name in names if name not in FIELDS), "said"]
 
@@ -113,7 +113,7 @@ class StateTransitionAdmin(ReadOnly):
 
 
 class KindFilter(admin.SimpleListFilter):
-    """The three there are: asking the rows would read them all."""
+    """Offers the three kinds; a query for them would read every row."""
 
     title = parameter_name = "kind"
 
@@ -135,8 +135,8 @@ class RequestRecordAdmin(ReadOnly):
 
 @admin.register(ToolFilter)
 class ToolFilterAdmin(ReadOnly):
-    """What was left of a catalog for a request. It names no organization, for two may have the
-    same; so it is for superusers, and for others it stands at their requests."""
+    """The tools of a filtered catalog for a request. It names no organization, since two may
+    share one; so only superusers list them, and other users see them at their requests."""
 
     place = ""
     list_display = ("digest", "catalog", "created_at")
@@ -145,7 +145,7 @@ class ToolFilterAdmin(ReadOnly):
     ordering = ("-created_at",)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Without the names, of which one row may hold ten thousand; its own page reads them."""
+        """Without the names of tools: a row may hold ten thousand, and only its page reads them."""
         names = ("available_tools", "filtered_by_state", "out_of_service", "catalog__names")
         return super().get_queryset(request).defer(*names)
 
@@ -158,7 +158,7 @@ class ToolFilterAdmin(ReadOnly):
 
 @admin.register(StoredOutput)
 class StoredOutputAdmin(ReadOnly):
-    """That it is there, and how large: what it says is for who may see its execution."""
+    """That an output exists, and its size. Its content needs permission for its execution."""
 
     list_display = ("digest", "organization", "size", "kept_at")
     list_select_related = ("organization",)

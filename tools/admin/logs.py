@@ -1,5 +1,5 @@
-"""The audit log as a thing: its size, its checkpoints and keys, and alerts. Records are read at
-`/audit/`, where it is on record that they were."""
+"""Django admin of audit logs: size, checkpoints, keys, exports and alerts. Records are read at
+`/audit/`, which records each reading."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ class AlertDeliveryAdmin(ReadOnly):
 
 @admin.register(AuditExport)
 class AuditExportAdmin(ReadOnly):
-    """Who asked for which evidence. The file is fetched at `/audit/exports/`, by who asked."""
+    """Which user requested which evidence. That user downloads the file at `/audit/exports/`."""
 
     by_slug = True
     list_display = ("format", "asked_by", "state", "records", "created_at", "expires_at")
@@ -81,7 +81,7 @@ class CheckpointAdmin(ReadOnly):
 
 @admin.register(CheckpointKey)
 class CheckpointKeyAdmin(ReadOnly):
-    """Of the whole installation, and public: what a verifier has to know."""
+    """Public keys of the whole installation, which a verifier needs."""
 
     place = ""
     list_display = ("key_id", "name", "created_at", "retired_at")

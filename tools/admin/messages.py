@@ -1,4 +1,4 @@
-"""Channels of messages and what was sent: looked at here, made and changed over the API."""
+"""Read-only Django admin of messages and their channels. The API creates and changes them."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ class MessageChannelAdmin(ReadOnly):
     list_filter = ("kind", "enabled")
     list_select_related = ("organization",)
     search_fields = ("name",)
-    hidden = ("sealed",)  # for nobody
+    hidden = ("sealed",)  # never shown
 
 
 @admin.register(Message)
@@ -29,7 +29,7 @@ class MessageAdmin(ReadOnly):
 
     @admin.display(description="addressees")
     def inboxes(self, message: Message) -> str:
-        """They are kept by id."""
+        """The names of the inboxes, which are stored by id."""
         names = dict(User.objects.filter(pk__in=message.addressees).values_list("pk", "username"))
         return ", ".join(f"{names.get(one, 'gone')} ({one})" for one in message.addressees)
 

@@ -1,4 +1,4 @@
-"""Every row of the product, registered. Importing this module is what does it."""
+"""Registers every model of the product with the Django admin when it is imported."""
 
 from tools.admin import alerting, catalog, confirming, evidence, logs, messages, sandboxing, sources
 from tools.admin.accounts import agents, allowances, browsers, organizations, people, second_factors

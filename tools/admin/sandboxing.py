@@ -1,4 +1,4 @@
-"""Sandbox profiles, and the credentials that the egress broker adds."""
+"""Django admin of sandbox profiles and of the credentials that the egress broker adds."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from tools.models import EgressCredential, SandboxProfile
 
 
 class PathsField(LinesField):
-    """A path a line, after how it is shared."""
+    """One path per line, after its access mode."""
 
     def prepare_value(self, value: Any) -> Any:
         if not isinstance(value, list):
@@ -69,7 +69,7 @@ class SandboxProfileAdmin(RefusesAloud):
         return ("name",) if obj else ()  # tools name it
 
     def max_cpu_time(self, profile: SandboxProfile) -> str:
-        """For who may look and not change."""
+        """Read-only form of the field, for users who may only view."""
         return durations.duration(profile.max_cpu_s)
 
     def delete(self, row: SandboxProfile, request: HttpRequest) -> None:

@@ -9,7 +9,7 @@ from django.shortcuts import redirect
 
 from config.http.redirects import own_path
 
-# What the first page and the menu beside each list show together, by the names of models.
+# Sections of the first page and of the menu beside each list, by the names of models.
 SECTIONS = (
     ("Catalog", ("Tool", "ToolVersion", "ToolGroup", "Pin", "UpstreamChange", "ContentSchema",
                  "ContentSchemaVersion", "KnowledgeIndex", "SigningKey")),
@@ -37,11 +37,11 @@ class ToolcribAdminSite(AdminSite):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # Deleting many rows at once asks no action of ours, so nobody may.
+        # Django's bulk delete bypasses the product's actions, so it is disabled.
         self.disable_action("delete_selected")
 
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:
-        """By what rows are about; the page of one app is as Django has it."""
+        """Group models by subject; the page of one app is Django's."""
         apps: list[Any] = super().get_app_list(request, app_label)
         if app_label is not None:
             return apps
@@ -54,7 +54,7 @@ class ToolcribAdminSite(AdminSite):
     def login(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Our own login; who is in already and no administrator is told so."""
+        """The product's login; a user who is logged in without admin access gets 403."""
         if request.user.is_authenticated and not self.has_permission(request):
             raise PermissionDenied
         return redirect_to_login(own_path(request.GET.get("next", ""), "/admin/"))
@@ -62,13 +62,13 @@ class ToolcribAdminSite(AdminSite):
     def password_change(  # type: ignore[override]
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Ours: guesses of the old one are counted there, and other browsers are logged out."""
+        """The product's page: it limits guesses of the old password and ends other sessions."""
         return redirect("profile-password")
 
     def logout(  # type: ignore[override]
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        # Ours writes the record. A POST stays one on its way there.
+        # The product's logout writes the record. The redirect keeps the method POST.
         return redirect("logout", preserve_request=True)
 
 

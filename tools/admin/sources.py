@@ -1,5 +1,5 @@
-"""What tools come from and are held to, beside the catalog: to be read. Each is changed on the
-page, or by the address of the API, that shows what the change would do."""
+"""Read-only Django admin of upstream changes, signing keys, content schemas, MCP credentials,
+version pins and reservations. Pages and the API change them, with a preview of the impact."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ class UpstreamChangeAdmin(ReadOnly):
 
 @admin.register(SigningKey)
 class SigningKeyAdmin(ReadOnly):
-    """Changed at `/keys/`. The private half is for nobody."""
+    """Changed at `/keys/`. The private key is never shown."""
 
     list_display = ("key_id", "organization", "created_at", "retired_at", "distrusted_at")
     list_select_related = ("organization",)
@@ -64,7 +64,7 @@ class ContentSchemaVersionAdmin(ReadOnly):
 
 
 class Owned(ReadOnly):
-    """Rows of an owner, who is kept by id and shown and found by name."""
+    """Rows of an owner, who is stored by id, and shown and searched by name."""
 
     readonly_fields = ("owner_named",)
 
@@ -92,7 +92,7 @@ class Owned(ReadOnly):
 
 @admin.register(McpCredential)
 class McpCredentialAdmin(Owned):
-    """Whose values calls to a server carry. The values are for nobody."""
+    """The owners of credentials for calls to a server. The values are never shown."""
 
     place = "server__organization"
     list_display = ("server", "owner_named", "updated_at")
@@ -113,7 +113,7 @@ class McpOAuthClientAdmin(ReadOnly):
 
 @admin.register(McpAuthorization)
 class McpAuthorizationAdmin(Owned):
-    """Consent that a server's authorization server gave. Its tokens are for nobody."""
+    """Authorizations by the authorization server of an MCP server. Tokens are never shown."""
 
     place = "server__organization"
     list_display = ("owner_named", "server", "expires_at", "flaw", "connected_by", "updated_at")
@@ -124,7 +124,7 @@ class McpAuthorizationAdmin(Owned):
 
 @admin.register(Pin)
 class PinAdmin(ReadOnly):
-    """Set over the API, with the agent or the session they are of."""
+    """Version pins. The API sets them, with the agent or the session that they belong to."""
 
     place = "tool__organization"
     list_display = ("tool", "version", "agent", "session", "created_at")
@@ -137,7 +137,7 @@ class PinAdmin(ReadOnly):
 
 @admin.register(KnowledgeIndex)
 class KnowledgeIndexAdmin(ReadOnly):
-    """How far search is in step with a graph; `manage.py` makes it anew."""
+    """How far the search index follows its graph; `manage.py index_knowledge` rebuilds it."""
 
     list_display = ("collection", "organization", "complete", "indexed_at", "rebuilt_at")
     list_filter = ("complete",)
@@ -147,7 +147,7 @@ class KnowledgeIndexAdmin(ReadOnly):
 
 @admin.register(Reservation)
 class ReservationAdmin(ReadOnly):
-    """What calls that are not over yet hold of a quota or a budget."""
+    """What open calls reserve of a quota or a budget."""
 
     place = "execution__organization"
     list_display = ("execution", "use", "amount")

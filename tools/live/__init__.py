@@ -1,3 +1,3 @@
-"""Server-sent events that say when a page should look again, in a process of its own. They say
-that something changed, never what.
+"""Server-sent events (SSE) that make pages reload a part when a call changes, served by a separate
+asyncio process. Events carry no content of calls.
 """

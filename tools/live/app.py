@@ -1,4 +1,5 @@
-"""`GET /live/?of=…`: says that something changed, never what. An ASGI application of one path.
+"""`GET /live/?of=…`: an ASGI application that serves page updates as server-sent events. An event
+reports that something changed, without content.
 
 A stream costs a coroutine: no thread, and no connection to any store.
 """
@@ -22,7 +23,7 @@ log = logging.getLogger(__name__)
 PATH = "/live/"
 GAP_S = 1.0  # between two events of a stream
 HEARTBEAT_S = 15.0
-_LONGEST = 1_000  # of what a page asks for
+_LONGEST = 1_000  # characters of the topics of a page
 _KEY_LENGTH = 64
 _BEGIN, _ALIVE = b": following\n\n", b": still here\n\n"
 
@@ -79,7 +80,7 @@ class Live:
             await refuse(send, 503)
 
     def _asked(self, scope: Scope, headers: dict[str, str]) -> tuple[str, Topics]:
-        """The key of a browser's session, and what its page shows. Raises `Refusal`."""
+        """The browser's session key, and the topics of its page. Raises `Refusal`."""
         if scope["path"] != PATH:
             raise Refusal(404)
         if scope["method"] != "GET":
@@ -106,11 +107,11 @@ class Live:
         if reader is None:
             raise Refusal(401)
         self.streams.admit(stream, reader)
-        if not self.relay.hears:  # it may have ended meanwhile
+        if not self.relay.hears:  # the subscription may have ended meanwhile
             raise Refusal(503)
 
     async def _follow(self, stream: Stream, receive: Receive, send: Send) -> None:
-        """Until the reader leaves, or may not read any more."""
+        """Send events until the client disconnects or loses access."""
         gone = asyncio.create_task(_left(receive, stream))
         try:
             await send_piece(send, _BEGIN)
@@ -137,7 +138,8 @@ class Live:
 
 
 def _never_ends(task: asyncio.Task[None]) -> None:
-    """Streams would be silent without it: whoever started this process starts it again."""
+    """End the process when a loop ends, since streams would get no events: the supervisor restarts
+    it."""
     if not task.cancelled():
         log.critical("the live process ends", exc_info=task.exception())
         os._exit(1)
@@ -145,7 +147,7 @@ def _never_ends(task: asyncio.Task[None]) -> None:
 
 async def _left(receive: Receive, stream: Stream) -> None:
     try:
-        with suppress(OSError, RuntimeError):  # what a server says of a reader who is gone
+        with suppress(OSError, RuntimeError):  # raised by the server after a client disconnected
             while (await receive())["type"] != "http.disconnect":
                 pass
     finally:

@@ -1,10 +1,10 @@
-"""The words of ASGI that a stream is made of."""
+"""Types and messages of ASGI that a stream of server-sent events uses."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-_PATIENCE_S = 30.0  # with a reader that takes nothing
+_PATIENCE_S = 30.0  # for a client that reads nothing
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

@@ -1,4 +1,4 @@
-"""The database, asked from a loop: in a thread, and no connection is kept between two questions."""
+"""Runs database queries of the event loop in threads, without keeping connections in between."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -12,7 +12,7 @@ from tools.live.readers import Reader, readers
 
 NO_ANSWER = (Error, PoolTimeout)
 _GATHER_S = 0.02
-_MOST = 500  # questions that are asked as one
+_MOST = 500  # session keys per query
 _THREADS = ThreadPoolExecutor(2, thread_name_prefix="live")
 
 
@@ -29,15 +29,15 @@ def _asked[T](question: Callable[[Iterable[Any]], T], of: Iterable[Any]) -> T:
 
 
 class Door:
-    """Who comes in: all that come within a moment are asked for at once, for a thousand pages
-    come back together when this process was away."""
+    """Authenticates clients in batches, since a thousand pages reconnect at the same moment after
+    this process was down."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, asyncio.Future[Reader | None]] = {}
         self._some = asyncio.Event()
 
     async def reader(self, key: str) -> Reader | None:
-        """None for nobody. Raises what the database raises."""
+        """None where no user is logged in. Raises what the database raises."""
         if key not in self._waiting:
             self._waiting[key] = asyncio.get_running_loop().create_future()
             self._some.set()
@@ -56,10 +56,10 @@ class Door:
             self._some.clear()
         try:
             told = await ask(readers, keys)
-        except NO_ANSWER as problem:  # whoever waits is told, and the door stays open
+        except NO_ANSWER as problem:  # passed to the waiting requests; the loop continues
             for one in asked.values():
                 one.set_exception(problem)
-                one.exception()  # somebody may have left meanwhile
+                one.exception()  # marks it as retrieved: the client may have disconnected
         else:
             for key, one in asked.items():
                 one.set_result(told.get(key))

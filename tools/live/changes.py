@@ -1,4 +1,4 @@
-"""What changed, as the streams are told it: which call, and whose it is. Nothing of its content."""
+"""Changes that are sent to streams: which call changed, and whose it is, without its content."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ class Change:
     execution_id: UUID
     parent_id: UUID | None
     organization_id: UUID
-    people: frozenset[UUID | None]  # whose call it is, and who made it
-    held: bool  # it waits for a person, or did
+    people: frozenset[UUID | None]  # the caller, and the user who made the call
+    held: bool  # it is or was awaiting approval
 
 
 def changes(ids: Iterable[UUID]) -> list[Change]:
-    """One query for all of them. What is gone has changed nothing that a page shows."""
+    """Uses one query for all of them. Calls that no longer exist are left out."""
     held = Exists(Confirmation.objects.filter(execution=OuterRef("pk")))
     rows = Execution.objects.filter(pk__in=list(ids)).annotate(was_held=held).values_list(
         "pk", "parent_id", "organization_id", "user_id", "made_by_id", "was_held"

@@ -1,4 +1,4 @@
-"""Whose pages may read a stream: the product's own, whatever else runs on the same host."""
+"""Origin check of streams: only pages of the product may read them."""
 
 from collections.abc import Mapping
 from urllib.parse import urlsplit
@@ -8,7 +8,7 @@ from django.http.request import split_domain_port, validate_host
 
 
 def own(headers: Mapping[str, str]) -> bool:
-    """A browser names the origin of a page, or says that it is the same one."""
+    """Whether the request is from the product's own origin: by `Origin`, else `Sec-Fetch-Site`."""
     host = headers.get("host", "")
     domain, _ = split_domain_port(host)
     if not domain or not validate_host(domain, settings.ALLOWED_HOSTS):
@@ -20,7 +20,7 @@ def own(headers: Mapping[str, str]) -> bool:
 
 
 def _beside(origin: str, host: str, domain: str) -> bool:
-    """The same address, or that of the web process on the same host."""
+    """Whether the origin is this address, or that of the web process on the same host."""
     try:
         found = urlsplit(origin)
         port = found.port or {"http": 80, "https": 443}.get(found.scheme)

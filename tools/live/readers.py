@@ -1,4 +1,4 @@
-"""Who reads a stream: a person who is logged in, and what they may be told of."""
+"""Readers of streams: logged-in users, and which calls they may be notified of."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -20,11 +20,11 @@ class Reader:
     organization_id: UUID
     user_id: UUID
     everyone: bool  # may see the calls of others
-    decides: bool  # may see what waits for a person
+    decides: bool  # may see calls that await approval
 
 
 def readers(keys: Iterable[str]) -> dict[str, Reader]:
-    """Of each key of a browser's session that somebody is logged in with, now; in six queries."""
+    """The logged-in user of each session key, in six queries; other keys are left out."""
     sessions = BrowserSession.objects.filter(
         session_key__in=list(keys), expire_date__gt=timezone.now()
     )

@@ -1,4 +1,4 @@
-"""From Redis to the streams: what rang is looked up, all of a moment at once, and told."""
+"""Relays notifications of changed calls from Redis pub/sub to the streams, in batches."""
 
 import asyncio
 import logging
@@ -14,22 +14,22 @@ from tools.live.readers import Reader, readers
 from tools.live.streams import Streams
 
 log = logging.getLogger(__name__)
-CHECK_S = 20.0  # between two looks at who is still logged in
+CHECK_S = 20.0  # between two checks of who is still logged in
 _GATHER_S = 0.05
-_MOST = 1_000  # calls looked up at once; of more, every page asks
+_MOST = 1_000  # calls looked up at once; with more, every page is notified
 _AGAIN_S = 1.0
 _KEYS = 500
 
 
 class Relay:
     def __init__(self, streams: Streams) -> None:
-        self.hears = False  # else no stream is opened: it would be silent
+        self.hears = False  # without a subscription no stream is opened: it would get no events
         self._streams = streams
         self._rung: set[UUID] = set()
         self._some = asyncio.Event()
 
     async def listen(self) -> None:
-        """A page whose stream ends asks for itself until it has another one."""
+        """Subscribe again after each failure. A page without a stream polls until it has one."""
         while True:
             try:
                 await self._follow()
@@ -48,7 +48,7 @@ class Relay:
             await heard.subscribe(CHANNEL, NEWS)
             self.hears = True
             while True:
-                message = await heard.get_message(timeout=5)  # between two, it looks after Redis
+                message = await heard.get_message(timeout=5)  # checks Redis in between
                 if message is not None and self._streams:
                     self._note(message["data"])
 
@@ -75,8 +75,8 @@ class Relay:
             await asyncio.sleep(_GATHER_S)
 
     async def watch(self) -> None:
-        """Who logged out, was disabled or ended that browser's session reads no longer than this,
-        and nobody of whom that cannot be found out."""
+        """Every `CHECK_S`, end the streams of users who logged out, were disabled or ended that
+        browser's session, and of all users that the database cannot be asked about."""
         while True:
             await asyncio.sleep(CHECK_S)
             keys = sorted(self._streams.keys)

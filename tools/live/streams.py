@@ -1,7 +1,7 @@
-"""The open streams: how many there may be, and which of them a change is for.
+"""The open streams: their limits, and which of them a change is sent to.
 
-Until it is known who reads, a stream is a stranger's: of these there are few, and fewer from one
-address. After that it counts for the reader's organization, which never has the last quarter.
+Unauthenticated streams have a small limit, and a smaller one per address. Authenticated streams
+count for the reader's organization, which never gets the last quarter.
 """
 
 import asyncio
@@ -17,18 +17,18 @@ from tools.live.readers import Reader
 EXECUTIONS, CONFIRMATIONS = "executions", "confirmations"
 MOST_TOPICS = 8
 EACH = 16  # streams of one browser's session
-UNKNOWN_OF_ADDRESS = 32  # many browsers come back at once where the process was away
-_AT_ONCE = 50  # pages that may ask at the same moment; more are spread
+UNKNOWN_OF_ADDRESS = 32  # many browsers reconnect at once after the process was down
+_AT_ONCE = 50  # pages that may reload at the same moment; more are spread over time
 _SPREAD_MS = 10
 
 
 class Full(Exception):
-    """There is no place for another stream."""
+    """A limit of streams is reached."""
 
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """What a page shows: lists by their names, calls by their ids."""
+    """What a page shows: lists by name, calls by id."""
 
     executions: bool = False
     confirmations: bool = False
@@ -36,7 +36,7 @@ class Topics:
 
     @classmethod
     def read(cls, names: Iterable[str]) -> "Topics":
-        """Raises ValueError for what is none, or too many."""
+        """Raises ValueError for unknown topics, or too many."""
         given = set(names)
         if not 1 <= len(given) <= MOST_TOPICS:
             raise ValueError
@@ -48,7 +48,7 @@ class Topics:
 class Stream:
     key: str
     topics: Topics
-    reader: Reader | None = None  # nobody, until it is known who reads
+    reader: Reader | None = None  # None until it is authenticated
     address: str = ""
     organization_id: UUID | None = None  # for which it counts
     over: bool = False
@@ -88,7 +88,7 @@ class Streams:
 
     @contextmanager
     def place(self, key: str, topics: Topics, address: str) -> Iterator[Stream]:
-        """A stream of nobody yet, while it lasts. Raises `Full`."""
+        """Open an unauthenticated stream during the context. Raises `Full`."""
         if (
             len(self._open) >= self._most
             or self._of.get(key, 0) >= EACH
@@ -111,7 +111,7 @@ class Streams:
                 _one_less(self._organizations, stream.organization_id)
 
     def admit(self, stream: Stream, reader: Reader) -> None:
-        """It is known who reads. Raises `Full`."""
+        """Count the stream for its reader's organization. Raises `Full`."""
         organization = reader.organization_id
         if self._organizations.get(organization, 0) >= self._most_of_organization:
             raise Full
@@ -125,7 +125,7 @@ class Streams:
 
     @property
     def spread_ms(self) -> int:
-        """Within how long pages ask after a change, so that a thousand do not ask in one moment."""
+        """The time over which pages spread their reloads after a change."""
         return max(0, len(self._open) - _AT_ONCE) * _SPREAD_MS
 
     def tell(self, found: Iterable[Change]) -> None:
@@ -143,7 +143,7 @@ class Streams:
             stream.end()
 
     def hold_to(self, told: Mapping[str, Reader], asked: set[str]) -> None:
-        """End the streams of those who are logged in no more; others may have other rights now."""
+        """End the streams of users who are logged out; update the permissions of the others."""
         for stream in self._open:
             if stream.key not in asked or stream.reader is None:
                 continue

@@ -1,4 +1,5 @@
-"""What `migrate` asks of the database for itself: Django imports this before it begins."""
+"""Management commands. Django imports this package before `migrate`, which gets no statement
+timeout here."""
 
 from typing import Any
 
@@ -9,6 +10,6 @@ from django.dispatch import receiver
 
 @receiver(pre_migrate)
 def _take_time(using: str, **_: Any) -> None:
-    """An index over a long table is worth waiting for: no statement has a time limit then."""
+    """Turn the statement timeout off: creating an index on a large table takes long."""
     with connections[using].cursor() as cursor:
         cursor.execute("SET statement_timeout = 0")

@@ -1,4 +1,4 @@
-"""People whom Django's own commands make or change: on record, or not at all."""
+"""Audit records for users that Django's own commands create or change, in one transaction."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ from tools.models import User
 
 @contextmanager
 def unhurried() -> Iterator[None]:
-    """One transaction, however long somebody takes to type a password into it."""
+    """One transaction without an idle timeout, since the operator types a password during it."""
     with transaction.atomic():
         with connection.cursor() as cursor:
             cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")

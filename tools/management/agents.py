@@ -1,4 +1,4 @@
-"""Finding whom a command speaks of, and asking in an agent's name."""
+"""Finds the organization and the agent that a command names, and the caller for an agent."""
 
 from tools.accounts.callers import caller_of_agent
 from tools.definitions.callers import Caller

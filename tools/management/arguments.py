@@ -1,4 +1,4 @@
-"""Types of arguments: what they refuse is bad usage and ends with exit code 2."""
+"""Types of command-line arguments. An invalid value is bad usage and ends with exit code 2."""
 
 import sys
 from argparse import ArgumentParser, ArgumentTypeError
@@ -52,7 +52,7 @@ def parameters(text: str) -> dict[str, Any]:
 
 
 def add_request(parser: ArgumentParser) -> None:
-    """`--group` and `--state`: what a request names."""
+    """Add `--group` and `--state`, which a request names."""
     parser.add_argument(
         "--group",
         action="extend",
@@ -90,7 +90,7 @@ def add_organization(parser: ArgumentParser) -> None:
 
 
 def add_graph(parser: ArgumentParser) -> None:
-    """Which of the organization's graphs, and how it is written."""
+    """Add the options for one of the organization's graphs and its syntax."""
     parser.add_argument("--collection", type=slug, metavar="C", help="default: default")
     parser.add_argument("--format", choices=[str(one) for one in Syntax], default="turtle")
 

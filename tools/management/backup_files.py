@@ -1,7 +1,7 @@
-"""A backup on a disk: its files, and the manifest that says what each of them must be.
+"""The files of a backup, and the manifest with the size and digest of each of them.
 
-The manifest is written last, so that a backup that was cut off has none. A line in the form of
-`sha256sum` vouches for the manifest itself.
+The manifest is written last, so that an interrupted backup has none. A line in the format of
+`sha256sum` holds the digest of the manifest itself.
 """
 
 import gzip
@@ -25,15 +25,15 @@ MANIFEST, MANIFEST_DIGEST = "manifest.json", "manifest.json.sha256"
 PAYLOAD_KEYS = "keys/payloads/*.key"
 CHECKOUT = Path(__file__).resolve().parents[2]
 _SHOWN = 5
-_DIFFERS = 1  # tar's status where a file changed or went while it was read
+_DIFFERS = 1  # tar's exit status where a file changed or vanished while it was read
 
 
 class BadBackup(Exception):
-    """Nothing is restored from it; the message says why."""
+    """The backup cannot be restored; the message says why."""
 
 
 class BackupFailed(Exception):
-    """There is no backup; the message says why."""
+    """No backup was made; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class BackupFile:
 
 @dataclass(frozen=True, slots=True)
 class LogHead:
-    """How far an organization's audit log went; the root in hexadecimal digits."""
+    """The size and root of an organization's audit log; the root in hexadecimal digits."""
 
     name: str
     size: int
@@ -59,7 +59,7 @@ class Manifest:
     server: int  # PostgreSQL's major version
     role: str  # that owns the tables
     migrations: list[str]
-    secret_key: str  # of which one can tell whether another one is the same
+    secret_key: str  # a fingerprint, to compare it with another key
     logs: list[LogHead]
     left_out: list[str]
     remarks: list[str]
@@ -94,7 +94,7 @@ def check_target(target: Path, data: Path) -> None:
 
 
 def write_manifest(target: Path, said: dict[str, Any]) -> Manifest:
-    """Of all files that are below `target` now, which are on the disk when it returns."""
+    """List all files below `target`; they are flushed to the disk when it returns."""
     files = [_described(path, target) for path in _files(target)]
     for folder, _, _ in os.walk(target):
         _flush(Path(folder))
@@ -133,7 +133,7 @@ def read_manifest(source: Path) -> Manifest:
 
 
 def check_files(source: Path, manifest: Manifest) -> list[str]:
-    """Raises `BadBackup` where a file is not what the manifest says of it. Returns the names of
+    """Raises `BadBackup` where a file differs from its manifest entry. Returns the names of
     payload keys that an operator removed from the backup to erase payloads."""
     erased = [file.name for file in manifest.files if _erased(source, file)]
     others = [file for file in manifest.files if file.name not in erased]
@@ -159,13 +159,13 @@ def check_not_newer(manifest: Manifest, known_migrations: Iterable[str]) -> None
 
 
 def write(path: Path, content: bytes) -> None:
-    """A file that only its owner reads, in directories that only their owner passes."""
+    """Write a file that only its owner may read, in directories that only their owner may enter."""
     with closing(_Created(path)) as file:
         file.write(content)
 
 
 def copy_file(source: Path, target: Path, most_bytes: int | None = None) -> None:
-    """As it is now, or the first bytes of it."""
+    """Copy the file as it is now, or its first bytes."""
     with source.open("rb") as content, closing(_Created(target)) as out:
         left = most_bytes
         while part := content.read(1 << 20 if left is None else min(1 << 20, left)):
@@ -181,8 +181,8 @@ def compress(parts: Iterable[bytes], target: Path) -> None:
 
 
 def pack(directory: Path, target: Path) -> list[str]:
-    """All that lies in the directory, as it is found while others write to it, into one file; and
-    what tar had to say. Holes of sparse files stay holes."""
+    """Archive the directory into one file while processes write to it, and return tar's remarks.
+    Sparse files stay sparse."""
     command = [_tar(), "--create", "--sparse", "--gzip", "--numeric-owner", "--ignore-failed-read"]
     with closing(_Created(target)) as out:
         done = subprocess.run(
@@ -200,7 +200,7 @@ def pack(directory: Path, target: Path) -> list[str]:
 
 
 def unpack(source: Path, directory: Path, account: Account, reach: tuple[Path, ...]) -> None:
-    """As that account, so that all is its own and nothing outside can be written."""
+    """Run as that account, so that it owns all files and nothing outside can be written."""
     command = (_tar(), "--extract", "--gzip", "--no-same-owner", "--preserve-permissions")
     spec = ProcessSpec("tar", command, directory, account=account, reach=(*reach, directory))
     with source.open("rb") as packed:
@@ -219,7 +219,7 @@ def unpack(source: Path, directory: Path, account: Account, reach: tuple[Path, .
 
 
 class _Created:
-    """A file that was not there, for its owner alone."""
+    """A new file that only its owner may read."""
 
     def __init__(self, path: Path) -> None:
         for folder in [one for one in reversed(path.parents) if not one.exists()]:

@@ -1,4 +1,4 @@
-"""What `manage.py backup` and `manage.py restore` do: decision 19 says in which order, and why."""
+"""Backup and restore of an installation. Decision 19 has the order of the steps and the reasons."""
 
 import gzip
 import hmac
@@ -34,7 +34,8 @@ from tools.management.backup_files import BackupFailed, BadBackup, LogHead, Mani
 from tools.models import ToolVersion
 
 DATABASE, GRAPHS = "database.dump", "graphs.nq.gz"
-# What commands make of themselves, or an operator put there: what was published outlives a restore.
+# Allowed in an empty installation: what commands generate or an operator put there, and published
+# notes, which outlive a restore.
 _NOT_DATA = frozenset({"anchors", "lost+found", "log", "metrics", "run", "secret_key", "up.lock"})
 _AS_FILES = frozenset({"audit-archive", "keys", "secret_key"})
 _OWN_KEYS = "audit-checkpoint"
@@ -59,7 +60,7 @@ CANNOT = (
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What the database said at the moment of a backup, beside what is dumped of it."""
+    """What the database held at the moment of a backup, beside its dump."""
 
     at: datetime
     snapshot: str
@@ -71,14 +72,14 @@ class Moment:
 
 
 def back_up(target: Path) -> Manifest:
-    """Everything that this installation cannot make again, as it is at one moment; calls go on.
+    """Back up everything that cannot be regenerated, as of one moment, while calls go on.
 
     Raises what `CANNOT` names; without a manifest, what was written so far is no backup.
     """
     data: Path = settings.DATA_DIR
     backup_files.check_target(target, data)
     with _stores_of(data):
-        published = anchors.ends()  # before the database: no checkpoint that it lacks is among them
+        published = anchors.ends()  # before the snapshot, which then has all of these checkpoints
         with _snapshot():
             moment = _moment()
             assert isinstance(connection.connection, psycopg.Connection)
@@ -106,14 +107,14 @@ def back_up(target: Path) -> Manifest:
 @dataclass(frozen=True, slots=True)
 class Restored:
     manifest: Manifest
-    logs: list[str]  # that hold what was published
+    logs: list[str]  # logs that contain all published checkpoints
     losses: list[Loss]
     remarks: list[str]
 
 
 def restore(source: Path) -> Restored:
-    """Put a backup into an installation that has nothing yet, and compare its logs with what was
-    published of them. Raises what `CANNOT` names, mostly before anything was written."""
+    """Restore a backup into an empty installation, and compare its logs with their published
+    checkpoints. Raises what `CANNOT` names, mostly before anything was written."""
     data: Path = settings.DATA_DIR
     manifest = backup_files.read_manifest(source)
     backup_files.check_not_newer(manifest, _known_migrations())
@@ -168,7 +169,7 @@ def _moment() -> Moment:
 
 @contextmanager
 def _snapshot() -> Iterator[None]:
-    """All that is read within is of one moment, however long it takes."""
+    """A database snapshot: all reads in this context see one moment, however long it takes."""
     with transaction.atomic():
         with connection.cursor() as cursor:
             cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
@@ -180,13 +181,13 @@ def _head(log: AuditLog) -> LogHead:
     try:
         root = merkle.root_of(frontier_of(bytes(log.frontier), log.size)).hex()
     except ValueError:
-        root = ""  # a damaged log is kept as it is; audit_verify says what is wrong with it
+        root = ""  # a damaged log is backed up unchanged; audit_verify reports the damage
     return LogHead(log.name, log.size, root)
 
 
 def _until(published: dict[str, str], moment: Moment) -> dict[str, set[str]]:
-    """Up to which notes anchors are of this backup: the last before its moment, or one that its
-    database knows."""
+    """The last notes of the anchors that belong to this backup: the last one before its moment,
+    or one that its database has."""
     names = {*published, *moment.checkpoints}
     known = {name: {published.get(name, ""), moment.checkpoints.get(name, "")} for name in names}
     return {name: notes - {""} for name, notes in known.items()}
@@ -204,12 +205,12 @@ def _copy_workspaces(target: Path) -> list[str]:
 
 
 def _copy_keys(data: Path, target: Path, moment: Moment) -> None:
-    """After the moment: what its rows need was written before they were committed."""
+    """Copied after the snapshot: the keys that its rows need were written before they committed."""
     keys = Path(settings.KEYS_DIR)
     for path in sorted(keys.rglob("*")) if keys.is_dir() else ():
         name = path.relative_to(keys)
         if not path.is_file() or path.name.startswith("."):
-            continue  # a draft that has no name yet
+            continue  # a temporary file without its final name
         if name.parts[0] == newest.FOLDER:
             numbers = moment.versions.get(path.name, {})
             text = newest.as_of(path.read_text("ascii", "replace"), numbers)
@@ -222,7 +223,7 @@ def _copy_keys(data: Path, target: Path, moment: Moment) -> None:
 
 
 def _copy_archive(target: Path, moment: Moment) -> list[str]:
-    """Those that the database names; a file that it does not know yet is written again."""
+    """Copy the files that the snapshot names; a newer file is written again."""
     remarks = []
     for name in moment.archived:
         path = retention.directory() / name
@@ -289,7 +290,7 @@ def _check_secret(source: Path, manifest: Manifest) -> None:
 
 
 def _check_database(manifest: Manifest) -> psycopg.Connection:
-    """The connection to it."""
+    """Returns the connection to the database."""
     with connection.cursor() as cursor:
         cursor.execute(_ANYTHING)
         if cursor.fetchone()[0]:
@@ -314,7 +315,7 @@ def _check_role(manifest: Manifest, user: str) -> None:
 
 
 def _put_files(source: Path, manifest: Manifest, data: Path) -> None:
-    """Keys that sign checkpoints and are here already are newer, and stay."""
+    """Checkpoint signing keys that exist here already are newer, and are kept."""
     (data / "secret_key").unlink(missing_ok=True)
     for name in [file.name for file in manifest.files if _is_put(source, file.name, data)]:
         backup_files.copy_file(source / name, data / name)
@@ -355,7 +356,7 @@ def _compared(manifest: Manifest, remarks: list[str]) -> Restored:
 
 @contextmanager
 def _stores_of(data: Path) -> Iterator[None]:
-    """PostgreSQL and Oxigraph answer while it lasts: those that run, or our own, started for it."""
+    """PostgreSQL and Oxigraph run in this context: those that run already, or started for it."""
     if env_text("DATABASE_URL"):
         deployment.check_database(env_text("DATABASE_URL"))
         yield

@@ -1,4 +1,4 @@
-"""What every command stands on: what it prints, and what its exit code means.
+"""The base class of management commands: output, errors and exit codes.
 
 0 is done. 1 is refused or failed, with one sentence on standard error. 2 is bad usage: what the
 command line alone shows to be wrong. With `--json`, results and errors are JSON documents.
@@ -25,21 +25,21 @@ from tools.errors import ToolcribError, Unavailable
 from tools.management.text import show
 
 DONE, FAILED = 0, 1
-INTERRUPTED = 130  # what shells say of Ctrl-C
+INTERRUPTED = 130  # the exit code of shells for Ctrl-C
 CONNECT_TIMEOUT_S = 5
 
 
 class ToolcribCommand(BaseCommand):
-    """A command says what it takes and does one thing; this class does the rest."""
+    """A command defines its arguments and performs one action; this class does the rest."""
 
-    requires_system_checks = ()  # they cost a second and tell nothing about one call
+    requires_system_checks = ()  # they take a second and do not concern one call
 
     def add_arguments(self, parser: CommandParser) -> None:
         self.arguments(parser)
         parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
     def handle(self, *args: str, **options: Any) -> None:
-        logging.disable(logging.WARNING)  # whoever types reads sentences; the services keep logs
+        logging.disable(logging.WARNING)  # the operator reads sentences; the services write logs
         mark = request_id.set(f"command-{uuid7()}")
         source.came_by("command")
         try:
@@ -62,11 +62,11 @@ class ToolcribCommand(BaseCommand):
 
     @abstractmethod
     def arguments(self, parser: CommandParser) -> None:
-        """Add what this command takes beside `--json`."""
+        """Add the arguments of this command beside `--json`."""
 
     @abstractmethod
     def perform(self, options: dict[str, Any]) -> int:
-        """Do it and return the exit code. Raises `ToolcribError` for what is refused."""
+        """Run the command and return the exit code. Raises `ToolcribError` for a refusal."""
 
     def answer(self, options: dict[str, Any], document: Any, text: str) -> None:
         """Print a result: the document with `--json`, else the text."""
@@ -79,9 +79,9 @@ class ToolcribCommand(BaseCommand):
     def _refuse(self, error: ToolcribError, *, as_json: bool) -> int:
         details = dict(error.details)
         shape = {"code": error.code, "message": error.message, "details": details}
-        # As in the API's answer: what became of the call stands beside the details.
+        # As in the response of the API, the state of the call is beside the details.
         shape |= {key: details.pop(key) for key in ("status", "execution_id") if key in details}
-        # Details a person can act on are the wrong fields; the rest is for programs.
+        # The text has only the invalid fields, which an operator can correct; JSON has all details.
         lines = [error.message, *_flaws(error)]
         show(self.stderr, json.dumps(shape, default=str) if as_json else "\n".join(lines))
         return FAILED
@@ -92,7 +92,7 @@ def json_text(document: Any) -> str:
 
 
 def check_database() -> None:
-    """Asked without Django's pool, which tries and complains for ten seconds."""
+    """Connect without Django's pool, which retries and logs warnings for ten seconds."""
     if connection.connection is not None:
         return
     wanted: dict[str, Any] = {"connect_timeout": CONNECT_TIMEOUT_S}
@@ -108,7 +108,7 @@ def check_database() -> None:
 
 
 def operator(organization: str) -> Actor:
-    """Whoever typed the command, as evidence names them."""
+    """The operator who typed the command, as the actor of its records."""
     return operators.operator(organization, request_id.get())
 
 
@@ -122,7 +122,7 @@ def _flaws(error: ToolcribError) -> list[str]:
 
 
 def flaw_text(flaw: dict[str, Any]) -> str:
-    """What is wrong with a field, and in which line, where that is known."""
+    """The error of a field, with its line where that is known."""
     place = flaw.get("field") or flaw.get("place")
     line = f"line {flaw['line']}: " if flaw.get("line") else ""
     return f"{line}{place}: {flaw['message']}" if place else f"{line}{flaw['message']}"

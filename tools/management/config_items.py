@@ -1,4 +1,4 @@
-"""Items of a configuration by their keys: `tool/<id>`, `tool-service/<id>`, `mcp/<id>`."""
+"""Finds configuration items by key: `tool/<id>`, `tool-service/<id>`, `mcp/<id>`."""
 
 from argparse import ArgumentTypeError
 from typing import Any
@@ -50,7 +50,7 @@ def _tool(organization: Organization, key: str) -> Tool:
 
 
 def value_of(row: Found) -> dict[str, Any]:
-    """As put_config_item reads it again. Raises `Conflict` for what is not what was signed."""
+    """The item as `put_config_item` reads it. Raises `Conflict` for an invalid signature."""
     if isinstance(row, ToolService):
         return service_descriptor(row)
     if isinstance(row, McpServer):

@@ -1,4 +1,4 @@
-"""What the commands that read descriptors share: where from, and what they say of it."""
+"""Reading of descriptors from files, and reports of imports, for the commands that import."""
 
 import sys
 from collections import Counter
@@ -22,7 +22,7 @@ SUFFIXES = frozenset({".json", ".yaml", ".yml"})
 
 
 def read_text(place: str) -> str:
-    """Of a file, or of standard input. Raises `NotFound`, `Malformed`."""
+    """The text of a file, or of standard input. Raises `NotFound`, `Malformed`."""
     if place == STDIN:
         return documents.decoded(sys.stdin.buffer.read(MAX_BYTES + 1))
     try:
@@ -33,7 +33,7 @@ def read_text(place: str) -> str:
 
 
 def files_of(place: str) -> list[str]:
-    """The files of a folder and the folders in it, by name; a file or `-` is itself."""
+    """The files of a directory and its subdirectories, by name; a file or `-` is itself."""
     folder = Path(place)
     if place == STDIN or not folder.is_dir():
         return [place]
@@ -45,7 +45,7 @@ def files_of(place: str) -> list[str]:
 
 
 def items_of(place: str, source: Source | None, choice: Choice) -> list[Item]:
-    """What a file holds; one item that says what is wrong where it cannot be taken apart."""
+    """The items of a file; one item with the error where the file cannot be parsed."""
     try:
         return [
             item
@@ -63,8 +63,8 @@ def report(
     places: list[str],
     organization: Organization,
 ) -> int:
-    """Prints what became of each item with what is odd about it, and on standard error what is
-    wrong; the exit code."""
+    """Prints the result and the warnings of each item, and the errors on standard error. Returns
+    the exit code."""
     if not options.get("dry_run"):
         add_lint(organization, imported)
     document = {"items": [one.as_dict() for one in imported]}
@@ -81,7 +81,7 @@ def report(
 
 
 def add_lint(organization: Organization, imported: list[Imported]) -> None:
-    """What the linter finds about the tools that were written."""
+    """Add the linter's findings for the tools that were written."""
     written = [
         one
         for one in imported
@@ -93,7 +93,7 @@ def add_lint(organization: Organization, imported: list[Imported]) -> None:
 
 
 def lint_of(organization: Organization, names: list[str]) -> dict[str, list[dict[str, Any]]]:
-    """What the linter finds about these tools, as findings of an import are shaped."""
+    """The linter's findings for these tools, in the format of an import's findings."""
     if not names:
         return {}
     revision = Organization.objects.get(pk=organization.pk).revision
@@ -113,7 +113,7 @@ def _hidden(path: Path) -> bool:
 
 
 def _split(document: Document, place: str, source: Source | None, choice: Choice) -> Iterator[Item]:
-    """In a folder named for a kind, such as `mcp`, a file is one item and named for its id."""
+    """In a directory named for a kind, such as `mcp`, each file is one item, named by its id."""
     path = Path(place)
     kind = path.parent.name
     found = source or items.recognized(document)

@@ -1,4 +1,4 @@
-"""Results as a person reads them: aligned columns, no colours, no frames."""
+"""Plain-text output of commands: aligned columns, no colors, no frames."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -6,7 +6,7 @@ from typing import Protocol
 
 GAP = "  "
 NOTHING = "-"
-# What a terminal obeys, and what turns around the order of what it shows.
+# Control characters of terminals, and characters that reverse the direction of text.
 _COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -16,12 +16,12 @@ class Stream(Protocol):
 
 
 def show(stream: Stream, text: str) -> None:
-    """Tools and servers say what they like: no terminal does what they say. A file gets it all."""
+    """Replaces control characters in texts of tools and servers for a terminal, not for a file."""
     stream.write(_COMMANDS.sub("\ufffd", text) if stream.isatty() else text)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Columns as wide as their widest cell; the last one is as long as it likes."""
+    """Columns as wide as their widest cell; the last one has no limit."""
     lines = [tuple(header), *(tuple(cell or NOTHING for cell in row) for row in rows)]
     widths = [max(len(line[at]) for line in lines) for at in range(len(header))]
     return "\n".join(
@@ -31,7 +31,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def fields(pairs: Iterable[tuple[str, str]]) -> str:
-    """One `Name:  value` a line, the values below each other."""
+    """One `Name:  value` per line, with aligned values."""
     named = [(f"{name}:", value or NOTHING) for name, value in pairs]
     width = max(len(name) for name, _ in named)
     return "\n".join(f"{name.ljust(width)}{GAP}{value}" for name, value in named)

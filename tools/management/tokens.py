@@ -1,4 +1,4 @@
-"""Showing a new token: once, and with the line that tries it."""
+"""Prints a new token once, with a command line that tests it."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -29,7 +29,7 @@ def how_to_use(text: str, query: str = "") -> str:
 
 
 def running_at() -> Address:
-    """Where the `manage.py up` of this data directory listens, or would."""
+    """The address where `manage.py up` of this data directory listens, or would listen."""
     words: list[str] = []
     # The lock names the process, and the kernel how it was started; either may be gone.
     with suppress(OSError):

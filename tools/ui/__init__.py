@@ -1,3 +1,3 @@
-"""The pages, grouped by subject as `templates` are, and what several of them share. Evidence,
-approvals and accounts have rooms of their own in it.
+"""The web UI: views and forms, grouped by subject like `templates`, and code that several of them
+share.
 """

@@ -1,4 +1,4 @@
-"""What every page stands on: somebody logged in, refusals as pages, nothing kept in caches."""
+"""The decorator of every page: it requires a login, renders refusals, and forbids caching."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -22,7 +22,7 @@ from tools.policy.pins import snapshot_for
 
 
 class PageRequest(HttpRequest):
-    """A request of somebody who is logged in, as `page` hands it to a view."""
+    """A request of a logged-in user, as `page` passes it to a view."""
 
     user: User
     htmx: HtmxDetails
@@ -33,7 +33,7 @@ View = Callable[..., HttpResponseBase]
 
 
 def page(view: View) -> View:
-    """The view behind a login. What it raises of ours becomes a page, or a notice in the page."""
+    """Requires a login. A `ToolcribError` of the view becomes a page, or a notice in the page."""
 
     @wraps(view)
     @never_cache
@@ -59,7 +59,7 @@ def snapshot_of(request: PageRequest) -> Snapshot:
 
 
 def current_snapshot(request: PageRequest) -> Snapshot:
-    """The catalog with what this very request has changed."""
+    """The catalog, including changes of this request."""
     revision = Organization.objects.values_list("revision", flat=True)
     organization_id = request.caller.organization_id
     return registry.snapshot(organization_id, revision.get(pk=organization_id))
@@ -68,7 +68,7 @@ def current_snapshot(request: PageRequest) -> Snapshot:
 def _to_login(request: PageRequest) -> HttpResponse:
     if not request.htmx:
         return redirect_to_login(request.get_full_path())
-    # A part must not be replaced by the login page: the whole page goes there.
+    # The whole page is redirected, so that the login page does not replace only a part of it.
     back = request.htmx.current_url_abs_path or "/"
     return HttpResponseClientRedirect(redirect_to_login(back)["Location"])
 

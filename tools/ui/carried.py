@@ -1,5 +1,5 @@
-"""What somebody was about to send, while they are asked who they are: sealed, for their session and
-that address alone. A page that is read over a shoulder, stored or sent on tells nothing of it."""
+"""Encrypts a submitted form into the page that asks for reauthentication, bound to the session and
+the address. A page that is seen, stored or forwarded reveals nothing of the form."""
 
 import base64
 import json
@@ -24,11 +24,11 @@ _PURPOSE = b"toolcrib form that waits for proof"
 
 
 class Lost(Exception):
-    """It was sealed too long ago, for another session or address, or under another SECRET_KEY."""
+    """The form expired, or is of another session or address, or of another SECRET_KEY."""
 
 
 def seal(request: HttpRequest, *, without: tuple[str, ...]) -> str | None:
-    """The form and its files; None where they are too much to go through a page and back."""
+    """The encrypted form with its files; None where they are too large for a page."""
     fields = [
         (name, str(value))
         for name, values in request.POST.lists()
@@ -48,7 +48,7 @@ def seal(request: HttpRequest, *, without: tuple[str, ...]) -> str | None:
 
 
 def restore(request: HttpRequest, sealed: str) -> None:
-    """Give the request the form that was sealed, and its files. Raises `Lost`."""
+    """Put the decrypted form and its files into the request. Raises `Lost`."""
     try:
         raw = base64.urlsafe_b64decode(sealed.encode())
         body = _cipher().decrypt(raw[:_NONCE_BYTES], raw[_NONCE_BYTES:], _bound_to(request))

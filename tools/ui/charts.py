@@ -1,16 +1,15 @@
-"""Figures by day or hour as stacked bars or as lines. The picture stretches with its frame, so it
-holds no words: what a reader must know stands beside it, and each column tells its own when pointed
-at.
+"""Charts of values by day or hour: stacked bars or lines, as SVG. The SVG stretches with its frame,
+so it contains no text: legends are beside it, and each column has a tooltip.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 WIDTH, HEIGHT = 1000.0, 100.0
-_FILLED = 0.8  # of the place of a column
-_LEAST = 1.0  # of a part that is not nothing
+_FILLED = 0.8  # share of a column's place
+_LEAST = 1.0  # height of a part above zero
 
-type Part = tuple[str, float]  # what kind it is, and how much
+type Part = tuple[str, float]  # kind and amount
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +23,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`x` and `width` are of its whole place, so that also an empty one can be pointed at."""
+    """`x` and `width` are of its whole place, so that an empty column has a tooltip too."""
 
     hint: str
     x: float
@@ -34,7 +33,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """`path` is what an SVG path is drawn by: in pieces where something is not known."""
+    """`path` is the data of an SVG path, interrupted where values are missing."""
 
     kind: str
     path: str
@@ -49,7 +48,7 @@ class Chart:
 
 
 def stacked(days: Sequence[tuple[str, Sequence[Part]]]) -> Chart:
-    """A column for each, with its hint; the parts of one stand on each other, the first lowest."""
+    """A column for each, with its tooltip; its parts are stacked, the first at the bottom."""
     most = max((sum(amount for _, amount in parts) for _, parts in days), default=0.0)
     place = WIDTH / max(1, len(days))
     return Chart(
@@ -61,7 +60,7 @@ def stacked(days: Sequence[tuple[str, Sequence[Part]]]) -> Chart:
 
 
 def lined(points: Sequence[tuple[str, Sequence[float | None]]], kinds: Sequence[str]) -> Chart:
-    """A place for each point, with its hint and its value of each kind; None leaves a gap."""
+    """A place for each point, with its tooltip and its value of each kind; None leaves a gap."""
     known = [value for _, values in points for value in values if value is not None]
     most, place = max(known, default=0.0), WIDTH / max(1, len(points))
     columns = (Column(hint, at * place, place, ()) for at, (hint, _) in enumerate(points))
@@ -76,7 +75,7 @@ def lined(points: Sequence[tuple[str, Sequence[float | None]]], kinds: Sequence[
 
 
 def _path(values: Sequence[float | None], place: float, most: float) -> str:
-    """What stands alone is a line of no length, which a round end makes a dot."""
+    """An isolated value is a line of no length, which round line ends make a dot."""
     steps, begun = [], False
     for at, value in enumerate(values):
         if value is None:
@@ -96,7 +95,7 @@ def _bars(parts: Sequence[Part], left: float, place: float, most: float) -> Iter
 
 
 def _heights(parts: Sequence[Part], most: float) -> list[Part]:
-    """What little there is can be seen, at the cost of the largest part."""
+    """Heights of parts; small ones get a visible height, which the largest part loses."""
     heights = [(kind, max(_LEAST, HEIGHT * amount / most)) for kind, amount in parts]
     beyond = sum(height for _, height in heights) - HEIGHT
     if beyond > 0:

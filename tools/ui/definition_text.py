@@ -1,4 +1,4 @@
-"""The definition of an upstream tool as a person reads it before it is imported."""
+"""The definition of an upstream tool as text, for review before an import."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from tools.ui.visible import Piece, mixed_words, pieces
 
 @dataclass(frozen=True)
 class DefinitionText:
-    """`hidden` is the number of characters that cannot be seen; each is a piece of `whole`."""
+    """`hidden` is the number of invisible characters; each is a piece of `whole`."""
 
     whole: list[Piece]
     hidden: int

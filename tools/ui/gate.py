@@ -1,6 +1,7 @@
-"""What stands before every view, the administration's and the API's too, for who comes with a
-browser's session: a second factor where the policy wants one, and proof that is not old where
-something is decided, given away or handed out. Bearer tokens were made by somebody who was asked.
+"""The middleware that enforces second factors and reauthentication for requests with a browser
+session, before every view of pages, the admin site and the API: a second factor where the policy
+requires one, and fresh proof of identity for sensitive actions (`tools/web/proof.py`). Requests
+with bearer tokens are exempt: creating a token needed the proof.
 """
 
 from collections.abc import Callable
@@ -19,12 +20,12 @@ from tools.web.proof import SAFE, asks
 
 API, CALLED = "/api/", "/api/v1/"
 PROBES = frozenset({"/healthz", "/readyz", "/metrics", "/csp-report"})
-# Open to who still has to set up a second factor.
+# Open to users who still have to set up a second factor.
 OPEN = frozenset({
     "login", "logout", "second-factor", "single-sign-on", "single-sign-on-back", "login-again",
     "factors", "factor-app", "factor-key",
 })  # fmt: skip
-ADMINISTRATION = "admin"  # every change there: people, permissions, keys
+ADMINISTRATION = "admin"  # every change there needs proof: users, permissions, keys
 
 
 class Gate:
@@ -60,7 +61,7 @@ def _needs_proof(
 
 
 def _by_token(request: HttpRequest) -> bool:
-    """The API then looks at no session (tools/api/common/authentication.py)."""
+    """The API then ignores the session (tools/api/common/authentication.py)."""
     return request.path.startswith(CALLED) and "Authorization" in request.headers
 
 
@@ -81,7 +82,7 @@ def _to_the_factor(request: HttpRequest, user: User) -> HttpResponse:
 
 
 def _navigates(request: HttpRequest) -> bool:
-    """A link that was followed, and no script that asks."""
+    """Whether a browser follows a link, as opposed to a request by a script."""
     return request.method == "GET" and "text/html" in request.headers.get("Accept", "")
 
 

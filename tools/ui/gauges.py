@@ -1,16 +1,16 @@
-"""How much of a bound is used, as a bar: what is used, what is held beside it, and what is left."""
+"""Gauges: bars that show how much of a limit is used, reserved and left."""
 
 from dataclasses import dataclass
 from decimal import Decimal
 
 FULL = 100.0
-WARNS = 80.0  # percent, as the alerts have it
-_LEAST = 1.0  # percent; what is not nothing can be seen
+WARNS = 80.0  # percent, as in alerts
+_LEAST = 1.0  # percent, so that a small value is visible
 
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """`used` and `held` are percent of the bound, together at most all of it."""
+    """`used` and `held` (reserved) are percent of the limit, together at most 100."""
 
     used: float
     held: float
@@ -21,7 +21,7 @@ class Gauge:
 def gauge(
     used: Decimal | float, bound: Decimal | float, says: str, held: Decimal | float = 0
 ) -> Gauge:
-    """Where the bound is nothing, whatever is used is all of it."""
+    """With a limit of zero, any usage is 100 percent."""
     share, more = _percent(used, bound), _percent(held, bound)
     taken = share + more
     tone = "bad" if taken >= FULL else "warn" if taken >= WARNS else "good"

@@ -1,4 +1,4 @@
-"""What a form asks, as a template draws it: label, widget, value, and what is wrong with it."""
+"""Inputs of forms for templates: label, widget, value and errors."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ class Widget(StrEnum):
 
 @dataclass
 class Input:
-    """One question of a form. `place` is the field of a definition that its answer becomes."""
+    """One input of a form. `place` is the field of a definition that it sets."""
 
     key: str
     label: str
@@ -54,14 +54,14 @@ def words(text: str) -> list[str]:
 
 
 def listed(kind: str, text: str) -> list[str] | None:
-    """Absent, empty and given are three things (ruling 2)."""
+    """Absent, empty and given lists differ (ruling 2)."""
     if kind == NONE:
         return []
     return words(text) if kind == THESE else None
 
 
 def json_of(one: Input, default: Any) -> Any:
-    """What an answer in JSON says, and the default for none. An unreadable one has its reason."""
+    """The value of a JSON input; the default for an empty one. Invalid JSON sets its error."""
     if not one.value.strip():
         return default
     try:
@@ -72,15 +72,15 @@ def json_of(one: Input, default: Any) -> Any:
 
 
 def plain(data: QueryDict) -> dict[str, str]:
-    """What a database cannot hold becomes visible instead of an error of ours."""
+    """The last value of each field of a form."""
     return {key: str(data[key]) for key in data}
 
 
 def placed(flaws: list[dict[str, str]], inputs: Iterable[Input]) -> list[dict[str, str]]:
-    """Put each flaw at the question whose answer it is about; the rest comes back.
+    """Set each error at the input that it is about; the other errors are returned.
 
-    A flaw of a part (`implementation.source`) stands at its own question where there is one, else
-    at the nearest question around it.
+    The error of a nested field (`implementation.source`) is set at its own input where there is
+    one, else at the input of the nearest field around it.
     """
     by_place = {one.answers: one for one in inputs}
     left = []

@@ -1,5 +1,5 @@
-"""What somebody gave, kept from one step of a form to the next: it goes to the browser and back
-sealed, for it may hold secrets, and what is written has to be what was seen."""
+"""Encrypted state of forms with several steps, which the browser carries from step to step: it may
+hold secrets, and what is written must be what the user saw."""
 
 import base64
 import binascii
@@ -21,7 +21,7 @@ def sealed(raw: Any, user: User, form: str) -> str:
 
 
 def opened(text: str, user: User, form: str) -> Any:
-    """Raises `Malformed` for what was not sealed here, for this person and this form."""
+    """Raises `Malformed` for a text that was not sealed here, for this user and this form."""
     try:
         packed = sealing.unseal(base64.b64decode(text, validate=True), **_place(user, form))
     except (sealing.Unreadable, binascii.Error, ValueError):

@@ -1,8 +1,7 @@
-"""Where the parts of a picture of things and ways between them stand. Pure: boxes in, numbers out.
+"""Layout of graph drawings: positions of nodes and paths of edges. Pure: boxes in, numbers out.
 
-Things stand in columns. What leads from one to another is written into a column of its own between
-two of things, and a line that passes a column gets a place there too; so nothing is drawn over
-anything else.
+Nodes are placed in columns. The labels of edges get columns between those of nodes, and an edge
+that passes a column gets a place in it too, so that nothing overlaps.
 """
 
 from collections import defaultdict
@@ -23,7 +22,7 @@ _SWEEPS = 6
 
 @dataclass(eq=False)
 class Box:
-    """A thing, a label, or (without lines) the place where a line passes a column."""
+    """A node, a label, or (without lines) the place where an edge passes a column."""
 
     column: int
     lines: list[str]
@@ -31,9 +30,9 @@ class Box:
     hint: str = ""
     url: str = ""  # of a page about it
     ident: str = ""  # by which a link leads to it
-    mark: str = ""  # what stands at its corner
+    mark: str = ""  # the text at its corner
     tone: str = ""  # of the mark
-    here: bool = False  # whoever walks stands here
+    here: bool = False  # the current state of the workflow simulator
     x: float = 0.0
     y: float = 0.0
     width: float = 0.0
@@ -67,7 +66,7 @@ class Box:
 
     @property
     def inner(self) -> tuple[float, float, float, float]:
-        """A second frame within the first: its place and size."""
+        """The position and size of a second frame within the first."""
         return self.x + 4, self.y + 4, self.width - 8, self.height - 8
 
     @property
@@ -108,12 +107,12 @@ class Drawing:
 
     @property
     def fits(self) -> bool:
-        """Made a little smaller, it fits a wide screen as a whole and can still be read."""
+        """Whether the whole drawing fits a wide screen and can still be read."""
         return self.width <= MOST_SHRUNK
 
 
 def drawn(things: list[Box], chains: list[list[Box]]) -> Drawing:
-    """Each chain is the boxes that one line leads through."""
+    """Each chain has the boxes of one edge."""
     boxes = list(dict.fromkeys([*things, *(box for chain in chains for box in chain)]))
     _place(boxes, chains)
     lines = [[Piece(*two) for two in pairwise(chain)] for chain in chains]
@@ -128,7 +127,7 @@ def drawn(things: list[Box], chains: list[list[Box]]) -> Drawing:
 
 
 def chain(start: Box, end: Box, names: list[str]) -> list[Box]:
-    """The boxes that the line of a way leads through, from one thing to the other."""
+    """The boxes of an edge, from one node to the other."""
     step = 1 if end.column >= start.column else -1
     passed = range(start.column + 2 * step, end.column, step)
     named = label(start.column + step, [], names)
@@ -174,13 +173,13 @@ def _set_x(columns: dict[int, list[Box]]) -> None:
         for box in columns[column]:
             box.sides = x, x + width
             if not box.lines:
-                box.width = width  # a line passes the whole column
+                box.width = width  # an edge passes the whole column
             box.x = x + (width - box.width) / 2
         x += width + _BETWEEN
 
 
 def _stack(boxes: list[Box], beside: dict[Box, list[Box]]) -> None:
-    """In the order, and about the height, of what each box is connected to."""
+    """Place each box in the order, and about the height, of its neighbors."""
     wanted = {box: _mean([other.middle for other in beside[box]] or [box.middle]) for box in boxes}
     boxes.sort(key=lambda box: (box.kind == "unreachable", wanted[box]))
     y = 0.0
@@ -197,7 +196,7 @@ def _mean(values: list[float]) -> float:
 
 
 def _fasten(pieces: Iterable[Piece]) -> None:
-    """Spreads the ends of lines over the sides of their boxes, so that none lies on another."""
+    """Spread the ends of edges over the sides of their boxes, so that none overlap."""
     sides: dict[tuple[Box, int], list[tuple[float, Piece, bool]]] = defaultdict(list)
     for piece in pieces:
         sides[piece.start, piece.side].append((piece.end.middle, piece, True))
@@ -221,10 +220,10 @@ def _line(pieces: list[Piece]) -> Line:
 
 
 def _curve(piece: Piece, *, short: bool) -> str:
-    """Straight as long as it is beside the boxes of a column, bent only between two columns."""
+    """A path that is straight beside the boxes of a column, and curved between two columns."""
     leaves, enters = _edge(piece.start, piece.side), _edge(piece.end, -piece.side)
     if not piece.start.lines:
-        leaves = _edge(piece.start, -piece.side)  # it goes on where the piece before ended
+        leaves = _edge(piece.start, -piece.side)  # continues at the end of the previous piece
     bend, unbend = piece.start.sides[piece.side > 0], piece.end.sides[piece.side < 0]
     half = (bend + unbend) / 2
     enters -= piece.side * _ARROW if short else 0

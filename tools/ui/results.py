@@ -1,4 +1,4 @@
-"""Lists whose `results` are asked for anew by their filters, their links, and by themselves."""
+"""Lists whose partial `results` is reloaded by filters, links and live updates."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,17 +11,17 @@ from tools.ui.access import PageRequest
 
 
 def wants_results(request: PageRequest) -> bool:
-    """Whether the part is asked for, and not the page."""
+    """Whether the request is for the partial, and not for the page."""
     return bool(request.htmx) and request.htmx.target == "results"
 
 
 def page_or_results(
     request: PageRequest, template: str, context: Mapping[str, Any], *, here: str
 ) -> HttpResponse:
-    """The page; or its partial `results`, with the address that shows the same again.
+    """The page; or its partial `results`, with the URL of the same results for the history.
 
-    Typing makes one entry of the history, not one per letter; a click makes a new one. What looks
-    by itself for what is new (`seen`) makes none.
+    Typing creates one history entry, not one per letter; a click creates a new one. A live update
+    (`seen`) creates none.
     """
     if not wants_results(request):
         return render(request, template, dict(context))

@@ -1,4 +1,4 @@
-"""Values as a page shows them."""
+"""Formats values for pages: JSON, outputs and differences of texts."""
 
 import difflib
 import json
@@ -23,7 +23,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Standing:
-    """How a source of tools is: a word, the colour of its chip, and since or until when."""
+    """The status of a source of tools: a word, the color of its chip, and since or until when."""
 
     word: str
     tone: str
@@ -41,7 +41,7 @@ def on_one_line(value: Any) -> str:
 
 
 def cut(text: str) -> str:
-    """What a page can carry of a text; the API has the whole of it."""
+    """A text cut to what a page can show; the API has the whole text."""
     if len(text) <= MOST_CHARACTERS:
         return text
     return f"{text[:MOST_CHARACTERS]}\n… {len(text) - MOST_CHARACTERS:,} more characters"
@@ -58,25 +58,25 @@ def milliseconds(length_ms: float | None) -> str:
 
 
 def output_of(status: str, output: Any) -> str:
-    """A text as it is, anything else as JSON, and nothing where nothing came back."""
+    """A text as it is, anything else as JSON; empty for a call that did not succeed."""
     if status != Status.SUCCESS:
         return ""
     return cut(output if isinstance(output, str) else pretty(output))
 
 
 def maker_of(execution: Execution) -> str:
-    """The person who made a call in an agent's name; empty where nobody did."""
+    """The user who made a call by impersonation; empty for other calls."""
     another = execution.made_by if execution.made_by_id != execution.user_id else None
     return another.username if another else ""
 
 
 def difference(old: dict[str, Any] | None, new: dict[str, Any]) -> list[Line] | None:
-    """The lines that tell two definitions apart; None where they are too long to compare."""
+    """The diff of two definitions; None where they are too long to compare."""
     return text_difference(_lines(old) if old else [], _lines(new))
 
 
 def text_difference(before: list[str], after: list[str]) -> list[Line] | None:
-    """The same, of any two texts."""
+    """The diff of any two texts."""
     if len(before) + len(after) > MOST_LINES:
         return None
     changes = difflib.unified_diff(before, after, n=3, lineterm="")
@@ -84,7 +84,7 @@ def text_difference(before: list[str], after: list[str]) -> list[Line] | None:
 
 
 def _lines(definition: dict[str, Any]) -> list[str]:
-    """JSON with the source below it: as one JSON text nobody could read its changes."""
+    """JSON with the source below it: within JSON, changes of the source would be unreadable."""
     implementation = dict(definition.get("implementation") or {})
     source = implementation.pop("source", None)
     lines = pretty(definition | {"implementation": implementation}).splitlines()

@@ -1,7 +1,7 @@
-"""Texts of others as somebody must read them who decides: nothing in them can hide.
+"""Shows untrusted texts to users who must decide about them, with hidden characters made visible.
 
-Characters that show nothing, or that turn the direction of what follows, are named in their place;
-words that mix alphabets, as look-alike names do, are told.
+Invisible characters, and characters that change the direction of text, are shown by name; words
+that mix alphabets, as look-alike names do, are reported.
 """
 
 import re
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 _UNUSUAL = re.compile(r"[^\x20-\x7e\n]")
 _WORD = re.compile(r"\w+")
 _HIDDEN = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs"})
-# Letters and marks that show nothing: fillers, the blank of Braille, joiners, variation selectors.
+# Invisible letters and marks: fillers, the blank of Braille, joiners, variation selectors.
 _BLANK = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\uffa0\ufe00-\ufe0f\U000e0100-\U000e01ef]"
 )
@@ -21,7 +21,7 @@ _MOST_WORDS = 10
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A stretch of a text; `name` is that of the character it stands for, where it is hidden."""
+    """A part of a text. For a hidden character, `text` is its code point and `name` its name."""
 
     text: str
     name: str = ""
@@ -42,7 +42,7 @@ def pieces(text: str) -> list[Piece]:
 
 
 def mixed_words(text: str) -> list[str]:
-    """Words whose letters are of several alphabets, the first of them."""
+    """The first words whose letters are of several alphabets."""
     if text.isascii():
         return []
     found = (match[0] for match in _WORD.finditer(text))

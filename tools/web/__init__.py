@@ -1,3 +1,3 @@
-"""What pages, Django's administration and the operators' probes share, below all of them. No
-page and no endpoint of the API stands here.
+"""Code that pages, the API and the Django admin share: pagination, query parameters, proof of
+identity, probes and CSP reports. Pages and endpoints of the API are in `tools.ui` and `tools.api`.
 """

@@ -1,7 +1,7 @@
-"""Pages of the API's lists: `results`, `next` and `previous`.
+"""Cursor pagination of the API's lists: `results`, `next` and `previous`.
 
-`next` and `previous` are references relative to the server: who follows them stays with the scheme
-and the host that it has reached, whatever a proxy before us has changed.
+`next` and `previous` are references relative to the server: a client that follows them keeps its
+scheme and host, whatever a proxy in between has changed.
 """
 
 from base64 import b64decode, b64encode
@@ -33,17 +33,17 @@ PAGING = [
 
 
 def newest(field: str = "created_at") -> Orders:
-    """By when a row came, which the answer has as `field`."""
+    """By creation time, which the response has as `field`."""
     return {f"-{field}": "-pk", field: "pk"}
 
 
 def by_name(field: str = "name") -> Orders:
-    """The newest first, or by a name that no two rows of the list share."""
+    """The newest first, or by a name that is unique in the list."""
     return {**newest(), field: field, f"-{field}": f"-{field}"}
 
 
 def paging(orders: Orders) -> list[OpenApiParameter]:
-    """The parameters of a list that may be asked for in these orders."""
+    """The query parameters of a list that has these orders."""
     order = OpenApiParameter(
         "ordering",
         OpenApiTypes.STR,
@@ -56,7 +56,7 @@ def paging(orders: Orders) -> list[OpenApiParameter]:
 
 @extend_schema_field({"type": "string", "format": "uri-reference"})
 class PageReference(serializers.CharField):
-    """Of the page beside: path and query, relative to the server."""
+    """The next or previous page: path and query, relative to the server."""
 
 
 class CursorPages(CursorPagination):
@@ -84,7 +84,7 @@ class CursorPages(CursorPagination):
         return (self.orders.get(request.query_params.get("ordering", usual), self.orders[usual]),)
 
     def decode_cursor(self, request: Request) -> Any:
-        """Raises `BadQuery` for what `encode_cursor` never wrote, or wrote for another order."""
+        """Raises `BadQuery` for a cursor that `encode_cursor` did not write for this order."""
         text = request.query_params.get("cursor")
         if not text:
             return None
@@ -109,7 +109,7 @@ class CursorPages(CursorPagination):
 
 
 def size_of(request: Request) -> int:
-    """Rows of a page. Raises `BadQuery`."""
+    """The number of rows of a page. Raises `BadQuery`."""
     raw = request.query_params.get("page_size", str(USUAL))
     if not raw.isascii() or not raw.isdigit() or len(raw) > 9 or not 1 <= int(raw) <= MOST:
         raise BadQuery(f"page_size must be a whole number from 1 to {MOST}.", field="page_size")
@@ -121,5 +121,5 @@ def bad_cursor() -> BadQuery:
 
 
 def reference(request: Request, cursor: str) -> str:
-    """This list at another place of it."""
+    """The address of this list at another cursor."""
     return str(replace_query_param(request.get_full_path(), "cursor", cursor))

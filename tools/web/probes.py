@@ -1,4 +1,5 @@
-"""`/healthz`: this process answers. `/readyz`: everything a call needs answers. `/metrics`."""
+"""Probes and metrics. `/healthz`: this process answers. `/readyz`: all components that a call
+needs answer. `/metrics`: Prometheus metrics."""
 
 import hmac
 import threading
@@ -35,8 +36,8 @@ _MODES = ("v2", "hybrid", "v1", "none")
 
 
 class Probes:
-    """Answers probes before anything else could refuse them: orchestrators ask by address and
-    without TLS, whatever names and schemes browsers have to use."""
+    """A middleware that answers probes before any other could refuse them: orchestrators send them
+    to an IP address and without TLS, whatever hosts and schemes browsers have to use."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -51,8 +52,8 @@ def healthz(request: HttpRequest) -> JsonResponse:
 
 
 def readyz(request: HttpRequest) -> JsonResponse:
-    """503 where a part does not answer. Whoever may see the metrics reads why, and what the sandbox
-    lacks; strangers read states. The parts are asked once a second at most."""
+    """503 where a component does not answer. Callers that may read the metrics get the reasons and
+    what the sandbox lacks; others get states. Components are checked once a second at most."""
     body = _readiness.now()
     if not _may_scrape(request):
         states = {
@@ -90,7 +91,7 @@ _readiness = _Readiness()
 
 
 def metrics(request: HttpRequest) -> HttpResponse:
-    """For Prometheus alone: tools are named here. From this machine, or with METRICS_TOKEN."""
+    """For Prometheus only, since it names tools: from this machine, or with METRICS_TOKEN."""
     if not _may_scrape(request):
         return HttpResponse("Send METRICS_TOKEN as a bearer token.\n", status=401)
     _count_sandbox(watch().state())
@@ -100,7 +101,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
 
 
 class _AllProcesses(Collector):
-    """What all processes counted, each in files of its own."""
+    """The metrics of all processes, each of which writes its own files."""
 
     def collect(self) -> Iterable[Metric]:
         with metrics_files.counting(Path(settings.METRICS_DIR)) as files:
@@ -113,7 +114,7 @@ def _may_scrape(request: HttpRequest) -> bool:
         given = request.headers.get("Authorization", "")
         wanted = f"Bearer {settings.METRICS_TOKEN}"
         return hmac.compare_digest(given.encode(), wanted.encode())
-    # Behind a proxy that is not in TRUSTED_PROXIES everybody seems to be on this machine.
+    # Behind a proxy that is not in TRUSTED_PROXIES every client seems to be on this machine.
     here = request.META.get("REMOTE_ADDR") in {"127.0.0.1", "::1"}
     return here and not request.META.get("toolcrib.forwarded")
 
@@ -137,12 +138,12 @@ def _broker() -> str:
 
 
 def _workers() -> str:
-    """A worker is alive when its consumer loop has said so within the last beats."""
+    """A worker is alive when its consumer loop sent a heartbeat within the last intervals."""
     return "ok" if workers_alive() else "no worker has said that it is alive"
 
 
 def _sealing() -> str:
-    """By the sealer's own heartbeat: that a record waits may be for somebody's open transaction."""
+    """Checks the sealer's heartbeat: an unsealed record may just wait for an open transaction."""
     try:
         silent_s = sealer_silent_s()
     except (DatabaseError, PoolTimeout):
@@ -153,7 +154,7 @@ def _sealing() -> str:
 
 
 def _knowledge() -> str:
-    """By a question that is always true."""
+    """Sends a SPARQL query that is always true."""
     body = urlencode({"query": "ASK {}"}).encode()
     try:
         with urllib.request.urlopen(settings.SPARQL_URL, body, timeout=_PATIENCE_S) as answer:  # noqa: S310
@@ -189,7 +190,7 @@ def _wall(capability: Capability) -> dict[str, Any]:
 
 
 def _count_sandbox(state: State | None) -> None:
-    """As it is now; -1 stands for no level at all, also where nobody answers."""
+    """Set the gauges of the sandbox; -1 is no level at all, also where sandboxd does not answer."""
     ceiling = state.capability.ceiling if state else None
     mode = state.capability.cgroup_mode if state else ""
     counted.sandbox_ceiling.set(-1 if ceiling is None else list(IsolationLevel).index(ceiling))

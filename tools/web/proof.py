@@ -1,7 +1,7 @@
-"""Which views a browser's session may use only with fresh proof of who sits there.
+"""Marks of views that need fresh proof of identity (reauthentication) in a browser session.
 
-The view says it of its action: that it gives power, hands out a secret, decides or destroys. Who
-asks for the proof reads the mark (`tools/ui/gate.py`). What changes something and has no mark asks.
+A view is marked where its action grants permissions, shows a secret, decides or destroys. The
+middleware in `tools/ui/gate.py` reads the mark. Changes through views without a mark need proof.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,12 +16,12 @@ View = TypeVar("View", bound=Callable[..., Any])
 
 
 class Proof(Enum):
-    ALWAYS = "always"  # to look at it, too
-    NEEDED = "needed"  # to change anything
-    NOT_NEEDED = "not needed"  # it takes power away, or gives none
+    ALWAYS = "always"  # also to read
+    NEEDED = "needed"  # for every change
+    NOT_NEEDED = "not needed"  # it revokes permissions, or grants none
 
 
-# Of what is sent, with the parts of its address: whether it gives power.
+# From the request and the arguments of its URL: whether it grants permissions.
 Gives = Callable[..., bool]
 Mark = Proof | Gives
 
@@ -42,7 +42,7 @@ def proof(mark: Mark) -> Callable[[View], View]:
 
 
 def mark_of(view: Callable[..., Any], method: str) -> Mark | None:
-    """What the view says of a method; None where it says nothing."""
+    """The view's mark for a method; None where it has none."""
     given: Any = getattr(view, "view_initkwargs", {})
     made: Any = getattr(view, "cls", None) or getattr(view, "view_class", None) or view
     found = given.get("proof") or getattr(made, "proof", None)

@@ -1,8 +1,8 @@
-"""Query parameters and preconditions of the API, read strictly: a filter that is misspelt or cannot
-be read would otherwise answer another question than the one that was asked, and a precondition that
-nothing compares would let a change be made that must not be.
+"""Strict validation of the API's query parameters and preconditions: a misspelled filter that was
+ignored would answer another question, and a precondition that was not compared would allow a
+change that must be refused.
 
-The parameters that a view knows are what its `@extend_schema(parameters=…)` documents.
+The parameters that a view knows are those that its `@extend_schema(parameters=…)` documents.
 """
 
 import re
@@ -22,14 +22,14 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 Parameters = Mapping[str, OpenApiParameter]
-_LONGEST_NAME = 40  # of what an answer repeats
+_LONGEST_NAME = 40  # of a name that a response repeats
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _PRECONDITIONS = ("If-Match", "If-None-Match")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 class BadQuery(APIException):
-    """A query that cannot be read, or a precondition. `details` names the parameter or header."""
+    """An invalid query or precondition. `details` names the parameter or header."""
 
     status_code = 400
 
@@ -39,8 +39,8 @@ class BadQuery(APIException):
 
 
 class QueryView(APIView):
-    """A view that answers 400 to any parameter that the called method does not document, and to a
-    precondition that it does not compare."""
+    """A view that answers 400 to each parameter that the called method does not document, and to
+    preconditions that it does not compare."""
 
     query: Mapping[str, Any] = {}  # the parameters that were given, each as a value of its type
 
@@ -68,7 +68,7 @@ def known(view: APIView, method: str) -> Parameters:
 
 
 def read(query: QueryDict, parameters: Parameters) -> dict[str, Any]:
-    """What was given, as values. Raises `BadQuery` for the first parameter that is wrong."""
+    """The given parameters as values. Raises `BadQuery` for the first invalid one."""
     return {name: _value(name, query.getlist(name), parameters) for name in query}
 
 

@@ -1,5 +1,5 @@
-"""`/csp-report`: what a browser refused to do on a page of ours. Anybody may send one, so that it
-changes nothing: a line in the log and a count, and of many in a minute only the count."""
+"""`/csp-report`: violations of the Content Security Policy that browsers report. The endpoint is
+public, so a report only writes a log line and a metric, and above a rate limit only the metric."""
 
 import json
 import logging
@@ -26,7 +26,7 @@ _DIRECTIVES = frozenset({
 
 
 class _Bucket:
-    """So many in a minute in this process, and no memory of who sent them."""
+    """A rate limit per minute and process, for all senders together."""
 
     def __init__(self, most: int) -> None:
         self._most, self._left, self._since = most, most, time.monotonic()
@@ -81,5 +81,5 @@ def _text(report: dict[str, Any], *names: str) -> str:
 
 
 def _without_query(address: str) -> str:
-    """What was asked may hold what nobody is to read in a log."""
+    """Removes the query, which may hold data that must not be logged."""
     return address.partition("?")[0].partition("#")[0]

@@ -1,4 +1,4 @@
-"""Agents, what they are granted, and their tokens."""
+"""Django admin of agents, their grants and their tokens."""
 
 from typing import Any
 
@@ -114,8 +114,8 @@ class AgentAdmin(Guarded):
 
 @admin.register(Token)
 class TokenAdmin(ReadOnly):
-    """No token is made here: its text is shown once, by `manage.py create_agent` or the API, and
-    a page of the administration stays open, in a browser's history and on a screen."""
+    """Tokens are not created here: the text of a token is shown once, by `manage.py create_agent`
+    or the API, while an admin page stays in a browser's history and on a screen."""
 
     place = "user__organization"
     list_display = (

@@ -1,4 +1,4 @@
-"""Quotas and budgets, to be read: they are set over the API, which counts revisions and records."""
+"""Read-only Django admin of quotas and budgets. The API sets them, with revision and record."""
 
 from django.contrib import admin
 from django.db.models import QuerySet

@@ -1,4 +1,4 @@
-"""Whose browsers are logged in. What opens a session, its key, is shown nowhere."""
+"""Django admin of browser sessions: which users are logged in. Session keys are never shown."""
 
 from django.contrib import admin, messages
 from django.db.models import QuerySet

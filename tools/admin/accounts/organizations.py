@@ -1,4 +1,4 @@
-"""Organizations and their licence tiers. For superusers to change: they reach beyond one place."""
+"""Django admin of organizations and license tiers. Only superusers change them."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

@@ -1,4 +1,4 @@
-"""People, and the groups that Django keeps of them. Service accounts are edited as agents."""
+"""Django admin of users and of Django's groups of users. Service accounts are edited as agents."""
 
 from collections.abc import Iterable
 from typing import Any, ClassVar
@@ -48,7 +48,7 @@ TOOLS = {"groups": "granted_groups", "permissions": "granted_permissions"}
 
 
 class RolesField(forms.ModelMultipleChoiceField):
-    """The groups that the product makes, each with what it is for."""
+    """The roles: groups that the product creates, each with its purpose."""
 
     def __init__(self, **options: Any) -> None:
         options.setdefault("required", False)
@@ -84,7 +84,7 @@ class PersonForm(UserChangeForm):
             self.initial["groups"] = [group for group in held if group not in ours]
 
     def _save_m2m(self) -> None:
-        """Roles beyond what may be given here stay as they are."""
+        """Roles that the administrator may not grant stay as they are."""
         held = {*self.instance.groups.filter(pk__in=_role_groups())}
         super()._save_m2m()  # type: ignore[misc]
         if ROLES in self.cleaned_data:
@@ -93,7 +93,7 @@ class PersonForm(UserChangeForm):
         self.instance.groups.set([*others, *held])
 
     def clean(self) -> dict[str, Any]:
-        """Nobody grants what they do not hold themselves."""
+        """An administrator grants only what they hold themselves."""
         data: dict[str, Any] = super().clean() or self.cleaned_data
         more = {
             what: set(data[column]).difference(getattr(self.instance, column))
@@ -142,8 +142,8 @@ class PersonAdmin(OwnOrganization, UserAdmin):
         return super().get_queryset(request).filter(is_service_account=False)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """Nobody but a superuser hands out power over the administration, moves people, or changes
-        what they were granted themselves."""
+        """Only a superuser grants access to the admin site, moves users to another organization,
+        or changes their own grants."""
         superuser = _superuser(request)
         moved = ("organization",) if obj or not superuser else ()
         own = (ROLES, *TOOLS.values()) if obj and obj.pk == request.user.pk else ()
@@ -162,7 +162,8 @@ class PersonAdmin(OwnOrganization, UserAdmin):
         description="Take away the second factor (of who lost theirs)", permissions=["change"]
     )
     def reset_second_factor(self, request: HttpRequest, queryset: QuerySet[User]) -> None:
-        """Of each whom the giver could stand in for; who holds more keeps it."""
+        """Reset the second factor of each user whom the administrator may impersonate; users with
+        more permissions than the administrator keep theirs."""
         for person in queryset.select_related("organization"):
             by, held = actor(request, person.organization), giver(request, person.organization)
             try:
@@ -183,7 +184,7 @@ class PersonAdmin(OwnOrganization, UserAdmin):
         return not beyond and super().has_change_permission(request, obj)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False  # evidence names people; who leaves is made inactive
+        return False  # evidence names users; a user who leaves is deactivated
 
     def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
         if not change and not _superuser(request):
@@ -218,8 +219,8 @@ admin.site.unregister(Group)
 
 @admin.register(Group)
 class PeopleGroupAdmin(Strict, GroupAdmin):
-    """Groups of people reach across organizations, so superusers alone see to them. Roles are the
-    product's: they are shown, and who has them is said at each person."""
+    """Groups of users span organizations, so only superusers change them. Roles belong to the
+    product: they are read-only here, and assigned at each user."""
 
     def has_module_permission(self, request: HttpRequest) -> bool:
         return _superuser(request)
@@ -245,7 +246,7 @@ class PeopleGroupAdmin(Strict, GroupAdmin):
             _note_group(request, form.instance, place, **_changed(form, change))
 
     def delete_model(self, request: HttpRequest, obj: Group) -> None:
-        """Each organization is told of its own: whom it had in the group, and what it granted."""
+        """Each organization gets a record of its own members of the group and its own grants."""
         count_up(User.objects.filter(groups=obj))
         held = {"name": obj.name, "permissions": _shown(obj.permissions.all())}
         for place in _concerned(obj, request):
@@ -279,8 +280,8 @@ def _check_may_stand_in(request: HttpRequest, person: User) -> None:
 
 
 def _open_administration(request: HttpRequest, form: Any, person: User) -> None:
-    """`/admin/` is open with a role that says so, and closed again with the last one, where not a
-    superuser says it on the same page."""
+    """A role that includes `/admin/` opens it, and removing the last such role closes it, unless
+    a superuser sets access on the same page."""
     if ROLES not in form.changed_data or _superuser(request):
         opens = person.is_staff or _opens(form.cleaned_data.get(ROLES, ()))
     else:
@@ -301,7 +302,7 @@ def _opens(groups: Iterable[Group]) -> bool:
 
 
 def _note_grants(request: HttpRequest, form: Any, subject: str, *places: Organization) -> None:
-    """Before and after of what was granted, and what the difference is, which is short."""
+    """Record the grants before and after, and their difference, which is short."""
     changed = [name for name in form.changed_data if name in GRANTS]
     before = {name: _shown(form.initial.get(name)) for name in changed}
     after = {name: _shown(form.cleaned_data[name]) for name in changed}
@@ -317,7 +318,7 @@ def _note_grants(request: HttpRequest, form: Any, subject: str, *places: Organiz
 
 
 def _beyond(some: dict[str, Any], others: dict[str, Any]) -> dict[str, list[str]]:
-    """Of the lists among the values: what is in these and not in the others."""
+    """For each value that is a list: the items of `some` that `others` lacks."""
     return {
         name: more
         for name, value in some.items()
@@ -326,12 +327,12 @@ def _beyond(some: dict[str, Any], others: dict[str, Any]) -> dict[str, list[str]
 
 
 def _shown(value: Any) -> Any:
-    """A switch as it is, anything else as the sorted names of what was chosen."""
+    """A boolean as it is, anything else as the sorted names of what was chosen."""
     return value if isinstance(value, bool) else sorted(str(item) for item in value or ())
 
 
 def _changed(form: Any, change: bool) -> dict[str, Any]:
-    """What a person wrote into a form, beside grants, which have a record of their own."""
+    """The fields that the administrator changed, without grants, which have their own record."""
     names = [name for name in form.changed_data if name not in GRANTS | SECRET]
     before = {name: form.initial.get(name) for name in names} if change else None
     after = {name: form.cleaned_data.get(name) for name in names}
@@ -340,7 +341,7 @@ def _changed(form: Any, change: bool) -> dict[str, Any]:
 
 
 def _note(request: HttpRequest, user: User, **details: Any) -> None:
-    """What a person may do can have changed: count the revision and record it."""
+    """The user's permissions may have changed: increase the revision and record the change."""
     count_up(User.objects.filter(pk=user.pk), user.organization)
     record(
         Event.ROW_CHANGE,
@@ -352,7 +353,7 @@ def _note(request: HttpRequest, user: User, **details: Any) -> None:
 
 
 def _concerned(group: Group, request: HttpRequest) -> list[Organization]:
-    """Where the group's members are, where it was granted something, and the superuser's own."""
+    """The organizations of the group's members and grants, and the superuser's own."""
     home = request.user.organization_id  # type: ignore[union-attr]
     granted = [
         model.objects.filter(group=group).values(place) for model, place in GRANTED_ROWS.items()
@@ -370,7 +371,7 @@ def _members(group: Group, place: Organization) -> list[str]:
 
 
 def _granted(group: Group, place: Organization) -> list[str]:
-    """Each permission on a row of the organization, such as `execute_tool tool:echo`."""
+    """The group's permissions on rows of the organization, such as `execute_tool tool:echo`."""
     found = list[str]()
     for model, home in GRANTED_ROWS.items():
         rows: Any = model.objects.filter(group=group, **{home: place})

@@ -1,4 +1,4 @@
-"""What people prove themselves by, and nowhere what with. It is taken away at the person."""
+"""Read-only Django admin of second factors, without their secrets. They are reset at the user."""
 
 from django.contrib import admin
 

@@ -1,4 +1,4 @@
-"""`manage.py backup DIR`: everything that cannot be made again, at one moment, while calls run."""
+"""`manage.py backup DIR`: back up an installation as of one moment, while calls run."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""`manage.py changepassword`: Django's, on record."""
+"""`manage.py changepassword`: Django's command, with an audit record."""
 
 import getpass
 from typing import Any

@@ -1,4 +1,4 @@
-"""`manage.py create_agent`: an agent, what it is granted, and its token, in one line."""
+"""`manage.py create_agent`: create an agent with its grants and its token."""
 
 from typing import Any
 from urllib.parse import quote

@@ -1,4 +1,4 @@
-"""`manage.py create_token`: a personal token, for a person who uses the API without a browser."""
+"""`manage.py create_token`: create a personal token for a user of the API."""
 
 from typing import Any
 
@@ -60,7 +60,7 @@ class Command(ToolcribCommand):
 
 
 def find_person(name: str) -> User:
-    """Raises `NotFound`, and `Conflict` for an account that no person uses."""
+    """Raises `NotFound`, and `Conflict` for a service account."""
     user = User.objects.select_related("organization").filter(username=name).first()
     if user is None:
         raise NotFound(f"There is no user {name[:150]!r}.", code="user_not_found")

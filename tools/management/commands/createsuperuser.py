@@ -1,4 +1,4 @@
-"""`manage.py createsuperuser`: Django's, on record."""
+"""`manage.py createsuperuser`: Django's command, with an audit record."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`manage.py delete_config_item`: an item out of the configuration."""
+"""`manage.py delete_config_item`: delete an item of the configuration."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`manage.py explain_tool`: why an agent may use a tool, or which gates say no and what to do."""
+"""`manage.py explain_tool`: why an agent may use a tool, or which gates refuse it."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ class Command(ToolcribCommand):
 
 
 def _document(explanation: Explanation, explained: Explained) -> dict[str, Any]:
-    """The gates of the request in front of those of the tool, as they are asked."""
+    """The gates of the request before those of the tool, in the order of their evaluation."""
     request = request_shape(explanation)
     tool = explained_shape(explained, explanation.snapshot)
     refusals = (row.gate for row in explanation.request if not row.passed)

@@ -1,4 +1,4 @@
-"""`manage.py export_knowledge`: the organization's graph as Turtle or JSON-LD."""
+"""`manage.py export_knowledge`: export the organization's knowledge graph as Turtle or JSON-LD."""
 
 from typing import Any
 

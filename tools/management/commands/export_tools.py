@@ -1,4 +1,4 @@
-"""`manage.py export_tools`: the catalog in a form that import_tools reads again."""
+"""`manage.py export_tools`: export the catalog in a format that `import_tools` reads."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`manage.py get_config_item`: one item of a configuration, as put_config_item reads it."""
+"""`manage.py get_config_item`: print one item of a configuration, as `put_config_item` reads it."""
 
 from typing import Any
 

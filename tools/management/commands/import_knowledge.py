@@ -1,4 +1,4 @@
-"""`manage.py import_knowledge`: a file of Turtle or JSON-LD into the organization's own graph."""
+"""`manage.py import_knowledge`: import Turtle or JSON-LD into the organization's own graph."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""`manage.py import_openapi`: tools from an OpenAPI document, with what would change beforehand."""
+"""`manage.py import_openapi`: import tools from an OpenAPI document, after a preview."""
 
 import sys
 from collections import Counter

@@ -1,4 +1,4 @@
-"""`manage.py import_tools`: tools, services and servers from files, in any dialect."""
+"""`manage.py import_tools`: import tools, services and servers from files, in any dialect."""
 
 from typing import Any
 
@@ -56,7 +56,7 @@ class Command(ToolcribCommand):
 
 
 def _found(options: dict[str, Any]) -> list[tuple[Item, str]]:
-    """Every item, and the file it stands in."""
+    """Every item with its file."""
     source = Source(options["source"]) if options["source"] else None
     choice = Choice(options["server"], tuple(options["pick"] or ()))
     return [

@@ -1,4 +1,4 @@
-"""`manage.py index_knowledge`: what is searched for by words, made anew from the graph itself."""
+"""`manage.py index_knowledge`: rebuild the full-text search index of a knowledge graph."""
 
 from typing import Any
 

@@ -1,4 +1,5 @@
-"""`manage.py install_license`: a signed licence for the organization it names, checked offline."""
+"""`manage.py install_license`: verify a signed license offline, and install it for the
+organization that it names."""
 
 import sys
 from argparse import ArgumentTypeError
@@ -49,7 +50,7 @@ class Command(ToolcribCommand):
 
 
 def file(name: str) -> bytes:
-    """What stands in the file, a little more than could be one at most."""
+    """The content of the file, up to one byte more than the largest license."""
     try:
         if name == "-":
             return sys.stdin.buffer.read(MOST_BYTES + 1)

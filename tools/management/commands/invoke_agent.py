@@ -1,4 +1,4 @@
-"""`manage.py invoke_agent`: a question for an agent, and what it does, line by line."""
+"""`manage.py invoke_agent`: ask an agent a question, and print its steps, one per line."""
 
 import json
 from argparse import ArgumentTypeError

@@ -1,4 +1,4 @@
-"""`manage.py invoke_tool`: one call in an agent's name, down the whole road."""
+"""`manage.py invoke_tool`: call a tool in an agent's name, through the execution pipeline."""
 
 import json
 from typing import Any
@@ -16,7 +16,7 @@ from tools.management.command import DONE, FAILED, ToolcribCommand
 from tools.models import Execution
 from tools.shapes import execution_shape
 
-QUEUE_S = 30  # what a call may wait for a worker beside the time it may run
+QUEUE_S = 30  # how long a call may wait for a worker, beside its timeout
 
 
 class Command(ToolcribCommand):
@@ -59,7 +59,7 @@ class Command(ToolcribCommand):
 
 
 def patience_s(caller: Caller, call: Call) -> float:
-    """The time the call may run, and then some for the queue."""
+    """The timeout of the call, and `QUEUE_S` for the queue."""
     tool = registry.snapshot(caller.organization_id, caller.revision).tool(call.tool_name)
     allowed = tool.definition.timeout_s if tool else settings.EXECUTION_TIMEOUT_S
     return min(allowed, call.timeout_s or allowed) + QUEUE_S

@@ -1,4 +1,4 @@
-"""`manage.py lint_tools`: what is wrong or odd with groups and states."""
+"""`manage.py lint_tools`: print the linter's findings for groups and states."""
 
 from collections import Counter
 from typing import Any

@@ -1,4 +1,4 @@
-"""`manage.py list_config_items`: the key of every item."""
+"""`manage.py list_config_items`: print the key of every configuration item."""
 
 from typing import Any
 

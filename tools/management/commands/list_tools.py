@@ -1,4 +1,4 @@
-"""`manage.py list_tools`: what there is, or exactly what one agent sees."""
+"""`manage.py list_tools`: list every tool, or exactly the tools that one agent sees."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from tools.shapes import tool_shape
 
 HEADER = ("NAME", "VERSION", "TYPE", "GROUPS", "STATES", "STATUS", "TOKENS", "DESCRIPTION")
 LONGEST = 60
-Found = tuple[list[CatalogTool], list[str], Snapshot]  # tools, warnings, and where they stand
+Found = tuple[list[CatalogTool], list[str], Snapshot]  # tools, warnings, and their snapshot
 
 
 class Command(ToolcribCommand):
@@ -38,7 +38,7 @@ class Command(ToolcribCommand):
 
 
 def tools_for_agent(options: dict[str, Any]) -> Found:
-    """Raises `Refused` where the agent's own request would be."""
+    """Raises `Refused` where the agent's own request would be refused."""
     caller = agents.acting_as(options["organization"], options["agent"])
     snapshot = registry.snapshot(caller.organization_id, caller.revision)
     asked = Asked.of(arguments.groups_of(options), options["state"])

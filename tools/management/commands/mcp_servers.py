@@ -1,4 +1,4 @@
-"""`manage.py mcp_servers`: servers upstream, listed, registered, refreshed and imported from."""
+"""`manage.py mcp_servers`: list, register and refresh MCP servers, and import their tools."""
 
 from argparse import ArgumentTypeError
 from typing import Any

@@ -1,4 +1,4 @@
-"""`manage.py put_config_item`: one item of a configuration, created or changed."""
+"""`manage.py put_config_item`: create or change one item of a configuration."""
 
 from typing import Any
 

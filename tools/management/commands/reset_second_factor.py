@@ -1,4 +1,4 @@
-"""`manage.py reset_second_factor NAME`: for who lost theirs, where nobody else can help."""
+"""`manage.py reset_second_factor NAME`: reset a lost second factor where no administrator can."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`manage.py restore DIR`: a backup into an installation that has nothing yet."""
+"""`manage.py restore DIR`: restore a backup into an empty installation."""
 
 import sys
 import time

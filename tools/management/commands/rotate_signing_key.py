@@ -1,4 +1,4 @@
-"""`manage.py rotate_signing_key`: a new key signs an organization's tools from now on."""
+"""`manage.py rotate_signing_key`: create a new signing key for an organization's tools."""
 
 from typing import Any
 

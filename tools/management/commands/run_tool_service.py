@@ -1,4 +1,4 @@
-"""`manage.py run_tool_service DOTTED.PATH`: a tool service beside the product, at its broker."""
+"""`manage.py run_tool_service DOTTED.PATH`: run a tool service at the product's broker."""
 
 import os
 import sys

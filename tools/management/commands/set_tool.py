@@ -1,4 +1,4 @@
-"""`manage.py set_tool`: a tool created, or what is given of it changed."""
+"""`manage.py set_tool`: create a tool, or change the given fields of one."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from tools.management.command import ToolcribCommand, operator
 from tools.management.importing import report
 from tools.models import Organization, Tool
 
-# Options that say what the tool is made of, and what they are called there.
+# Options of the implementation, and their field names in a definition.
 PARTS = {
     "mcp_tool": "tool", "server": "server", "service": "service", "template": "template",
     "model": "model", "system": "system", "collection": "collection", "limit": "limit",
@@ -86,7 +86,7 @@ def _add_parts(parser: CommandParser) -> None:
 
 
 def _wanted(organization: Organization, options: dict[str, Any]) -> dict[str, Any]:
-    """The whole definition: the current one with what is given of it. Raises `Conflict`."""
+    """The whole definition: the current one with the given fields. Raises `Conflict`."""
     current = _current(organization, options["name"])
     changes = _changes(options)
     kind = changes.get("type", current.get("type"))
@@ -135,7 +135,7 @@ def _arguments(options: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _parts(options: dict[str, Any], kind: Any) -> dict[str, Any]:
-    """What is given of the implementation. Raises `InvalidDefinition` for another type's parts."""
+    """The given fields of the implementation. Raises `InvalidDefinition` for another type's."""
     given = {part: options[option] for option, part in PARTS.items() if options[option] is not None}
     if options["config"]:
         given["config"] = dict(options["config"])

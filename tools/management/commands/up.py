@@ -1,4 +1,4 @@
-"""`manage.py up`: everything in one terminal."""
+"""`manage.py up`: run all processes of the product in one terminal."""
 
 import os
 import sys
@@ -20,7 +20,7 @@ def port(text: str) -> int:
 
 class Command(BaseCommand):
     help = "Starts PostgreSQL, Valkey, sandboxd, egress, web, live, worker and beat; runs them."
-    requires_system_checks = ()  # the database they might ask is not there yet
+    requires_system_checks = ()  # the database does not run yet
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--port", type=port, default=os.environ.get("PORT") or "8000")

@@ -1,4 +1,4 @@
-"""`manage.py verify_tools`: whether every version of every tool is what was signed."""
+"""`manage.py verify_tools`: verify the signature of every version of every tool."""
 
 from typing import Any
 

@@ -1,3 +1,3 @@
-"""Logging in and out, a person's profile, second factors and single sign-on, and proving again
-who one is. Agents have pages of their own.
+"""Pages of a user's own account: login and logout, profile, second factors, single sign-on and
+reauthentication.
 """

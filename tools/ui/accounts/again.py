@@ -1,5 +1,5 @@
-"""Asking somebody who is logged in to prove it again, before what must not be done from a browser
-that was left open. What they were about to send is sealed into the page and goes on then."""
+"""Reauthentication: a logged-in user proves their identity again before a sensitive action, since
+the browser may have been left open. The submitted form is encrypted into the page, then resumed."""
 
 from typing import Any
 from urllib.parse import urlsplit
@@ -33,7 +33,7 @@ PAGE, DONE = "accounts/again.html", "accounts/again_done.html"
 ANSWERS = ("again.password", "again.code", "again.key")
 SEALED = "again.sealed"
 OURS = (*ANSWERS, SEALED, "again.username", "csrfmiddlewaretoken")
-KEPT = "waits_for_proof"  # of a session: what a part of a page was about to send, and where
+KEPT = "waits_for_proof"  # session key of the sealed form of an htmx request, and its address
 DOWNLOADS = frozenset({"export", "tool-export", "knowledge-export", "api-export",
                        "api-audit-export", "audit-export-file"})  # fmt: skip
 WRONG = "That is not right. Try again."
@@ -46,7 +46,7 @@ _MOST_IN_SESSION = 256 * 1024
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def again_page(request: PageRequest) -> HttpResponseBase:
-    """For who was on the way to a page, or sends from within one."""
+    """Reauthentication before a page is opened, or for an htmx request within a page."""
     onwards = safe_next(request)
     context: dict[str, Any] = {"next": onwards}
     if request.method != "POST":
@@ -60,7 +60,7 @@ def again_page(request: PageRequest) -> HttpResponseBase:
 
 
 def ask(request: HttpRequest) -> HttpResponse | None:
-    """What stands in the way of a request that must be fresh; None once it is."""
+    """The response that asks for reauthentication; None once the user has proven it."""
     htmx: Any = getattr(request, "htmx", None)
     back = (htmx.current_url_abs_path or "/") if htmx else _came_from(request)
     if request.method in ("GET", "HEAD"):
@@ -99,7 +99,7 @@ def passed(request: HttpRequest, user: User, how: str) -> None:
 
 
 def _refused(request: HttpRequest, context: dict[str, Any], onwards: str) -> HttpResponse | None:
-    """None where the person has proven themselves."""
+    """The page with the refusal; None where the user has proven their identity."""
     user = _person(request)
     try:
         how = _proven(request, user)
@@ -113,7 +113,7 @@ def _refused(request: HttpRequest, context: dict[str, Any], onwards: str) -> Htt
 
 
 def _proven(request: HttpRequest, user: User) -> str:
-    """By what; empty where it was not right. Raises `TooManyAttempts`."""
+    """The method of the proof; empty where it was wrong. Raises `TooManyAttempts`."""
     password, code, key = (request.POST.get(name, "") for name in ANSWERS)
     if code or key:
         return proving.factor_proven(request, user, code=code, key=key)
@@ -125,7 +125,7 @@ def _proven(request: HttpRequest, user: User) -> str:
 
 
 def _ways(request: HttpRequest, onwards: str) -> dict[str, Any]:
-    """What the person may prove themselves by."""
+    """The methods by which the user may prove their identity."""
     user = _person(request)
     known = identity_provider.configured() and (
         SingleSignOn.objects.filter(user=user, issuer=settings.OIDC_ISSUER).exists()
@@ -150,7 +150,7 @@ def _is_download(address: str) -> bool:
 
 
 def _came_from(request: HttpRequest) -> str:
-    """The page the form stood on."""
+    """The page that the form was on."""
     referer = request.headers.get("Referer", "")
     if not url_has_allowed_host_and_scheme(referer, allowed_hosts={request.get_host()}):
         return resolve_url("home")

@@ -1,6 +1,6 @@
-"""Which browser somebody uses, in two words, by what it says of itself."""
+"""The name of a user's browser and operating system, by its `User-Agent` header."""
 
-# The first that is found: most name others besides themselves.
+# The first match counts: most browsers name others too.
 _BROWSERS = (("Edg", "Edge"), ("OPR/", "Opera"), ("Firefox/", "Firefox"), ("Chrome/", "Chrome"),
              ("Safari/", "Safari"), ("curl/", "curl"))  # fmt: skip
 _SYSTEMS = (("Windows", "Windows"), ("Android", "Android"), ("iPhone", "iPhone"), ("iPad", "iPad"),

@@ -1,5 +1,5 @@
-"""From a password, or an identity provider's word, into a session: past the second factor of who
-has one. Until then nobody is logged in; the session knows whom it waits for, and not for long."""
+"""Login after the first factor (password or single sign-on): asks for the second factor where the
+user has one. Until then no user is logged in; the session holds the pending login for minutes."""
 
 import time
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ _LASTS_S = 600
 
 @dataclass(frozen=True)
 class Entering:
-    """Who has shown the first half, by what, and where they want to go."""
+    """A pending login: the user, the first factor, and the page to open afterwards."""
 
     user: User
     how: str
@@ -35,10 +35,10 @@ class Entering:
 def admit(
     request: HttpRequest, user: User, onwards: str, *, how: str, factor: str = ""
 ) -> HttpResponse:
-    """In, or to the second factor, where they have one and `factor` is not proven already."""
+    """Log in, or ask for the user's second factor unless `factor` is proven already."""
     if factor or not second_factors.has_factor(user):
         return enter(request, Entering(user, how, onwards), factor)
-    request.session.flush()  # whoever was in is out
+    request.session.flush()  # logs the previous user out
     request.session[_WAITS] = {
         "user": str(user.pk),
         "hash": user.get_session_auth_hash(),
@@ -51,7 +51,7 @@ def admit(
 
 
 def waiting(request: HttpRequest) -> Entering | None:
-    """Nobody, once it took too long, the password was changed or the account closed."""
+    """The pending login; None once it expired, the password changed or the account was closed."""
     held = request.session.get(_WAITS)
     if not held or held["until"] < time.time():
         return None
@@ -65,7 +65,7 @@ def enter(request: HttpRequest, who: Entering, factor: str = "") -> HttpResponse
     request.session.pop(_WAITS, None)
     request.session.pop(freshness.FACTOR, None)
     login(request, who.user, backend=_BACKEND)
-    request.session.set_expiry(None)  # as long as every session
+    request.session.set_expiry(None)  # the lifetime of every session
     if factor:
         freshness.prove(request.session, factor)
     by = actor_of(caller_of_user(who.user, source_ip=address_of(request)))
@@ -75,6 +75,6 @@ def enter(request: HttpRequest, who: Entering, factor: str = "") -> HttpResponse
 
 
 def safe_next(request: HttpRequest, otherwise: str = "home") -> str:
-    """Where to go afterwards: an address of ours, whatever was asked for."""
+    """The page to open afterwards: always an address of the product (no open redirect)."""
     wanted = request.POST.get("next") or request.GET.get("next") or ""
     return own_path(wanted, resolve_url(otherwise))

@@ -1,4 +1,4 @@
-"""`/profile/factors/`: a second factor set up, looked at and taken away, by its person."""
+"""`/profile/factors/`: a user sets up, views and removes their second factors."""
 
 from typing import Any
 from uuid import UUID
@@ -36,7 +36,7 @@ _LONGEST_NAME = 60
 @require_safe
 @page
 def factors_page(request: PageRequest) -> HttpResponseBase:
-    """Where who must have one, and has none, is led."""
+    """Users who must have a second factor and have none are redirected here."""
     return render(request, PAGE, section(request))
 
 
@@ -103,7 +103,7 @@ def remove_key(request: PageRequest, factor_id: UUID) -> HttpResponseBase:
 @require_POST
 @page
 def make_codes(request: PageRequest) -> HttpResponseBase:
-    """New recovery codes, shown this once; the old ones are good no more."""
+    """Create new recovery codes and show them once; the old ones become invalid."""
     if not second_factors.has_factor(request.user):
         raise Conflict("Set up a second factor first.", code="no_second_factor")
     codes = recovery_codes.make(user=request.user, by=actor_of(request.caller))
@@ -111,7 +111,7 @@ def make_codes(request: PageRequest) -> HttpResponseBase:
 
 
 def section(request: PageRequest) -> dict[str, Any]:
-    """What the profile says of it."""
+    """The profile's section about second factors."""
     user = request.user
     return {
         "factors": second_factors.factors_of(user),
@@ -122,7 +122,7 @@ def section(request: PageRequest) -> dict[str, Any]:
 
 
 def _set_up(request: PageRequest, factor: str, codes: list[str]) -> HttpResponse:
-    """Every browser that has not proven it is logged out; the codes are shown with the first."""
+    """Log out other browsers that have not proven it; the first factor comes with codes."""
     freshness.prove(request.session, factor)
     if not codes:
         messages.success(request, f"The {factor} is set up.")
@@ -159,8 +159,8 @@ def _key(request: PageRequest, name: str = "", flaw: str = "") -> HttpResponse:
 
 
 def _square(text: str) -> SafeString:
-    """Dark on light in both schemes, or no camera reads it."""
+    """A QR code, dark on light in both schemes, so that cameras can read it."""
     drawn = segno.make(text, error="m").svg_inline(
         scale=5, border=4, dark="#000", light="#fff", omitsize=True
     )
-    return mark_safe(drawn)  # noqa: S308  # drawn from modules, no text stands in it
+    return mark_safe(drawn)  # noqa: S308  # drawn from modules, contains no text

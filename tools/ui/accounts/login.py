@@ -1,4 +1,4 @@
-"""In by password, and a second factor where there is one; out by POST. Both are evidence."""
+"""Login by password and second factor, and logout by POST. Both write audit records."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ def log_in(request: HttpRequest) -> HttpResponse:
 @sensitive_post_parameters("code", "key")
 @require_http_methods(["GET", "HEAD", "POST"])
 def second_factor(request: HttpRequest) -> HttpResponse:
-    """The other half, for who has shown the first; anybody else begins at the login."""
+    """Asks for the second factor of a pending login; without one, redirects to the login."""
     who = entering.waiting(request)
     if who is None:
         return redirect("login")

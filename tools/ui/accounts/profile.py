@@ -1,4 +1,4 @@
-"""`/profile/`: who I am here, what I may do, what I prove myself by, my tokens, my browsers."""
+"""`/profile/`: a user's own account, permissions, second factors, tokens and browser sessions."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -53,7 +53,7 @@ SCOPES = {
 
 @dataclass(frozen=True)
 class BrowserRow:
-    """A session, the browser it is in, and whether it is this very one."""
+    """A session, its browser, and whether it is the session of this request."""
 
     session: PersonSession
     browser: str
@@ -70,7 +70,7 @@ def profile_page(request: PageRequest) -> HttpResponseBase:
 @require_POST
 @page
 def make_token(request: PageRequest) -> HttpResponseBase:
-    """The page with the new token in it, this once, or with what is wrong."""
+    """Create a token; the page shows it once, or the error."""
     inputs, scopes = _token_inputs(), [one for one in Scope if one in request.POST.getlist("scope")]
     label, days = (_typed(request, one.key) for one in inputs)
     for one, typed in zip(inputs, (label, days), strict=True):
@@ -106,7 +106,7 @@ def revoke_token(request: PageRequest, token_id: UUID) -> HttpResponseBase:
 @require_POST
 @page
 def end_session(request: PageRequest, session_id: UUID) -> HttpResponseBase:
-    """This one too: then the next page is the login."""
+    """End a session of the user; after the current one, the next page is the login."""
     ended = person_sessions.end(user=request.user, by=actor_of(request.caller), only=session_id)
     if not ended:
         raise NotFound("You have no such session.", code="session_not_found")
@@ -135,7 +135,7 @@ def end_others(request: PageRequest) -> HttpResponseBase:
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def change_password(request: PageRequest) -> HttpResponseBase:
-    """Guesses of the old one are counted as at the login."""
+    """Wrong old passwords count as login attempts."""
     if request.method != "POST":
         return render(request, PASSWORD, {"form": PasswordChangeForm(request.user)})
     form = PasswordChangeForm(request.user, request.POST)
@@ -160,7 +160,7 @@ def _checked(request: PageRequest, form: PasswordChangeForm) -> bool:
 
 @transaction.atomic
 def _change_password(request: PageRequest, form: PasswordChangeForm) -> HttpResponse:
-    """Every other browser is logged out."""
+    """Change the password and log every other browser out."""
     by = actor_of(request.caller)
     form.save()
     update_session_auth_hash(request, request.user)
@@ -197,7 +197,7 @@ def _context(
 
 
 def _permitted(request: PageRequest) -> list[tuple[str, list[str]]]:
-    """What is done to which kinds of rows: those of one sentence together."""
+    """The permissions by action and kind of row, grouped by sentence."""
     held = Permission.objects.filter(Q(user=request.user) | Q(group__user=request.user))
     by_kind = dict[str, list[str]]()
     sentences = dict[str, list[str]]()
@@ -242,7 +242,7 @@ def _typed(request: PageRequest, key: str) -> str:
 
 
 def _flaw_in_token(inputs: list[Input], scopes: list[Scope]) -> str:
-    """Of the scopes; what else is wrong stands at its question."""
+    """The error of the scopes; other errors are set at their inputs."""
     label, days = inputs
     if not 0 < len(label.value) <= LONGEST_LABEL:
         label.errors.append(f"A name of 1 to {LONGEST_LABEL} characters is needed.")

@@ -1,4 +1,4 @@
-"""What somebody typed, or their key signed, to prove that it is them."""
+"""Verifies a code or a security key's signature that a user gives as a second factor."""
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -15,7 +15,7 @@ from tools.ui.access import address_of
 def factor_proven(
     request: HttpRequest, user: User, *, code: str, key: str, recovers: bool = False
 ) -> str:
-    """Which second factor was right; empty where none was. Raises `TooManyAttempts`."""
+    """The second factor that was verified; empty where none was. Raises `TooManyAttempts`."""
     address = address_of(request)
     with guarded(username=user.username, source_ip=address, what=SECOND_FACTOR) as attempt:
         found = _proven(request, user, code, key, recovers)
@@ -25,7 +25,7 @@ def factor_proven(
 
 
 def key_options(request: HttpRequest, user: User) -> str:
-    """What a browser asks a key of the person's; empty where they have none at this host."""
+    """The WebAuthn request options for the user's keys; empty where they have none at this host."""
     place = security_keys.place_of(request)
     if not security_keys.usable(user, place):
         return ""
@@ -35,7 +35,7 @@ def key_options(request: HttpRequest, user: User) -> str:
 def refused(
     request: HttpRequest, template: str, context: dict[str, object], refusal: ToolcribError
 ) -> HttpResponse:
-    """The page again with what refused, and how long to wait."""
+    """The page again with the refusal, and with `Retry-After`."""
     said = context | {"message": refusal.message}
     answer = render(request, template, said, status=refusal.http_status)
     wait_s = refusal.details.get("resets_in_s") or getattr(refusal, "retry_after_s", None)

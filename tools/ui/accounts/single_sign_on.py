@@ -1,4 +1,4 @@
-"""`/login/sso/`: to the identity provider and back: to come in, to prove it again, to connect."""
+"""`/login/sso/`: single sign-on at an identity provider: login, reauthentication, and linking."""
 
 import time
 
@@ -44,7 +44,7 @@ def begin(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_safe
 def come_back(request: HttpRequest) -> HttpResponse:
-    """What the provider sends the browser back with. Good once, for the session that began it."""
+    """The callback of the provider. Valid once, for the session that started the login."""
     if not identity_provider.configured():
         return redirect("login")
     try:
@@ -61,7 +61,7 @@ def come_back(request: HttpRequest) -> HttpResponse:
 @require_POST
 @page
 def connect(request: PageRequest) -> HttpResponseBase:
-    """Shows where the person goes, before they do."""
+    """Shows the address of the provider before the user is redirected to it."""
     if not identity_provider.configured():
         raise NotFound("Single sign-on is not set up here.", code="not_configured")
     url = _begun(request, CONNECT, reverse("profile"))
@@ -88,7 +88,7 @@ def _begun(request: HttpRequest, purpose: str, onwards: str) -> str:
 
 
 def _in(request: HttpRequest, user: User, identity: Identity, onwards: str) -> HttpResponse:
-    """As fresh as what the provider asked for."""
+    """Log in. The login is as recent as the provider's authentication."""
     answer = admit(request, user, onwards, how=HOW, factor=HOW if identity.strong else "")
     if request.user.is_authenticated and identity.at:
         freshness.note(request.session, identity.at)

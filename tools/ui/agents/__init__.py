@@ -1,3 +1,3 @@
-"""Agents: their list, grants, tokens and bounds, and the requests that the product's own agents
-answer.
+"""Pages of agents: list, grants, tokens, quotas and budgets, and the requests that the product's
+own agents answer.
 """

@@ -1,4 +1,4 @@
-"""`/agents/<slug>/`: what an agent holds, may use, has used, and what it does."""
+"""`/agents/<slug>/`: an agent's grants, tools, usage, tokens and recent calls."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -39,8 +39,8 @@ MOST_GRANTS = 60
 MOST_TOKENS = 50
 MOST_SESSIONS = 20
 MOST_CALLS = 8
-LOOKED_AT = 500  # of the last calls, for those that were refused
-MOST_OFFERED = 500  # names of groups that a form knows
+LOOKED_AT = 500  # of the last calls are searched for refused ones
+MOST_OFFERED = 500  # names of groups that a form offers
 WORDS = {
     "requestable_group": "Groups it may ask for",
     "tool_group": "Groups whose every tool it may execute",
@@ -51,7 +51,7 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Grants:
-    """Those of one kind on this page of grants."""
+    """The grants of one kind on this page."""
 
     kind: str
     word: str
@@ -60,7 +60,7 @@ class Grants:
 
 @dataclass(frozen=True)
 class Bound:
-    """A quota or a budget with what is used of it in its period."""
+    """A quota or a budget with its usage in the current period."""
 
     what: str
     standing: Standing
@@ -78,7 +78,7 @@ def agent_page(request: PageRequest, slug: str) -> HttpResponse:
 def show(
     request: PageRequest, agent: Agent, *, refusal: ToolcribError | None = None, **more: Any
 ) -> HttpResponse:
-    """Its page; with what was refused or made, as the answer to a form on it."""
+    """The agent's page; after a form, with the refusal or the new token."""
     context = {
         "agent": agent,
         "refusal": refusal,
@@ -143,7 +143,7 @@ def _bound(one: Standing) -> Bound:
 
 
 def _tokens(request: PageRequest, agent: Agent) -> dict[str, Any]:
-    """Only those that are good now."""
+    """Only valid tokens."""
     if not may(request.caller, "view_token"):
         return {"tokens": None}
     rows = Token.objects.filter(user=agent.service_account_id).usable(timezone.now())

@@ -1,4 +1,4 @@
-"""`/agent/requests/new/`: ask an agent, as oneself or as an agent that one may call tools as."""
+"""`/agent/requests/new/`: ask an agent, as the user or as an agent that they may impersonate."""
 
 from dataclasses import dataclass
 from uuid import UUID
@@ -26,7 +26,7 @@ PAGE = "agents/agent_ask.html"
 
 @dataclass(frozen=True)
 class Preview:
-    """The tools that the filter leaves, or why that cannot be told."""
+    """The tools that the filter leaves, or why they cannot be determined."""
 
     toolbox: Toolbox | None = None
     why_not: str = ""
@@ -50,7 +50,7 @@ def ask(request: PageRequest) -> HttpResponseBase:
 
 
 def _asked(request: PageRequest, asking: Asking) -> HttpResponseBase:
-    """Leads to the page of the request, once it is one."""
+    """Send the request and redirect to its page; show the form again where it is refused."""
     asking.check()
     if asking.flawed or not ready():
         return _form(request, asking, sent=True)
@@ -89,7 +89,7 @@ def _earlier(request: PageRequest, asking: Asking) -> object:
 
 
 def _preview(asking: Asking) -> Preview:
-    """As things stand now; each call meets every gate again when it is made."""
+    """The tools as of now; every gate is evaluated again for each call."""
     if asking.inputs["session"].value not in dict(asking.inputs["session"].options):
         return Preview(why_not="Choose a session of the list.")
     question = asking.inputs["question"].value

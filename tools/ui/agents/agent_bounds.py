@@ -1,4 +1,4 @@
-"""`/agents/<slug>/bounds/`: how much an agent may use in a day or a month."""
+"""`/agents/<slug>/bounds/`: an agent's quotas and budgets per day or month."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ SPARE = 3  # empty rows for new ones
 
 @dataclass
 class BoundRow:
-    """One bound in the form; `at` is its place in it."""
+    """One quota or budget in the form; `at` is its position."""
 
     at: int
     tool: str = ""
@@ -44,7 +44,7 @@ class BoundRow:
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def change_bounds(request: PageRequest, slug: str) -> HttpResponseBase:
-    """All of them at once: a row whose amount is emptied is taken away."""
+    """Save all of them at once: a row whose amount is empty is deleted."""
     require(request.caller, "change_agent")
     agent = find_agent(request, slug)
     if request.method != "POST":
@@ -96,7 +96,7 @@ def _rows_from(data: Mapping[str, str]) -> list[BoundRow]:
 
 
 def _quota(row: BoundRow) -> dict[str, Any] | None:
-    """As the API takes it; None for an empty row. What is wrong stands at the row."""
+    """The row in the API's format; None for an empty row. Errors are set at the row."""
     if not row.amount:
         return None
     if row.kind not in Kind.values or row.period not in Period.values:

@@ -1,5 +1,5 @@
-"""What is done to an agent from its page: suspend it and let it in again, give and take grants,
-issue and revoke tokens."""
+"""Changes of an agent from its page: suspend and reactivate, grant and revoke, issue and revoke
+tokens."""
 
 from uuid import UUID
 
@@ -35,7 +35,7 @@ SCOPES = (Scope.READ, Scope.EXECUTE)
 @require_POST
 @page
 def switch(request: PageRequest, slug: str, active: bool) -> HttpResponseBase:
-    """Suspended, it is refused from the next request on; what is open is ended where asked for."""
+    """A suspended agent is refused from the next request on; open calls are canceled if asked."""
     require(request.caller, "change_agent")
     agent = find_agent(request, slug)
     stops = not active and bool(request.POST.get("stop"))
@@ -93,7 +93,7 @@ def take(request: PageRequest, slug: str) -> HttpResponseBase:
 @require_POST
 @page
 def issue(request: PageRequest, slug: str) -> HttpResponseBase:
-    """The page with the new token in it, this once, or with what is wrong."""
+    """Issue a token; the page shows it once, or the error."""
     for permission in ("add_token", "view_agent"):
         require(request.caller, permission)
     agent = find_agent(request, slug)

@@ -1,4 +1,4 @@
-"""`/agents/new/`, and what an agent is, changed."""
+"""`/agents/new/` and the form that changes an agent's properties."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -109,7 +109,7 @@ def _strict(value: str) -> Input:
 
 
 def _given(inputs: list[Input], request: PageRequest) -> dict[str, str]:
-    """What was typed; it stays in the form."""
+    """The submitted values, which stay in the form."""
     data = plain(request.POST)
     for one in inputs:
         one.value = data.get(one.key, "").strip()[:20_000]
@@ -117,7 +117,7 @@ def _given(inputs: list[Input], request: PageRequest) -> dict[str, str]:
 
 
 def _as_body(given: Mapping[str, str]) -> dict[str, Any]:
-    """As the API takes it: what is not named is left to its default, but for groups."""
+    """The values in the API's format: empty ones are left to their default, except groups."""
     lists = {key: words(given[key]) or None for key in _LISTS}
     return {
         "slug": given["slug"],

@@ -1,4 +1,4 @@
-"""The plan of a request as whoever may look sees it: how sure each step is, and its outcome."""
+"""The plan of an agent request as readers see it: the confidence of each step and its outcome."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +19,7 @@ _CHIPS = {
 
 @dataclass(frozen=True)
 class PlannedStep:
-    """`below` says that a person was asked, for it is less sure than the threshold."""
+    """`below`: the confidence is below the threshold, so the step needed approval."""
 
     told: dict[str, Any]
     tool: list[Piece]
@@ -37,7 +37,7 @@ class ShownPlan:
 
 
 def shown_plan(plan: dict[str, Any] | None, reading: Reading) -> ShownPlan | None:
-    """None for what has none, or none yet."""
+    """None for a request without a plan, or without one yet."""
     if not plan or not plan.get("steps"):
         return None
     return ShownPlan(plan["revisions"], [_shown(one, reading) for one in plan["steps"]])

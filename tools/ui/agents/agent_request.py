@@ -1,4 +1,4 @@
-"""`/agent/requests/<id>/`: one request of an agent, to watch while it happens and to read after."""
+"""`/agent/requests/<id>/`: one request of an agent, live while it runs and readable afterwards."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -60,7 +60,7 @@ _GIVEN = (
 
 @dataclass(frozen=True)
 class Bound:
-    """How much of one budget is used."""
+    """The usage of one budget."""
 
     name: str
     gauge: Gauge
@@ -68,7 +68,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Activity:
-    """What a request does at this moment, by name and as a sentence."""
+    """The current activity of a request, by name and as a sentence."""
 
     name: str
     sentence: str
@@ -76,7 +76,7 @@ class Activity:
 
 @dataclass(frozen=True)
 class Recorded:
-    """The run that a replay goes along, and how their answers differ: None where one has none."""
+    """The recorded run of a replay, and how their answers differ: None where one has no answer."""
 
     report: Report
     answer: list[Piece]
@@ -90,7 +90,7 @@ def request_page(request: PageRequest, request_id: UUID) -> HttpResponse:
     report = actions.report_of(request.caller, run)
     seen = _seen(report)
     if request.htmx and request.GET.get("seen") == seen:
-        return HttpResponse(status=204)  # a reader's focus and selection stay
+        return HttpResponse(status=204)  # keeps the focus and selection of the page
     context = _context(request, report) | {"seen": seen}
     return render(request, f"{PAGE}#moving" if request.htmx else PAGE, context)
 
@@ -102,7 +102,7 @@ def cancel(request: PageRequest, request_id: UUID) -> HttpResponseBase:
     run = actions.one_of(request.caller, request_id)
     try:
         executions.cancel(caller=request.caller, execution=run)
-    except Conflict as refusal:  # it was over sooner
+    except Conflict as refusal:  # it has ended already
         messages.error(request, refusal.message, extra_tags=refusal.code)
     else:
         messages.success(request, "It is told to stop; what it has done stays done.")
@@ -153,7 +153,7 @@ def _answer(report: Report, said: dict[str, Any]) -> list[Piece] | None:
 
 
 def _now(run: Execution, steps: list[ShownStep]) -> Activity | None:
-    """What it does at this moment; None where it is over."""
+    """The current activity; None where the request is over."""
     if run.over:
         return None
     if run.status == Status.REQUIRES_CONFIRMATION:
@@ -191,7 +191,7 @@ def _time(run: Execution, until: datetime) -> Bound:
 
 
 def _number(given: Any, usual: int) -> int:
-    """What was refused for its parameters may say anything."""
+    """The number, or `usual`: the parameters of a refused request may hold any value."""
     return given if type(given) is int and 0 < given < 10**9 else usual
 
 
@@ -204,7 +204,7 @@ def _amount(given: Any) -> Decimal | None:
 
 
 def _recorded(request: PageRequest, run: Execution) -> Report | None:
-    """What it replays, where its reader may read that."""
+    """The run that this one replays, where the user may read it."""
     found = _named(request, run, "replays")
     return actions.report_of(request.caller, found) if found is not None else None
 
@@ -234,7 +234,7 @@ def _may_cancel(request: PageRequest, run: Execution) -> bool:
 
 
 def _goes_on(request: PageRequest, run: Execution) -> dict[str, Any]:
-    """As whom its reader would go on from it, or replay it: an agent's as that agent, or not."""
+    """The caller to continue or replay the request as: an agent's request only as that agent."""
     if not run.over or not run.started_at:
         return {"goes_on": False}
     mine = run.agent is None or (
@@ -249,7 +249,7 @@ def _goes_on(request: PageRequest, run: Execution) -> dict[str, Any]:
 
 
 def _snippet(request: PageRequest, run: Execution, asked: Any) -> str:
-    """The same request over REST; what was secret in it has its mark."""
+    """The same request over REST, with redacted secrets."""
     given = asked if isinstance(asked, dict) else {}
     body = {name: given[name] for name in _GIVEN if given.get(name) not in (None, "", {}, [])}
     if run.session_id is None:
@@ -260,7 +260,7 @@ def _snippet(request: PageRequest, run: Execution, asked: Any) -> str:
 
 
 def _seen(report: Report) -> str:
-    """Another text when something of it has changed."""
+    """A fingerprint that changes when the report changes."""
     asked = "c" if report.run.cancel_requested_at else ""
     steps = "".join(f"{one.number}{one.status}." for one in report.steps)
     return f"{report.run.stage}{asked}-{steps}-{report.spent.tokens}-{bool(report.answer)}"

@@ -1,4 +1,4 @@
-"""`/agent/requests/`: what agents of the product were asked, the newest first."""
+"""`/agent/requests/`: the list of requests to the product's agents, the newest first."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -32,7 +32,7 @@ PAGE_SIZE = 25
 MOST_WORDS = 200  # characters of a question in the list
 WORDS = {REACT: "Step by step", PLAN: "By a plan"}
 _UNREAD = tuple(name for name in BULKY if name != "parameters")
-_ASKED = Q(place__startswith=THINK) & ~Q(place__contains="#")  # asked once more is the same step
+_ASKED = Q(place__startswith=THINK) & ~Q(place__contains="#")  # a retry is the same step
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def request_list(request: PageRequest) -> HttpResponse:
     newest = not request.GET.get("before")
     seen = fingerprint(rows)
     if request.htmx and request.GET.get("seen") == seen:
-        return HttpResponse(status=204)  # nothing changed: the reader's place stays as it is
+        return HttpResponse(status=204)  # nothing changed: the page keeps its scroll position
     context = {
         "search": search,
         "statuses": [(status, status) for status in Status] + [(FAILED, "Failed in any way")],
@@ -72,7 +72,7 @@ def request_list(request: PageRequest) -> HttpResponse:
 
 
 def ready() -> bool:
-    """Whether there is a model that can be asked."""
+    """Whether a model is configured."""
     return bool(settings.LLM_BASE_URL and actions.models())
 
 
@@ -82,7 +82,7 @@ def address(search: dict[str, str], **more: str) -> str:
 
 
 def on_one_line(question: str, organization: str) -> list[Piece]:
-    """The beginning of a question, without secrets, and with nothing that hides in it."""
+    """The beginning of a question, without secrets, with invisible characters shown."""
     said: str = redactor_of(organization).clean(question)
     line = " ".join(said.split())
     return pieces(line if len(line) <= MOST_WORDS else f"{line[:MOST_WORDS]}…")
@@ -118,11 +118,11 @@ def _identifier(text: str) -> UUID:
     try:
         return UUID(text)
     except ValueError:
-        return UUID(int=0)  # nobody's: an empty page, which says so
+        return UUID(int=0)  # matches no agent: the page is empty and explains it
 
 
 def _rows(request: PageRequest, found: list[Execution]) -> list[Row]:
-    """With one query for what they did."""
+    """Uses one query for the steps of all rows."""
     calls = Execution.objects.filter(parent__in=[one.pk for one in found]).order_by()
     told = calls.values("parent").annotate(steps=Count("pk", filter=_ASKED), cost=Sum("cost"))
     did: dict[Any, dict[str, Any]] = {one["parent"]: dict(one) for one in told}

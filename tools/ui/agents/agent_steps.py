@@ -1,5 +1,5 @@
-"""The steps of a request as whoever may look sees them: without secrets, each hidden character
-named, and in a replay with what is not as it was recorded."""
+"""The steps of an agent request as readers see them: without secrets, with hidden characters
+named, and in a replay with the differences from the recorded run."""
 
 import json
 from dataclasses import dataclass, field
@@ -21,13 +21,13 @@ from tools.ui.visible import Piece, pieces
 
 FOLDED = 600  # characters; what is longer is folded
 _ITEMS = 1_000
-_NAME = 128  # characters of what a model called a tool
+_NAME = 128  # characters of the tool name that a model wrote
 
 
 @dataclass(frozen=True)
 class ShownStep:
-    """`observation` is None as long as there is none. `differs` says in what it is not as the
-    recorded run; empty where it is, and where there is none."""
+    """`observation` is None as long as there is none. `differs` names the differences from the
+    recorded run; empty without differences or without a recorded run."""
 
     step: Step
     name: list[Piece]
@@ -56,7 +56,7 @@ class ShownStep:
 
 @dataclass
 class Reading:
-    """What the steps of one page share."""
+    """Data that the steps of one page share."""
 
     redactor: Redactor
     rows: dict[UUID, Execution] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Reading:
 
 
 def reading_of(organization: str, steps: tuple[Step, ...] = ()) -> Reading:
-    """With two queries for all of the steps, which their reader may read."""
+    """Uses two queries for all of the steps. The caller has checked that they may be read."""
     room = redactor_of(organization).with_room(MOST_OBSERVATION, _ITEMS)
     made = [one.execution_id for one in steps if one.execution_id is not None]
     if not made:
@@ -111,7 +111,7 @@ def _shown(step: Step, reading: Reading, differs: str) -> ShownStep:
 
 
 def _took(spent: Spent) -> str:
-    """Empty where nothing was done: a step of a plan is not thought about once more."""
+    """The duration; empty for a step without one, such as thinking in a planned step."""
     return milliseconds(spent.duration_ms) if spent.duration_ms else ""
 
 
@@ -137,7 +137,7 @@ def _observation(
 
 
 def _difference(step: Step, before: Step | None) -> str:
-    """In words, of a replayed step and the one of the same number that was recorded."""
+    """The difference of a replayed step from the recorded step of the same number, in words."""
     action = step.move.action
     was = before.move.action if before is not None else None
     if before is None:

@@ -1,4 +1,4 @@
-"""`/agents/`: who calls tools here, how each stands, and what it spent today."""
+"""`/agents/`: the list of agents with their state and what each spent today."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -31,7 +31,7 @@ MOST_GROUPS = 6  # named in a row
 
 @dataclass(frozen=True)
 class Row:
-    """An agent in the list. What its reader may not see is None."""
+    """An agent in the list. Fields that the user may not see are None."""
 
     agent: Agent
     groups: list[str]
@@ -64,7 +64,7 @@ def agent_list(request: PageRequest) -> HttpResponse:
 
 
 def find_agent(request: PageRequest, slug: str) -> Agent:
-    """One of the person's organization. Raises `NotFound`."""
+    """An agent of the user's organization. Raises `NotFound`."""
     rows = Agent.objects.filter(organization_id=request.caller.organization_id)
     clean = slug[:63]
     found = rows.filter(slug=clean).select_related("service_account", "organization").first()
@@ -96,7 +96,7 @@ def _found(request: PageRequest, search: dict[str, str]) -> QuerySet[Agent]:
 
 
 def _rows(request: PageRequest, found: Page[Agent]) -> list[Row]:
-    """With at most three queries, however many rows."""
+    """Uses at most three queries for any number of rows."""
     last = Execution.objects.filter(user=OuterRef("service_account")).order_by("-created_at")
     rows = Agent.objects.filter(pk__in=[agent.pk for agent in found]).order_by("slug")
     calls = may(request.caller, "view_execution")
@@ -127,7 +127,7 @@ def _tokens(accounts: list[Any]) -> dict[Any, int]:
 
 
 def _spent(request: PageRequest, accounts: list[Any]) -> dict[Any, Decimal]:
-    """Since midnight, as the organization's clocks have it."""
+    """Costs since midnight in the organization's time zone."""
     zone = snapshot_of(request).time_zone
     begun = midnight(timezone.now().astimezone(zone).date(), zone)
     rows = Execution.objects.filter(PAID, user__in=accounts, created_at__gte=begun).order_by()

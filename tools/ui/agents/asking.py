@@ -1,4 +1,4 @@
-"""The form that asks an agent: what it says, what is wrong with it, and the call it becomes."""
+"""The form that asks an agent: its values, its errors, and the call that it produces."""
 
 import re
 from dataclasses import dataclass, field
@@ -25,13 +25,13 @@ _MONEY = re.compile(r"\d{1,9}(\.\d{1,6})?")
 _SHARE = re.compile(r"0(\.\d{1,6})?|1(\.0{1,6})?")
 _WHOLE = {"max_iterations": MOST_ITERATIONS, "max_tokens": MOST_TOKENS, "timeout_s": MOST_TIME_S}
 _TEXTS = ("question", "pattern", "model", "max_cost")
-_NOT_YET = "?"  # in the place of a question
+_NOT_YET = "?"  # placeholder for a question
 
 
 @dataclass
 class Asking:
-    """Of a run that goes on from another, or replays one, `kind` says which it is; its groups and
-    its state are then that other's."""
+    """`kind` says whether the run continues or replays another one, whose groups and state it then
+    uses."""
 
     standing: Standing
     inputs: dict[str, Input]
@@ -54,7 +54,7 @@ class Asking:
         return [self.inputs[name] for name in (*_WHOLE, "max_cost")]
 
     def fill(self, data: QueryDict) -> None:
-        """What was sent; it stays in the form."""
+        """Read the submitted values, which stay in the form."""
         for name, one in self.inputs.items():
             if name in data:
                 one.value = _plain(str(data[name]))[: MOST_QUESTION + 1]
@@ -64,7 +64,7 @@ class Asking:
             self.state = _plain(str(data["state"]))[:100] or DEFAULT_STATE
 
     def check(self) -> None:
-        """Each answer that cannot be has its reason."""
+        """Set the error of each invalid value."""
         self._check_question()
         for name, most in _WHOLE.items():
             _check_whole(self.inputs[name], most)
@@ -75,16 +75,17 @@ class Asking:
         _check_names(self.inputs["shared_with"])
 
     def call(self) -> Call:
-        """Of what `check` has found good. Raises as `actions.call_of` does."""
+        """The call of a valid form. Raises as `actions.call_of` does."""
         time = self.inputs["timeout_s"].value.strip()
         return self._call(self._parameters(), float(time) if time else None)
 
     def call_so_far(self) -> Call:
-        """The same in the same groups and state, whatever else the form says. Raises the same."""
+        """A call with the same groups and state, for a form that may be invalid. Raises the
+        same."""
         return self._call({"question": _NOT_YET} | self._follows())
 
     def refuse(self, refusal: ToolcribError) -> None:
-        """What refused it, at the field that it is about."""
+        """Set the refusal at the field that it is about."""
         self.refusal = refusal
         for flaw in refusal.details.get("errors") or []:
             self._place(str(flaw.get("place", "")).strip("/"), str(flaw.get("message", "")))
@@ -136,7 +137,7 @@ class Asking:
 
 
 def asking_of(standing: Standing, data: QueryDict) -> Asking:
-    """Empty but for what is usual, or for what the run has that it goes on from. Raises
+    """A form with the defaults, or with the values of the run that it continues. Raises
     `NotFound`."""
     kind, earlier = _earlier(standing, data)
     offered, usual = asking_inputs.groups(standing)
@@ -159,7 +160,7 @@ def _inputs(kind: str, standing: Standing) -> dict[str, Input]:
 
 
 def _earlier(standing: Standing, data: QueryDict) -> tuple[str, Execution | None]:
-    """A run that the person may read."""
+    """The kind, and the earlier run, which the user must be allowed to read."""
     for kind in (CONTINUES, REPLAYS):
         if text := data.get(kind):
             return kind, actions.one_of(standing.person, _identifier(text))
@@ -174,7 +175,7 @@ def _identifier(text: str) -> UUID:
 
 
 def _as_before(asking: Asking, earlier: Execution) -> None:
-    """Its pattern, its model and its bounds."""
+    """Copy the pattern, model and budgets of the earlier run."""
     given = earlier.parameters
     for name in ("pattern", "model", "max_cost", "max_iterations", "max_tokens", "confidence"):
         if isinstance(given.get(name), str | int | float) and name in asking.inputs:
@@ -184,7 +185,7 @@ def _as_before(asking: Asking, earlier: Execution) -> None:
 
 
 def _plain(text: str) -> str:
-    """What a database cannot hold becomes visible instead of an error of ours."""
+    """Converts the line ends of browsers to a newline."""
     return text.replace("\r\n", "\n")
 
 

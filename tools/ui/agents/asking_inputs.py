@@ -1,4 +1,4 @@
-"""What the form that asks an agent consists of, and what it offers."""
+"""The inputs of the form that asks an agent, and the groups and states that it offers."""
 
 from django.conf import settings
 
@@ -14,7 +14,7 @@ from tools.ui.inputs import Input, Widget, choices
 from tools.ui.playground.playground import Standing
 
 CONTINUES, REPLAYS = "continues", "replays"
-MOST_OFFERED = 60  # groups and states that the form knows
+MOST_OFFERED = 60  # groups and states that the form offers
 _MOST_SESSIONS = 50
 
 
@@ -59,7 +59,7 @@ def budgets() -> list[Input]:
 
 
 def groups(standing: Standing) -> tuple[list[str], list[str]]:
-    """Those that are offered, and those of them that are ticked at first."""
+    """The groups that are offered, and those of them that are checked initially."""
     granted = sorted(standing.caller.granted_groups - {WILDCARD})
     if WILDCARD in standing.caller.granted_groups:
         granted = [WILDCARD, *sorted({DEFAULT_GROUP, *standing.snapshot.groups})]

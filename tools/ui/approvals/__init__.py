@@ -1,1 +1,1 @@
-"""What waits for a person: held calls, and changes that upstreams made to tools."""
+"""Pages of approvals: held calls, and changes that upstreams made to tools."""

@@ -1,4 +1,4 @@
-"""`/changes/`: what upstreams say now that nobody has approved, and a person's word on it."""
+"""`/changes/`: changes of upstream tools that await approval, and their approval or rejection."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -50,7 +50,7 @@ class Item:
 
 
 def waiting(request: HttpRequest) -> dict[str, Any]:
-    """For every template: how many changes wait; nothing is asked before a page shows it."""
+    """A context processor: the number of pending changes, counted when a template shows it."""
     return {"changes_waiting": SimpleLazyObject(lambda: _count(request))}
 
 
@@ -85,7 +85,7 @@ def change_page(request: PageRequest, change_id: UUID) -> HttpResponse:
 @require_POST
 @page
 def decide(request: PageRequest, change_id: UUID) -> HttpResponseBase:
-    """What is refused leads back to the difference as it is now."""
+    """Approve or reject a change. A refusal redirects to the current difference."""
     require(request.caller, "change_tool")
     change = drift.find_change(request.caller.organization_id, change_id)
     try:
@@ -146,7 +146,7 @@ def _shown(request: PageRequest, change: UpstreamChange) -> dict[str, Any]:
 
 
 def _latest(change: UpstreamChange) -> UpstreamChange:
-    """The one that waits for a word now, where there is one."""
+    """The pending change of the same tool, where there is one."""
     waits = change.tool.upstream_changes.filter(decision=Decision.OPEN)
     return waits.order_by("-seen_at").first() or change
 
@@ -169,14 +169,14 @@ def _rows(request: PageRequest) -> QuerySet[UpstreamChange]:
 
 
 def _counted(request: PageRequest) -> list[tuple[str, str, int]]:
-    """Each state with its word and how many there are."""
+    """Each state with its name and number."""
     found = _rows(request).order_by().values_list("decision").annotate(Count("pk"))
     counts = dict(found)
     return [(state, word, counts.get(state, 0)) for state, word in _STATES.items()]
 
 
 def _count(request: HttpRequest) -> int:
-    """Of the person's own organization; 0 for whoever may not see them."""
+    """Pending changes of the user's organization; 0 for users who may not see them."""
     user = getattr(request, "user", None)
     if user is None or not user.has_perm("tools.view_tool"):
         return 0

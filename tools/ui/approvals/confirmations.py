@@ -1,7 +1,7 @@
-"""`/confirmations/`: calls that wait for a person, and what was decided.
+"""`/confirmations/`: calls that await approval, and the decisions on them.
 
-Everything that would run is shown from the stored row, never in the caller's words; what is too
-long for the queue is decided on a page of its own, where it stands whole.
+Everything that would run is shown from the stored row, never in the caller's words. A call that is
+too long for the queue is decided on its own page, which shows all of it.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ _VERBS = {"approve": True, "reject": False}
 
 @dataclass(frozen=True)
 class Card:
-    """One held call as an approver reads it."""
+    """One held call as an approver sees it."""
 
     confirmation: Confirmation
     who: str
@@ -69,7 +69,7 @@ class Card:
 
 
 def waiting(request: HttpRequest) -> dict[str, Any]:
-    """For every template: how many calls wait; nothing is asked before a page shows it."""
+    """A context processor: the number of held calls, counted when a template shows it."""
     return {"held": SimpleLazyObject(lambda: _count(request))}
 
 
@@ -108,7 +108,7 @@ def one(request: PageRequest, confirmation_id: UUID) -> HttpResponse:
 @require_POST
 @page
 def decide(request: PageRequest) -> HttpResponseBase:
-    """One call by its own button, or all that were picked, each with the hash it was shown with."""
+    """Decide one call by its button, or all selected calls, each with the hash that was shown."""
     words = _words(request)
     if not words:
         messages.warning(request, "No call was picked.")
@@ -123,7 +123,7 @@ _SEEING = ("view_confirmation", "decide_confirmation")
 
 
 def _count(request: HttpRequest) -> int:
-    """Of the person's own organization; 0 for whoever may not see them."""
+    """Held calls of the user's organization; 0 for users who may not see them."""
     user = getattr(request, "user", None)
     if user is None or not any(user.has_perm(f"tools.{name}") for name in _SEEING):
         return 0
@@ -135,14 +135,14 @@ def _count(request: HttpRequest) -> int:
 
 
 def _fresh(request: PageRequest, ids: Any) -> HttpResponse:
-    """A line that says so when the queue is another one than the reader's; else nothing."""
+    """A notice when the queue has changed since the page was loaded; else nothing."""
     if _seen(ids) == request.GET.get("seen"):
         return HttpResponse(status=204)
     return render(request, f"{QUEUE}#fresh", {"changed": True})
 
 
 def _seen(ids: Any) -> str:
-    """Tells one queue from another."""
+    """A fingerprint of the queue."""
     text = " ".join(sorted(str(pk) for pk in ids))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -222,7 +222,7 @@ def _tell(request: PageRequest, said: Word, found: Decided) -> None:
 
 
 def _stamp(request: PageRequest) -> str:
-    """When this page was made, for the record of how long it was read."""
+    """The signed time of this page, to record how long an approver read it."""
     return signing.dumps({"at": time.time(), "for": str(request.user.pk)}, salt=_SALT)
 
 

@@ -1,6 +1,6 @@
-"""The difference of two definitions as a page draws it: side by side, and nothing in it hides.
+"""The side-by-side difference of two definitions for a page.
 
-What cannot be seen stands there by its name, what looks like a Latin letter with its number.
+Invisible characters are shown by name, and look-alikes of Latin letters with their code point.
 """
 
 import re
@@ -13,12 +13,12 @@ from tools.definitions.texts.visible import lookalikes_in, point
 from tools.ui.shown import pretty
 
 _NAMED = re.compile(r"‹(U\+[0-9A-F]{4,6}[^‹›]*)›")
-_EFFORT = 40_000  # pairs of words that one page compares, so that no upstream keeps it busy
+_EFFORT = 40_000  # pairs of words that one page compares, so that no upstream can slow it down
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A stretch of a text. `name` tells what a character is that a reader would not know."""
+    """A part of a text. `name` is the name of an invisible or look-alike character."""
 
     text: str
     changed: bool = False
@@ -27,7 +27,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Row:
-    """One field. A side is None where there is no such field."""
+    """One field. A side is None where it lacks the field."""
 
     path: list[Piece]
     kind: Kind
@@ -67,7 +67,7 @@ def draw_difference(found: list[Difference]) -> Drawn:
 
 
 def fields_of(found: Iterable[Difference]) -> list[str]:
-    """The fields of a definition that differ, each once."""
+    """The distinct fields of a definition that differ."""
     return list(dict.fromkeys(one.path.split("/")[1] for one in found if "/" in one.path))
 
 
@@ -79,7 +79,7 @@ def _text(value: Any) -> str:
 
 
 def _words(before: str, after: str) -> tuple[Stretches, Stretches]:
-    """Both sides, with the words that differ told from those that do not."""
+    """Both sides, with the words that differ marked."""
     sides: dict[str, Stretches] = {"removed": [], "added": []}
     for what, text in words_changed(before, after):
         for side in sides if what == "same" else [what]:
@@ -89,7 +89,7 @@ def _words(before: str, after: str) -> tuple[Stretches, Stretches]:
 
 
 def _ends(before: str, after: str) -> tuple[Stretches, Stretches]:
-    """The same for texts that are too long for it: what lies between their common ends differs."""
+    """The same for longer texts: everything between their common ends is marked."""
     shorter = min(len(before), len(after))
     start = next((at for at in range(shorter) if before[at] != after[at]), shorter)
     rest = shorter - start

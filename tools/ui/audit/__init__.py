@@ -1,3 +1,3 @@
-"""The pages of evidence: records, proofs, exports, alerts and their rules. What they show comes
-from `audit`.
+"""Pages of the audit log: records, proofs, exports, alerts and alert rules. Their data comes from
+`audit`.
 """

@@ -1,4 +1,4 @@
-"""`/audit/alerts/`: what somebody should look at, what is watched for, and who is told."""
+"""`/audit/alerts/`: alerts, their acknowledgment, and the channels that are notified."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -40,7 +40,7 @@ class Channel:
 @login_required
 @permission_required(VIEW, raise_exception=True)
 def alert_list(request: HttpRequest) -> HttpResponse:
-    """Open alerts first, then those somebody has looked at, of the reader's organization."""
+    """Alerts of the user's organization: open ones first, then acknowledged ones."""
     return _page(request)
 
 
@@ -60,7 +60,7 @@ def alert_acknowledge(request: HttpRequest, alert_id: UUID) -> HttpResponse:
 @login_required
 @permission_required(CHANGE_CHANNEL, raise_exception=True)
 def channel_test(request: HttpRequest, channel_id: UUID) -> HttpResponse:
-    """The page again, with what came of it."""
+    """Send a test notification and show the page with its result."""
     found = get_object_or_404(_channels(request), pk=channel_id)
     problem = deliveries.try_channel(channel=found, by=actor_of(request))
     return _page(request, tried=found, problem=problem)
@@ -68,7 +68,7 @@ def channel_test(request: HttpRequest, channel_id: UUID) -> HttpResponse:
 
 def _page(request: HttpRequest, **more: Any) -> HttpResponse:
     found = alerts.alerts_of(_organization(request))
-    if not request.user.has_perm(VIEW):  # who sees to channels need not see what they tell
+    if not request.user.has_perm(VIEW):  # managing channels does not require reading alerts
         found = found.none()
     told = request.user.has_perm(VIEW_CHANNEL) or request.user.has_perm(CHANGE_CHANNEL)
     asked = {name: request.GET.get(name, "").replace("\x00", "")[:40] for name in FILTERS}

@@ -1,4 +1,4 @@
-"""`/audit/exports/`: files of evidence, asked for with filters, and fetched by who asked."""
+"""`/audit/exports/`: exports of audit records, which users request by filters and download."""
 
 from datetime import UTC
 from typing import Any
@@ -46,7 +46,7 @@ _FILTERS = tuple(name for name in search.FIELDS if name != "agent")
 @login_required
 @permission_required(PERMISSION, raise_exception=True)
 def export_list(request: HttpRequest) -> HttpResponse:
-    """GET shows the form and the reader's own exports; POST asks for one."""
+    """GET shows the form and the user's own exports; POST requests one."""
     if request.method == "POST":
         return _ask(request)
     if request.GET.get("part") == "list":
@@ -60,7 +60,7 @@ def export_list(request: HttpRequest) -> HttpResponse:
 @require_safe
 @login_required
 def export_file(request: HttpRequest, export_id: UUID) -> HttpResponseBase:
-    """The file, or with `?part=manifest` what is signed of it."""
+    """The file, or with `?part=manifest` its signed manifest."""
     row = _own(request, export_id)
     if row.opened and not request.user.has_perm(reading.MAY_OPEN):
         raise PermissionDenied
@@ -130,7 +130,7 @@ def _page(
 
 
 def _typed(text: str) -> str:
-    """A time as a field of a form holds it, in UTC."""
+    """A time in the format of a form's field, in UTC."""
     try:
         moment = parse_datetime(text)
     except ValueError:
@@ -150,7 +150,7 @@ def _listed(request: HttpRequest) -> dict[str, Any]:
 
 
 def _words(row: AuditExport) -> str:
-    """Which records: the filters as they were given."""
+    """The filters of the export in words."""
     said = [f"{LABELS.get(name, name).lower()} {value}" for name, value in row.filters.items()]
     return ", ".join(said) or "every record"
 
@@ -161,7 +161,7 @@ def _rows(request: HttpRequest) -> Any:
 
 
 def _own(request: HttpRequest, export_id: UUID) -> AuditExport:
-    """Of who asked, while they may still read evidence; for others it is not there."""
+    """An export of the user, who must still be allowed to read evidence; 404 for any other."""
     found: AuditExport | None = _rows(request).filter(pk=export_id).first()
     if found is None:
         raise Http404

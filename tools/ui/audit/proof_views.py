@@ -1,4 +1,4 @@
-"""`/audit/`: proofs to look at and to take away, and the checkpoints that vouch for a log."""
+"""`/audit/`: inclusion proofs of records, and the signed checkpoints of a log, to download."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,13 +26,13 @@ _TEXT = "text/plain; charset=utf-8"
 class ListedCheckpoint:
     row: Checkpoint
     root: str
-    statement: Statement | None  # None for a note that cannot be read
-    keys: list[str]  # of this installation, whose signatures are good
+    statement: Statement | None  # None for an invalid note
+    keys: list[str]  # keys of this installation with a valid signature
 
 
 @evidence_page
 def record_proof(request: HttpRequest, record_id: UUID) -> HttpResponse:
-    """Each step of the proof of one record, taken now."""
+    """Each step of the inclusion proof of one record, computed now."""
     by = actor_of(request)
     may_open = request.user.has_perm(reading.MAY_OPEN)
     opened = reading.open_record(record_id, by=by, may_open=may_open)
@@ -57,7 +57,7 @@ def record_proof(request: HttpRequest, record_id: UUID) -> HttpResponse:
 
 @evidence_page
 def record_line(request: HttpRequest, record_id: UUID) -> HttpResponse:
-    """The record's line, byte for byte as it is sealed; that it was read is on record."""
+    """The record's line, byte for byte as it is sealed. The download is recorded."""
     by = actor_of(request)
     if not search.records_of(by.organization).filter(pk=record_id).exists():
         raise Http404
@@ -67,14 +67,14 @@ def record_line(request: HttpRequest, record_id: UUID) -> HttpResponse:
 
 @evidence_page
 def verifier(request: HttpRequest) -> HttpResponse:
-    """The program that checks a proof without Toolcrib."""
+    """The program that verifies a proof without Toolcrib."""
     source = Path(toolcrib_verify.__file__)
     return _file(source.name, source.read_text("utf-8"))
 
 
 @evidence_page
 def checkpoint_list(request: HttpRequest) -> HttpResponse:
-    """What was signed of the reader's log, the newest first."""
+    """The checkpoints of the user's log, the newest first."""
     organization = actor_of(request).organization
     found = Checkpoint.objects.filter(log__name=organization).order_by("-size", "-id")
     before = request.GET.get("before", "")
@@ -94,7 +94,7 @@ def checkpoint_list(request: HttpRequest) -> HttpResponse:
 
 @evidence_page
 def growth(request: HttpRequest, checkpoint_id: int) -> HttpResponse:
-    """The proof that the log only grew since a checkpoint."""
+    """The consistency proof: since a checkpoint, the log was only appended to."""
     found = _checkpoint(request, checkpoint_id)
     try:
         proof = handouts.growth_of(found.log.name, found.size)
@@ -105,7 +105,7 @@ def growth(request: HttpRequest, checkpoint_id: int) -> HttpResponse:
 
 @evidence_page
 def checkpoint_note(request: HttpRequest, checkpoint_id: int) -> HttpResponse:
-    """A checkpoint as it was published, to be kept somewhere else."""
+    """A checkpoint as it was published, to store it elsewhere."""
     found = _checkpoint(request, checkpoint_id)
     return _file(f"{found.size}.note", found.note)
 
@@ -125,7 +125,7 @@ def _listed(row: Checkpoint, log: str) -> ListedCheckpoint:
 
 
 def _keys(log: str) -> list[str]:
-    """As the verifier takes them: the one that signs first."""
+    """The public keys in the verifier's format, the current signing key first."""
     name = signing.origin(log)
     return [checkpoints.verifier_key(name, public) for public in signing.trusted(log).values()]
 

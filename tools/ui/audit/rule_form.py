@@ -1,4 +1,4 @@
-"""The form of a rule of alerts: what it asks, what somebody gave, and what is wrong with it."""
+"""The form of an alert rule: its inputs, submitted values and errors."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,7 +27,7 @@ KINDS_IN_WORDS = {
 
 @dataclass
 class RuleForm:
-    """`flaws` are by question, those of no question under `whole`."""
+    """`flaws` are errors by input; errors of no input are under `whole`."""
 
     kind: str
     name: str = ""
@@ -68,7 +68,7 @@ class RuleForm:
         )  # fmt: skip
 
     def fields(self) -> dict[str, Any]:
-        """What a rule is written with; empty where something is wrong, which `flaws` then say."""
+        """The fields of the rule; empty where the form is invalid, with `flaws` set."""
         window_s = self._whole("window", self.window, LONGEST_WINDOW_S) * self._seconds()
         read: dict[str, Any] = {
             "severity": self._severity(),

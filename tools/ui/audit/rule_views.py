@@ -1,5 +1,5 @@
-"""`/audit/alerts/rules/`: what is watched for. Rules hold for every organization of the
-installation, so superusers change them; what one would have caught is counted where they are."""
+"""`/audit/alerts/rules/`: alert rules. They hold for every organization of the installation, so
+only superusers change them; a preview counts matches in the user's own organization."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ LIST, ONE = "audit/rules.html", "audit/rule.html"
 @login_required
 @permission_required(PERMISSION, raise_exception=True)
 def rule_list(request: HttpRequest) -> HttpResponse:
-    """With how many of the reader's own alerts are open for each."""
+    """Each rule with the number of open alerts of the user's organization."""
     open_alerts = alerts.open_by_rule(actor_of(request).organization)
     rows = [*AlertRule.objects.order_by("name"), *fixed_rules.ALL]
     context = {
@@ -60,7 +60,7 @@ def rule_new(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @login_required
 def rule_edit(request: HttpRequest, rule_id: int) -> HttpResponse:
-    """GET with the form's fields counts what the rule would have caught with them."""
+    """GET with the form's fields previews how many records the rule would have matched."""
     _check_superuser(request)
     rule = get_object_or_404(AlertRule, pk=rule_id)
     if request.method == "POST" and not _counts(request):
@@ -143,7 +143,7 @@ def _blank() -> RuleForm:
 
 
 def _counts(request: HttpRequest) -> bool:
-    """Nothing is written: somebody without a script asks what would be caught."""
+    """Whether only the preview is requested, from a browser without scripts. Saves nothing."""
     return request.POST.get("do") == "count"
 
 

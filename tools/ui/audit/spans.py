@@ -1,4 +1,4 @@
-"""Lengths of time in words."""
+"""Formats durations as words."""
 
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))
 

@@ -1,5 +1,5 @@
-"""A view of the records as its address says it: the filters that are set, what else could be, and
-how far back. Such an address can be kept and passed on; a time like `1h` moves with the clock."""
+"""The filters of a view of audit records, as its URL has them: active filters, facets and time
+range. The URL can be bookmarked and shared; a range such as `1h` is relative to now."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ RANGES = {
     "7d": ("the last 7 days", timedelta(days=7)),
     "30d": ("the last 30 days", timedelta(days=30)),
 }
-_MOST = 6  # of a facet
+_MOST = 6  # values of a facet
 _FACETS = (("code", "Codes"), ("outcome", "Outcomes"), ("actor", "Who"))
 _LABELS = {
     "code": "Code", "outcome": "Outcome", "actor": "Who", "tool": "Tool", "over": "Time",
@@ -28,7 +28,7 @@ _LABELS = {
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """A filter that is set; its address is the view without it."""
+    """An active filter; its address is the view without it."""
 
     label: str
     value: str
@@ -62,13 +62,13 @@ def chips(asked: Mapping[str, str]) -> list[Chip]:
 
 
 def since_of(asked: Mapping[str, str], now: datetime) -> str:
-    """What `since` is meant: one that was given goes before a time that moves."""
+    """The start of the time range: an absolute `since` takes precedence over a relative range."""
     known = RANGES.get(asked.get("over", ""))
     return asked["since"] or ((now - known[1]).isoformat() if known else "")
 
 
 def facets(wanted: Search, asked: Mapping[str, str]) -> list[Facet]:
-    """What there is among the newest records that fit, where no word is looked for."""
+    """Values among the newest matching records; none for a full-text search."""
     if wanted.text:
         return []
     rows, found = tally(wanted), []

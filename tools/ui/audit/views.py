@@ -1,4 +1,5 @@
-"""`/audit/`: evidence to read. Knows its reader only as a user with permissions in a place."""
+"""`/audit/`: the list of audit records, and one record. Needs a user with permissions in an
+organization."""
 
 import json
 from collections.abc import Callable
@@ -28,7 +29,7 @@ from tools.ui.audit import viewing
 type View = Callable[..., HttpResponse]
 PERMISSION = "audit.view_auditrecord"
 PAGE_SIZE = 50
-MORE = ("since", "until", "reason", "execution", "request")  # filters that are folded away
+MORE = ("since", "until", "reason", "execution", "request")  # filters that are collapsed
 LABELS = {"q": "Words", "request": "Request", "execution": "Execution", "since": "Since",
           "until": "Until"}  # fmt: skip
 
@@ -40,14 +41,15 @@ class Shown:
 
 
 def evidence_page(view: View) -> View:
-    """Only looks, for whoever may read the evidence of their organization, and is kept nowhere."""
+    """Decorator of read-only pages for users who may read their organization's audit records;
+    forbids caching."""
     permitted = permission_required(PERMISSION, raise_exception=True)(view)
     return never_cache(require_safe(login_required(permitted)))
 
 
 @evidence_page
 def record_list(request: HttpRequest) -> HttpResponse:
-    """Records of the reader's organization, the newest first."""
+    """Records of the user's organization, the newest first."""
     asked = {name: plain(request.GET, name) for name in search.FIELDS}
     agent = asked.pop("agent")
     over = plain(request.GET, "over")
@@ -83,7 +85,7 @@ def record_list(request: HttpRequest) -> HttpResponse:
 
 @evidence_page
 def record_detail(request: HttpRequest, record_id: UUID) -> HttpResponse:
-    """One record, its place in the log and, for who may see it, what went in or came out."""
+    """One record, its sequence number and, with permission, the call's payload."""
     may_open = request.user.has_perm(reading.MAY_OPEN)
     opened = reading.open_record(record_id, by=actor_of(request), may_open=may_open)
     if opened is None:
@@ -99,7 +101,7 @@ def record_detail(request: HttpRequest, record_id: UUID) -> HttpResponse:
 
 
 def actor_of(request: HttpRequest) -> Actor:
-    """Who reads a page of evidence."""
+    """The actor who reads a page of evidence."""
     user: Any = request.user
     return Actor(
         kind="person",
@@ -126,7 +128,7 @@ def _json(value: Any) -> str:
 
 
 def codes_by_family() -> list[tuple[str, list[str]]]:
-    """The codes by family; a family itself is searched as `TOOL.`."""
+    """The codes by family; a whole family is searched as `TOOL.`."""
     families: dict[str, list[str]] = {}
     for event in Event:
         families.setdefault(event.partition(".")[0] + ".", []).append(event)
@@ -142,7 +144,7 @@ def plain(given: QueryDict, name: str) -> str:
 
 
 def _position(request: HttpRequest) -> Position | None:
-    """Where the page begins; a place that cannot be read is the newest."""
+    """The position where the page begins; an invalid one is the newest."""
     try:
         return Position.read(plain(request.GET, "cursor"))
     except search.BadPosition:

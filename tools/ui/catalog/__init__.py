@@ -1,3 +1,1 @@
-"""The catalog of tools: its list, a tool with its versions, and import and export. Writing a
-definition is `editor`.
-"""
+"""Pages of the tool catalog: list, tool, versions, import, export. `editor` edits definitions."""

@@ -1,4 +1,4 @@
-"""`/`: what there is, found by filters that stand in the address, and a switch per tool."""
+"""`/`: the tool catalog with search, filters in the URL, and a switch for each tool."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -36,13 +36,13 @@ SORTS: dict[str, Callable[[CatalogTool], Any]] = {
     "updated": lambda tool: tool.updated_at,
 }
 TEMPLATE = "catalog/catalog.html"
-UNDO = "catalog-undo"  # what a person may take back, in the session and on a message
+UNDO = "catalog-undo"  # key of the last change that can be undone, in the session and on a message
 
 
 @dataclass(frozen=True)
 class Search:
-    """What the address asks for. Unknown words in it filter nothing out by accident: they match
-    nothing, as they would in the address of any other list."""
+    """The search and filters of the URL. Unknown values match no tool, as in the URLs of other
+    lists."""
 
     q: str = ""
     category: str = ""
@@ -51,7 +51,7 @@ class Search:
     status: str = ""
     tier: str = ""
     origin: str = ""
-    sort: str = ""  # the best first where words are looked for, else by name
+    sort: str = ""  # empty: by relevance for a full-text search, else by name
 
     @classmethod
     def of(cls, query: QueryDict) -> "Search":
@@ -67,18 +67,18 @@ class Search:
         return {name: value for name, value in fields.items() if value and name != "sort"}
 
     def address(self, **changes: str | int) -> str:
-        """The catalog's address with this search; defaults are left out of it."""
+        """The catalog's URL with this search, without defaults."""
         sort = {"sort": self.sort} if self.sort else {}
         query = {**self.filters, **sort, **changes}
         query = {name: value for name, value in query.items() if (name, value) != ("page", 1)}
         return reverse("catalog") + (f"?{urlencode(query)}" if query else "")
 
     def without(self, name: str) -> str:
-        """The address of the same search without one of its filters."""
+        """The URL of the same search without one of its filters."""
         return replace(self, **{name: ""}).address()
 
     def matches(self, tool: CatalogTool, snapshot: Snapshot, tiers: Mapping[UUID, str]) -> bool:
-        """But for the words, which the ranked search looks for."""
+        """Whether all filters match; the full-text search is separate."""
         raw = tool.definition.raw
         return (
             self.category in ("", raw["category"])
@@ -96,13 +96,13 @@ class Search:
         if self.q:
             matching = [one.tool for one in relevant(ranked(snapshot, self.q, matching))]
         if not self.order or (self.order == "name" and not self.q):
-            return matching  # as it came: by rank, or by name
+            return matching  # already sorted: by rank, or by name
         key = SORTS[self.order.removeprefix("-")]
         return sorted(matching, key=key, reverse=self.order.startswith("-"))
 
     @property
     def order(self) -> str:
-        """One of the columns, or none: then by rank."""
+        """The column to sort by; empty means by rank."""
         return self.sort or ("" if self.q else "name")
 
 
@@ -122,7 +122,7 @@ def tool_list(request: PageRequest) -> HttpResponse:
         "links": _links(search, shown),
         "columns": _columns(search),
         "choices": _choices(kinds),
-        # Where words are looked for, of the tools that were found: those are ranked only once.
+        # For a full-text search, facets count its results, which are ranked only once.
         "facets": _facets(search, kinds_of(found, snapshot, tiers) if search.q else kinds),
         "chips": chips(search.filters, search.without),
         "may_change": may(request.caller, "change_tool"),
@@ -153,7 +153,7 @@ def switch(request: PageRequest, name: str, enabled: bool) -> HttpResponseBase:
 
 
 def back_of(request: PageRequest, given: QueryDict) -> str:
-    """Where a form says that it came from, if that is here; else the catalog."""
+    """The page that a form names as its origin, if it belongs to the product; else the catalog."""
     return own_path(given.get("next", ""), reverse("catalog"))
 
 
@@ -181,7 +181,7 @@ def _facets(search: Search, kinds: Kinds) -> list[Facet]:
 
 
 def _bulk(request: PageRequest, snapshot: Snapshot, tiers: LowestTiers) -> dict[str, Any]:
-    """What the bar below the tools offers, and what may be taken back."""
+    """The bulk actions below the list, and the change that can be undone."""
     return {
         "groups": sorted(snapshot.groups),
         "tiers": tiers.names if request.caller.is_superuser else (),
@@ -190,7 +190,7 @@ def _bulk(request: PageRequest, snapshot: Snapshot, tiers: LowestTiers) -> dict[
 
 
 def _columns(search: Search) -> dict[str, dict[str, str]]:
-    """Each column that sorts: where its heading leads, and how it is sorted now."""
+    """Each sortable column: the link of its heading, and its current direction."""
     columns = {}
     for name in SORTS:
         up, down = search.order == name, search.order == f"-{name}"

@@ -1,5 +1,5 @@
-"""`/catalog/change/`: one deed to many tools of the catalog. What it would do to each is shown
-first, and done to those that are then still what was shown; `/catalog/undo` takes a switch back."""
+"""`/catalog/change/`: bulk changes of tools. A preview shows the effect on each tool; the change
+applies to tools that have not changed since. `/catalog/undo` undoes a switch."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ _HEADINGS = {
 
 @dataclass(frozen=True)
 class Chosen:
-    """The tools that were ticked or found, and how many were named that are not there."""
+    """The tools that were selected or found, and how many named ones do not exist."""
 
     tools: list[CatalogTool]
     missing: int = 0
@@ -53,7 +53,7 @@ class Chosen:
 @require_http_methods(["GET", "POST"])
 @page
 def change_page(request: PageRequest) -> HttpResponseBase:
-    """GET shows what would be done; POST does it."""
+    """GET shows the preview; POST applies the change."""
     require(request.caller, "change_tool")
     given = request.POST if request.method == "POST" else request.GET
     try:
@@ -78,7 +78,7 @@ def change_page(request: PageRequest) -> HttpResponseBase:
 @require_POST
 @page
 def undo(request: PageRequest) -> HttpResponseBase:
-    """The reverse of the person's last switch of many, for those that are still as it left them."""
+    """Undo the user's last bulk switch for the tools that have not changed since."""
     require(request.caller, "change_tool")
     kept = request.session.pop(UNDO, None)
     if kept is None or kept["key"] != request.POST.get("key"):
@@ -132,7 +132,7 @@ def _chosen(request: PageRequest, given: QueryDict) -> Chosen:
 
 
 def _named(request: PageRequest, names: Iterable[str]) -> Chosen:
-    """Of the tools that the person may see; in the order of their names."""
+    """The named tools that the user may see, sorted by name."""
     wanted = set(names)
     if not wanted:
         return Chosen([])
@@ -190,7 +190,7 @@ def _too_many(deed: Deed, count: int) -> str:
 
 
 def _tell(request: PageRequest, deed: Deed, account: Account, *, undone: bool = False) -> None:
-    """What became of them; beside it the way back, where there is one."""
+    """Show the result as a message, with a link to undo it where that is possible."""
     count = len(account.done)
     said = f"{_WORDS[deed.do][1]} {deed.name}".strip()
     if count:

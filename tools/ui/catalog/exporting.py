@@ -1,4 +1,4 @@
-"""`/export/` and `/tools/<name>/export`: the catalog, or one tool, as a file to import."""
+"""`/export/` and `/tools/<name>/export`: download the catalog, or one tool, as a file to import."""
 
 from django.http import HttpResponse
 from django.views.decorators.http import require_safe

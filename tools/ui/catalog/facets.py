@@ -1,5 +1,5 @@
-"""What the catalog can be narrowed by, with how many tools each would leave: links that combine,
-and chips that take one away again. The address holds them all, so it is the view to come back to.
+"""Facets of the catalog: filters with the number of tools that each would leave, and chips that
+remove an active filter. All filters are in the URL, so a view can be bookmarked.
 """
 
 from collections import Counter
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.policy.licensing import LowestTiers
 
-MOST_SHOWN = 8  # values of a facet before one asks for more
+MOST_SHOWN = 8  # values of a facet before "more"
 LABELS = {
     "category": "Category",
     "group": "Group",
@@ -26,7 +26,7 @@ type Kinds = Counter["Kind"]
 
 
 class Kind(NamedTuple):
-    """What tools have in common by which they are found; as often as not hundreds do."""
+    """The values of all facets that a group of tools shares; often hundreds share them."""
 
     category: str
     group: frozenset[str]
@@ -49,7 +49,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Facet:
-    """The most frequent values stand in `choices`, the others in `more`."""
+    """The most frequent values are in `choices`, the others in `more`."""
 
     label: str
     choices: list[Choice]
@@ -58,7 +58,7 @@ class Facet:
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """A filter that is set; the address is that without it."""
+    """An active filter; its address is the view without it."""
 
     label: str
     value: str
@@ -66,7 +66,7 @@ class Chip:
 
 
 def kinds_of(tools: Sequence[CatalogTool], snapshot: Snapshot, tiers: LowestTiers) -> Kinds:
-    """How many tools there are of each kind; worked out once of a whole catalog."""
+    """How many tools there are of each kind; computed once for a whole catalog."""
     if tools is not snapshot.sorted_tools:
         return _kinds(tools, snapshot, tiers)
     return snapshot.remember(("kinds", tiers.terms), lambda: _kinds(tools, snapshot, tiers))
@@ -87,8 +87,8 @@ def _kinds(tools: Sequence[CatalogTool], snapshot: Snapshot, tiers: LowestTiers)
 
 
 def counted(kinds: Kinds, chosen: Mapping[str, str]) -> dict[str, Counter[str]]:
-    """By facet and value, the tools that every other facet lets through: what is chosen of a facet
-    narrows the others, never itself."""
+    """By facet and value, the number of tools that match all other facets: a filter narrows the
+    other facets, never its own."""
     counts: dict[str, Counter[str]] = {name: Counter() for name in FACETS}
     for kind, number in kinds.items():
         barred = [name for name, value in chosen.items() if not kind.has(name, value)]
@@ -105,7 +105,7 @@ def facets(
     chosen: Mapping[str, str],
     address: Callable[..., str],
 ) -> list[Facet]:
-    """Those that leave a choice. A value that is chosen is not offered again."""
+    """The facets that leave a choice. An active value is not offered again."""
     found = []
     for name in FACETS:
         ordered = sorted(counts[name].items(), key=lambda item: (-item[1], item[0]))

@@ -1,7 +1,7 @@
-"""What somebody gives to be imported, kept from one step to the next without being shown again.
+"""The form of an import, whose documents are kept from one step to the next without being shown.
 
-It goes to the browser and back sealed: it may hold secrets, it may have come as files, which a
-browser does not send twice, and what is written has to be what was seen.
+The browser carries them encrypted: they may hold secrets, they may be uploaded files, which a
+browser does not send twice, and what is written must be what the user saw.
 """
 
 import re
@@ -19,8 +19,8 @@ from tools.ui import kept
 from tools.ui.access import PageRequest
 
 MOST_FILES = 100
-CREDENTIAL = "credential "  # begins the name of the question that asks for one
-VARIABLE = "variable "  # and of the one that asks for a value in the address of a server
+CREDENTIAL = "credential "  # prefix of the name of an input for a credential
+VARIABLE = "variable "  # prefix of the name of an input for a variable in a server's URL
 _GAP = re.compile(r"[\s,]+")
 _NUL = "\x00"
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -46,7 +46,7 @@ class Kept:
 
     @classmethod
     def opened(cls, text: str, user: User) -> "Kept":
-        """Raises `Malformed` for what was not sealed here, for this person."""
+        """Raises `Malformed` for a text that was not sealed here, for this user."""
         raw = kept.opened(text, user, _FORM)
         taken, read = raw["choices"].pop("taken"), frozenset(raw["choices"].pop("read"))
         taken = None if taken is None else frozenset(taken)
@@ -57,7 +57,7 @@ class Kept:
 
 @dataclass
 class Asked:
-    """The form as it was sent. `flaws`: what of it could not be taken."""
+    """The submitted form. `flaws` are its errors."""
 
     given: tuple[Given, ...] = ()
     source: str = ""
@@ -67,7 +67,7 @@ class Asked:
 
     @property
     def same(self) -> bool:
-        """Whether it is what the person saw."""
+        """Whether it is what the user saw."""
         told = self.kept and (self.kept.given, self.kept.source, self.kept.choices)
         return told == (self.given, self.source, self.choices)
 
@@ -142,7 +142,7 @@ def _beginning(mark: str, said: dict[str, str]) -> dict[str, str]:
 
 
 def _taken(request: PageRequest, form: Asked) -> frozenset[int] | None:
-    """Numbers mean something only where what they count is still the same."""
+    """The selected items; None where their numbers refer to a list that has changed."""
     kept = form.kept
     before = kept and (kept.given, kept.source)
     if before != (form.given, form.source) or "listed" not in request.POST:

@@ -1,4 +1,4 @@
-"""An import as the page shows it. Nothing here may hold a header, an environment or a token."""
+"""The preview of an import for its page. It must not contain headers, environments or tokens."""
 
 import json
 import re
@@ -32,7 +32,7 @@ _KINDS = {
 }  # fmt: skip
 MOST_CHANGES = 30
 _LONGEST = 300
-# In what cannot be taken apart, any of these may have a secret beside it.
+# In a text that cannot be parsed, each of these may be followed by a secret.
 _SECRETIVE = re.compile(
     r"mcpservers|headers|\benv\b|auth.?token|authorization|bearer|secret|password|api.?key|\bmcp/",
     re.IGNORECASE,
@@ -40,7 +40,7 @@ _SECRETIVE = re.compile(
 
 
 def echo(given: tuple[Given, ...], read: Read) -> str | None:
-    """The pasted text to be shown again; None where it may hold a secret."""
+    """The pasted text to show again; None where it may hold a secret."""
     text = next((one.text for one in given if not one.name), "")
     whole = any(not entry.place and entry.source for entry in read.entries)
     servers = any(entry.item and entry.item.kind == Kind.SERVER for entry in read.entries)
@@ -78,7 +78,7 @@ def shown_row(row: Row, choices: Choices, written: bool) -> dict[str, Any]:
 
 
 def _review(row: Row) -> dict[str, Any] | None:
-    """What a person must read of a definition with suspicions, or has read."""
+    """The suspicious parts of a definition that a user must review, or has reviewed."""
     review = row.entry.item.review if row.entry.item else None
     if review is None or row.result == LEFT_OUT:
         return None
@@ -120,7 +120,7 @@ def _about(entry: Entry) -> str:
 
 
 def _server(item: Item) -> str:
-    """What of a server is no secret: where it is, and what its headers and variables are called."""
+    """A server without its secrets: its address, and the names of its headers and variables."""
     try:
         server = read_server(item.value, item.id)
     except InvalidDefinition:

@@ -1,4 +1,4 @@
-"""`/import/`: give documents, see what would become of each item, and have exactly that written."""
+"""`/import/`: submit documents, preview the result of each item, and write exactly that."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -42,7 +42,7 @@ _NOT_WRITTEN = frozenset({REFUSED, UNREAD})
 
 @dataclass
 class Shown:
-    """What the page says of a form that was sent."""
+    """What the page shows for a submitted form."""
 
     form: Asked
     read: Read
@@ -115,7 +115,7 @@ def _written(request: PageRequest, form: Asked, found: Read, mode: str) -> Shown
 
 
 def _performed(request: PageRequest, form: Asked, found: Read, keep: Any) -> list[Row]:
-    """Raises `Forbidden` where the person lacks what the items need, and keeps nothing then."""
+    """Raises `Forbidden`, and saves nothing, where the user lacks a permission for an item."""
     taken = [one.item for one in found.entries if one.item and form.choices.takes(one)]
     for permission in permissions(request.user.organization, taken):
         require(request.caller, permission)
@@ -170,7 +170,7 @@ def _page(request: PageRequest, shown: Shown) -> HttpResponse:
 
 
 def _settled(choices: Choices, shown: Shown) -> Choices:
-    """With what nobody chose as it was taken, so that the form comes back the same."""
+    """The choices with the defaults that were applied, so that the form is shown unchanged."""
     taken = frozenset(one.number for one in shown.read.entries if choices.takes(one))
     credentials = {name: choices.credentials.get(name, "") for name in shown.read.schemes}
     variables = {name: choices.variables.get(name, "") for name in shown.read.variables}
@@ -189,7 +189,7 @@ def _totals(rows: list[Row]) -> list[tuple[str, str, int]]:
 
 
 def _offered(request: PageRequest, shown: Shown) -> dict[str, Any]:
-    """What there is to choose from, of this organization."""
+    """The options of this organization."""
     place = request.user.organization
     sources = {kind for kinds in shown.read.sources.values() for kind in kinds}
     servers = McpServer.objects.filter(organization=place).order_by("name")

@@ -1,4 +1,4 @@
-"""Whom a tool's definition was had from, in words."""
+"""The source of a tool's definition, in words."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ class Source:
 
 
 def source_of(tool: Tool) -> Source | None:
-    """None where a tool is what its organization wrote: nobody else can change it."""
+    """None for a tool that its organization wrote: it has no upstream."""
     implementation = tool.version.definition.get("implementation") or {} if tool.version else {}
     if tool.type == ToolType.MCP:
         return Source("MCP server", str(implementation.get("server") or tool.name))

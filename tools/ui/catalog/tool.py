@@ -1,4 +1,4 @@
-"""`/tools/<name>/`: one tool, its versions, and a form that calls it."""
+"""`/tools/<name>/`: one tool with its versions and a form that calls it."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ from tools.web.proof import Proof, proof
 
 TEMPLATE = "catalog/tool.html"
 WAIT_S = 20.0
-LIVE_WAIT_S = 1.5  # the part that htmx was given then follows the execution by itself
+LIVE_WAIT_S = 1.5  # after that, the part that htmx loaded follows the execution
 THROUGH = {Through.OWN: "", Through.SOURCE: "from its source", Through.PARENT: "as a parent"}
 
 
@@ -50,7 +50,7 @@ def tool_page(request: PageRequest, name: str) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @page
 def try_tool(request: PageRequest, name: str) -> HttpResponseBase:
-    """A call on the one road, as the person who is logged in."""
+    """Call the tool through the execution pipeline, as the logged-in user."""
     if request.method == "GET":
         return redirect("tool", name=name)
     tool = visible_tool(request.caller, snapshot_of(request), name)
@@ -71,7 +71,7 @@ def try_tool(request: PageRequest, name: str) -> HttpResponseBase:
 @require_safe
 @page
 def version_page(request: PageRequest, name: str, number: int) -> HttpResponse:
-    """A version, and what it changed."""
+    """A version and its changes."""
     tool = visible_tool(request.caller, snapshot_of(request), name)
     versions = ToolVersion.objects.filter(tool_id=tool.id, number__lte=number)[:2]
     found = list(versions)
@@ -114,7 +114,7 @@ def _page(request: PageRequest, tool: CatalogTool, attempt: Attempt) -> HttpResp
 
 
 def _users(request: PageRequest, tool: CatalogTool) -> dict[str, Any] | None:
-    """Which agents can use it, for who may view agents and tools."""
+    """The agents that can use the tool; None for users who may not view agents and tools."""
     if not (may(request.caller, "view_agent") and may(request.caller, "view_tool")):
         return None
     names, cut = agents_that_reach(tool, snapshot_of(request))
@@ -122,7 +122,7 @@ def _users(request: PageRequest, tool: CatalogTool) -> dict[str, Any] | None:
 
 
 def _groups(tool: CatalogTool, snapshot: Snapshot) -> list[dict[str, str]]:
-    """Each effective group, where it came from, and why it is closed where it is."""
+    """Each effective group with its origin, and why it is closed where it is."""
     closings = openings_of(snapshot).closings
     return [
         {
@@ -135,7 +135,7 @@ def _groups(tool: CatalogTool, snapshot: Snapshot) -> list[dict[str, str]]:
 
 
 def _findings(request: PageRequest, tool: CatalogTool) -> list[dict[str, Any]]:
-    """For who may view every tool: findings speak of others too."""
+    """The linter's findings, for users who may view every tool, since findings name others too."""
     if not may(request.caller, "view_tool"):
         return []
     return [shown_finding(one) for one in findings_about(snapshot_of(request), tool.name)]

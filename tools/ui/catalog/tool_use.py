@@ -1,5 +1,5 @@
-"""`/tools/<name>/who/`: each agent, and the first gate that refuses it the tool.
-`/tools/<name>/usage/`: its calls of the last fourteen days, how long they took and the cost."""
+"""`/tools/<name>/who/`: each agent with the first gate that refuses it the tool.
+`/tools/<name>/usage/`: calls, durations and cost of the last fourteen days."""
 
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -105,7 +105,7 @@ def usage_page(request: PageRequest, name: str) -> HttpResponse:
 
 
 def _agents(shown: Page[Agent], tool: CatalogTool, snapshot: Snapshot) -> list[Row]:
-    """Those of the page, asked with all they were granted, in a state the tool is there in."""
+    """The agents of the page, evaluated with all of their grants, in a state that has the tool."""
     agents = list(shown.object_list)
     about = {agent.slug: agent.description for agent in agents}
     callers = known_callers(agents, snapshot.revision)
@@ -113,7 +113,7 @@ def _agents(shown: Page[Agent], tool: CatalogTool, snapshot: Snapshot) -> list[R
 
 
 def _row(caller: Caller, description: str, tool: CatalogTool) -> Row:
-    own = snapshot_for(caller)  # with the versions that the agent keeps to
+    own = snapshot_for(caller)  # with the versions that are pinned for the agent
     asked = Asked(caller.granted_groups, usual_state(tool))
     explanation = Explanation(caller, asked, own, everything=True)
     refusal = explanation.refusal(own.tools.get(tool.name, tool))

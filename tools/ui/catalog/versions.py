@@ -1,4 +1,4 @@
-"""Versions of a tool: told apart, gone back to, and whether each is what was signed."""
+"""Versions of a tool: their differences, rollback to one, and verification of signatures."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -53,7 +53,7 @@ _POLICIES = {
 
 @dataclass(frozen=True)
 class Pinned:
-    """Who keeps to a version."""
+    """Agents and sessions that are pinned to a version."""
 
     agents: list[str]
     more: int
@@ -70,7 +70,7 @@ class VersionRow:
 @require_safe
 @page
 def difference_page(request: PageRequest, name: str) -> HttpResponse:
-    """Any two versions, field by field; with `restore` it asks whether to go back to `to`."""
+    """The difference of two versions; with `restore`, a form that rolls back to `to`."""
     visible_tool(request.caller, snapshot_of(request), name)
     tool = find_tool(request.user.organization, name)
     assert tool.version is not None
@@ -81,7 +81,7 @@ def difference_page(request: PageRequest, name: str) -> HttpResponse:
     may_change = may(request.caller, "change_tool")
     asks = may_change and "restore" in request.GET and new.pk != tool.version.pk
     if asks and old.pk != tool.version.pk:
-        return redirect(_asking(tool, new.label))  # what it would do is told from what is in use
+        return redirect(_asking(tool, new.label))  # a rollback is compared with the current version
     context = {
         "tool": tool,
         "labels": labels,
@@ -121,7 +121,7 @@ def restore(request: PageRequest, name: str) -> HttpResponseBase:
 @require_POST
 @page
 def change_policy(request: PageRequest, name: str) -> HttpResponseBase:
-    """What becomes of its calls when its upstream changed."""
+    """Set the drift policy: what happens to calls when the upstream tool changes."""
     require(request.caller, "change_tool")
     tool = find_tool(request.user.organization, name)
     policy = request.POST.get("on_drift", "")
@@ -134,7 +134,7 @@ def change_policy(request: PageRequest, name: str) -> HttpResponseBase:
 
 
 def shown_versions(request: PageRequest, tool: Tool) -> dict[str, Any]:
-    """The newest of them, each held against its signature."""
+    """The newest versions, each checked against its signature."""
     evidence = Evidence.of(tool.organization)
     found = list(tool.versions.all()[: MOST_VERSIONS + 1])
     assert tool.version is not None
@@ -151,7 +151,7 @@ def shown_versions(request: PageRequest, tool: Tool) -> dict[str, Any]:
 
 
 def shown_upstream(tool: Tool) -> dict[str, Any] | None:
-    """None for a tool that has no upstream, and never had a change of one."""
+    """None for a tool without an upstream and without changes of one."""
     source = source_of(tool)
     if source is None and not tool.upstream_changes.exists():
         return None
@@ -165,14 +165,14 @@ def shown_upstream(tool: Tool) -> dict[str, Any] | None:
 
 
 def _standing_between(tool: Tool) -> UpstreamChange | None:
-    """The change that waits for a word; else the rejected one for which the tool is closed."""
+    """The pending change; else the rejected one for which the tool is closed."""
     closed = tool.status == ToolStatus.QUARANTINED
     said = [Decision.OPEN, Decision.REJECTED] if closed else [Decision.OPEN]
     return tool.upstream_changes.filter(decision__in=said).order_by("decision", "-seen_at").first()
 
 
 def flaw_of(evidence: Evidence, tool: Tool, version: ToolVersion) -> str:
-    """Why it is not what was signed; empty where it is."""
+    """Why the signature is invalid; empty where it is valid."""
     return FLAWS.get(evidence.problem(tool, version) or "", "")
 
 
@@ -194,7 +194,7 @@ def _pins(tool: Tool) -> Mapping[UUID, Pinned]:
 
 
 def _one_before(labels: list[str], label: str) -> str:
-    """`labels` with the newest first; the first version is told apart from itself."""
+    """The label before `label`, of labels with the newest first; the first one has only itself."""
     at = labels.index(label) if label in labels else 0
     return labels[min(at + 1, len(labels) - 1)]
 

@@ -1,1 +1,1 @@
-"""Chains as they are written, drawn and rehearsed, and how a run of one stands."""
+"""Pages of chains (composite tools): editing, drawing, dry run, and the state of runs."""

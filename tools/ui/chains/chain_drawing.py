@@ -1,7 +1,7 @@
-"""Where the parts of a chain stand in a picture. Pure: a chain in, numbers out.
+"""Layout of the drawing of a chain. Pure: a chain in, numbers out.
 
-Its steps stand one below the other, as they run. What a step gives back runs down beside them, in a
-lane of its own, to every step that looks at it.
+Steps are placed below each other in the order of their execution. The output of a step is a line
+beside them, in its own lane, to every step that uses it.
 """
 
 import itertools
@@ -14,14 +14,14 @@ from tools.ui.chains.chain_words import sources_of, sources_of_output, step_word
 
 _LETTER, _LINE = 7.25, 17.0  # of the fixed-width font of `.flow text`, in pixels
 _WIDTH, _PAD, _MARGIN, _GAP = 316.0, 12.0, 2.0, 26.0
-_ROOM = int((_WIDTH - 2 * _PAD) / _LETTER)  # letters of a line
+_ROOM = int((_WIDTH - 2 * _PAD) / _LETTER)  # characters of a line
 _LANE, _FIRST_LANE, _ARROW = 11.0, 16.0, 7.0
 _MOST_LANES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Of a step in a run: the colour's word, and what is said beside its id."""
+    """The state of a step in a run: the name of its color, and the text beside its id."""
 
     status: str
     words: str
@@ -29,7 +29,7 @@ class Standing:
 
 @dataclass(eq=False)
 class Box:
-    """A step; or, without a tool, where the chain begins or ends."""
+    """A step; or, without a tool, the start or end of the chain."""
 
     name: str
     tool: str
@@ -93,17 +93,17 @@ class Drawing:
     height: float
     boxes: list[Box]
     lines: list[Line] = field(default_factory=list)
-    unseen: int = 0  # ways of values for which there was no room
+    unseen: int = 0  # lines of values that are left out for lack of room
 
 
 def inputs_of(definition: Definition) -> list[str]:
-    """In the order in which they were written, where there is one."""
+    """The names of the inputs, in the order of the definition where it has one."""
     named = [str(one["name"]) for one in definition["parameters"]]
     return named or list(definition["input_schema"].get("properties", {}))
 
 
 def draw(chain: Chain, inputs: list[str], run: Mapping[str, Standing] | None = None) -> Drawing:
-    """`run`: how each step of a run stands, by its id."""
+    """`run` has the state of each step of a run, by its id."""
     boxes = _boxes(chain, inputs, run or {})
     y = _MARGIN
     for box in boxes:
@@ -130,7 +130,7 @@ def _boxes(chain: Chain, inputs: list[str], run: Mapping[str, Standing]) -> list
 
 
 def _lanes(chain: Chain, boxes: list[Box]) -> tuple[list[tuple[int, list[int], int]], int]:
-    """(where a value comes from, where it goes, its lane); of two lanes none shares a stretch."""
+    """(the source of a value, its targets, its lane); lines in one lane do not overlap."""
     numbers = {step.id: at for at, step in enumerate(chain.steps, 1)}
     goes: dict[int, set[int]] = {}
     for at, step in enumerate(chain.steps, 1):
@@ -160,7 +160,7 @@ def _down(one: Box, other: Box) -> Line:
 
 
 def _lane_line(boxes: list[Box], start: int, ends: list[int], lane: int) -> Line:
-    """Leaves in the lower half of its box, and enters the others in their upper half."""
+    """The line leaves its box in the lower half, and enters the others in their upper half."""
     edge = boxes[start].x + _WIDTH
     x = edge + _FIRST_LANE + lane * _LANE
     leaves = boxes[start].bottom - _PAD

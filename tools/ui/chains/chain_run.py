@@ -1,4 +1,4 @@
-"""How each step of a run of a chain stands, told from its calls."""
+"""The state of each step of a chain's run, derived from its calls."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ _ENDED = {
 
 
 def drawn_run(execution: Execution) -> Drawing | None:
-    """None where it is no run of a chain."""
+    """None for an execution that is not a run of a chain."""
     definition = execution.tool_version.definition if execution.tool_version else {}
     if definition.get("type") != ToolType.CHAIN:
         return None
@@ -41,7 +41,7 @@ def _standings(chain: Chain, execution: Execution) -> Iterator[tuple[str, Standi
 
 
 def _calls(execution: Execution) -> dict[str, dict[str, Status]]:
-    """Of each step: how the last attempt of each of its calls stands, and of what undoes them."""
+    """By step: the status of the last attempt of each of its calls and their compensations."""
     rows = Execution.objects.filter(parent=execution.pk).order_by("created_at", "pk")
     made = [(place, Status(status)) for place, status in rows.values_list("place", "status")]
     made += [(one.place, one.status) for one in absent_calls(execution.memory).values()]

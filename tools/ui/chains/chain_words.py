@@ -1,4 +1,4 @@
-"""What a chain says, in the few words that a picture has room for."""
+"""Short descriptions of the steps of a chain, for its drawing."""
 
 import json
 import re
@@ -49,7 +49,7 @@ def _within(condition: dict[str, Any]) -> str:
 
 
 def step_words(step: Step) -> list[str]:
-    """A line for each thing that is not as usual."""
+    """A line for each setting that differs from its default."""
     said = []
     if step.when is not None:
         said.append(f"when {condition_words(step.when)}")
@@ -70,7 +70,7 @@ def _list_words(listed: Any) -> str:
 
 
 def sources_of(step: Step) -> set[str]:
-    """The ids of the steps whose end or output this one looks at."""
+    """The ids of the steps whose end or output this step uses."""
     looked_at = [step.parameters]
     if step.loop:
         looked_at.append(step.for_each)

@@ -1,4 +1,4 @@
-"""`/chains/`: chains and how they are written. Each is a tool, and its page is the tool's."""
+"""`/chains/`: the list of chains and their editor. Each chain is a tool and has a tool's page."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -55,11 +55,11 @@ output: {$step: check, path: /output/valid}
 
 @dataclass
 class Draft:
-    """A chain as it is being written, and what is said of it."""
+    """A chain while it is edited, with its errors and findings."""
 
     text: str
     tool: Tool | None
-    digest: str = ""  # of the version it began with
+    digest: str = ""  # of the version that is edited
     read: ChainText = field(default_factory=ChainText)
 
     @property
@@ -107,7 +107,7 @@ def write_chain(request: PageRequest) -> HttpResponseBase:
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def change_chain(request: PageRequest, name: str) -> HttpResponseBase:
-    """A new version. Runs that have begun go on as they began."""
+    """Save a new version. Open runs continue with their version."""
     require(request.caller, "change_tool")
     tool = find_tool(request.user.organization, name)
     if tool.type != ToolType.CHAIN:
@@ -124,7 +124,7 @@ def change_chain(request: PageRequest, name: str) -> HttpResponseBase:
 @require_POST
 @page
 def check(request: PageRequest) -> HttpResponse:
-    """What is wrong with a text while it is written, and its picture; nothing is kept."""
+    """The errors of a text while it is edited, and its drawing. Saves nothing."""
     if not may(request.caller, "change_tool"):
         require(request.caller, "add_tool")
     draft = _sent(request, None)
@@ -155,7 +155,7 @@ def _answered(request: PageRequest, draft: Draft) -> HttpResponseBase:
 
 
 def _saved(request: PageRequest, draft: Draft) -> Tool | None:
-    """None where it cannot be kept as what it says it is, which the draft then tells."""
+    """None where the chain cannot be saved; the draft then has the errors."""
     by, tool = actor_of(request.caller), draft.tool
     if tool is None:
         return register_tool(

@@ -1,4 +1,4 @@
-"""A dry run of a chain as its tool's page shows it."""
+"""The dry run of a chain, for the tool's page."""
 
 from typing import Any
 
@@ -19,8 +19,8 @@ def can_be_rehearsed(tool: CatalogTool) -> bool:
 def rehearsed(
     caller: Caller, tool: CatalogTool, parameters: dict[str, Any], asked: Asked, snapshot: Snapshot
 ) -> list[dict[str, Any]]:
-    """A line for the chain itself where there is something to say of it, and one for each step;
-    nothing is called."""
+    """A line for the chain itself where it has a finding, and one for each step; no tool is
+    called."""
     found = rehearse(tool, parameters, caller=caller, asked=asked, snapshot=snapshot)
     lines = [_line(line) for line in found["steps"]]
     if found["refused"] or found["confirmation"] or found["errors"]:

@@ -1,3 +1,3 @@
-"""Writing a tool's definition and the schemas of contents, and trying a draft. What is saved is
-decided in `tools.catalog`.
+"""The editor of tool definitions and content schemas, and test runs of drafts. Validation is in
+`tools.catalog`.
 """

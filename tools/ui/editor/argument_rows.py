@@ -1,4 +1,4 @@
-"""The arguments of a tool as rows of a table, in the order in which models are told of them."""
+"""The arguments of a tool as rows of a form's table, in the order in which models get them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ MOVES = frozenset({"add", "remove", "up", "down"})
 
 @dataclass
 class Row:
-    """One argument; its questions are numbered by where it stands."""
+    """One argument; the names of its inputs contain its position."""
 
     at: int
     inputs: dict[str, Input]
-    focus: str = ""  # the cell or button that the keyboard goes on at
+    focus: str = ""  # the cell or button that gets the keyboard focus
 
     @classmethod
     def of(cls, at: int, values: Mapping[str, str]) -> "Row":
@@ -42,18 +42,18 @@ class Row:
 
     @property
     def wrong(self) -> str:
-        """The cells that something is wrong with, as a script marks them."""
+        """The cells with errors, for the script that marks them."""
         return " ".join(name for name, one in self.inputs.items() if one.errors)
 
     @property
     def detailed(self) -> bool:
-        """Whether it says more than the table shows, or something of that is wrong."""
+        """Whether it has values or errors beyond the columns of the table."""
         more = self.inputs["schema"]
         return bool(more.value or more.errors)
 
     @property
     def parameter(self) -> dict[str, Any]:
-        """As a definition has it. What cannot be read has its reason at its cell."""
+        """The argument in the format of a definition. Invalid cells get an error."""
         told = self.inputs
         return {
             "name": told["name"].value.strip(),
@@ -67,7 +67,7 @@ class Row:
             one.errors = []
 
     def forgive_empty(self) -> None:
-        """While somebody writes, a cell that waits for its words is not wrong yet."""
+        """Remove the errors of empty required cells while the author is still typing."""
         for one in self.inputs.values():
             if one.required and not one.value.strip():
                 one.errors = []
@@ -82,7 +82,7 @@ def rows_sent(data: Mapping[str, str]) -> list[Row]:
 
 
 def arranged(rows: list[Row], what: str, at: int) -> list[Row]:
-    """With one more at the end, or without one, or with one moved up or down."""
+    """The rows after a row is added at the end, removed, or moved up or down."""
     values = [row.values for row in rows]
     if what == "add" and len(values) < schemas.MAX_PROPERTIES:
         values.append({})
@@ -98,7 +98,7 @@ def arranged(rows: list[Row], what: str, at: int) -> list[Row]:
 
 
 def _focus(rows: list[Row], what: str, at: int) -> None:
-    """The keyboard follows the row that was moved, and its buttons where they still do something"""
+    """Set the focus on the moved row, on a button that is still enabled."""
     last = len(rows) - 1
     where = {"add": last, "up": at - 1, "down": at + 1, "remove": min(at, last)}[what]
     if not 0 <= where <= last:
@@ -133,7 +133,7 @@ def _values_of(parameter: dict[str, Any]) -> dict[str, str]:
 
 
 def _written(key: str, value: Any) -> str:
-    """A cell has one line; a schema has an area of its own."""
+    """A cell's value on one line; a schema has its own text area."""
     return pretty(value) if key == "schema" else on_one_line(value)
 
 

@@ -1,4 +1,4 @@
-"""A JSON Schema as a table of arguments, where the table can hold all of it."""
+"""Converts a JSON Schema into a table of arguments, where the table can represent all of it."""
 
 from typing import Any
 
@@ -11,12 +11,12 @@ _TOP = frozenset({"type", "properties", "required", "additionalProperties"})
 
 
 class NotAsTable(Exception):
-    """The text says what the table could not hold."""
+    """The message says what the table cannot represent."""
 
 
 def unfolded(schema: Any) -> list[Row]:
-    """Raises `NotAsTable`. Nothing is lost but leave to pass what is not listed, where the schema
-    gave it by saying nothing of it."""
+    """Raises `NotAsTable`. The only loss: unlisted properties, which a schema without
+    `additionalProperties` allows by default, are no longer allowed."""
     properties = _properties(schema)
     required = schema.get("required") or []
     parameters = [_parameter(name, one, name in required) for name, one in properties.items()]
@@ -59,7 +59,7 @@ def _parameter(name: str, schema: Any, required: bool) -> dict[str, Any]:
 
 
 def _same(made: dict[str, Any], given: dict[str, Any]) -> bool:
-    """But for descriptions that are not there yet, and the order of what is required."""
+    """Whether both are equal, except missing descriptions and the order of `required`."""
 
     def told(schema: dict[str, Any]) -> Any:
         properties = {name: {"description": ""} | one for name, one in schema["properties"].items()}

@@ -1,7 +1,7 @@
-"""The arguments as YAML or JSON beside their table, and the two in step.
+"""The arguments as YAML or JSON beside their table, and synchronization of the two.
 
-A form says what its table and its text were when it was drawn, so that without any script it is
-known which of the two somebody has changed since, and that one counts.
+The form contains fingerprints of its table and text, so that the server knows without scripts
+which of the two the author has changed since; that one counts.
 """
 
 import hashlib
@@ -27,13 +27,13 @@ _TORN = (
 
 
 def put_in_step(draft: Draft) -> None:
-    """The text says what the table says."""
+    """Write the text from the table."""
     if _follow_table(draft):
         _note(draft)
 
 
 def bring_in_step(draft: Draft, data: Mapping[str, str], counts: str = "") -> None:
-    """What was changed is carried over into the other; `counts` is a person's word on which."""
+    """Copy the changed one to the other; `counts` is the author's choice where both changed."""
     draft.noted = Noted(data.get("table-noted", "")[:64], data.get("text-noted", "")[:64])
     text_changed = KEY in data and draft.noted.text != _note_of(draft.text.value)
     if counts not in {TABLE, TEXT}:
@@ -44,7 +44,7 @@ def bring_in_step(draft: Draft, data: Mapping[str, str], counts: str = "") -> No
             return
         counts = TEXT if text_changed else TABLE
     carried = _lead_table(draft) if counts == TEXT else _follow_table(draft)
-    if carried:  # else it still counts as changed, lest the other undoes it
+    if carried:  # else it still counts as changed, so that the other does not overwrite it
         _note(draft)
 
 
@@ -58,18 +58,18 @@ def _note(draft: Draft) -> None:
 
 
 def _follow_table(draft: Draft) -> bool:
-    """The text is left as it is while a cell cannot be read."""
+    """Write the text from the table, unless a cell is invalid."""
     parameters = [row.parameter for row in draft.rows]
     unread = any(row.flaws for row in draft.rows)
     for row in draft.rows:
-        row.forget_flaws()  # they are told where the definition is read
+        row.forget_flaws()  # reading the definition reports them
     if not unread:
         draft.text.value = _written(parameters, like=draft.text.value)
     return not unread
 
 
 def _lead_table(draft: Draft) -> bool:
-    """The table is left as it is while the text cannot be read, and the text says why."""
+    """Write the table from the text; an invalid text gets an error and leaves the table."""
     try:
         draft.rows = _read(draft.text.value)
     except (_Unfit, ToolcribError) as error:
@@ -79,7 +79,7 @@ def _lead_table(draft: Draft) -> bool:
 
 
 def _written(parameters: list[dict[str, Any]], *, like: str) -> str:
-    """In the language in which the text was."""
+    """The arguments in the language of the previous text."""
     shorter = [_shortened(one) for one in parameters]
     as_json = like.lstrip().startswith(("[", "{"))
     return pretty(shorter) if as_json else as_yaml(shorter).rstrip() if shorter else ""
@@ -94,7 +94,7 @@ def _note_of(text: str) -> str:
 
 
 class _Unfit(Exception):
-    """A text that cannot be read as arguments."""
+    """A text that cannot be parsed as arguments."""
 
 
 def _agree(draft: Draft) -> bool:
@@ -117,7 +117,7 @@ def _read(text: str) -> list[Row]:
 
 
 def _parameter(number: int, one: Any) -> dict[str, Any]:
-    """What a row can hold as it was written; the rest is refused, so that nothing is lost."""
+    """The fields that a row can represent; any other is refused, so that nothing is lost."""
     if not isinstance(one, dict):
         raise _Unfit(f"Argument {number} must be an object with a name, type and description.")
     for key in one:
@@ -139,7 +139,7 @@ def _kind(number: int, one: dict[str, Any]) -> str:
 
 
 def _shortened(parameter: dict[str, Any]) -> dict[str, Any]:
-    """Without what goes without saying. A default of false or 0 is said."""
+    """Without empty fields. A default of false or 0 stays."""
     said = {key: value for key, value in parameter.items() if value is not None}
     if not parameter["required"]:
         said.pop("required", None)

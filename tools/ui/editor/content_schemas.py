@@ -1,4 +1,4 @@
-"""`/schemas/`: what `validate_content` knows by name, each version of it, and writing one."""
+"""`/schemas/`: the named schemas that `validate_content` uses, their versions, and their editor."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ def schema_list(request: PageRequest) -> HttpResponse:
 @require_safe
 @page
 def schema_page(request: PageRequest, name: str) -> HttpResponse:
-    """The version of `?version=`, else the newest, beside the one before it."""
+    """The version of `?version=`, else the newest, beside the previous one."""
     require(request.caller, "view_contentschema")
     row = content_schemas.find_schema(request.user.organization, name)
     version = _version(row, request.GET.get("version", ""))
@@ -87,7 +87,7 @@ def write_schema(request: PageRequest) -> HttpResponseBase:
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def change_schema(request: PageRequest, name: str) -> HttpResponseBase:
-    """A new version; what is there already is never edited."""
+    """Save a new version; existing versions are never edited."""
     require(request.caller, "change_contentschema")
     row = content_schemas.find_schema(request.user.organization, name)
     inputs = _inputs(row)
@@ -117,7 +117,7 @@ def remove_schema(request: PageRequest, name: str) -> HttpResponseBase:
 
 
 def shown(version: ContentSchemaVersion) -> str:
-    """A document as a person reads and edits it."""
+    """A document as text to read and edit."""
     return version.document if isinstance(version.document, str) else pretty(version.document)
 
 
@@ -166,7 +166,7 @@ def _filled(inputs: list[Input], request: PageRequest) -> dict[str, Any]:
 
 
 def _document(kind: SchemaKind, text: str) -> Any:
-    """Raises `Malformed` where the text is no JSON."""
+    """Raises `Malformed` where the text is not JSON."""
     if kind == SchemaKind.XML:
         return text
     try:

@@ -1,4 +1,4 @@
-"""The test run of a draft, as the editor asks for it and shows it."""
+"""The test run of a draft in the editor: its input and its result."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ def _asked() -> Input:
 
 @dataclass
 class Test:
-    """What is asked, and what came of it."""
+    """The input of a test run, and its result."""
 
     __test__ = False
 
@@ -73,7 +73,7 @@ def asked_of(data: Mapping[str, str], definition: dict[str, Any] | None = None) 
 def run_test(
     request: PageRequest, test: Test, definition: dict[str, Any], tool: Tool | None
 ) -> None:
-    """Fill in what came of it; whatever refuses it is told."""
+    """Run the draft and fill in the result, or the refusal."""
     try:
         parameters = _parameters(test.input)
         if test.input.errors:
@@ -103,7 +103,7 @@ def _parameters(asked: Input) -> dict[str, Any]:
 
 
 def _example(definition: dict[str, Any]) -> dict[str, Any]:
-    """What it requires, ready to be filled in."""
+    """The required arguments, as a template to fill in."""
     asked = [one for one in definition.get("parameters", []) if one["required"]]
     return {one["name"]: _value(one) for one in asked}
 

@@ -1,7 +1,7 @@
-"""A definition as a form: its questions with their answers, and the answers back as a definition.
+"""Converts a definition to the inputs of a form, and submitted inputs back to a definition.
 
-The form refuses only what cannot be written down at all, such as broken JSON. Whether a definition
-is good, `read_definition` says, as it does to everybody.
+The form refuses only values that cannot be parsed, such as broken JSON. `read_definition` validates
+the definition, as it does for every caller.
 """
 
 from collections.abc import Mapping
@@ -47,7 +47,7 @@ class Section:
 
     @property
     def unfolds(self) -> bool:
-        """Whether it holds a schema that may be told as arguments."""
+        """Whether it has a schema that may be converted to arguments."""
         return any(one.key == "input_schema" and one.value.strip() for one in self.inputs)
 
 
@@ -58,7 +58,7 @@ def _arguments_text() -> Input:
 
 @dataclass(frozen=True)
 class Noted:
-    """What the table and the text said when the two were last in step."""
+    """Fingerprints of the table and the text when the two last agreed."""
 
     table: str = ""
     text: str = ""
@@ -69,12 +69,12 @@ class Draft:
     sections: list[Section]
     rows: list[Row]
     kind: str
-    kept: dict[str, Any] = field(default_factory=dict)  # what the form does not ask
-    flaws: list[dict[str, str]] = field(default_factory=list)  # that belong to no question
-    digest: str = ""  # of the version it began with
+    kept: dict[str, Any] = field(default_factory=dict)  # fields without an input
+    flaws: list[dict[str, str]] = field(default_factory=list)  # errors that belong to no input
+    digest: str = ""  # of the version that is edited
     text: Input = field(default_factory=_arguments_text)  # the rows, as YAML or JSON
     noted: Noted = Noted()
-    torn: bool = False  # rows and text were both changed, and nobody said which counts
+    torn: bool = False  # rows and text were both changed, and the author must choose
 
     @property
     def inputs(self) -> list[Input]:
@@ -102,7 +102,7 @@ def new_draft(kind: str) -> Draft:
 
 
 def draft_of(definition: dict[str, Any], digest: str) -> Draft:
-    """The form filled with what a definition says."""
+    """The form with the values of a definition."""
     draft = _empty(definition["type"], definition)
     draft.digest = digest
     for one in draft.inputs:
@@ -112,7 +112,7 @@ def draft_of(definition: dict[str, Any], digest: str) -> Draft:
 
 
 def draft_from(data: Mapping[str, str], definition: dict[str, Any] | None) -> Draft:
-    """The form as somebody filled it in; `definition` is what it began with."""
+    """The submitted form; `definition` is the definition that is edited."""
     kind = definition["type"] if definition else data.get("type", "")
     draft = _empty(kind if kind in READERS else ToolType.CODE, definition or {})
     draft.digest = data.get("digest", "")[:100]
@@ -124,7 +124,7 @@ def draft_from(data: Mapping[str, str], definition: dict[str, Any] | None) -> Dr
 
 
 def definition_from(draft: Draft) -> dict[str, Any]:
-    """What the answers say, with what the form does not ask. Unreadable ones have their reason."""
+    """The submitted values, with the fields without an input. Invalid inputs get an error."""
     told = {one.key: one for one in draft.inputs}
     raw: dict[str, Any] = {
         key: told[key].value.strip() or None for key in ("title", "state", "cache_ttl")
@@ -252,7 +252,7 @@ def _schemas() -> Section:
 
 
 def _shown(one: Input, definition: dict[str, Any]) -> str:
-    """The answer to a question, read off a definition."""
+    """The value of an input, from a definition."""
     key = one.key
     if key.endswith("_kind"):
         names = definition[key.removesuffix("_kind")]
@@ -268,7 +268,7 @@ def _shown(one: Input, definition: dict[str, Any]) -> str:
 
 
 def _own_schema(definition: dict[str, Any]) -> str:
-    """Empty where it only says what the list of arguments says."""
+    """The input schema; empty where the list of arguments produces the same."""
     derived = schema_of(definition["parameters"], closed=not passed_on(definition))
     listed_ones = definition["parameters"] or definition["input_schema"] == derived
     return "" if listed_ones else pretty(definition["input_schema"])

@@ -1,4 +1,4 @@
-"""`/editor/`: writing a tool, and changing one; arguments are added, moved and removed here."""
+"""`/editor/`: create and edit tools; arguments are added, moved and removed here."""
 
 from collections.abc import Callable
 from typing import Any
@@ -92,7 +92,7 @@ def _answered(request: PageRequest, draft: Draft, tool: Tool | None) -> HttpResp
 def _tested(
     request: PageRequest, draft: Draft, definition: dict[str, Any], tool: Tool | None
 ) -> HttpResponse:
-    """Run as it stands, behind the wall; nothing is saved."""
+    """Run the draft in the sandbox. Saves nothing."""
     test = asked_of(plain(request.POST))
     if _canonical(draft, definition):
         run_test(request, test, definition, tool)
@@ -108,7 +108,7 @@ def _arrange(what: str) -> Callable[[Draft, str], None]:
 
 
 def _unfold(draft: Draft, _: str) -> None:
-    """The input schema becomes rows; left as it is where the table cannot hold all of it."""
+    """Convert the input schema to rows, unless the table cannot represent all of it."""
     schema = next(one for one in draft.inputs if one.key == "input_schema")
     try:
         draft.rows = unfolded(json_of(schema, {}))
@@ -119,10 +119,10 @@ def _unfold(draft: Draft, _: str) -> None:
 
 
 def _taken(draft: Draft, _: str) -> None:
-    """Which of the two counts was said, and they are in step."""
+    """Nothing: the author's choice was applied when the form was read."""
 
 
-# What changes the form, and saves nothing.
+# Actions that change the form and save nothing.
 _STEPS: dict[str, Callable[[Draft, str], None]] = {
     **{what: _arrange(what) for what in MOVES},
     "unfold": _unfold,
@@ -132,7 +132,7 @@ _STEPS: dict[str, Callable[[Draft, str], None]] = {
 
 
 def _checked(request: PageRequest, draft: Draft, *, table: bool) -> HttpResponse:
-    """What is wrong with the arguments while they are written; the other half follows."""
+    """Errors of the arguments while they are edited; table and text are synchronized."""
     if not draft.flawed:
         _canonical(draft, definition_from(draft))
         for row in draft.rows:
@@ -145,7 +145,7 @@ def _checked(request: PageRequest, draft: Draft, *, table: bool) -> HttpResponse
 def _saved(
     request: PageRequest, draft: Draft, definition: dict[str, Any], tool: Tool | None
 ) -> Tool | None:
-    """The tool as it is now; None where it was refused, which the draft then says."""
+    """The saved tool; None where it was refused, with the errors in the draft."""
     by = actor_of(request.caller)
     try:
         if tool is None:
@@ -166,7 +166,7 @@ def _saved(
 
 
 def _canonical(draft: Draft, definition: dict[str, Any]) -> Definition | None:
-    """None where something is wrong, and every wrong answer then says so."""
+    """None for an invalid definition; each invalid input then has an error."""
     unreadable = draft.flawed
     try:
         canonical = read_definition(definition)

@@ -1,3 +1,3 @@
-"""Calls that were made: their list, one call with its output, batches and sessions. Making a
-call is `playground`.
+"""Pages of executions: list, one call with its output, batches and sessions. `playground` makes
+calls.
 """

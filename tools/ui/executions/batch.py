@@ -1,4 +1,4 @@
-"""`/batches/<id>/`: one batch: each input with its call, how far it is, and what is cancelled."""
+"""`/batches/<id>/`: one batch with its progress, the call of each input, and cancellation."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ LINES = 50  # on a page
 
 @dataclass(frozen=True)
 class Shown:
-    """A line of a batch, and what its page says of its call."""
+    """A line of a batch, with the data that its page shows of its call."""
 
     line: Line
     took: str
@@ -48,7 +48,7 @@ def batch_page(request: PageRequest, batch_id: UUID) -> HttpResponse:
     batch = batch_actions.one_of(request.caller, batch_id)
     shown = _shown(request, batch)
     if request.htmx and request.GET.get("seen") == shown["seen"]:
-        return HttpResponse(status=204)  # a reader's choice stays as it is
+        return HttpResponse(status=204)  # keeps the user's selection
     part = "lines" if request.GET.get("part") == "lines" else "moving"
     return render(request, f"{PAGE}#{part}" if request.htmx else PAGE, shown)
 
@@ -57,7 +57,7 @@ def batch_page(request: PageRequest, batch_id: UUID) -> HttpResponse:
 @require_POST
 @page
 def cancel(request: PageRequest, batch_id: UUID) -> HttpResponseBase:
-    """All of it, or the calls that were ticked."""
+    """Cancel the whole batch, or the selected calls."""
     batch = batch_actions.one_of(request.caller, batch_id)
     batch_actions.check_may_cancel(request.caller, batch)
     wanted = None if request.POST.get("do") == "all" else _positions(request.POST)
@@ -111,7 +111,7 @@ def _counts(batch: Execution) -> Counter[str]:
 
 
 def _progress(batch: Execution, counts: Counter[str], total: int) -> tuple[Gauge, int]:
-    """A bar is good where it is full: that is what is waited for."""
+    """The progress bar, whose tone is good without failures, and the number of finished calls."""
     over = total if batch.over else sum(n for status, n in counts.items() if status not in OPEN)
     made = gauge(over, total, f"{over} of {total} calls are over")
     failed = sum(n for status, n in counts.items() if status not in {*OPEN, Status.SUCCESS})
@@ -138,7 +138,7 @@ def _may_cancel(request: PageRequest, batch: Execution) -> bool:
 
 
 def _seen(batch: Execution, counts: Counter[str], lines: list[Line]) -> str:
-    """Another text when something of it has changed."""
+    """A fingerprint that changes when the batch changes."""
     asked = "c" if batch.cancel_requested_at else ""
     known = "".join(f"{status}{count}" for status, count in sorted(counts.items()))
     waiting = sum(line.status in OPEN for line in lines)

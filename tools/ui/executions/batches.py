@@ -1,4 +1,4 @@
-"""`/batches/`: many calls that were asked for together, and runs of chains."""
+"""`/batches/`: the list of batches and of runs of chains."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ _OF_KIND = {
 
 @dataclass(frozen=True)
 class Row:
-    """One that makes calls, with how many of these there are of each status."""
+    """A composite call, with the number of its calls by status."""
 
     execution: Execution
     counts: list[tuple[str, int]]
@@ -85,7 +85,7 @@ def _page_of(found: ExecutionQuerySet, before: str) -> tuple[list[Execution], bo
 
 
 def _moment_of(found: ExecutionQuerySet, text: str) -> Any:
-    """When the one was called; of none the beginning of time, so that the page is empty."""
+    """The time of that call; for none the minimum time, so that the page is empty."""
     try:
         rows = found.filter(pk=UUID(text))
     except ValueError:
@@ -94,7 +94,7 @@ def _moment_of(found: ExecutionQuerySet, text: str) -> Any:
 
 
 def _rows(found: list[Execution], kind: str) -> list[Row]:
-    """With one query for all their calls."""
+    """Uses one query for all their calls."""
     calls = Execution.objects.filter(parent__in=[one.pk for one in found]).order_by()
     counts: dict[Any, Counter[str]] = {one.pk: Counter() for one in found}
     for parent, status, count in calls.values_list("parent", "status").annotate(Count("pk")):

@@ -1,4 +1,4 @@
-"""What a composite call's page shows of the calls that it made."""
+"""The child calls of a composite call, for its page."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ MOST_SHOWN = 100
 
 @dataclass(frozen=True)
 class CallsWithin:
-    """Those that were begun last, and how many there are of each status."""
+    """The latest child calls, and the number of all of them by status."""
 
     rows: list[Execution]
     counts: list[dict[str, Any]]
@@ -33,18 +33,18 @@ class CallsWithin:
 
     @property
     def asks(self) -> bool:
-        """Whether a person is asked about one of them."""
+        """Whether one of them awaits approval."""
         return any(one["status"] == Status.REQUIRES_CONFIRMATION for one in self.counts)
 
     @property
     def seen(self) -> str:
-        """Another text when something of it has changed."""
+        """A fingerprint that changes when a call changes."""
         known = [f"{one['status']}{one['count']}" for one in self.counts]
         return "-".join([*known, str(len(self.absent))])
 
 
 def calls_within(execution: Execution) -> CallsWithin | None:
-    """None for a call that makes none of its own."""
+    """None for a call that makes no calls."""
     if not execution.composite:
         return None
     found = Execution.objects.filter(parent=execution.pk)

@@ -1,4 +1,4 @@
-"""`/executions/`: what was called, filling itself while it happens."""
+"""`/executions/`: the list of calls, with live updates, and the page of one call."""
 
 import hashlib
 from datetime import datetime
@@ -33,7 +33,7 @@ from tools.ui.shown import cut, maker_of, milliseconds, output_of, pretty
 from tools.web.proof import Proof, proof
 
 PAGE_SIZE = 50
-FAILED = "failed"  # of every kind, in the place of a status
+FAILED = "failed"  # a filter for every status of failure
 _MOST_TRANSITIONS = 20
 LIST, PAGE = "executions/executions.html", "executions/execution.html"
 BULKY = (
@@ -57,7 +57,7 @@ def execution_list(request: PageRequest) -> HttpResponse:
     newest = not request.GET.get("before")
     seen = fingerprint(rows)
     if request.htmx and request.GET.get("seen") == seen:
-        return HttpResponse(status=204)  # nothing changed: the reader's place stays as it is
+        return HttpResponse(status=204)  # nothing changed: the page keeps its scroll position
     context = {
         "search": search,
         "statuses": [(status, status) for status in Status] + [(FAILED, "Failed in any way")],
@@ -78,11 +78,11 @@ def execution_list(request: PageRequest) -> HttpResponse:
 @page
 def execution_page(request: PageRequest, execution_id: UUID) -> HttpResponse:
     execution = actions.one_of(request.caller, execution_id)
-    # The try-it form asks for the result alone, the execution's own page for everything that moves.
+    # The try-it form requests only the result, the execution's page every part that changes.
     part = "result" if request.GET.get("part") == "result" else "moving"
     shown = shown_execution(execution)
     if request.htmx and request.GET.get("seen") == shown["seen"]:
-        return HttpResponse(status=204)  # a reader's focus and selection stay
+        return HttpResponse(status=204)  # keeps the focus and selection of the page
     context = {"shown": shown, **about(request, execution)}
     return render(request, f"{PAGE}#{part}" if request.htmx else PAGE, context)
 
@@ -104,7 +104,7 @@ def cancel(request: PageRequest, execution_id: UUID) -> HttpResponseBase:
 @require_POST
 @page
 def retry(request: PageRequest, execution_id: UUID) -> HttpResponseBase:
-    """Leads to the new call, also where a gate has refused it."""
+    """Call again and redirect to the new call, also where a gate has refused it."""
     execution = actions.one_of(request.caller, execution_id)
     try:
         made = retrying.retry(person=request.caller, execution=execution).pk
@@ -133,7 +133,8 @@ def resolve(request: PageRequest, execution_id: UUID) -> HttpResponseBase:
 
 
 def about(request: PageRequest, execution: Execution) -> dict[str, Any]:
-    """What its own page shows beside: its road, what it used, and whether it may be made again."""
+    """More data for the call's page: its gates and durations, its usage, and whether it can be
+    retried."""
     failed = execution.over and execution.status != Status.SUCCESS
     before = execution.retry_of
     return {
@@ -147,7 +148,7 @@ def about(request: PageRequest, execution: Execution) -> dict[str, Any]:
 
 
 def shown_execution(execution: Execution) -> dict[str, Any]:
-    """One execution with everything a page shows of it: many may look, so without secrets."""
+    """One execution with everything that a page shows of it, without secrets."""
     metrics, timeline, said = execution.metrics, _timeline(execution), redacted(execution)
     cancelling = execution.cancel_requested_at is not None
     calls = calls_within(execution)
@@ -180,7 +181,7 @@ def shown_execution(execution: Execution) -> dict[str, Any]:
 
 
 def _step_of(execution: Execution) -> UUID | None:
-    """The request of an agent that it is a call of."""
+    """The agent request that made the call."""
     parent = execution.parent
     return parent.pk if parent is not None and parent.tool_name == RUN_AGENT else None
 
@@ -193,7 +194,7 @@ def _session(execution: Execution) -> dict[str, Any] | None:
 
 
 def _timeline(execution: Execution) -> list[dict[str, Any]]:
-    """Every event with its distance from the moment of the call."""
+    """Every event with its time since the call."""
     begun = execution.created_at
     accepted = {"type": "Accepted", "message": "", "at": begun, "after": ""}
     followed = [
@@ -230,17 +231,18 @@ def _found(request: PageRequest, search: dict[str, str]) -> ExecutionQuerySet:
 
 
 def of_agent(request: PageRequest, slug: str) -> dict[str, Any]:
-    """By its account, which calls in its name alone: that has the index. Asked for both, a plan
-    that is made for any agent expects next to nothing, and reads all that the busiest has."""
+    """A filter by the agent's service account, whose calls are all of that agent, and which has an
+    index. With a filter by both, PostgreSQL's generic plan would expect few rows and read all
+    calls of the busiest agent."""
     rows = Agent.objects.filter(organization_id=request.caller.organization_id, slug=slug)
     agent = rows.only("service_account_id").first()
     if agent is None:
-        return {"user": None}  # nobody's: an empty page
+        return {"user": None}  # matches no call: the page is empty
     return {"user": agent.service_account_id}
 
 
 def _since(search: dict[str, str]) -> datetime | None:
-    """Raises `Malformed` for what is no moment of this millennium with its offset."""
+    """Raises `Malformed` for a text that is not a time of this millennium with a UTC offset."""
     if not search["since"]:
         return None
     try:
@@ -253,7 +255,7 @@ def _since(search: dict[str, str]) -> datetime | None:
 
 
 def _within(request: PageRequest, text: str) -> Execution | None:
-    """The call whose own calls are listed, where the reader may see it."""
+    """The parent of the listed calls, where the user may see it."""
     if not text:
         return None
     return readable(request.caller).filter(pk=_identifier(text)).only("tool_name").first()
@@ -270,7 +272,7 @@ def _page_of(request: PageRequest, found: ExecutionQuerySet) -> tuple[list[Execu
 
 
 def older_than(request: PageRequest, found: ExecutionQuerySet, before: UUID) -> ExecutionQuerySet:
-    """Than that one, which may have changed since; none where there is no such one."""
+    """The calls older than that call, which may have changed since; none where it is unknown."""
     of_it = readable(request.caller).filter(pk=before).values_list("created_at", flat=True)
     moment = of_it.first()
     if moment is None:
@@ -283,7 +285,7 @@ def _identifier(text: str) -> UUID:
     try:
         return UUID(text)
     except ValueError:
-        return UUID(int=0)  # nobody's: an empty page, which says so
+        return UUID(int=0)  # matches no call: the page is empty and explains it
 
 
 def fingerprint(rows: list[Execution]) -> str:

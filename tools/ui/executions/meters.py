@@ -1,4 +1,4 @@
-"""What a run used of what it might have: time, processor, memory, output."""
+"""Resource usage of an execution against its limits: time, CPU, memory, output."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ class Meter:
 
 @dataclass(frozen=True)
 class Meters:
-    """`profile` names the sandbox profile that sets the limits of the wall, as it is now."""
+    """`profile` names the sandbox profile whose current limits are shown."""
 
     rows: list[Meter]
     profile: str
@@ -28,7 +28,7 @@ class Meters:
 
 
 def meters_of(execution: Execution, snapshot: Snapshot) -> Meters | None:
-    """None for what has not run."""
+    """None for a call that has not run."""
     if not execution.over or execution.started_at is None:
         return None
     definition = ToolDefinition(execution.tool_version.definition)
@@ -51,7 +51,7 @@ def _time(execution: Execution, used: float) -> Meter:
 
 
 def _walled(execution: Execution, profile: CatalogProfile | None) -> list[Meter]:
-    """Of the sandbox profile as it is now, or what every sandbox has without one."""
+    """Meters by the limits of the current sandbox profile, or by the defaults of every sandbox."""
     usual = Limits()
     cpu_s, memory = (
         (profile.cpu_s, profile.memory_bytes) if profile else (usual.cpu_s, usual.memory_bytes)

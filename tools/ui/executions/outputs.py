@@ -1,7 +1,7 @@
-"""`/executions/<id>/output/`: what a call gave back, a piece at a time, or folded as JSON.
+"""`/executions/<id>/output/`: the output of a call, in pieces, or as a collapsible JSON tree.
 
-Never more of it is read than a page shows. What pages show is without the secrets that evidence
-leaves out; the whole as it is comes from the API, to whoever may read the call.
+Only the bytes that a page shows are read. Pages redact the secrets that evidence redacts; the API
+returns the unchanged output to callers that may read the call.
 """
 
 import json
@@ -29,17 +29,17 @@ from tools.ui.shown import cut, pretty
 
 PAGE = "executions/output.html"
 PIECE = 32 * 1024
-MOST_FOLDED = 512 * 1024  # bytes of JSON that are read as a whole, to be folded
+MOST_FOLDED = 512 * 1024  # bytes of JSON that are read as a whole, for the tree
 MOST_NODES = 1_500
 MOST_DEPTH = 24
-OPEN_DEPTH = 2  # what is unfolded from the start
-_MARGIN = 4  # bytes of a character
+OPEN_DEPTH = 2  # levels of the tree that are open initially
+_MARGIN = 4  # most bytes of a character
 _MEMBER = re.compile(r'"((?:[^"\\]|\\.){1,200})"\s*:\s*("(?:[^"\\]|\\.)*"?|[^\s,\[\]{}]+)')
 
 
 @dataclass(frozen=True)
 class Node:
-    """A value of the output. `items` is None for what holds nothing; `more` were left out."""
+    """A value of the output. `items` is None for a scalar; `more` items were left out."""
 
     name: str
     said: str
@@ -51,7 +51,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Piece:
-    """The characters between two bytes, and the addresses of what lies before and behind."""
+    """The characters between two offsets, and the addresses of the previous and next piece."""
 
     text: str
     start: int
@@ -76,21 +76,21 @@ def output_page(request: PageRequest, execution_id: UUID) -> HttpResponse:
     context |= {"content": content, "folds": folds}
     if folds and shown == "folded":
         return render(request, PAGE, context | {"tree": _tree(execution, content)})
-    if folds:  # small enough to be cleaned as a whole
+    if folds:  # small enough to be redacted as a whole
         content = _cleaned(execution, content)
     at = _number(request.GET, content.size)
     return render(request, PAGE, context | {"piece": _piece(execution, content, at)})
 
 
 def _number(query: QueryDict, size: int) -> int:
-    """The byte that is asked for, or the beginning of the last piece that there is."""
+    """The requested offset, or the start of the last piece."""
     text = query.get("at", "")
     wanted = int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else 0
     return min(wanted, max(0, size - 1)) // PIECE * PIECE
 
 
 def _piece(execution: Execution, content: Content, at: int) -> Piece:
-    """What was cut through at either end belongs to the piece in which it begins."""
+    """A character at the edge belongs to the piece in which it begins."""
     start, end = at, min(content.size, at + PIECE)
     raw = _bytes(execution, content, start, end)
     return Piece(
@@ -111,7 +111,7 @@ def _bytes(execution: Execution, content: Content, start: int, end: int) -> str:
 
 
 def _whole_characters(raw: bytes, length: int) -> str:
-    """Those that begin within the first `length` bytes."""
+    """The characters that begin within the first `length` bytes."""
     begin = next((at for at, byte in enumerate(raw[:_MARGIN]) if byte & 0xC0 != 0x80), 0)
     end = length
     while end < len(raw) and raw[end] & 0xC0 == 0x80:
@@ -120,7 +120,7 @@ def _whole_characters(raw: bytes, length: int) -> str:
 
 
 def _without_secrets(execution: Execution, text: str) -> str:
-    """By their look, and of members by their names, as far as those stand in the piece."""
+    """Redact secrets by pattern, and values by the names of JSON members within the piece."""
     redactor = redactor_of(execution.organization.slug).with_room(PIECE * 2, 1)
     sensitive = ToolDefinition(execution.tool_version.definition).sensitive
 
@@ -134,7 +134,7 @@ def _without_secrets(execution: Execution, text: str) -> str:
 
 
 def _output(execution: Execution, content: Content) -> Any:
-    """Without its secrets; for what is small enough to be read as a whole."""
+    """The redacted output, if it is small enough to be read as a whole."""
     if content.inline is None:
         execution.output = json.loads(content.piece(0, content.size))
     return redacted(execution)["output"]

@@ -1,6 +1,7 @@
-"""What a call was made with, to make it once more: from an execution, or from a record of it.
+"""Replay of a call: loads its arguments from an execution or from an audit record.
 
-Only what its reader may see: what was taken out of it, or cut, is left empty and named.
+Only arguments that the user may see are loaded: redacted or truncated ones stay empty and are
+listed.
 """
 
 import re
@@ -28,7 +29,7 @@ _CUT = "…"
 
 @dataclass
 class Source:
-    """`emptied` are the places of what the reader may not see; `again` is the call that ended."""
+    """`emptied` are the paths of redacted values; `again` is the original call, if it ended."""
 
     tool: str
     parameters: dict[str, Any]
@@ -41,7 +42,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Compared:
-    """Two ends of one call: `rows` are what, how it was, how it is, and whether they differ."""
+    """Two results of one call: `rows` are (name, before, after, whether they differ)."""
 
     before: Execution
     rows: list[tuple[str, str, str, bool]]
@@ -49,7 +50,7 @@ class Compared:
 
 
 def from_execution(person: Caller, identifier: UUID) -> Source:
-    """Raises `NotFound`, also for what the person may not read."""
+    """Raises `NotFound`, also for a call that the user may not read."""
     execution = actions.one_of(person, identifier)
     parameters, emptied = without_marks(redacted(execution)["parameters"])
     return Source(
@@ -64,7 +65,7 @@ def from_execution(person: Caller, identifier: UUID) -> Source:
 
 
 def from_record(person: Caller, identifier: UUID) -> Source:
-    """Raises `Forbidden` for whoever may not see what is kept beside records, and `NotFound`."""
+    """Raises `NotFound`, and `Forbidden` for users who may not read the payload of records."""
     for permission in ("audit.view_auditrecord", reading.MAY_OPEN):
         require(person, permission)
     opened = reading.open_record(identifier, by=actor_of(person), may_open=True)
@@ -86,7 +87,7 @@ def from_record(person: Caller, identifier: UUID) -> Source:
 
 
 def without_marks(parameters: Any) -> tuple[dict[str, Any], list[str]]:
-    """Without what was redacted or cut, and the places where it stood."""
+    """The parameters without redacted or truncated values, and the paths of those."""
     places: list[str] = []
     if not isinstance(parameters, dict):
         return {}, places
@@ -100,7 +101,7 @@ def without_marks(parameters: Any) -> tuple[dict[str, Any], list[str]]:
 
 
 def compared(before: Execution, after: Execution) -> Compared:
-    """Both as whoever may look sees them. Only the outputs of two that succeeded are compared."""
+    """Compares redacted results. Outputs are compared only if both calls succeeded."""
     said, says = redacted(before), redacted(after)
     told = [
         ("Status", str(before.stage), str(after.stage)),
@@ -116,7 +117,8 @@ def compared(before: Execution, after: Execution) -> Compared:
 
 
 def replayed(person: Caller, identifier: str, tool: str) -> Execution | None:
-    """The call that a form replays; none where it is no call of that tool the person may read."""
+    """The call that a form replays; None unless it is a call of that tool that the user may
+    read."""
     try:
         rows = readable(person).filter(pk=UUID(identifier), tool_name=tool)
     except ValueError:
@@ -126,7 +128,7 @@ def replayed(person: Caller, identifier: str, tool: str) -> Execution | None:
 
 
 def _execution_of(person: Caller, identifier: UUID | None) -> Execution | None:
-    """None also where it is another's, or not kept any more."""
+    """None also where the user may not read it, or it was deleted."""
     return readable(person).filter(pk=identifier).first() if identifier else None
 
 

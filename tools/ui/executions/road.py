@@ -1,7 +1,7 @@
-"""The road of one call: which gates it passed, and how long each stretch of it took.
+"""The execution pipeline of one call: the gates that it passed, and the duration of each phase.
 
-Gates are asked together, within one request, and no clock stands at each of them: when they were
-asked is known, and how long the stretches between did take. Nothing else is said.
+Gates are evaluated together, within one request, without a time for each: only the time of the
+evaluation and the durations of the phases in between are known.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from tools.models import Execution
 from tools.ui.shown import milliseconds
 from tools.ui.workflow.explain import LABELS
 
-# In the order in which they are asked, by the names that refusals carry.
+# In the order of evaluation, by the names in refusals.
 GATES = (
     "nesting", "accountable", "granted_groups", "status", "group", "group_open", "source_open",
     "state", "object_permission", "required_permissions", "license", "sandbox_profile",
@@ -29,13 +29,13 @@ _MORE_LABELS = {
     "pressure": "Load",
     "parent": "Its parent",
 }
-_LEAST = 0.6  # percent of the picture; what little there is can be seen
+_LEAST = 0.6  # percent of the drawing, so that a short phase is visible
 _SOON = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True)
 class Gate:
-    """`word` is yes, no, or – for what was not asked any more."""
+    """`word` is yes, no, or – for a gate that was not evaluated."""
 
     name: str
     word: str
@@ -45,7 +45,7 @@ class Gate:
 
 @dataclass(frozen=True)
 class Stretch:
-    """A part of the time between the call and its end; `x` and `width` are percent."""
+    """A phase between the call and its end; `x` and `width` are percent."""
 
     kind: str
     name: str
@@ -58,7 +58,7 @@ class Stretch:
 @dataclass(frozen=True)
 class Road:
     gates: list[Gate]
-    again: bool  # whether they were asked once more when it began
+    again: bool  # whether the gates were evaluated again when the call started
     stretches: list[Stretch]
     total: str
     open: bool
@@ -115,7 +115,7 @@ def _stretches(execution: Execution, end: datetime, total: timedelta) -> Iterato
 
 
 def _parts(execution: Execution, end: datetime) -> Iterator[tuple[str, str, datetime, datetime]]:
-    """What is known, one after the other."""
+    """The known phases in order."""
     created, started = execution.created_at, execution.started_at
     queued = created if execution.composite else min(execution.queued_at, started or end)
     if execution.status == Status.REQUIRES_CONFIRMATION:

@@ -1,4 +1,4 @@
-"""`/sessions/<id>/`: one workflow of one caller: its state, how it came there, and its calls."""
+"""`/sessions/<id>/`: one workflow session of a caller: its state, its transitions and its calls."""
 
 from typing import Any
 from uuid import UUID
@@ -44,7 +44,7 @@ def session_page(request: PageRequest, session_id: UUID) -> HttpResponse:
 @require_POST
 @page
 def end(request: PageRequest, session_id: UUID) -> HttpResponseBase:
-    """No call begins in it any more; one that is running finishes."""
+    """End the session: new calls in it are refused, and running calls finish."""
     session = session_actions.one_of(request.caller, session_id)
     session_actions.close_session(caller=request.caller, session=session)
     messages.success(request, "The session is ended: no call begins in it any more.")

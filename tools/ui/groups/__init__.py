@@ -1,1 +1,1 @@
-"""Tool groups: their tree, members, opening windows, and who holds them."""
+"""Pages of tool groups: tree, members, opening windows, and the agents that hold grants."""

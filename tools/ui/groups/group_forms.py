@@ -1,4 +1,4 @@
-"""A group as a form; windows are written one a line, such as `mon-fri 09:00-17:00`."""
+"""The form of a tool group; opening windows are one per line, such as `mon-fri 09:00-17:00`."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ _TIMES = "One window a line, such as mon-fri 09:00-17:00; without days it is eve
 
 
 def inputs_of(group: CatalogGroup | None, names: Iterable[str]) -> list[Input]:
-    """With what the group says now; `names` may be its parent."""
+    """The inputs with the group's values; `names` are the possible parents."""
     parents = [("", "none"), *((name, name) for name in names if not group or name != group.name)]
     asked = [
         Input("description", "What it is for", Widget.AREA),
@@ -44,7 +44,7 @@ def fill(inputs: list[Input], data: Mapping[str, str]) -> None:
 
 
 def change_from(inputs: list[Input]) -> dict[str, Any]:
-    """What the answers say. An unreadable one has its reason."""
+    """The submitted values. Invalid inputs get an error."""
     told = {one.key: one for one in inputs}
     return {
         "description": _description(told["description"]),
@@ -57,7 +57,7 @@ def change_from(inputs: list[Input]) -> dict[str, Any]:
 
 
 def tell(inputs: list[Input], error: ToolcribError) -> list[dict[str, str]]:
-    """Each flaw at its question; those that belong to none come back."""
+    """Set each error at its input; errors that belong to no input are returned."""
     flaws = error.details.get("errors") if isinstance(error, Malformed) else None
     if not flaws:
         return [{"field": "", "message": error.message}]
@@ -102,7 +102,7 @@ def _windows(one: Input) -> list[dict[str, Any]]:
 
 
 def _days(text: str) -> list[str]:
-    """`mon-fri` is five days; what is no day stays, for the rules of windows to refuse."""
+    """`mon-fri` is five days; an unknown day stays, and the rules of windows refuse it."""
     days: list[str] = []
     for part in re.split(r"[ ,]+", text.strip(" ,")):
         first, dash, last = part.partition("-")

@@ -1,5 +1,5 @@
-"""`/groups/`: the tree of groups; of one, its tools, who holds it, when it is open; and changing it
-after a look at whom that hits."""
+"""`/groups/`: the tree of tool groups; one group with its tools, agents and opening windows; and
+its form, with a preview of the impact."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -42,7 +42,7 @@ class _Form:
     group: CatalogGroup | None
     flaws: list[dict[str, str]] = field(default_factory=list)
     effects: Effects | None = None
-    sees_hits: bool = False  # whether the person may look at tools and at agents
+    sees_hits: bool = False  # whether the user may view tools and agents
 
     @property
     def refused(self) -> bool:
@@ -50,7 +50,7 @@ class _Form:
 
     @property
     def hits(self) -> dict[str, list[tuple[str, int]]]:
-        """By name of the tool; a template cannot ask a counter for its items."""
+        """Counts by tool name, as lists, since a template cannot read a `Counter`'s items."""
         effects = self.effects
         if effects is None:
             return {}
@@ -66,7 +66,7 @@ class _Form:
 
 
 def _as_text(said: dict[str, Any]) -> list[str]:
-    """With each window on a line, as the form has it."""
+    """The values as text, each window on a line, as in the form."""
     return pretty({**said, "schedule": [as_line(one) for one in said["schedule"]]}).splitlines()
 
 
@@ -110,7 +110,7 @@ def change_group(request: PageRequest, name: str) -> HttpResponseBase:
 
 
 def _answered(request: PageRequest, group: CatalogGroup | None) -> HttpResponseBase:
-    """A look at what it would do comes before it is kept, whenever one asks for it."""
+    """Save the form, or show the preview of its impact where that is requested."""
     form = _Form(inputs_of(group, sorted(snapshot_of(request).groups)), group)
     if request.method != "POST":
         return render(request, FORM, {"form": form})
@@ -151,7 +151,7 @@ def _check_new(request: PageRequest, name: str) -> None:
 
 
 def _tree(snapshot: Snapshot) -> list[dict[str, Any]]:
-    """Every group below the one it is within, in the order of the names."""
+    """Every group below its parent, sorted by name."""
     within: dict[str | None, list[str]] = {}
     for name in sorted(snapshot.groups):
         parent = snapshot.groups[name].parent
@@ -195,7 +195,7 @@ def _about(request: PageRequest, group: CatalogGroup, snapshot: Snapshot) -> dic
 
 
 def _holders(request: PageRequest, name: str) -> dict[str, Any] | None:
-    """The agents that may request it; None for who may not look at agents."""
+    """The agents that may request the group; None for users who may not view agents."""
     if not may(request.caller, "view_agent"):
         return None
     held = Agent.objects.filter(

@@ -1,4 +1,4 @@
-"""The windows of a group as a picture of a week: a row for each day, an hour every few pixels."""
+"""The opening windows of a group as a drawing of a week, with a row for each day."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,13 +25,13 @@ class Week:
     bars: list[Bar]
     days: list[tuple[float, str]]
     hours: list[tuple[float, str]]
-    now: tuple[float, float, float]  # across, from, to
+    now: tuple[float, float, float]  # x, from y, to y
     width: float = WIDTH
     height: float = HEIGHT
 
 
 def week_of(schedule: Schedule, shown: datetime) -> Week:
-    """`shown` is now, as the clock of the zone shows it."""
+    """`shown` is the current time in the schedule's time zone."""
     minute = shown.hour * 60 + shown.minute
     top = _row(shown.weekday())
     return Week(
@@ -43,7 +43,7 @@ def week_of(schedule: Schedule, shown: datetime) -> Week:
 
 
 def _open_on(day: int, schedule: Schedule) -> list[tuple[int, int]]:
-    """The minutes of a day at which it is open, from and to; without any window all of them."""
+    """The opening times of a day, from and to, in minutes; the whole day without windows."""
     if not schedule:
         return [(0, _DAY_MINUTES)]
     parts = sorted(part for window in schedule for part in _parts(window, day))
@@ -57,7 +57,7 @@ def _open_on(day: int, schedule: Schedule) -> list[tuple[int, int]]:
 
 
 def _parts(window: Window, day: int) -> list[tuple[int, int]]:
-    """One that goes on over midnight has a part on each of two days."""
+    """A window that passes midnight has a part on each of two days."""
     over = window.end <= window.begin
     parts = []
     if day in window.days:

@@ -1,1 +1,1 @@
-"""The first page, the search of pages, and what was used."""
+"""The home page, the search of pages and tools, and the usage page."""

@@ -1,4 +1,4 @@
-"""`/home/`: what runs, waits and failed, how it went of late, and the state of the house."""
+"""`/home/`: running, held and failed calls, charts of recent calls, and the system's health."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -45,11 +45,11 @@ class Count:
 
 @dataclass(frozen=True)
 class Picture:
-    """A chart, what stands beside it, and the table behind it."""
+    """A chart with its title and legend, and a table of its values."""
 
     title: str
     about: str
-    key: tuple[tuple[str, str], ...]  # a kind and its word
+    key: tuple[tuple[str, str], ...]  # (kind, label) of the legend
     chart: Chart
     columns: tuple[str, ...]
     rows: list[tuple[str, list[str]]]
@@ -77,7 +77,7 @@ def home_page(request: PageRequest) -> HttpResponse:
 def _now_part(request: PageRequest) -> HttpResponse:
     shown = _now(request)
     if request.GET.get("seen") == shown["seen"]:
-        return HttpResponse(status=204)  # nothing changed: the reader's place stays as it is
+        return HttpResponse(status=204)  # nothing changed: the page keeps its scroll position
     return render(request, f"{PAGE}#now", shown)
 
 
@@ -95,7 +95,7 @@ def _now(request: PageRequest) -> dict[str, Any]:
 
 
 def _age(row: Execution) -> str:
-    """In whole minutes, so that not every look at the page finds another."""
+    """The age in whole minutes, so that it does not change at every reload."""
     ran = timezone.now() - (row.started_at or row.created_at)
     hours, minutes = divmod(int(ran.total_seconds() // 60), 60)
     if hours:
@@ -108,7 +108,7 @@ def _rows(found: Any) -> list[Execution]:
 
 
 def _counts(now: lately.Now) -> list[Count]:
-    """The list of what failed begins at the full minute, so that the address stays a while."""
+    """Counts of calls. The list of failures begins at a full minute, so that its URL is stable."""
     since = (timezone.now() - timedelta(hours=lately.HOURS)).replace(second=0, microsecond=0)
     failed = {"status": FAILED, "since": since.isoformat()}
     return [
@@ -228,5 +228,5 @@ def _cost(series: Named) -> Picture:
 
 
 def _table(series: Named, cells: Callable[[Figures], list[str]]) -> list[tuple[str, list[str]]]:
-    """The latest first."""
+    """The rows of the table, the latest first."""
     return [(name, cells(one)) for name, one in reversed(series)]

@@ -1,5 +1,5 @@
-"""The state of the house in a few lines, each with a mark and a page about it: for whoever may see
-that page."""
+"""The system's health for the home page: a line per subject, with a status and a link to its page,
+for users who may see that page."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from tools.ui.settings.sandbox import Notice
 from tools.web.probes import CHECKS
 
 _WORDS = {"good": "good", "warn": "look", "bad": "wrong"}
-_STATUSES = {"good": "success", "warn": "pending", "bad": "denied"}  # colours of a chip
+_STATUSES = {"good": "success", "warn": "pending", "bad": "denied"}  # colors of a chip
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Line:
 
 
 def lines(request: PageRequest) -> Iterator[Line]:
-    """What the menu counts already, changes and confirmations, the page itself tells."""
+    """The lines without pending changes and held calls, which the home page counts itself."""
     user = request.user
     yield _line("Health", _health(), "readyz")
     if sandbox.manages(user):
@@ -50,7 +50,7 @@ def _line(name: str, said: Notice, to: str) -> Line:
 
 
 def _health() -> Notice:
-    """The same as a probe is told; it names nothing of an organization."""
+    """The checks of `/readyz`; they name nothing of an organization."""
     answers = {name: check() for name, check in CHECKS.items()}
     wrong = [answer for answer in answers.values() if answer != "ok"]
     if not wrong:
@@ -59,7 +59,7 @@ def _health() -> Notice:
 
 
 def _accounts() -> Notice:
-    """Of this process; those that `manage.py up` started beside it have theirs from the same."""
+    """Whether this process and the others of `manage.py up` run under separate OS accounts."""
     missing = missing_separation()
     if missing:
         return Notice("warn", missing)

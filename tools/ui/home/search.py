@@ -1,4 +1,5 @@
-"""`/search/`: pages and tools that the person may open, by name. The palette shows the same."""
+"""`/search/`: search by name for pages and tools that the user may open, also for the command
+palette."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ def search_page(request: PageRequest) -> HttpResponse:
 
 
 def _places(request: PageRequest, q: str) -> Iterator[Place]:
-    """Those of whose names each word that was written begins a word."""
+    """The pages whose names have, for each word of `q`, a word that starts with it."""
     wanted = q.casefold().split()
     for place in menu(request):
         words = place.label.casefold().split()
@@ -54,14 +55,14 @@ def _tools(request: PageRequest, q: str) -> list[CatalogTool]:
 
 
 def menu(request: PageRequest) -> list[Place]:
-    """What the menu of this person leads to: it is written once, and read here."""
+    """The links of the user's menu, parsed from its template, so that they are written once."""
     reader = _Links()
     reader.feed(render_to_string(MENU, request=request))
     return [*reader.found, Place("Profile", reverse("profile"))]
 
 
 class _Links(HTMLParser):
-    """The text of each link, but not what is counted beside it."""
+    """The text of each link, without the counter beside it."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""`/usage/`: calls and what they cost, by day as a picture, and by whatever one asks as a table."""
+"""`/usage/`: calls and costs, as charts by day, and as a table by a chosen dimension."""
 
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
@@ -28,7 +28,7 @@ _NOT_NAMED = {"agent": "people", "group": "no group", "tool": "none", "day": "ne
 
 @dataclass(frozen=True)
 class Line:
-    """A row of the table; `url` leads to what it is about, where there is a page for it."""
+    """A row of the table; `url` is the page of its subject, where there is one."""
 
     name: str
     url: str
@@ -70,7 +70,7 @@ def usage_page(request: PageRequest) -> HttpResponse:
 
 
 def _asked(request: PageRequest, wanted: Wanted) -> tuple[Usage, Ranked | list[Row]]:
-    """Each day, and the lines of the table: days the latest first, else what was called most."""
+    """Usage by day, and the rows of the table: days the latest first, else the most calls first."""
     if wanted.by == ("day",):
         days = usage(request.caller, snapshot_of(request), wanted)
         return days, days.rows[::-1]
@@ -85,7 +85,7 @@ def _given(query: QueryDict) -> dict[str, str]:
 
 
 def _wanted(given: dict[str, str]) -> Wanted:
-    """Raises `Malformed` for what is no day."""
+    """Raises `Malformed` for an invalid date."""
     return Wanted(
         since=_day(given, "since"),
         until=_day(given, "until"),
@@ -103,14 +103,14 @@ def _day(given: dict[str, str], name: str) -> date | None:
 
 
 def _period(given: dict[str, str], length: int, until: date) -> str:
-    """The address of so many days up to the same one."""
+    """The query string for a period of `length` days with the same end."""
     kept = {name: given[name] for name in ("by", *FILTERS) if given[name]}
     since = until - timedelta(days=length - 1)
     return f"?{urlencode(kept | {'since': since.isoformat(), 'until': until.isoformat()})}"
 
 
 def _links(given: dict[str, str], days: Usage, shown: Page[Row]) -> dict[str, str]:
-    """Of the same days, also where midnight has come meanwhile."""
+    """Links for the same dates, also after midnight."""
     kept = {name: value for name, value in given.items() if value}
     kept |= {"since": days.since.isoformat(), "until": days.until.isoformat()}
 
@@ -143,7 +143,7 @@ def _url(value: Any, by: str) -> str:
 
 
 def charts_of(days: Usage) -> dict[str, Chart]:
-    """Calls by how they ended, and cost; a day without calls has an empty place."""
+    """Charts of calls by result, and of costs; a day without calls has an empty column."""
     known = {values["day"]: figures for values, figures in days.rows}
     every = [days.since + timedelta(days=at) for at in range((days.until - days.since).days + 1)]
     of_days = [(date_format(day, "j M Y"), known.get(day, Figures())) for day in every]

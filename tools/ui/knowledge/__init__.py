@@ -1,1 +1,1 @@
-"""The organization's knowledge graph: entities, what surrounds them, and its import."""
+"""Pages of the organization's knowledge graph: search, entities, import and export."""

@@ -1,5 +1,5 @@
-"""`/knowledge/`: the entities of the organization's graph, by words and by type, and all of it as a
-document. Whoever may call the tool that searches it may look at it here."""
+"""`/knowledge/`: full-text search of the entities of the organization's graph, by type too, and
+export of the graph. Users who may call the tool that searches the graph may use it."""
 
 from typing import Any
 from urllib.parse import urlencode
@@ -61,7 +61,7 @@ def search_page(request: PageRequest) -> HttpResponse:
 @require_safe
 @page
 def export(request: PageRequest) -> HttpResponseBase:
-    """The whole graph. A failure is told before the first byte, never by half a document."""
+    """Download the whole graph. A failure is reported before the first byte is sent."""
     require_reader(request)
     given = request.GET.get("format", Syntax.TURTLE)
     if given not in set(Syntax):
@@ -74,7 +74,7 @@ def export(request: PageRequest) -> HttpResponseBase:
 
 
 def require_reader(request: PageRequest) -> None:
-    """Raises `NotFound`, `Refused` with what a call of the tool would be refused with."""
+    """Raises the `NotFound` or `Refused` that a call of the tool would get."""
     snapshot = snapshot_of(request)
     tool = snapshot.tool(TOOL)
     if tool is None:

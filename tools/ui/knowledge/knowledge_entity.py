@@ -1,4 +1,4 @@
-"""`/knowledge/entity/`: all that the graph says of one entity, and what is around it, drawn."""
+"""`/knowledge/entity/`: all statements about one entity, and a drawing of its neighborhood."""
 
 from dataclasses import replace
 from typing import Any
@@ -60,14 +60,14 @@ def _depth(request: PageRequest) -> int:
 
 
 def _left_out(seen: Entity, depth: int, drawn: int) -> int:
-    """At one step it is counted; farther out those of the edges that were read."""
+    """The number of entities not drawn: counted at depth 1, beyond it only of the edges read."""
     ends = {end for one in seen.edges for end in (one["subject"], one["object"])}
     near = seen.neighbours + 1
     return max(0, (near if depth == 1 else max(near, len(ends))) - drawn)
 
 
 def _value(one: Value) -> dict[str, Any]:
-    """A datatype by its name, a language by its tag."""
+    """A value with its datatype's name and its language tag."""
     return {
         "predicate": visible(local_name(one.predicate)),
         "predicate_iri": visible(one.predicate),

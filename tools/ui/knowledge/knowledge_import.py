@@ -1,4 +1,4 @@
-"""`/knowledge/import/`: give a document, see what it would add, and have exactly that added."""
+"""`/knowledge/import/`: submit a document, preview what it adds, and import exactly that."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +20,7 @@ from tools.ui.knowledge.knowledge import entity_address
 from tools.web.proof import Proof, proof
 
 TEMPLATE = "knowledge/knowledge_import.html"
-MOST_BYTES = 4 * 1024 * 1024  # the command takes more: here it goes to the browser and back
+MOST_BYTES = 4 * 1024 * 1024  # the command allows more: here the browser carries the document
 _FORM = "knowledge import"
 _MOST_SHOWN = 20
 _ENDINGS = {".ttl": Syntax.TURTLE, ".jsonld": Syntax.JSON_LD, ".json": Syntax.JSON_LD}
@@ -66,7 +66,7 @@ def import_page(request: PageRequest) -> HttpResponse:
 
 
 def _perform(request: PageRequest, shown: Shown) -> None:
-    """Raises what tells that nothing was added, or that nobody knows."""
+    """Raises `ToolcribError`; its message says whether it is unknown if the import was applied."""
     writes = request.POST.get("do") == "write"
     given = shown.given = _kept(request) if writes else _asked(request)
     common: dict[str, Any] = {
@@ -82,13 +82,13 @@ def _perform(request: PageRequest, shown: Shown) -> None:
 
 
 def _kept(request: PageRequest) -> Given:
-    """What was seen. Raises `Malformed`."""
+    """The document of the preview. Raises `Malformed`."""
     raw = kept.opened(request.POST.get("kept", ""), request.user, _FORM)
     return Given(raw["text"], Syntax(raw["syntax"]), raw["name"])
 
 
 def _asked(request: PageRequest) -> Given:
-    """Raises `Malformed`."""
+    """The submitted document. Raises `Malformed`."""
     file, name = request.FILES.get("file"), ""
     if file is not None:
         name, data = (file.name or "")[:200], file.read(MOST_BYTES + 1)
@@ -106,7 +106,7 @@ def _asked(request: PageRequest) -> Given:
 
 
 def _syntax(chosen: str, name: str, text: str) -> Syntax:
-    """What was chosen; else what the name says; else what it looks like."""
+    """The chosen syntax; else by the file's name; else by its content."""
     if chosen in set(Syntax):
         return Syntax(chosen)
     for ending, syntax in _ENDINGS.items():

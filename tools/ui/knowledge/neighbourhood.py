@@ -1,7 +1,7 @@
-"""An entity and what is around it as a picture. Pure: statements in, numbers out.
+"""Layout of the neighborhood of an entity in the knowledge graph. Pure: statements in, numbers out.
 
-It stands in the middle; what leads to it is on the left, what it leads to on the right, and what is
-two steps away beyond its neighbours.
+The entity is in the center; subjects of its incoming edges are on the left, objects of its outgoing
+edges on the right, and entities at distance two beyond its neighbors.
 """
 
 from collections import defaultdict
@@ -23,7 +23,7 @@ Edge = tuple[str, str, str]
 def draw(
     center: str, edges: list[dict[str, Any]], named: dict[str, Named], url: Callable[[str], str]
 ) -> Drawing:
-    """So many entities, the nearest first, and of those at one distance some of each relation."""
+    """Draw a limited number of entities: the nearest first, and some of each relation."""
     stated = _fair(center, edges)
     columns = _columns(center, stated)
     boxes = {iri: _box(named[iri], at, url(iri)) for iri, at in columns.items()}
@@ -37,8 +37,8 @@ def draw(
 
 
 def _fair(center: str, edges: list[dict[str, Any]]) -> list[Edge]:
-    """By distance; within one, by turns of each relation and direction, so that none is crowded
-    out by another that there is more of."""
+    """Edges by distance; within a distance, round-robin over relations and directions, so that
+    frequent ones do not displace others."""
     kinds: dict[tuple[int, str, bool], list[Edge]] = defaultdict(list)
     for one in edges:
         edge = one["subject"], one["predicate"], one["object"]
@@ -60,7 +60,7 @@ def _columns(center: str, edges: list[Edge]) -> dict[str, int]:
 
 
 def _beside(column: int, side: int) -> int:
-    """Away from the middle; of the middle itself, to the side the relation leads to."""
+    """The next column away from the center; from the center, on the side of the relation."""
     return 2 * side if column == 0 else column + (2 if column > 0 else -2)
 
 

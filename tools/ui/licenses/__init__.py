@@ -1,1 +1,1 @@
-"""License tiers and licenses of organizations, with what a change of one would do."""
+"""Pages of license tiers and of organizations' licenses, with previews of the impact of changes."""

@@ -1,5 +1,5 @@
-"""`/licenses/`: the tiers side by side, what organizations use, until when, and what another tier
-would do to one."""
+"""`/licenses/`: comparison of tiers, licenses and usage of organizations, and the impact preview of
+another tier."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -37,8 +37,8 @@ from tools.web.proof import Proof, proof
 TEMPLATE = "licenses/licenses.html"
 _NAMED = 3  # in a notice
 PAGE_SIZE = 25
-MOST_OFFERED = 200  # organizations, while one types the name of one
-_STATES = {  # words and colours of a chip
+MOST_OFFERED = 200  # organizations in the suggestions
+_STATES = {  # words and colors of a chip
     LicenseState.NONE: ("no end", "active"),
     LicenseState.VALID: ("valid", "active"),
     LicenseState.EXPIRING: ("ends soon", "pending"),
@@ -49,7 +49,7 @@ _STATES = {  # words and colours of a chip
 
 @dataclass(frozen=True)
 class Use:
-    """What an organization has of its own, against what the tier that counts allows."""
+    """An organization's custom tools against the limit of its effective tier."""
 
     custom: int
     limit: int | None
@@ -65,13 +65,14 @@ class Use:
 
 
 def notice(request: HttpRequest) -> dict[str, Any]:
-    """For every template; nothing is asked before a page of somebody logged in shows it."""
+    """A context processor: the license notice, computed when the page of a logged-in user shows
+    it."""
     user = getattr(request, "user", None)
     return {"license_notice": SimpleLazyObject(lambda: _notice_for(user))}
 
 
 def in_short(request: PageRequest) -> Notice:
-    """One line about the tier and its limits, for those who may see them."""
+    """One line about the tier and its limits, for the home page."""
     standing, snapshot = standing_of(_place(request)), snapshot_of(request)
     custom = sum(tool.custom and not seats.put_out(tool) for tool in snapshot.tools.values())
     limit = standing.tier.max_custom_tools
@@ -102,7 +103,7 @@ def license_page(request: PageRequest) -> HttpResponse:
 @require_POST
 @page
 def change_tier(request: PageRequest) -> HttpResponseBase:
-    """Moves an organization to a tier, where that does what was shown."""
+    """Move an organization to a tier, if the impact is still the one that was shown."""
     require_superuser(request)
     place = _named_place(request, request.POST.get("organization", ""))
     tier, left, mark = _tier(request.POST.get("tier", "")), place.tier, request.POST.get("mark", "")
@@ -130,7 +131,7 @@ def _move_context(request: PageRequest, place: Organization) -> dict[str, Any]:
 
 
 def _asked(place: Organization, tier: LicenseTier) -> dict[str, Any]:
-    """What the tier would do; where a signed licence says which it is, the page says that."""
+    """The impact of the tier, or a note that a signed license determines the tier."""
     if place.license_id and tier != place.tier:
         return {}
     return {"wanted": tier} | outlook_context(outlook_of_move(place, tier))
@@ -146,7 +147,7 @@ def _whole(request: PageRequest) -> dict[str, Any]:
 
 
 def _places(rows: list[Organization]) -> list[tuple[Organization, Standing, str, str, int]]:
-    """Each with how its licence stands, in a word and its colour, and its custom tools."""
+    """Each organization with its license state (word and color) and number of custom tools."""
     used = seats.counts([row.pk for row in rows])
     lowest = lowest_tier()
     found = []
@@ -194,7 +195,7 @@ def _tier(name: str) -> LicenseTier:
 
 
 def _named_place(request: PageRequest, slug: str) -> Organization:
-    """One's own where none is named."""
+    """The named organization; the user's own where none is named."""
     if not slug:
         return _place(request)
     rows = Organization.objects.select_related("tier")
@@ -214,7 +215,8 @@ def _said(place: Organization, change: Change) -> str:
 
 
 def _notice_for(user: User | AnonymousUser | None) -> Notice | None:
-    """Before the end for those who manage; afterwards for everybody, for tools may be missing."""
+    """Before the license ends for users who manage tools; afterwards for all, since tools may be
+    missing."""
     if not isinstance(user, User) or user.organization.license_expires_at is None:
         return None
     standing = standing_of(Organization.objects.select_related("tier").get(pk=user.organization_id))

@@ -1,4 +1,4 @@
-"""The form of a tier: what it asks, what somebody gave, and what is wrong with it."""
+"""The form of a license tier: its inputs, submitted values and errors."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ class Choice:
 
 @dataclass
 class TierForm:
-    """`errors` are by question, those of the whole under `whole`."""
+    """`errors` are by input; errors of the whole form are under `whole`."""
 
     builtin: str
     builtin_tools: list[str]
@@ -64,7 +64,7 @@ class TierForm:
         return form
 
     def terms(self) -> dict[str, Any]:
-        """As the tier holds them; for a form without errors."""
+        """The terms in the tier's format; for a form without errors."""
         levels = [str(level) for level in self.isolation_levels]
         return {
             "builtin_tools": None if self.builtin == EVERY else sorted(self.builtin_tools),
@@ -87,7 +87,7 @@ class TierForm:
 
 
 def known_builtins(tier: LicenseTier, snapshot: Snapshot) -> list[str]:
-    """Those of the catalog that tiers tell apart, and those the tier names beside them."""
+    """Built-in tools of the catalog that tiers include or not, and others that the tier names."""
     there = {tool.name for tool in snapshot.tools.values() if not tool.custom}
     return sorted({*there, *(tier.builtin_tools or ())} - IN_EVERY_LICENCE)
 
@@ -102,7 +102,7 @@ def level_choices(form: TierForm) -> list[Choice]:
 
 
 def terms_in_words(terms: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """A heading and what it says, as the table of tiers writes it."""
+    """Each term as a heading and a text, as in the table of tiers."""
     most, levels = terms["max_custom_tools"], terms["isolation_levels"]
     listed = terms["builtin_tools"]
     return [

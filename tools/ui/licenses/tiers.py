@@ -1,5 +1,5 @@
-"""`/licenses/tiers/…`: what a tier includes, and what other terms would close and open before they
-are written. `/licenses/undo` takes the person's last change of a tier back."""
+"""`/licenses/tiers/…`: the terms of a tier, and their form with an impact preview.
+`/licenses/undo` undoes the user's last change of a tier."""
 
 from typing import Any
 from uuid import uuid4
@@ -34,12 +34,12 @@ from tools.ui.licenses.tier_form import (
 from tools.web.proof import Proof, proof
 
 TEMPLATE = "licenses/tier.html"
-UNDO = "licenses-undo"  # in the session, and as the tag of the notice that offers it
+UNDO = "licenses-undo"  # session key, and tag of the message that offers it
 _NAMED = 3
 
 
 def require_superuser(request: PageRequest) -> None:
-    """Tiers are one for all organizations of an installation."""
+    """Only superusers change tiers, since they hold for all organizations."""
     if not request.caller.is_superuser:
         raise Forbidden("Only a superuser changes tiers.", code="not_permitted")
 
@@ -48,7 +48,7 @@ def require_superuser(request: PageRequest) -> None:
 @require_http_methods(["GET", "POST"])
 @page
 def tier_page(request: PageRequest, tier_id: int) -> HttpResponseBase:
-    """GET shows the form and, once it is filled in, what would follow; POST does it."""
+    """GET shows the form and, once it is filled in, the impact preview; POST saves it."""
     require_superuser(request)
     tier, snapshot = tier_by_id(tier_id), snapshot_of(request)
     known = known_builtins(tier, snapshot)
@@ -63,7 +63,7 @@ def tier_page(request: PageRequest, tier_id: int) -> HttpResponseBase:
 @require_POST
 @page
 def undo(request: PageRequest) -> HttpResponseBase:
-    """Back to what stood there, unless somebody has changed it since."""
+    """Restore the previous terms, unless the tier has changed since."""
     require_superuser(request)
     kept = request.session.pop(UNDO, None)
     if kept is None or kept["key"] != request.POST.get("key"):
@@ -94,7 +94,7 @@ def tier_by_id(tier_id: int) -> LicenseTier:
 
 
 def follows(change: Change) -> list[tuple[str, str, tuple[str, ...]]]:
-    """A heading, the colour of its chip, and names."""
+    """Each effect as a heading, the color of its chip, and names."""
     said = (
         ("Disabled, the newest first", "denied", change.disabled),
         ("Stay enabled, but every call is refused", "denied", change.gated),
@@ -162,7 +162,7 @@ def _shown(
         **more,
     }
     name = f"{TEMPLATE}#work" if request.htmx and request.htmx.target == "tier-work" else TEMPLATE
-    # A refusal that stands at the form is a part like any other, which htmx puts in its place.
+    # A refusal within the form is a partial like any other, which htmx swaps in.
     return render(request, name, context, status=200 if name != TEMPLATE else status)
 
 

@@ -1,1 +1,1 @@
-"""Messages that were sent, channels they are sent to, and a person's inbox."""
+"""Pages of sent messages, their channels, and the user's inbox."""

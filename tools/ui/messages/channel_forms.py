@@ -1,4 +1,4 @@
-"""`/channels/new/` and a channel's own pages: written, changed, given a new key, removed."""
+"""`/channels/new/` and a channel's pages: create, change, rotate the key, delete."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ _TO = {
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def write_channel(request: PageRequest) -> HttpResponseBase:
-    """Of the kind in the address. The key is shown once, as the answer; an inbox uses none."""
+    """Create a channel of the kind in the URL. The key is shown once; an inbox has none."""
     require(request.caller, "add_messagechannel")
     kind = _kind(request.GET.get("kind", ""))
     inputs = _inputs(kind, None)
@@ -59,7 +59,7 @@ def write_channel(request: PageRequest) -> HttpResponseBase:
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def change_channel(request: PageRequest, name: str) -> HttpResponseBase:
-    """What is secret stays where nothing is typed."""
+    """Change a channel. Empty secret inputs keep their value."""
     require(request.caller, "change_messagechannel")
     row = channels.find_channel(request.user.organization, name)
     kind = MessageKind(row.kind)
@@ -142,7 +142,7 @@ def _place(kind: MessageKind, row: MessageChannel | None) -> list[Input]:
 
 
 def _fill(inputs: list[Input], said: dict[str, Any]) -> None:
-    """From a channel; what is secret is not shown."""
+    """Fill the inputs from a channel, without secrets."""
     for one in inputs:
         value = said.get(one.key, "")
         if one.key in _SECRET:
@@ -154,7 +154,7 @@ def _fill(inputs: list[Input], said: dict[str, Any]) -> None:
 
 
 def _said(inputs: list[Input], request: PageRequest) -> dict[str, Any]:
-    """What was typed, as the API takes it; it stays in the form, but for what is secret."""
+    """The submitted values in the API's format; they stay in the form, except secrets."""
     given = plain(request.POST)
     said: dict[str, Any] = {}
     for one in inputs:

@@ -1,4 +1,4 @@
-"""`/messages/`, `/channels/` and `/inbox/`: what was sent and where to; a person's own mail."""
+"""`/messages/`, `/channels/` and `/inbox/`: sent messages, message channels, the user's inbox."""
 
 from uuid import UUID
 
@@ -23,7 +23,7 @@ from tools.ui.visible import pieces
 from tools.web.proof import Proof, proof
 
 PAGE_SIZE = 25
-# A state in the colours of the calls.
+# A state with the color of the corresponding status of calls.
 TONES = {
     MessageState.SENT: "active",
     MessageState.QUEUED: "disabled",
@@ -36,7 +36,7 @@ TONES = {
 @require_safe
 @page
 def message_list(request: PageRequest) -> HttpResponseBase:
-    """The newest first; of one state where one is asked for."""
+    """Messages, the newest first, optionally of one state."""
     require(request.caller, "view_message")
     rows = Message.objects.filter(organization_id=request.caller.organization_id)
     state = request.GET.get("state", "")
@@ -68,7 +68,7 @@ def channel_list(request: PageRequest) -> HttpResponseBase:
 @require_http_methods(["POST"])
 @page
 def test_channel(request: PageRequest, name: str) -> HttpResponseBase:
-    """One message that says that the channel works, to whom the form names."""
+    """Send a test message over the channel to the addressees of the form."""
     require(request.caller, "change_messagechannel")
     row = find_channel(request.user.organization, name)
     recipients = plain(request.POST).get("to", "").replace(",", " ").split()
@@ -85,7 +85,7 @@ def test_channel(request: PageRequest, name: str) -> HttpResponseBase:
 @require_safe
 @page
 def inbox(request: PageRequest) -> HttpResponseBase:
-    """The reader's own, the newest first."""
+    """The user's messages, the newest first."""
     found = Paginator(_own(request), PAGE_SIZE).get_page(request.GET.get("page"))
     items = [(one, pieces(one.message.subject), pieces(one.message.body)) for one in found]
     return render(request, "messages/inbox.html", {"page": found, "items": items})

@@ -1,1 +1,1 @@
-"""Calling a tool from a form, as oneself or as an agent. Calls that were made are `executions`."""
+"""The playground: call a tool from a form, as the user or as an agent. `executions` lists calls."""

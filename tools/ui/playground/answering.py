@@ -1,4 +1,4 @@
-"""The answer to a call, as whoever calls over REST gets it."""
+"""The response to a call, as a REST client gets it."""
 
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -13,7 +13,7 @@ from tools.ui.shown import cut, pretty
 
 @dataclass(frozen=True)
 class Answer:
-    """`body` is the very body, written with line ends."""
+    """`body` is the body of the response, indented."""
 
     status: int
     body: str
@@ -29,7 +29,7 @@ class Answer:
 
 
 def answer_of(execution: Execution) -> Answer:
-    """As it is now: 200 once it is over, 202 until then, else what refused it."""
+    """The current response: 200 once the call is over, 202 before, else the refusal's status."""
     refusal = actions.refusal_of(execution)
     if refusal is not None:
         return answer_to(refusal, execution.request_id)

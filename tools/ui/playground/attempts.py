@@ -1,4 +1,4 @@
-"""A call that somebody makes in a form: what they asked for, and what came of it."""
+"""The try-it form of a tool: the submitted call and its result."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +17,7 @@ from tools.ui.playground.trying import TryForm, form_of
 
 @dataclass
 class Attempt:
-    """The try-it form, and what came of it."""
+    """The try-it form, and the result of its call."""
 
     form: TryForm
     groups: list[str]
@@ -42,7 +42,7 @@ class Attempt:
         self.state = _plain(data.get("state", "")) or DEFAULT_STATE
 
     def refused(self, refusal: ToolcribError) -> Execution | None:
-        """What refused the call, each flaw at its field; the row of the refused call."""
+        """Set the refusal, with each error at its field; returns the refused execution."""
         self.refusal = refusal
         self.flaws = self.form.place(refusal.details.get("errors") or [])
         recorded = refusal.details.get("execution_id")
@@ -50,7 +50,7 @@ class Attempt:
 
 
 def attempt_of(tool: CatalogTool, caller: Caller, snapshot: Snapshot) -> Attempt:
-    """Empty but for defaults, in the groups and the state in which the caller usually calls."""
+    """A form with the defaults, and with the usual groups and state of the caller."""
     effective = sorted(snapshot.groups_of(tool))
     states = sorted(tool.definition.states - {WILDCARD})
     groups = usual_groups(tool, caller, snapshot)

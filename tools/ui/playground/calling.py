@@ -1,4 +1,4 @@
-"""The groups and the state in which a person calls a tool, unless they say otherwise."""
+"""The default groups and state of a call from a form."""
 
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
@@ -8,7 +8,7 @@ from tools.policy.decision import DEFAULT_STATE
 
 
 def usual_group(tool: CatalogTool, caller: Caller, snapshot: Snapshot) -> list[str]:
-    """One the person is granted, of its own before those it is in through others."""
+    """A granted group of the tool: its own groups come before inherited ones."""
     own = sorted(snapshot.own_groups(tool))
     every = [*own, *sorted(snapshot.groups_of(tool))]
     granted = [name for name in every if name in caller.granted_groups]
@@ -16,7 +16,7 @@ def usual_group(tool: CatalogTool, caller: Caller, snapshot: Snapshot) -> list[s
 
 
 def usual_groups(tool: CatalogTool, caller: Caller, snapshot: Snapshot) -> list[str]:
-    """With those of a chain's steps, which are called in the groups that the chain is called in."""
+    """Also groups for a chain's steps, which are called with the groups of the chain's call."""
     granted, every = caller.granted_groups, WILDCARD in caller.granted_groups
     steps = [
         name
@@ -28,7 +28,7 @@ def usual_groups(tool: CatalogTool, caller: Caller, snapshot: Snapshot) -> list[
 
 
 def _steps(tool: CatalogTool, snapshot: Snapshot) -> list[CatalogTool]:
-    """The tools that a chain calls, and those that chains among them call."""
+    """The tools that a chain calls, directly or through other chains."""
     found: dict[str, CatalogTool] = {}
     ahead = [tool]
     while ahead:

@@ -1,4 +1,4 @@
-"""`/playground/`: any tool, as oneself or as an agent that one may call tools as."""
+"""`/playground/`: call any tool, as the user or as an agent that they may impersonate."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -43,7 +43,7 @@ from tools.web.proof import Proof, proof
 
 TEMPLATE = "playground/playground.html"
 WAIT_S = 20.0
-LIVE_WAIT_S = 1.5  # the part that htmx was given then follows the call by itself
+LIVE_WAIT_S = 1.5  # after that, the part that htmx loaded follows the call
 FORM, JSON = "form", "json"
 MOST_FOUND = 20
 MOST_AGENTS = 500
@@ -55,7 +55,7 @@ _HISTORY = (
 
 @dataclass(frozen=True)
 class Standing:
-    """Who is at the playground, and as whom they call."""
+    """The user of the playground, and the caller that they call as."""
 
     person: Caller
     agent: str
@@ -64,26 +64,26 @@ class Standing:
 
     @property
     def viewer(self) -> Caller:
-        """Whose tools are offered: everyone's for who may see them all, else the caller's."""
+        """Whose tools are offered: the user's if they may view every tool, else the caller's."""
         return self.person if may(self.person, "view_tool") else self.caller
 
     def tool(self, name: str) -> CatalogTool:
-        """Raises `NotFound`, also for a tool that is there and not for them."""
+        """Raises `NotFound`, also for a tool that the viewer may not see."""
         return visible_tool(self.viewer, self.snapshot, name)
 
 
 @dataclass
 class Play:
-    """One call on its way: the form, the same as JSON, and which of the two is sent."""
+    """One call: its form, the same arguments as JSON, and which of the two is sent."""
 
     tool: CatalogTool
     attempt: Attempt
     sends: str = FORM
     raw: str = "{}"
     raw_errors: list[str] = field(default_factory=list)
-    apart: bool = False  # the form cannot hold all that the JSON says
+    apart: bool = False  # the form cannot represent all of the JSON
     emptied: list[str] = field(default_factory=list)
-    instead_of: str = ""  # the agent that made the call that is loaded, whom one may not act as
+    instead_of: str = ""  # the agent of the loaded call, if the user may not impersonate it
     again: Execution | None = None
     answer: Answer | None = None
     compared: Compared | None = None
@@ -94,14 +94,14 @@ class Play:
         return bool(self.raw_errors) or (self.sends == FORM and self.attempt.form.flawed)
 
     def load(self, parameters: dict[str, Any]) -> None:
-        """Show what is to be sent in both; where the form cannot hold it, the JSON is sent."""
+        """Load arguments into both; where the form cannot represent them, the JSON is sent."""
         if self.attempt.form.load(parameters):
             self.raw = pretty(self.attempt.form.parameters())  # in the order of the definition
         else:
             self.raw, self.sends, self.apart = pretty(parameters), JSON, True
 
     def read(self, data: QueryDict) -> dict[str, Any]:
-        """What is to be sent, out of the one of the two that is said to be it."""
+        """The arguments of the one of the two that the form sends."""
         self.sends = JSON if data.get("sends") == JSON else FORM
         self.raw = data.get("raw", "").replace("\r\n", "\n")
         if self.sends == FORM:
@@ -146,7 +146,7 @@ def playground_page(request: PageRequest) -> HttpResponse:
 
 
 def _posted(request: PageRequest) -> HttpResponse:
-    """A call on the one road; or the same form for another caller, or what it is in code."""
+    """Call through the execution pipeline; or show the form for another caller, or snippets."""
     data = request.POST
     standing = standing_of(request, data.get("as", ""))
     if not data.get("tool"):
@@ -186,11 +186,11 @@ def _call(request: PageRequest, standing: Standing, play: Play, parameters: dict
 
 
 def _followed(request: PageRequest) -> HttpResponse:
-    """The part that shows what became of a call which the person has made here."""
+    """The partial with the result of a call that the user has made here."""
     execution = _made(request.caller, _identifier(request.GET.get("follow", "")))
     shown = shown_execution(execution)
     if request.htmx and request.GET.get("seen") == shown["seen"]:
-        return HttpResponse(status=204)  # a reader's focus and selection stay
+        return HttpResponse(status=204)  # keeps the focus and selection of the page
     again = replayed(request.caller, request.GET.get("again", ""), execution.tool_name)
     context = {
         "shown": shown,
@@ -202,7 +202,7 @@ def _followed(request: PageRequest) -> HttpResponse:
 
 
 def _made(person: Caller, identifier: UUID) -> Execution:
-    """A call that the person has made and may read. Raises `NotFound` for any other."""
+    """A call that the user has made and may read. Raises `NotFound` for any other."""
     found = readable(person).shown().filter(made_by=person.user_id, pk=identifier).first()
     if found is None:
         raise NotFound("There is no such call among yours.", code="execution_not_found")
@@ -215,7 +215,7 @@ def standing_of(request: PageRequest, agent: str) -> Standing:
 
 
 def _source(request: PageRequest) -> Source | None:
-    """The call that is to be loaded."""
+    """The call to load."""
     for name, read in (("from", from_execution), ("record", from_record)):
         if text := request.GET.get(name):
             return read(request.caller, _identifier(text))
@@ -241,7 +241,7 @@ def _begun(standing: Standing, name: str, source: Source | None = None) -> Play:
 
 
 def _compared(before: Execution | None, after: Execution | None) -> Compared | None:
-    """Once the new one is over too."""
+    """The comparison, once the new call is over too."""
     return compared(before, after) if before and after and after.over else None
 
 
@@ -292,13 +292,13 @@ def _found(standing: Standing, words: str) -> dict[str, Any]:
 
 
 def agents_of(request: PageRequest) -> list[str]:
-    """Whom the person may call tools as."""
+    """The agents that the user may impersonate."""
     active = agents_for(request.caller.user_id).filter(active=True)
     return list(active.order_by("slug").values_list("slug", flat=True)[:MOST_AGENTS])
 
 
 def _history(request: PageRequest) -> list[Execution]:
-    """What the person has called here, the newest first."""
+    """The user's calls, the newest first."""
     rows = readable(request.caller).filter(made_by=request.caller.user_id, parent=None)
     found = list(
         rows.select_related("agent").only(*_HISTORY).order_by("-created_at")[:MOST_REMEMBERED]

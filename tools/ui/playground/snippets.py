@@ -1,6 +1,6 @@
-"""A call as text that somebody takes elsewhere: for a shell, for Python, as a message of MCP.
+"""Code snippets for a call: for a shell, for Python, and as an MCP message.
 
-The token never stands in it: each reads it from where the reader keeps it.
+They contain no token: each reads it from the environment of the user.
 """
 
 import json
@@ -73,13 +73,14 @@ def python(address: str, body: dict[str, Any]) -> str:
 
 
 def mcp(tool: str, parameters: dict[str, Any]) -> str:
-    """JSON-RPC, as the specification of MCP has it."""
+    """The JSON-RPC message of the MCP specification."""
     call = {"name": tool, "arguments": parameters}
     return _json({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}, indent=2)
 
 
 def _json(value: Any, indent: int | None = None) -> str:
-    """Letters as they are; what cannot be seen as an escape, for it must not hide in a shell."""
+    """JSON with letters unescaped, and with invisible characters escaped, so that none is hidden
+    in a shell."""
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     return "".join(one if one.isprintable() or one == "\n" else _escaped(one) for one in text)
 
@@ -89,7 +90,7 @@ def _escaped(character: str) -> str:
 
 
 def _literal(value: Any, margin: str = "") -> str:
-    """As Python reads it: `repr` writes what cannot be seen as an escape by itself."""
+    """A Python literal: `repr` escapes invisible characters."""
     if not value or not isinstance(value, dict | list):
         return repr(value)
     within = margin + "    "

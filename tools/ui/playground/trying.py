@@ -1,7 +1,7 @@
-"""A form out of a tool's JSON Schema, and its answers back as parameters.
+"""Generates a form from a tool's JSON Schema, and converts its submitted values to parameters.
 
-The form refuses only what cannot be sent at all, such as broken JSON. Whether the parameters fit
-the tool, the road says, as it does to an agent.
+The form refuses only values that cannot be sent, such as broken JSON. The execution pipeline
+validates the parameters, as it does for an agent.
 """
 
 import json
@@ -42,7 +42,7 @@ class Field:
 
 @dataclass
 class TryForm:
-    """`rest` takes what the schema allows without naming it."""
+    """`rest` has the properties that the schema allows without naming them."""
 
     fields: list[Field]
     rest: Field | None
@@ -57,11 +57,11 @@ class TryForm:
 
     def fill(self, data: Mapping[str, str]) -> None:
         for item in self.every:
-            # A browser sends the line ends of RFC 2046; a tool is given what was typed.
+            # A browser sends the line ends of RFC 2046; the tool gets them as typed.
             item.value = data.get(item.key, "").replace("\r\n", "\n")
 
     def parameters(self) -> dict[str, Any]:
-        """What was filled in. A field that cannot be read has its reason in `errors`."""
+        """The submitted values. An invalid field has its error in `errors`."""
         wanted: dict[str, Any] = {}
         for item in self.fields:
             if item.value != "" or (item.required and item.kind == "string"):
@@ -74,7 +74,7 @@ class TryForm:
         return wanted
 
     def load(self, parameters: Mapping[str, Any]) -> bool:
-        """Fill in what a call was made with; whether the fields can hold all of it."""
+        """Fill in the arguments of a call; returns whether the fields can represent all of them."""
         left = dict(parameters)
         for item in self.fields:
             item.value = _written(item, left.pop(item.name)) if item.name in left else ""
@@ -86,7 +86,7 @@ class TryForm:
         return json.dumps(held, sort_keys=True) == json.dumps(dict(parameters), sort_keys=True)
 
     def place(self, flaws: list[dict[str, str]]) -> list[dict[str, str]]:
-        """Put each flaw at its field; those that belong to none come back."""
+        """Set each error at its field; errors that belong to no field are returned."""
         named = {item.name: item for item in self.fields}
         left = []
         for flaw in flaws:
@@ -99,7 +99,7 @@ class TryForm:
 
 
 def form_of(definition: dict[str, Any]) -> TryForm:
-    """In the order of the definition's parameters; PostgreSQL's JSON keeps none within a schema."""
+    """Fields in the order of the definition's parameters, since PostgreSQL's JSON has no order."""
     schema = definition["input_schema"]
     required = set(schema.get("required") or [])
     properties = schema.get("properties") or {}
@@ -154,7 +154,7 @@ def _options(kind: str, schema: dict[str, Any], required: bool) -> list[tuple[st
 
 
 def _written(item: Field, value: Any) -> str:
-    """As a browser keeps it: a field of one line holds no others, a select what it offers."""
+    """A value as a browser keeps it: an input has one line, a select only its options."""
     if item.widget in {"text", "area"}:
         fits = isinstance(value, str) and "\r" not in value
         return value if fits and (item.widget == "area" or "\n" not in value) else ""

@@ -1,4 +1,4 @@
-"""What a call would do, in sentences: from the definition that would run, which was signed."""
+"""A preview of a call in sentences, from the signed definition that would run."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from tools.models import ToolVersion
 
 _MOST_STEPS = 12
 _LONGEST = 400
-_NAMED = ("method", "url", "tool", "server", "service")  # of what an implementation says
+_NAMED = ("method", "url", "tool", "server", "service")  # fields of an implementation
 _HOW = {
     ToolType.BUILTIN: "Runs a tool that comes with the product.",
     ToolType.CODE: "Runs code behind the sandbox's wall{level}.",
@@ -31,7 +31,7 @@ _EFFECTS = {
 
 
 def would_do(version: ToolVersion) -> list[str]:
-    """How it runs, what its author says of it, and whether that leaves something behind."""
+    """How the tool runs, its author's description, and whether it has side effects."""
     definition = ToolDefinition(version.definition)
     said = [_how(definition), _described(definition.raw), _effect(definition)]
     return [sentence for sentence in said if sentence]
@@ -70,6 +70,6 @@ def _effect(tool: ToolDefinition) -> str:
 
 
 def _shown(text: str) -> str:
-    """Nothing in it can hide, and none is longer than anybody reads."""
+    """The text with invisible characters shown, cut to a readable length."""
     seen = visible(text)
     return seen if len(seen) <= _LONGEST else f"{seen[:_LONGEST]} …"

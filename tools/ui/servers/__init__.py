@@ -1,1 +1,1 @@
-"""MCP servers and tool services: registered, connected, and imported from."""
+"""Pages of MCP servers and tool services: registration, connection, and import of tools."""

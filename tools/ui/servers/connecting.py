@@ -1,4 +1,4 @@
-"""Connecting an MCP server by OAuth: from its page to consent elsewhere, and back."""
+"""Connects an MCP server by OAuth: redirect to the authorization server, and its callback."""
 
 from django.contrib import messages
 from django.http import HttpResponse
@@ -27,7 +27,7 @@ GO, CLIENT, BACK = (
 @require_POST
 @page
 def connect(request: PageRequest, name: str) -> HttpResponseBase:
-    """Shows where consent is asked for before anybody goes there."""
+    """Shows the address of the authorization server before the user is redirected to it."""
     owner = request.POST.get("owner", "")[:200]
     _check(request, owner)
     row = _row(request, name)
@@ -56,7 +56,7 @@ def connect(request: PageRequest, name: str) -> HttpResponseBase:
 @require_safe
 @page
 def come_back(request: PageRequest) -> HttpResponseBase:
-    """What the authorization server sends the browser back with. Good once, for who began it."""
+    """The callback of the authorization server. Valid once, for the user who started it."""
     given = {name: str(value)[:8_192] for name, value in request.GET.items()}
     try:
         made = mcp_consents.finish_consent(
@@ -88,7 +88,7 @@ def disconnect(request: PageRequest, name: str) -> HttpResponseBase:
 @require_http_methods(["GET", "POST"])
 @page
 def client(request: PageRequest, name: str) -> HttpResponseBase:
-    """Who we are to the authorization server, where an administrator enters it."""
+    """The OAuth client that an administrator enters for the authorization server."""
     require(request.caller, "change_mcpserver")
     row = _row(request, name)
     known = McpOAuthClient.objects.filter(server=row).first()
@@ -131,6 +131,6 @@ def _row(request: PageRequest, name: str) -> McpServer:
 
 
 def _check(request: PageRequest, owner: str) -> None:
-    """Whoever may see servers may connect them for himself."""
+    """Users who may view servers may connect them for themselves."""
     own = owner == f"user:{request.caller.name}"
     require(request.caller, "view_mcpserver" if own else "change_mcpserver")

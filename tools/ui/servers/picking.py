@@ -1,4 +1,5 @@
-"""What a server lists beside what was approved of it, and what whoever imports it wants."""
+"""The tools that an MCP server lists, compared with the approved ones, and the form to import
+them."""
 
 import hashlib
 from collections.abc import Mapping
@@ -25,9 +26,9 @@ _HINTS = {
 
 @dataclass(frozen=True)
 class Listed:
-    """A tool as its server lists it now; `ours` is its name here, once it was imported."""
+    """A tool as its server lists it now; `ours` is its name in the catalog, if it is imported."""
 
-    key: str  # of its fields in a form: whatever the server calls it, this is plain
+    key: str  # prefix of its form fields: independent of the name that the server gives it
     tool: str
     ours: str
     change: str
@@ -44,7 +45,7 @@ class Listed:
 
 @dataclass
 class Pick:
-    """One that was picked, with everything it says and the questions of an import."""
+    """A selected tool, with its whole definition and the inputs of an import."""
 
     listed: Listed
     digest: str
@@ -54,7 +55,7 @@ class Pick:
 
 
 def listed_tools(row: McpServer) -> list[Listed]:
-    """What differs first, then what is new, then the rest."""
+    """Changed tools first, then new ones, then the rest."""
     raws = {raw["name"]: raw for raw in row.snapshot or ()}
     entries = difference(row) if row.snapshot is not None else []
     found = [_listed(one, raws.get(one["tool"])) for one in entries]
@@ -74,7 +75,7 @@ def fill(picked: Pick, given: Mapping[str, str]) -> None:
 
 
 def item_of(picked: Pick) -> dict[str, Any]:
-    """As an import takes it."""
+    """The selected tool in the format of an import."""
     told = {one.answers: one.value.strip() for one in picked.inputs}
     return {
         "tool": picked.listed.tool,
@@ -112,7 +113,7 @@ def _shown(value: Any) -> list[Piece]:
 
 
 def _questions(one: Listed, current: dict[str, Any] | None) -> list[Input]:
-    """Filled with what holds of the tool now, else with what nobody has widened."""
+    """The inputs with the values of the imported tool, else with the defaults."""
     holds = current or {}
 
     def ask(name: str, label: str, widget: Widget = Widget.TEXT, **more: Any) -> Input:

@@ -1,4 +1,4 @@
-"""Headers and environment in a form: what is typed goes in and is never shown again."""
+"""Form rows for headers and environment variables. Submitted values are never shown again."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _KINDS = {"env": "environment variable", "file": "file"}
 
 @dataclass(frozen=True)
 class Row:
-    """One header or variable; `kept` is one that is set already."""
+    """One header or variable; `kept` marks one that is set already."""
 
     key: str
     name: str
@@ -37,7 +37,7 @@ class Secrets:
 
 
 def secrets_of(field: str, title: str, values: Mapping[str, Any]) -> Secrets:
-    """The rows of a form: what is set, and some empty ones. Nothing that is secret is in it."""
+    """The rows of a form: those that are set, and some empty ones. They contain no secrets."""
     kept = [
         Row(f"{field}-{at}", name, _kind(value), True, _options(_kind(value)))
         for at, (name, value) in enumerate(sorted(values.items()))
@@ -51,7 +51,7 @@ def secrets_of(field: str, title: str, values: Mapping[str, Any]) -> Secrets:
 
 
 def values_from(field: str, data: Mapping[str, str], before: Mapping[str, Any]) -> dict[str, Any]:
-    """What the rows say. A kept one that nobody wrote over stays; one without a name is none."""
+    """The submitted values. A kept row without a new value stays; one without a name is ignored."""
     said: dict[str, Any] = {}
     for at in range(MOST_VALUES):
         key = f"{field}-{at}"
@@ -76,7 +76,7 @@ def _kind(value: Any) -> str:
 
 
 def _options(kind: str) -> list[tuple[str, str]]:
-    """A value, or one of the references that the operator allows."""
+    """The kinds of a value: literal, or a reference that the operator allows."""
     known = list(dict.fromkeys([*settings.MCP_REFERENCES_ALLOWED, kind]))
     references = [(one, _said(one)) for one in known if one != VALUE]
     return [(VALUE, "a value, kept encrypted"), *references]

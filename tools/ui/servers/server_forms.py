@@ -1,5 +1,5 @@
-"""`/servers/new/`, and changing a server: one form for each transport, and credentials of one's
-own."""
+"""`/servers/new/` and the forms that change a server: one for each transport, and one for the
+credentials of a user or agent."""
 
 from typing import Any
 
@@ -96,7 +96,7 @@ def change_server(request: PageRequest, name: str) -> HttpResponseBase:
 @require_http_methods(["GET", "POST"])
 @page
 def credentials(request: PageRequest, name: str) -> HttpResponseBase:
-    """What calls of one person or agent send beside what everybody's do."""
+    """Credentials that calls of one user or agent send in addition to the shared ones."""
     require(request.caller, "change_mcpserver")
     row = mcp_servers.find_server(request.user.organization, name)
     if request.method == "GET":
@@ -121,7 +121,7 @@ def credentials(request: PageRequest, name: str) -> HttpResponseBase:
 
 
 def _transport(request: PageRequest, default: Transport) -> Transport:
-    """As the tab says: part of the address, so that a form comes back on its own."""
+    """The transport of the tab: part of the URL, so that a form is shown again on its tab."""
     wanted = request.GET.get("transport", "")
     return Transport(wanted) if wanted in Transport.values else default
 
@@ -182,7 +182,7 @@ def _value(inputs: list[Input], key: str) -> str:
 def _said(
     request: PageRequest, inputs: list[Input], row: McpServer, transport: str
 ) -> dict[str, Any]:
-    """What the form says, as the API takes it; the inputs then hold what was typed."""
+    """The submitted values in the API's format; the inputs keep the submitted texts."""
     given = plain(request.POST)
     for one in inputs:
         one.value = given.get(one.key, "").replace("\r\n", "\n")
@@ -204,7 +204,7 @@ def _said(
 
 
 def _number(text: str) -> float | str:
-    """What is no number goes on as it is, to be refused where numbers are read."""
+    """A number; other texts are returned unchanged, and validation refuses them."""
     plain_digits = text.replace(".", "", 1)
     return float(text) if plain_digits.isascii() and plain_digits.isdecimal() else text[:40]
 

@@ -1,5 +1,5 @@
-"""`/servers/<name>/import`: tools that were picked are read whole, then taken over as they were
-read: a list that changed meanwhile is shown anew, and nothing is imported."""
+"""`/servers/<name>/import`: the user reviews the full definitions of the selected tools, then
+imports them. If the server's list changed meanwhile, it is shown again and nothing is imported."""
 
 from collections.abc import Mapping
 
@@ -21,7 +21,7 @@ from tools.ui.servers.picking import Pick, fill, item_of, listed_tools, pick
 from tools.web.proof import Proof, proof
 
 TEMPLATE = "servers/server_import.html"
-MOST = 50  # nobody reads more at once
+MOST = 50  # tools that a user can review at once
 
 
 @proof(Proof.NOT_NEEDED)
@@ -45,7 +45,7 @@ def import_tools(request: PageRequest, name: str) -> HttpResponseBase:
 
 
 def _imported(request: PageRequest, row: McpServer, picks: list[Pick]) -> HttpResponseBase:
-    """All that were picked, or none."""
+    """Import all selected tools, or none."""
     items, by = [item_of(one) for one in picks], actor_of(request.caller)
     tried = mcp_import.import_tools(row=row, items=items, by=by, dry_run=True)
     for one, said in zip(picks, tried, strict=True):

@@ -1,4 +1,4 @@
-"""`/servers/`: MCP servers, which of them answer, and what is taken over from them."""
+"""`/servers/`: MCP servers, their health, and the tools imported from them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +28,7 @@ from tools.web.proof import Proof, proof
 
 LIST, ONE, REMOVE = "servers/servers.html", "servers/server.html", "servers/server_remove.html"
 PAGE_SIZE = 25
-LONGEST_SHOWN = 64  # characters of a name that is refused
+LONGEST_SHOWN = 64  # characters of a refused name
 TRANSPORTS = {
     Transport.STREAMABLE_HTTP: "Streamable HTTP",
     Transport.SSE: "SSE",
@@ -48,7 +48,7 @@ class Line:
     breaker: bool
     listed: int | None
     imported: int
-    waiting: int  # tools that differ from what was approved
+    waiting: int  # tools that differ from their approved definition
 
 
 @require_safe
@@ -103,14 +103,14 @@ def server_page(request: PageRequest, name: str) -> HttpResponse:
 @require_POST
 @page
 def refresh(request: PageRequest, name: str) -> HttpResponseBase:
-    """Ask it for its list now. What is known of it stays where it does not answer."""
+    """Request the server's list of tools now. Without an answer, the known list stays."""
     require(request.caller, "change_mcpserver")
     row = _row(request, name)
     owner = request.POST.get("owner", "")[:200]
     try:
         row = mcp_import.refresh(row=row, by=actor_of(request.caller), owner=owner)
     except Unavailable as problem:
-        # Its own words are read on the page, where nothing in them can hide.
+        # The server's message is shown on the page, with invisible characters made visible.
         said = (
             problem.message if problem.message.isascii() and problem.message.isprintable() else ""
         )
@@ -128,7 +128,7 @@ def refresh(request: PageRequest, name: str) -> HttpResponseBase:
 @require_http_methods(["GET", "POST"])
 @page
 def remove_server(request: PageRequest, name: str) -> HttpResponseBase:
-    """Asked on a page of its own; refused while tools name it."""
+    """Delete the server, after a confirmation page; refused while tools use it."""
     require(request.caller, "delete_mcpserver")
     row = _row(request, name)
     if request.method == "GET":
@@ -151,7 +151,7 @@ def standing(row: McpServer) -> Standing:
 
 
 def _findings(row: McpServer, result: str) -> list[tuple[list[Piece], list[Piece]]]:
-    """Tool and what is wrong with it, as they may be read."""
+    """Tools and their findings, with invisible characters made visible."""
     found = [one for one in row.findings if one["result"] == result]
     return [(pieces(_short(one["tool"])), pieces(one["message"])) for one in found]
 
@@ -165,7 +165,7 @@ def _row(request: PageRequest, name: str) -> McpServer:
 
 
 def _paused(row: McpServer) -> bool:
-    """Whether this process asks it nothing for a while, after failures in a row."""
+    """Whether the circuit breaker is open: this process pauses requests after repeated failures."""
     return hub().breaker(str(row.pk)).open
 
 
@@ -194,7 +194,7 @@ def _differs(raw: dict[str, Any] | None, pin: str) -> bool:
 
 
 def _pins(request: PageRequest) -> dict[str, list[tuple[str, str, str]]]:
-    """By server: what its tools in the catalog are called there, approved as, and how they are."""
+    """By server: the upstream name, approved pin and status of each imported tool."""
     at = "version__definition__implementation__"
     rows = Tool.objects.present().filter(
         organization_id=request.caller.organization_id, type=ToolType.MCP

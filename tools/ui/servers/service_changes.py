@@ -1,4 +1,4 @@
-"""What people decide about tool services: approve what they read, write one, remove one."""
+"""Changes of tool services: approve or reject an announcement, create, change and delete."""
 
 from typing import Any
 
@@ -25,7 +25,8 @@ FORM, REMOVE = "servers/service_form.html", "servers/service_remove.html"
 @require_POST
 @page
 def decide(request: PageRequest, name: str) -> HttpResponseBase:
-    """By the digest that was read: of another one the new page is shown, and nothing is decided."""
+    """Decide on the announcement with the digest that was shown; of another one, show the page
+    again and decide nothing."""
     require(request.caller, "change_toolservice")
     row = services.find_service(request.user.organization, name)
     given = plain(request.POST)
@@ -95,7 +96,7 @@ def change_service(request: PageRequest, name: str) -> HttpResponseBase:
 @require_http_methods(["GET", "POST"])
 @page
 def remove_service(request: PageRequest, name: str) -> HttpResponseBase:
-    """Asked on a page of its own; refused while tools name it."""
+    """Delete the service, after a confirmation page; refused while tools use it."""
     require(request.caller, "delete_toolservice")
     row = services.find_service(request.user.organization, name)
     if request.method == "GET":
@@ -107,7 +108,7 @@ def remove_service(request: PageRequest, name: str) -> HttpResponseBase:
 
 
 def _inputs(row: ToolService | None) -> list[Input]:
-    """Of one that announced itself only its groups are a person's to change."""
+    """The inputs of the form; only the groups of a service that announced itself can be changed."""
     params = "\n".join(
         f"{one['name']}{'' if one.get('required') else ' optional'}"
         for one in (row.config_params if row else ())

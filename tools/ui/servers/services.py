@@ -1,4 +1,4 @@
-"""`/services/`: tool services, whether anybody stands for them, and what they announce."""
+"""`/services/`: tool services, the leases of their instances, and their announcements."""
 
 import json
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ LATELY = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class Offered:
-    """One tool of an announcement beside what the catalog has of that name."""
+    """One tool of an announcement, compared with the catalog's tool of that name."""
 
     name: str
     change: str
@@ -45,13 +45,13 @@ class Offered:
 
 @dataclass(frozen=True)
 class Review:
-    """An announcement as somebody must read it who decides."""
+    """An announcement for review by the user who decides about it."""
 
     flaw: str
     document: list[Piece]
     hidden: int
     mixed: list[str]
-    service: list[tuple[str, str, str]] = field(default_factory=list)  # what, holds now, wanted
+    service: list[tuple[str, str, str]] = field(default_factory=list)  # name, now, new
     tools: list[Offered] = field(default_factory=list)
     retired: list[str] = field(default_factory=list)
 
@@ -106,7 +106,7 @@ def shown(
 
 
 def standing(row: ToolService, life: Life | None) -> Standing:
-    """How it is, in the words of its list."""
+    """The status of a service, as its list shows it."""
     if not row.announced:
         return _by_hand(life)
     if not row.digest:
@@ -117,14 +117,14 @@ def standing(row: ToolService, life: Life | None) -> Standing:
         return Standing("available", "active", until=row.lease_until)
     if row.lease_until is None:
         return Standing("approved", "changed", about="nobody has served it yet")
-    # A lease that was given back early would have run on.
+    # The end of a lease that was released early may be in the future.
     over = row.lease_until <= timezone.now()
     since = row.lease_until if over else row.last_seen
     return Standing("lapsed", "denied", since=since, about="its tools are closed")
 
 
 def life_of(row: ToolService) -> Life | None:
-    """As the broker knows it now; None where it does not answer."""
+    """The state of the service in the broker; None where the broker does not answer."""
     if not row.request_queue:
         return Life(0, 0, 0.0, 0.0)
     try:
@@ -145,7 +145,7 @@ def review(row: ToolService, tools: list[Tool]) -> Review:
     return Review(
         flaw="",
         document=text,
-        # As JSON may spell them in escapes, which nobody sees: counted in what they mean.
+        # JSON may escape hidden characters, so they are counted in the parsed values.
         hidden=max(hidden, sum(bool(one.name) for one in pieces(pretty([*said.tools])))),
         mixed=mixed or mixed_words(pretty([*said.tools])),
         service=_beside(row, said),
@@ -191,7 +191,7 @@ def _offered(definition: dict[str, Any], tool: Tool | None) -> Offered:
 
 
 def _even(definition: dict[str, Any]) -> dict[str, Any]:
-    """What is inside, in one order: a database keeps another one than a document has."""
+    """A definition in a canonical order: the database has another one than a document."""
     said = in_order(definition).items()
     return {key: json.loads(json.dumps(value, sort_keys=True)) for key, value in said}
 
@@ -210,7 +210,7 @@ def _tools_by_service(request: PageRequest) -> dict[str, list[str]]:
 
 
 def _lately(request: PageRequest, names: list[str]) -> list[tuple[str, int]] | None:
-    """Calls of the last hour by how they ended; None for whoever sees no executions."""
+    """Calls of the last hour by result; None for users who may not view executions."""
     if not may(request.caller, "view_execution"):
         return None
     rows = Execution.objects.filter(

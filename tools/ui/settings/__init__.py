@@ -1,3 +1,3 @@
-"""Settings of the installation and of an organization: signing keys, sandbox, workspace, and the
+"""Pages of settings: installation, organization, signing keys, sandbox, workspace files, and the
 style guide.
 """

@@ -1,4 +1,4 @@
-"""The colours of `static/css/tokens.css`, and how well one is read on another."""
+"""Color contrast (WCAG) of the color tokens in `static/css/tokens.css`."""
 
 import re
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from pathlib import Path
 
 from django.contrib.staticfiles import finders
 
-LEAST = 4.5  # of text on its ground: WCAG 2, level AA
+LEAST = 4.5  # contrast of text and background: WCAG 2, level AA
 GROUNDS = ("ground", "sheet", "sunken")
 TEXTS = ("ink", "ink-soft", "accent", "accent-strong", "good", "warn", "bad", "calm")
-# Words with a colour of their own, each on its wash, and what stands on the accent.
+# Colored texts on their washes, and texts on the accent color.
 WASHED = (
     ("good", "good-wash"),
     ("warn", "warn-wash"),
@@ -40,7 +40,7 @@ class Pair:
 
 
 def measured() -> list[Pair]:
-    """Every pair of text and ground in use, in both schemes."""
+    """Every used pair of text and background, in both schemes."""
     light, dark = palettes()
     return [
         Pair(text, ground, contrast(light[text], light[ground]), contrast(dark[text], dark[ground]))
@@ -50,21 +50,21 @@ def measured() -> list[Pair]:
 
 @cache
 def palettes() -> tuple[Palette, Palette]:
-    """The light scheme, and the dark one, which says only what differs."""
+    """The light scheme, and the dark one, which defines only what differs."""
     light, _, dark = part_of_product("css/tokens.css").partition("prefers-color-scheme: dark")
     base = dict(_COLOUR.findall(light))
     return base, base | dict(_COLOUR.findall(dark))
 
 
 def part_of_product(name: str) -> str:
-    """The text of a static file of ours."""
+    """The text of a static file of the product."""
     found = finders.find(name)
     assert found, f"static/{name} is part of the product"
     return Path(str(found)).read_text()
 
 
 def contrast(one: str, other: str) -> float:
-    """From 1, the same, to 21, black on white."""
+    """The contrast ratio, from 1 (same color) to 21 (black on white)."""
     darker, lighter = sorted((_luminance(one), _luminance(other)))
     return (lighter + 0.05) / (darker + 0.05)
 

@@ -1,4 +1,4 @@
-"""`/keys/`: the keys under which an organization's versions are signed."""
+"""`/keys/`: the keys that sign an organization's tool versions."""
 
 from dataclasses import dataclass
 
@@ -25,7 +25,7 @@ MOST_NAMED = 60
 
 @dataclass(frozen=True)
 class KeyRow:
-    """A key, its state in a word with its colour, and how many versions it signed."""
+    """A key, its state as a word with its color, and how many versions it signed."""
 
     key: SigningKey
     word: str
@@ -41,7 +41,7 @@ class KeyRow:
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def key_list(request: PageRequest) -> HttpResponseBase:
-    """The newest first; POST makes a new one that signs from then on."""
+    """Keys, the newest first; POST creates a new one, which signs from then on."""
     if request.method == "POST":
         require(request.caller, "add_signingkey")
         organization, by = request.user.organization, actor_of(request.caller)
@@ -64,7 +64,7 @@ def key_list(request: PageRequest) -> HttpResponseBase:
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def distrust(request: PageRequest, key_id: str) -> HttpResponseBase:
-    """What distrusting a key would close, and doing it."""
+    """Distrust a key, after a preview of the tools that this closes."""
     require(request.caller, "change_signingkey")
     row = keys.find_key(request.user.organization, key_id)
     if request.method == "POST":

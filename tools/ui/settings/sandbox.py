@@ -1,6 +1,7 @@
-"""`/sandbox/`: which walls hold on this machine, how that is known, and a notice where they do not.
+"""`/sandbox/`: the sandbox layers that work on this machine, the trials that verify them, and a
+notice where some do not work.
 
-For people who manage: it speaks of the machine, which is no tenant's own.
+For users who manage tools: the page is about the machine, which belongs to no tenant.
 """
 
 from collections.abc import Iterable
@@ -24,7 +25,7 @@ from tools.models import User
 from tools.ui.access import PageRequest, page
 
 _SILENCE = "sandboxd does not answer: no tool can run."
-_STATUSES = {"bad": "denied", "warn": "pending", "": "success"}  # colours of a chip
+_STATUSES = {"bad": "denied", "warn": "pending", "": "success"}  # colors of a chip
 _CEILINGS = {
     None: "nothing runs",
     IsolationLevel.NONE: "no isolation",
@@ -36,12 +37,12 @@ _CEILINGS = {
 class Notice:
     tone: str
     text: str
-    name: str = ""  # of its note on the page
+    name: str = ""  # the name of its note on the page
 
 
 @dataclass(frozen=True)
 class Tried:
-    """The attacks on one wall."""
+    """The trial attacks on one layer of the sandbox."""
 
     name: str
     through: list[Attack]
@@ -53,7 +54,8 @@ class Tried:
 
 
 def notice(request: HttpRequest) -> dict[str, Any]:
-    """For every template; nothing is asked before a page of somebody who manages shows it."""
+    """A context processor: the sandbox notice, computed when the page of a user who manages tools
+    shows it."""
     return {"wall": SimpleLazyObject(lambda: _notice_for(getattr(request, "user", None)))}
 
 
@@ -78,7 +80,7 @@ def _notice_for(user: User | AnonymousUser | None) -> Notice | None:
 
 
 def notice_of(capability: Capability) -> Notice | None:
-    """None where everything can be had."""
+    """None where every isolation level is available."""
     if capability.ceiling == IsolationLevel.RESTRICTED and capability.counted:
         return None
     grave = not capability.serves(IsolationLevel.STANDARD) or _is_degraded(capability)
@@ -87,7 +89,7 @@ def notice_of(capability: Capability) -> Notice | None:
 
 
 def in_short() -> Notice:
-    """One line about the walls, for those who manage."""
+    """One line about the sandbox, for users who manage tools."""
     state = watch().state()
     if state is None:
         return Notice("bad", _SILENCE)

@@ -1,8 +1,8 @@
-"""`/settings/`: what the installation is set to and where, how it stands, and what is an
-organization's own.
+"""`/settings/`: the settings of the installation and their origin, its health, and the settings of
+an organization.
 
-For whoever reads evidence: each start writes the same values there. They are the operator's, set in
-the environment and read at the start; what belongs to the organization is changed here.
+For users who may read evidence, which has the same values from each start. Operators set them in
+the environment, and they are read at the start; settings of the organization are changed here.
 """
 
 import json
@@ -54,7 +54,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Place:
-    """Another page where something is set."""
+    """Another page with settings."""
 
     label: str
     url: str
@@ -84,7 +84,7 @@ def settings_page(request: PageRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def change_organization(request: PageRequest) -> HttpResponseBase:
-    """All or nothing of what was changed. As over the API, superusers do."""
+    """Save all changes or none. Only superusers may, as over the API."""
     if not request.caller.is_superuser:
         raise Forbidden("Only a superuser changes an organization.", code="not_permitted")
     organization = Organization.objects.get(pk=request.caller.organization_id)
@@ -147,7 +147,7 @@ def _inputs(row: Organization) -> list[Input]:
 
 
 def _read(one: Input) -> Any:
-    """What was typed, as an action takes it; what it cannot be stands at the question."""
+    """The submitted value for an action; an invalid one sets the input's error."""
     if one.key in _NUMBERS:
         return _number(one)
     if one.key == "name" and not 0 < len(one.value) <= _LONGEST_NAME:
@@ -167,7 +167,7 @@ def _number(one: Input) -> int | None:
 
 
 def _facts(row: Organization) -> list[tuple[str, str]]:
-    """Words of the form, and what stands there."""
+    """The labels of the form, and the values."""
     found = [(one.label, _grouped(one.value) or "no limit") for one in _inputs(row)]
     hosts = [item if isinstance(item, str) else item.get("host", "") for item in row.allowed_hosts]
     return [*found, ("web_fetch may reach", ", ".join(hosts) or "nothing")]
@@ -191,7 +191,7 @@ def _row(one: Standing) -> Row:
 
 
 def _findings(request: PageRequest) -> int | None:
-    """How many the linter has of the catalog; None for who may not see every tool."""
+    """The number of the linter's findings; None for users who may not view every tool."""
     return len(findings(snapshot_of(request))) if may(request.caller, "view_tool") else None
 
 

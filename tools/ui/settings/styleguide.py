@@ -1,6 +1,6 @@
-"""`/ui/styleguide/`: every part of the design system, from the classes that the pages use.
+"""`/ui/styleguide/`: every component of the design system, from the classes that the pages use.
 
-For staff: it shows nothing of an organization, and helps nobody else.
+For staff only. It shows no data of an organization.
 """
 
 import re

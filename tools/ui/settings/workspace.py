@@ -1,7 +1,7 @@
-"""`/workspace/`: the files that tools read and write, as whoever is logged in may read them.
+"""`/workspace/`: the files that tools read and write, as far as the user may read them.
 
-What is shown was read by `read_file` behind the wall, in a call of the person's own: it needs what
-such a call needs, and is on record like one.
+Files are read by a call of `read_file` inside the sandbox in the user's name: it needs the same
+permissions and is recorded like any call.
 """
 
 import base64
@@ -35,7 +35,7 @@ _UNREADABLE = "\ufffd"
 
 @dataclass(frozen=True)
 class Look:
-    """A call of `read_file`: what it gave, or why it gave nothing."""
+    """A call of `read_file`: its output, or why it failed."""
 
     execution: Execution | None
     output: dict[str, Any] | None = None
@@ -53,7 +53,7 @@ _STATUSES = {"FILE_NOT_FOUND": 404, "PATH_INVALID": 400, "NOT_A_FILE": 400}
 
 @dataclass(frozen=True)
 class Entry:
-    """A line of a directory. `url` is empty for what cannot be opened."""
+    """An entry of a directory. `url` is empty for one that cannot be opened."""
 
     name: list[Piece]
     kind: str
@@ -85,7 +85,7 @@ def directory_page(request: PageRequest) -> HttpResponse:
 @require_safe
 @page
 def file_page(request: PageRequest) -> HttpResponse:
-    """A piece of a file, if it is text."""
+    """A part of a file, if it is text."""
     path, offset = _path(request), _offset(request)
     look = _looked(request, {"path": path, "offset": offset, "length": PIECE})
     output = look.output or {"content": "", "next_offset": None}
@@ -104,7 +104,7 @@ def file_page(request: PageRequest) -> HttpResponse:
 @require_safe
 @page
 def download(request: PageRequest) -> HttpResponseBase:
-    """The whole file, as bytes that no browser opens by itself."""
+    """The whole file, as a download that a browser does not open."""
     path = _path(request)
     look = _looked(request, {"path": path, "encoding": "base64"})
     if look.output is None:
@@ -158,7 +158,7 @@ def _offset(request: HttpRequest) -> int:
 
 
 def _trail(path: str) -> list[tuple[list[Piece], str]]:
-    """Each directory above, and the last step without a link."""
+    """The breadcrumbs: each parent directory, and the last part without a link."""
     steps = path.split("/") if path else []
     above = [("/".join(steps[: end + 1]), step) for end, step in enumerate(steps)]
     return [

@@ -1,1 +1,2 @@
-"""States of workflows, drawn and walked through, and why a caller may use a tool or not."""
+"""Pages of workflow states: state graph, workflow simulator, explain, and the impact preview of
+changes."""

@@ -1,4 +1,4 @@
-"""A state graph as a picture: states stand in columns by how far they are from the start."""
+"""The drawing of a state graph: states are in columns by their distance from the start."""
 
 from collections import defaultdict, deque
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ CAPTIONS = {"no_tool": "dead end: no tool", "no_way_on": "end: no way on"}
 
 @dataclass(frozen=True)
 class Mark:
-    """What a finding puts on the picture: its number in the list, and how grave it is."""
+    """The mark of a finding in the drawing: its number in the list, and its severity."""
 
     number: int
     tone: str
@@ -25,7 +25,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Marks:
-    """By state, and by tool: a tool is marked where it leads from one state to another."""
+    """Marks by state and by tool: a tool is marked at its transitions between states."""
 
     states: Mapping[str, Mark] = field(default_factory=dict)
     tools: Mapping[str, Mark] = field(default_factory=dict)
@@ -35,7 +35,7 @@ _UNMARKED = Marks()
 
 
 def draw(graph: Graph, marks: Marks = _UNMARKED, here: str | None = None) -> Drawing | None:
-    """None for a graph that is too large to be looked at. `here` is where a walk stands."""
+    """None for a graph that is too large to draw. `here` is the simulator's current state."""
     ways = _ways(graph)
     if len(graph.nodes) > MOST_STATES or len(ways) > MOST_WAYS or graph.left_off:
         return None
@@ -49,7 +49,7 @@ def draw(graph: Graph, marks: Marks = _UNMARKED, here: str | None = None) -> Dra
 
 
 def _mark(states: dict[str, Box], marks: Marks, here: str | None) -> None:
-    """A link leads to the first of the states that a number stands at."""
+    """Mark the states. A link leads to the first state that has the number."""
     led_to: set[int] = set()
     for name, box in states.items():
         box.here = name == here
@@ -60,7 +60,7 @@ def _mark(states: dict[str, Box], marks: Marks, here: str | None) -> None:
 
 
 def _mark_way(box: Box, tools: list[str], marks: Marks) -> None:
-    """With the gravest of what is odd with its tools, which has the lowest number."""
+    """Mark a label with the most severe finding of its tools, which has the lowest number."""
     found = [marks.tools[name] for name in tools if name in marks.tools]
     if found:
         mark = min(found, key=lambda one: one.number)
@@ -68,7 +68,7 @@ def _mark_way(box: Box, tools: list[str], marks: Marks) -> None:
 
 
 def _ways(graph: Graph) -> Ways:
-    """The tools of each pair of states; a tool that is there in every state comes from None."""
+    """The tools of each pair of states; a tool that is available in every state starts at None."""
     ways: Ways = defaultdict(list)
     for edge in graph.edges:
         ways[edge.start, edge.end].append(edge.tool)
@@ -76,7 +76,7 @@ def _ways(graph: Graph) -> Ways:
 
 
 def _columns(graph: Graph, ways: Ways) -> dict[str, int]:
-    """By steps from the start; what cannot be reached begins a walk of its own."""
+    """Columns by distance from the start; an unreachable state starts another count."""
     after: dict[str, list[str]] = defaultdict(list)
     for start, end in ways:
         after[START if start is None else start].append(end)
@@ -113,7 +113,7 @@ def _kind(node: StateNode) -> str:
 
 
 def _chain(way: tuple[str | None, str], tools: list[str], states: dict[str, Box]) -> list[Box]:
-    """The boxes that the line of a way leads through, from its state to the other one."""
+    """The boxes of an edge, from one state to the other."""
     end = states[way[1]]
     if way[0] is None:
         return [label(end.column - 1, [EVERY_STATE], tools), end]

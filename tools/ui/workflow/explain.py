@@ -1,5 +1,5 @@
-"""`/explain/`: for an agent and a request, each tool and each gate, with what would change a no.
-`/explain/what-if/`: what a change of grants, groups or tier would make different."""
+"""`/explain/`: the decision of each gate for each tool, for an agent and a request, with remedies.
+`/explain/what-if/`: the impact preview of a change of grants, groups or tier."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ from tools.ui.results import page_or_results, wants_results
 TEMPLATE = "workflow/explain.html"
 PAGE_SIZE = 25
 MOST_LISTED, MOST_SUGGESTED = 500, 200  # agents that a form offers, and tools
-MOST_NAMES, MOST_CALLS = 12, 50  # that a row, and a table, of a difference shows
+MOST_NAMES, MOST_CALLS = 12, 50  # in a row, and in a table, of an impact preview
 LABELS = {
     "status": "In service",
     "group": "Group",
@@ -57,7 +57,7 @@ DAYS = ("1", "3", "7")
 
 @dataclass(frozen=True)
 class Search:
-    """What the address asks for. `of` is the agent whose groups stand in `groups`."""
+    """The search of the URL. `of` is the agent whose groups are in `groups`."""
 
     agent: str = ""
     of: str = ""
@@ -68,14 +68,14 @@ class Search:
 
     @classmethod
     def of_query(cls, query: QueryDict) -> "Search":
-        """Groups that were written for another agent are not asked for in this one's name."""
+        """Groups that were entered for another agent are dropped."""
         given = {name: query.get(name, "").strip()[:2000] for name in cls.__dataclass_fields__}
         if given["of"] != given["agent"]:
             given["groups"] = ""
         return cls(**given)
 
     def named(self, caller: Caller) -> list[str]:
-        """Nothing written is everything that was granted."""
+        """The groups of the request; an empty input means all granted groups."""
         return listed(self.groups) or sorted(caller.granted_groups)
 
     def matches(self, tool: CatalogTool) -> bool:
@@ -92,7 +92,7 @@ class Search:
 
 
 def listed(text: str) -> list[str]:
-    """Names with commas between them."""
+    """Comma-separated names."""
     return list(dict.fromkeys(name for part in text.split(",") if (name := part.strip())))
 
 
@@ -166,7 +166,7 @@ def what_if_page(request: PageRequest) -> HttpResponse:
 
 
 def _found(explanation: Explanation, search: Search) -> tuple[list[CatalogTool], list[CatalogTool]]:
-    """The tools that match, and those of them that do not exist for the request."""
+    """The tools that match, and those of them that are not available to the request."""
     tools = [tool for tool in explanation.tools if search.matches(tool)]
     return tools, [tool for tool in tools if not explanation.available(tool)]
 
@@ -206,7 +206,7 @@ def _links(search: Search, shown: Page[CatalogTool]) -> dict[str, str]:
 
 
 def agents_for_explaining(request: PageRequest) -> list[str]:
-    """Whom the person may ask about."""
+    """The agents that the user may ask about."""
     if not (may(request.caller, "view_agent") and may(request.caller, "view_tool")):
         return []
     rows = Agent.objects.filter(organization_id=request.caller.organization_id)
@@ -223,7 +223,7 @@ def _since(query: QueryDict) -> timedelta:
 
 
 def _grant(query: QueryDict, viewer: Caller) -> Change:
-    """Given to or taken from what the agent holds now."""
+    """The change of the agent's current grants."""
     about, _ = subject_of(viewer, query.get("agent", "")[:63])
     if about.kind != CallerKind.AGENT:
         raise Malformed("Choose an agent.")

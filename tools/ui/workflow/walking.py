@@ -1,5 +1,5 @@
-"""`/workflow/walk/`: a walk through the states as an agent would make it. The address is the whole
-of it, so that it can be shared; nothing is run."""
+"""`/workflow/walk/`: the workflow simulator, which steps through the states as an agent would. Its
+whole state is in the URL, so that it can be shared; no tool is run."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +28,7 @@ PAGE_SIZE = 25
 
 @dataclass(frozen=True)
 class Way:
-    """What the address says."""
+    """The parameters of the URL."""
 
     agent: str
     groups: str
@@ -47,7 +47,7 @@ class Way:
         )
 
     def address(self, steps: tuple[str, ...], **more: Any) -> str:
-        """Of the same walk with other steps; what was searched for is over with each."""
+        """The URL of the same simulation with other steps; each step clears the search."""
         said = [("agent", self.agent), ("groups", self.groups), ("start", self.start)]
         query = [*said, *(("step", name) for name in steps), *more.items()]
         written = urlencode([(name, value) for name, value in query if value])
@@ -89,7 +89,7 @@ def walk_page(request: PageRequest) -> HttpResponse:
 
 
 def _trod(way: Way, walk: Walk) -> list[dict[str, Any]]:
-    """Each step, with the address of the walk as it was after it."""
+    """Each step, with the URL of the simulation after it."""
     return [
         {"step": step, "address": way.address(way.steps[: at + 1])}
         for at, step in enumerate(walk.steps)
@@ -99,7 +99,7 @@ def _trod(way: Way, walk: Walk) -> list[dict[str, Any]]:
 def _choices(
     request: PageRequest, way: Way, walk: Walk, offered: list[CatalogTool]
 ) -> dict[str, Any]:
-    """What can be called here, and the rest with what refuses it, a page of each."""
+    """Tools that can be called in this state, and the others with the refusal, a page of each."""
     there = {tool.name for tool in offered}
     others = [tool for tool in walk.explanation.tools if tool.name not in there]
     yes = Paginator([one for one in offered if way.matches(one)], PAGE_SIZE)

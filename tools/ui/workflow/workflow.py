@@ -1,4 +1,5 @@
-"""`/workflow/`: the states for some groups as a picture and as a table, and what is odd there."""
+"""`/workflow/`: the state graph of some groups as a drawing and a table, with the linter's
+findings."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -28,7 +29,7 @@ _CHIPS = {
 @require_safe
 @page
 def workflow_page(request: PageRequest) -> HttpResponse:
-    """Without a group, the tools of every group."""
+    """The state graph; without a group, of the tools of every group."""
     require(request.caller, "view_tool")
     snapshot = snapshot_of(request)
     chosen = frozenset(name[:200] for name in request.GET.getlist("group") if name)
@@ -55,8 +56,8 @@ def shown_finding(finding: Finding) -> dict[str, Any]:
 
 
 def marks_of(found: Sequence[Finding]) -> Marks:
-    """Each state and tool with the gravest of what is odd with it. A finding about one state or one
-    tool marks that; one about states that lead into one another marks all of them."""
+    """Each state and tool with its most severe finding. A finding about one state or one tool marks
+    that; a finding about a cycle of states marks all of them."""
     states: dict[str, Mark] = {}
     tools: dict[str, Mark] = {}
     for number, finding in enumerate(found, start=1):
@@ -74,8 +75,8 @@ def marks_of(found: Sequence[Finding]) -> Marks:
 
 
 def _kinds(found: tuple[Finding, ...], marks: Marks) -> list[list[dict[str, Any]]]:
-    """The findings of one kind together, in the order of their gravity, with their numbers and
-    where the picture has them: a state has the number of the gravest."""
+    """The findings grouped by kind, in the order of severity, with their numbers and their places
+    in the drawing: a state has the number of the most severe one."""
     shown = [
         shown_finding(finding) | {"number": number, "at": marks.states.get(finding.state or "")}
         for number, finding in enumerate(found, start=1)
@@ -85,7 +86,7 @@ def _kinds(found: tuple[Finding, ...], marks: Marks) -> list[list[dict[str, Any]
 
 
 def _rows(shown: Graph) -> list[dict[str, Any]]:
-    """The picture for who does not see it: a state, what is available, and where that leads."""
+    """The drawing as a table, for accessibility: each state, its tools, and the next states."""
     everywhere = [edge for edge in shown.edges if edge.start is None]
     leaving: dict[str, list[Edge]] = {node.name: [] for node in shown.nodes}
     for edge in shown.edges:
