@@ -74,7 +74,7 @@ def _loop(run: Run, step: Step, items: list[Any]) -> StepState:
 
 
 def _result(run: Run) -> Result | Waiting:
-    """Settled here: where it cannot be given back, there is something to undo."""
+    """Settled here: if the output cannot be returned, there is something to undo."""
     try:
         output = values.resolved(run.chain.output, run)
     except Unknown as absence:
