@@ -1,5 +1,5 @@
-"""What the web server calls for REST and pages: bodies arrive on the event loop, within bounds,
-and Django runs in threads, whose turns go round (config/http/turns.py)."""
+"""The ASGI application for REST and pages: bodies arrive on the event loop, within bounds, and
+Django runs in threads, which are assigned in rotation (config/http/turns.py)."""
 
 import asyncio
 import hashlib
@@ -275,7 +275,7 @@ class Exchange:
 
 
 class _File(FileWrapper):
-    """Whole pieces, whatever Django asks for."""
+    """Return whole chunks, regardless of the size Django asks for."""
 
     def __init__(self, file: Any, _: int) -> None:
         super().__init__(file, _PIECE_BYTES)

@@ -1,4 +1,4 @@
-"""Celery: hints that an execution waits, and the clock of the housekeeping tasks."""
+"""The Celery application: dispatch of executions, and the schedule of maintenance tasks."""
 
 import os
 

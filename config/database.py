@@ -1,4 +1,4 @@
-"""What to do when PostgreSQL went away: its pooled connections are all dead, not just one."""
+"""Recover after PostgreSQL went away: all its pooled connections are dead, not just one."""
 
 from django.db import IntegrityError, InterfaceError, OperationalError, connection, connections
 from django.db.backends.postgresql.base import DatabaseWrapper

@@ -1,4 +1,4 @@
-"""What an author writes: one class with one method."""
+"""The base class of a service: its author writes one class with one method."""
 
 from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from typing import Any

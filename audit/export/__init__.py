@@ -1,2 +1,1 @@
-"""Exports of evidence as files with a signed manifest. Permissions are checked elsewhere.
-"""
+"""Exports of evidence as files with a signed manifest. Permissions are checked elsewhere."""

@@ -1,4 +1,5 @@
-"""Requests that were answered 500: a count, and evidence that the alert `faults` is raised from."""
+"""Requests that were answered 500: a metric, and evidence that the alert `faults` is raised
+from."""
 
 import logging
 import sys

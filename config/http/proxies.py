@@ -1,4 +1,4 @@
-"""Who a request comes from: the peer, or what proxies that are trusted say of their client."""
+"""The client address of a request: the peer, or the client that trusted proxies report."""
 
 import ipaddress
 from collections.abc import Iterable

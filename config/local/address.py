@@ -1,4 +1,4 @@
-"""Where the web process listens: is the place free, and does it answer?"""
+"""The address of the web process: check that it is free, and wait until it answers."""
 
 import errno
 import json

@@ -1,4 +1,4 @@
-"""One process of ours: how it is started, how it is known to be ready, how it ends."""
+"""One supervised process: how it is started, becomes ready, and ends."""
 
 import os
 import signal

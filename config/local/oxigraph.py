@@ -1,7 +1,7 @@
-"""The Oxigraph server from its wheel: the graphs of all organizations, when no other is named.
+"""The embedded Oxigraph server from its wheel: the graphs of all organizations, by default.
 
-It listens on loopback alone (it knows no UNIX sockets) and asks nobody who they are, so it has an
-address of its own, made of the data directory: not 127.0.0.1, which operators open for tools.
+It listens on loopback alone (it has no UNIX sockets) without authentication, so it has an address
+of its own, derived from the data directory: not 127.0.0.1, which operators open for tools.
 """
 
 import hashlib
@@ -47,7 +47,7 @@ def query_url(data: Path) -> str:
 
 
 def update_url_beside(url: str) -> str:
-    """Where an endpoint takes updates whose queries go to `url`, if nobody says."""
+    """The default update URL of an endpoint whose queries go to `url`."""
     stem, slash, last = url.rpartition("/")
     return f"{stem}{slash}update" if last in {"query", "sparql"} else url
 

@@ -249,7 +249,7 @@ def _run(command: list[str], draft: Path, account: Account, statements: str = ""
 def _end_last_server(cluster: Path) -> None:
     """Stops a server that outlived its supervisor; forgets one whose process id is not its own.
 
-    After a restart of the machine the id in postmaster.pid may be anybody's, and PostgreSQL
+    After a restart of the machine the id in postmaster.pid may be another process, and PostgreSQL
     would refuse to start.
     """
     record = cluster / "postmaster.pid"

@@ -1,4 +1,4 @@
-"""The processes of Toolcrib itself, as one supervisor starts them."""
+"""The processes of Toolcrib that one supervisor starts."""
 
 import hashlib
 import os
@@ -213,7 +213,7 @@ def _is_secret(name: str) -> bool:
 
 
 def _authorities(directory: Path) -> tuple[str, ...]:
-    """A copy that the broker's user can read, whoever may read the operator's file."""
+    """A copy that the broker's user can read, if the operator's file is not readable for it."""
     if not settings.EGRESS_CA_FILE:
         return ()
     copy = directory / "authorities.pem"

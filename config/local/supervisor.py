@@ -1,7 +1,7 @@
-"""Starts processes in order, brings back what dies, stops all in the opposite order.
+"""The supervisor: start processes in order, restart those that die, stop all in reverse order.
 
-One thread, no polling while all is well: the kernel says when a child ends (SIGCHLD) and when
-somebody wants to stop (SIGINT, SIGTERM, SIGHUP).
+One thread, no polling in normal operation: signals report the end of a child (SIGCHLD) and a
+request to stop (SIGINT, SIGTERM, SIGHUP).
 """
 
 import ctypes
@@ -35,7 +35,7 @@ class StartFailed(Exception):
 
 
 class StopRequested(Exception):
-    """Somebody asked to stop while things were starting."""
+    """A stop was requested during startup."""
 
 
 @dataclass
@@ -83,7 +83,8 @@ class Supervisor:
 
     @contextmanager
     def signals(self) -> Iterator[None]:
-        """While it lasts: signals ask to stop, and orphans of children fall to this process."""
+        """A context in which signals request a stop, and this process adopts orphans of its
+        children."""
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self.adopts = True
         before = {number: signal.signal(number, self._ask_to_stop) for number in STOPPING}
@@ -97,7 +98,7 @@ class Supervisor:
                 signal.signal(number, handler)
 
     def report(self, sentence: str) -> None:
-        """For people. Where nobody can be told, for want of room perhaps, nothing ends of it."""
+        """Print to the operator; ignore write errors such as a full disk."""
         with suppress(OSError):
             self._report(sentence)
 
@@ -135,14 +136,14 @@ class Supervisor:
             self._sleep(GLANCE_S)
 
     def watch(self) -> None:
-        """Returns when somebody asks to stop."""
+        """Returns when a stop is requested."""
         while not self.stopping:
             self.look()
             if self._sleep(self._until_next_start()):
                 self._bury_orphans()
 
     def look(self) -> None:
-        """One round: bury the dead, start what is due, tell what the logs say."""
+        """One pass: reap ended processes, start due ones, print log messages."""
         now = time.monotonic()
         for life in self.lives.values():
             if life.next_start is None and life.child.ended():

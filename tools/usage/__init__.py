@@ -1,2 +1,1 @@
-"""Usage rollups: calls and costs by day, agent, tool and group. Quotas and budgets are `limits`.
-"""
+"""Usage rollups: calls and costs by day, agent, tool and group. Quotas and budgets are `limits`."""
