@@ -14,8 +14,8 @@ class Remedy(NamedTuple):
 
 
 class Trouble(NamedTuple):
-    """What went wrong in the trials: how no wall with namespaces could be made, what got through
-    one, by level, and whether the degraded backend had to stand in."""
+    """What went wrong in the trials: why no sandbox with namespaces could be made, what got through
+    one, by level, and whether the degraded backend had to replace it."""
 
     no_namespaces: str = ""
     leaks: Iterable[str] = ()

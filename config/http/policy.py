@@ -1,5 +1,4 @@
-"""The Content-Security-Policy and the other security headers of pages, and their URL for live
-updates."""
+"""The Content-Security-Policy of pages, and their URL for live updates."""
 
 from typing import Any
 from urllib.parse import urlsplit

@@ -103,7 +103,7 @@ def egress(data: Path) -> ProcessSpec:
     account = egress_account()
     address = egress_socket(data)
     make_socket_directory(data)
-    account.own(address.parent, 0o755)  # sandboxd comes by; whoever comes, the peer is checked
+    account.own(address.parent, 0o755)  # sandboxd connects here; every peer is checked
     networks = (("--allow-private", network) for network in settings.EGRESS_ALLOW_PRIVATE)
     return ProcessSpec(
         name="egress",
@@ -213,7 +213,7 @@ def _is_secret(name: str) -> bool:
 
 
 def _authorities(directory: Path) -> tuple[str, ...]:
-    """A copy that the broker's user can read, if the operator's file is not readable for it."""
+    """A copy that the broker's user can read, regardless of the mode of the operator's file."""
     if not settings.EGRESS_CA_FILE:
         return ()
     copy = directory / "authorities.pem"

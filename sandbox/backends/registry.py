@@ -11,7 +11,7 @@ type Flaw = Callable[[], str | None]
 
 
 class Registry:
-    """The backends of one sandboxd. Each is tried once, when somebody first asks about it."""
+    """The backends of one sandboxd. Each is tried once, on first use."""
 
     def __init__(
         self, backends: Iterable[SandboxBackend], javascript_flaw: Flaw = javascript.flaw

@@ -9,7 +9,7 @@ _BACKLOG = 128
 
 
 def listen(path: str) -> socket.socket:
-    """Replaces the socket an earlier sandboxd left; only one that nobody listens on."""
+    """Replaces the socket an earlier sandboxd left; only one without a listener."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     if os.path.exists(path):
         remove_dead(path)

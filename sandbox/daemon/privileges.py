@@ -27,7 +27,7 @@ def prepare_for_user(cgroup_name: str, uid: int) -> int:
 
 
 def drop_root(uid: int) -> None:
-    """Become this user for good; the signal that the parent's end sends stays what it was."""
+    """Become this user irrevocably; the parent-death signal stays what it was."""
     signal = libc.death_signal()
     os.setgroups([])
     os.setresgid(uid, uid, uid)

@@ -20,7 +20,7 @@ _MOST_PENALTY_S = 0.5
 
 
 class Reach:
-    """Of one run. Raises SpecInvalid for a policy that cannot be meant."""
+    """Of one run. Raises SpecInvalid for an invalid policy."""
 
     def __init__(self, policy: EgressPolicy, dialer: Dialer, organization: str = "") -> None:
         self.limits = policy.limits

@@ -113,7 +113,8 @@ class Slot:
         self.announced["scratch"] = os.open(self._place, os.O_RDONLY | os.O_DIRECTORY)
 
     def _open_channels(self) -> None:
-        """Put channel, door, stdout and stderr in their places; the far ends are announced."""
+        """Put channel, egress socket, stdout and stderr in their places; the far ends are
+        announced."""
         pairs = {"channel": socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)}
         if self._prepared.network != "none":
             pairs["door"] = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -14,7 +14,7 @@ class Doors:
 
     @contextmanager
     def opened(self, slot: Slot, ticket: str | None) -> Iterator[None]:
-        """The far ends of the slot's doors are the broker's until the run is over.
+        """Attach the far ends of the slot's egress sockets to the broker until the run is over.
 
         Raises Refused with EGRESS_UNAVAILABLE. Without a ticket they lead nowhere.
         """

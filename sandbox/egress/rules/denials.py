@@ -26,7 +26,7 @@ class Code(StrEnum):
 
 
 class Denied(Exception):
-    """Ends one request. The reason is for the tool: nothing of this machine stands in it."""
+    """Ends one request. The reason is for the tool: it reveals nothing of this machine."""
 
     def __init__(self, code: Code, reason: str) -> None:
         super().__init__(reason)

@@ -40,7 +40,7 @@ class HostRule:
 
 @dataclass(frozen=True)
 class EgressLimits:
-    """Of one run. `response_bytes` and `request_bytes` are sums over all its requests."""
+    """Of one run. `response_bytes` and `request_bytes` are totals of all its requests."""
 
     requests: int = 100
     connections: int = 8

@@ -70,7 +70,7 @@ class Filter:
         self._program = Program(program(machine, wanted))
 
     def load(self) -> None:
-        """For good: needs no_new_privs, and holds for every process to come."""
+        """Irrevocable: needs no_new_privs, and holds for every process to come."""
         libc.prctl(libc.PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, self._program.address)
 
 
