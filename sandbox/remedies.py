@@ -1,4 +1,4 @@
-"""Why a level cannot be had on this machine, and what its administrator can do: pure sentences."""
+"""Messages why a level is unavailable on this machine, and what its administrator can do. Pure."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple

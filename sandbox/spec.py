@@ -1,4 +1,4 @@
-"""What a run asks for and what comes back: plain frozen values that cross the socket as JSON."""
+"""The request for a run and its result: plain frozen values that cross the socket as JSON."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Which backend makes the slots of a profile, and what cannot be had at all."""
+"""Choose the backend that makes the slots of a profile, and report unavailable levels."""
 
 from collections.abc import Callable, Iterable
 

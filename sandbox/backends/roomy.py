@@ -1,4 +1,4 @@
-"""The control group of a run that is a kernel to itself: more processes than the tool may have."""
+"""The control group of a run with a kernel of its own: more processes than the tool may have."""
 
 from sandbox.daemon.limits.leaves import Leaf
 

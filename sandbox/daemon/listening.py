@@ -1,4 +1,4 @@
-"""The socket that sandboxd listens on, and who is at the other end of a connection."""
+"""The socket that sandboxd listens on, and the peer credentials of a connection."""
 
 import os
 import socket

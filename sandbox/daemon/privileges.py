@@ -1,4 +1,4 @@
-"""Started as root: give root away before anything is served, and keep what is needed reachable.
+"""Drop root before anything is served, and keep needed files accessible.
 
 One small process keeps it: `account_helper.py` starts templates as users of their own.
 """

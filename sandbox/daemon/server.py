@@ -1,4 +1,4 @@
-"""The listening side: who may ask, and the conversation with one worker on one connection."""
+"""The server of sandboxd: allowed peers, and the conversation with one worker on one connection."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""Lasting servers: started for one connection, gone with it, and never more than so many."""
+"""Lasting servers: each is started for one connection and ends with it; their number is limited."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The listening side: who may ask for what, and how long a ticket lasts."""
+"""The egress broker's server: allowed peers and requests, and the lifetime of a ticket."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""What a run tried, what it used up, and what it may still have."""
+"""The egress ledger of a run: its attempts, its usage, and what remains of its limits."""
 
 import re
 import time

@@ -1,4 +1,4 @@
-"""The one way out of a run: every request and every tunnel passes all checks, in their order."""
+"""Egress checks of a run: every request and every tunnel passes all of them, in order."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

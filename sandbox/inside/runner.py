@@ -1,4 +1,5 @@
-"""One job from its frame to its answer. Runs the tool: nothing in this process is trusted after."""
+"""Run one job, from its frame to its answer. It runs the tool: nothing in this process is trusted
+after."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""From a fresh fork of the template to a slot: every layer on, then ready, then one job.
+"""Turn a fork of the template into a slot: apply every layer, report ready, then run one job.
 
 Mounts come before the user namespace of the run, so that the run owns no namespace that could
 change them; the filter comes last, since most of these steps are what it refuses.

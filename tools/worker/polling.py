@@ -44,7 +44,7 @@ class Resting:
         return len(self._until)
 
     def may_go(self, execution_id: UUID) -> bool:
-        """True for a caller after the pause, which then begins again."""
+        """True once the pause is over; another one begins then."""
         now = time.monotonic()
         with self._lock:
             until, pause_s = self._until.get(execution_id, (0.0, ladder.POLL_S))

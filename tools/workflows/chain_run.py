@@ -181,7 +181,7 @@ class Run:
 
 
 def _most_attempts(step: Step, made: Made) -> int:
-    """A compensation is always retried after a temporary refusal."""
+    """A compensation is retried after a temporary refusal, regardless of the step's own limit."""
     briefly = made.error_code in attempts.BRIEFLY and _undoes(made.place)
     return MOST_ATTEMPTS if briefly else step.attempts
 

@@ -1,4 +1,4 @@
-"""How many operations on files each run has made: sandboxd's side of the counting process.
+"""The number of file operations of each run: sandboxd's side of the counting process.
 
 `Counter` keeps that process alive. Runs do not notice when it has to be restarted: sandboxd holds
 every listener as well, and the numbers are in memory that both share. Only an operation that was
@@ -224,7 +224,7 @@ class Counter:
         self._free.append(tally.place)
 
     def _tell(self, kind: bytes, tally: Tally, descriptors: list[int] | None = None) -> None:
-        """A counting process that was restarted is sent all runs that are alive then."""
+        """If the counting process is gone, its successor is sent all live runs."""
         rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors or []))
         message = Message(kind, tally.place, tally.generation).pack()
         try:

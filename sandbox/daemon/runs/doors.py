@@ -1,4 +1,4 @@
-"""What leads from a run to the egress broker, opened for as long as the run lasts."""
+"""Connections from a run to the egress broker, open for the duration of the run."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

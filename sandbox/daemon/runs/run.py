@@ -1,4 +1,4 @@
-"""One run from a taken slot to its result. Who ends it: its answer, a limit, or the worker."""
+"""One run from a taken slot to its result. It ends by its answer, a limit, or the worker."""
 
 import json
 import os

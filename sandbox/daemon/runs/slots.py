@@ -1,4 +1,4 @@
-"""All templates of this daemon: which exist, which are worn, idle, or one too many."""
+"""All templates of this daemon: which exist, are worn, idle, or surplus."""
 
 import threading
 import time

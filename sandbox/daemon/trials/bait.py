@@ -1,4 +1,4 @@
-"""Things of the host that a run must not reach, laid out by sandboxd, and whether it did.
+"""Bait: resources of the host that a run must not reach, laid out by sandboxd, and whether it did.
 
 The attacker gets their paths, never their content: it can only know that by reading them.
 """

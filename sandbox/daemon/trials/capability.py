@@ -1,4 +1,4 @@
-"""What this machine can really do: which levels, by which backend, and how that is known."""
+"""Verified capabilities of this machine: which levels, by which backend, and the evidence."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace

@@ -1,4 +1,4 @@
-"""The HTTP/1.1 of one request: what goes out, what of the answer goes back in.
+"""HTTP/1.1 of one request: the message that is sent, and the parts of the response a run gets.
 
 Every message is rewritten from its parts. Nothing that frames a message on one side reaches the
 other, so no two readers can disagree about where it ends (request smuggling).

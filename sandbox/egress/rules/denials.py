@@ -1,4 +1,4 @@
-"""Why a request did not get out, or not whole: the code a tool sees and the record keeps."""
+"""Denials: why a request was not sent, or not completely, as a code for the tool and the record."""
 
 from enum import StrEnum
 

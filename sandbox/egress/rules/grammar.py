@@ -1,4 +1,4 @@
-"""What may be written for a host, a URL and a port. Pure; what is accepted has one reading only.
+"""The grammar of hosts, URLs and ports. Pure; accepted input has one interpretation only.
 
 A name is ASCII in lower case without its last dot, an address is in its canonical spelling. Every
 other spelling of an address that some resolver understands is refused, not translated.

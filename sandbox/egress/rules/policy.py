@@ -1,4 +1,4 @@
-"""What a run may reach, and what it tried to reach: plain frozen values that cross a socket."""
+"""Egress policy of a run, and its attempts: plain frozen values that cross a socket."""
 
 import math
 from dataclasses import asdict, dataclass, field

@@ -1,4 +1,4 @@
-"""Which of a run's rules lets a request through. Pure: a policy is read once, then only asked.
+"""Find the rule of a run that allows a request. Pure: a policy is parsed once, then only queried.
 
 The rules whose host is the most exact decide alone: an exact name before the longest suffix before
 `*`. So a rule for one host narrows what a wider rule would have allowed.

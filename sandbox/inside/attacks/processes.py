@@ -1,4 +1,4 @@
-"""The host's processes, and processes of its own."""
+"""Attacks on the host's processes, and by processes of its own."""
 
 import ctypes
 import mmap

@@ -1,4 +1,4 @@
-"""Under which arguments a system call is there: what a filter can read of them, word by word.
+"""Arguments under which a system call is allowed, as far as a filter can read them.
 
 Pointers lead to memory that another thread may change after the look, so nothing behind one is
 ever asked for.

@@ -1,4 +1,4 @@
-"""The filter every run lives under: what its level has, everything else is refused."""
+"""The seccomp filter of every run: system calls of its level are allowed, all others refused."""
 
 import ctypes
 
