@@ -13,19 +13,19 @@ from itertools import pairwise
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, register
 
-LOOK_S = 0.25  # between two looks of a worker at its leases: how soon a cancellation is seen
-POLL_S = 0.5  # between two looks of a worker at the queue
+LOOK_S = 0.25  # between two checks of a worker on its leases: how soon a cancellation is seen
+POLL_S = 0.5  # between two polls of the queue by a worker
 REAP_S = 5.0  # between two passes of the reaper
 BEAT_SILENT_S = 10.0  # then every worker reaps by itself
 CGROUP_KILL_S = 1.0  # beyond the wall limit: sandboxd has killed the run's control group
 CLIENT_SPARE_S = 30.0  # the worker's timeout for sandboxd beyond the wall limit
-LAST_WORDS_S = 5.0  # for runs that were stopped to be handed back
+LAST_WORDS_S = 5.0  # for stopped runs to be requeued
 SUPERVISOR_SPARE_S = 5.0
 _HINT = "Set EXECUTION_LEASE_S, EXECUTION_TIMEOUT_S or EXECUTION_GRACE_S to another value."
 
 
 class Disordered(Exception):
-    """A patience that must end before another would end after it."""
+    """A timeout that must end before another would end after it."""
 
 
 def renew_s(lease_s: float) -> float:

@@ -1,8 +1,8 @@
 """`python -m config.server APPLICATION`: uvicorn, with bounds on what one address holds open.
 
 One process with one event loop; the application decides what runs in threads. A connection costs
-a file and some memory, so an address may have so many (trusted proxies excepted, which carry
-everybody's), and one whose request does not arrive in time is closed (RFC 6585 and Slowloris).
+a file and some memory, so an address may have so many (trusted proxies excepted, which carry those
+of all clients), and one whose request does not arrive in time is closed (RFC 6585 and Slowloris).
 """
 
 import argparse

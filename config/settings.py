@@ -327,16 +327,16 @@ EXECUTION_LEASE_S = env_int("EXECUTION_LEASE_S", 15, least=3, most=600)
 EXECUTION_GRACE_S = env_int("EXECUTION_GRACE_S", 20, least=0, most=600)
 # A call that has waited so long for a worker never begins.
 EXECUTION_QUEUE_S = env_int("EXECUTION_QUEUE_S", 600, least=10, most=86_400)
-# When the first in line has waited so long, further calls are turned away.
+# Load shedding: once the oldest queued call has waited so long, further calls are rejected.
 QUEUE_AGE_S = env_int("QUEUE_AGE_S", 30, least=1, most=3600)
-# How long a held call waits for a person.
+# How long a call awaits approval.
 CONFIRMATION_MINUTES = env_int("CONFIRMATION_MINUTES", 15, least=1, most=10_080)
 # How long an idempotency key is bound to the request it was first sent with.
 IDEMPOTENCY_HOURS = env_int("IDEMPOTENCY_HOURS", 24, least=1, most=8760)
-# A larger output lies outside its execution's row and is read by its own address.
+# A larger output is stored outside its execution's row and is read by its own URL.
 OUTPUT_INLINE_BYTES = env_int("OUTPUT_INLINE_BYTES", 1024 * 1024, least=1024)
-# Where browsers reach what says that something changed: an address, the path that a proxy leads to
-# it, or off. Empty: the host of the page at LIVE_PORT, and with HTTPS the path /live/.
+# Where browsers reach the live process (SSE): a URL, the path that a proxy forwards to it, or off.
+# Empty: the host of the page at LIVE_PORT, and with HTTPS the path /live/.
 LIVE_URL = env_live("LIVE_URL")
 LIVE_PORT = env_int("LIVE_PORT", 0, most=65_535)
 WEB_PORT = env_int("WEB_PORT", 0, most=65_535)
@@ -366,9 +366,9 @@ RETENTION_DAYS = env_days(
         "transitions": 400,
     },
 )
-# How often a log in which nothing happens is compared with what was published of it, and signed.
+# How often an idle log is compared with what was published of it, and signed.
 AUDIT_QUIET_SECONDS = env_int("AUDIT_QUIET_SECONDS", 60, least=10, most=3600)
-# Where checkpoints of the audit log are left besides: POST to a webhook, PUT below a store's URL.
+# Remote anchors of audit log checkpoints: POST to a webhook, PUT below an object store's URL.
 AUDIT_ANCHOR_URL = env_text("AUDIT_ANCHOR_URL")
 AUDIT_ANCHOR_PUT_URL = env_text("AUDIT_ANCHOR_PUT_URL")
 AUDIT_ANCHOR_TOKEN = env_text("AUDIT_ANCHOR_TOKEN")

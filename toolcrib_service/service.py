@@ -7,8 +7,7 @@ type Answer = Any | Iterator[Any] | Awaitable[Any] | AsyncIterator[Any]
 
 
 class ToolFailed(Exception):
-    """The one failure whose words reach the caller. Any other exception is logged here and says
-    nothing there."""
+    """The one failure whose message reaches the caller. Any other exception is only logged here."""
 
     def __init__(self, type: str, message: str) -> None:
         super().__init__(f"{type}: {message}")

@@ -36,7 +36,7 @@ def prefix(organization: str) -> str:
 
 
 def announcements(organization: str) -> str:
-    """The stream on which services say that they are there."""
+    """The stream of announcements."""
     return prefix(organization) + "announcements"
 
 

@@ -25,7 +25,7 @@ _noted: dict[tuple[str, str], float] = {}
 
 
 def note(request: HttpRequest) -> None:
-    """Of the request that fails now. Never fails itself."""
+    """Record the failing request. Never fails itself."""
     place = getattr(request.resolver_match, "route", "") if request.resolver_match else ""
     address = f"{request.method} /{place}"
     faults.labels(address).inc()

@@ -25,9 +25,9 @@ QUERY_S = 60  # the server's own limit, where it heeds it
 BUSY_S = 75  # of one thread without a pause; then it is started again
 MEMORY_BYTES = 2 * 1024**3
 # Of each thread, as far as it is used: a long chain in a query fills it, and that ends the server
-# for everybody. Queries of callers that are let through need less than 1 MiB.
+# for all callers. Queries of callers that are let through need less than 1 MiB.
 STACK_BYTES = 32 * 1024**2
-# The keeper ends a server one of whose threads never rests, so a reader of all graphs pauses.
+# The watchdog ends a server one of whose threads never pauses, so a reader of all graphs does.
 READS_S, RESTS_S = 30.0, 3 * keeper.LOOK_S
 BINARY = Path(sysconfig.get_path("scripts")) / "oxigraph"
 

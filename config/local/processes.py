@@ -133,7 +133,7 @@ def web(data: Path, address: Address) -> ProcessSpec:
 
 
 def live(data: Path, address: Address) -> ProcessSpec:
-    """Says to open pages that something changed; nothing of the product needs it."""
+    """Push updates to open pages (SSE); nothing else of the product needs it."""
     # Open streams end with it.
     return _server(data, "live", "tools.live.app:application", address, "--grace", "1")
 

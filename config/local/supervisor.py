@@ -25,7 +25,7 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 START_TIMEOUT_S = 60.0
 GLANCE_S = 0.02  # between two questions whether a starting process is ready
 LOG_S = 1.0
-STEADY_S = 10.0  # who lived this long starts again at once
+STEADY_S = 10.0  # a process that ran this long restarts at once
 MOST_DELAY_S = 15.0
 QUIET_S = 60.0  # the same warning is shown once in this time
 
@@ -161,7 +161,7 @@ class Supervisor:
             self._tell(life.child, now)
 
     def stop(self) -> None:
-        """The last started stops first; who does not within its grace is killed."""
+        """The last started stops first; one that does not within its grace period is killed."""
         self.stopping = True
         while self.lives:
             _, life = self.lives.popitem()
@@ -181,7 +181,7 @@ class Supervisor:
         self._note()
 
     def _start_again(self, life: Life, now: float) -> None:
-        """Who cannot start now, for want of room perhaps, is tried later and ends none of the
+        """A process that cannot start now (a full disk) is retried later and ends none of the
         others: the disk is full for all of them, and most can wait for it."""
         try:
             self._spawn(life)

@@ -133,7 +133,7 @@ def _due(organization: Organization, zone: ZoneInfo) -> list[date]:
 
 @transaction.atomic
 def _add(organization: Organization, zone: ZoneInfo, day: date) -> bool:
-    """False where too much of the day is not over."""
+    """False where too many executions of the day are unfinished."""
     with connection.cursor() as cursor:
         cursor.execute(_ALONE, [f"toolcrib:days:{organization.pk}"])
     rows = Execution.objects.filter(_moments(day, day + _DAY, zone), organization=organization)

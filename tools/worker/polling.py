@@ -28,13 +28,13 @@ from tools.worker import reaper
 
 log = logging.getLogger(__name__)
 HINT_PATIENCE = timedelta(seconds=1)  # the time a dispatch may take
-DEAF_AFTER = 20  # calls in a row that were found by looking
+DEAF_AFTER = 20  # consecutive calls that were found by polling
 MOST_REST_S = 8.0
 FORGOTTEN_AFTER_S = 60.0
 
 
 class Resting:
-    """Rows that were tried and wait on, for another's answer perhaps: for longer each time."""
+    """Backoff for rows that were tried and still wait, for example for another call's result."""
 
     def __init__(self) -> None:
         self._until: dict[UUID, tuple[float, float]] = {}  # when it may be tried, and the pause
@@ -59,7 +59,7 @@ class Resting:
                 self._until.pop(execution_id, None)
 
     def forget(self) -> None:
-        """Who was not asked about for long is over."""
+        """Rows that were not asked about for long are dropped."""
         now = time.monotonic()
         with self._lock:
             self._until = {
@@ -77,7 +77,7 @@ class Poller:
         self._found_at = 0.0
 
     def look(self) -> None:
-        """Begin what waits and found no worker; in beat's place, do what cannot wait for it."""
+        """Begin queued calls without a worker; run urgent tasks if beat is silent."""
         told = bell.answers()
         if reaper.silent_s() > ladder.BEAT_SILENT_S:
             due = reaper.reap()
@@ -90,7 +90,7 @@ class Poller:
         capacity.polled.beat()
 
     def _begin(self, turn: Turn, told: bool) -> bool:
-        """False when every hand is full."""
+        """False when every thread is busy."""
         if not capacity.take(wait=False):
             self._resting.wake([turn.execution_id])
             return False
