@@ -1,3 +1,3 @@
-"""Evidence: what is written of each action, redacted and sealed. It knows nothing of tools, has
+"""Audit evidence: a redacted, sealed record of each action. It does not depend on tools, has
 neither pages nor API, and could be shipped alone.
 """

@@ -1,4 +1,5 @@
-"""Writing evidence. Call it inside the transaction whose deed it records: both or neither."""
+"""Append audit records. Call it inside the transaction of the action it records: both or
+neither."""
 
 import hashlib
 import hmac
@@ -24,7 +25,7 @@ from audit.rows import Row, as_json_text, insert_together
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who did it, in text."""
+    """The actor, as text."""
 
     kind: str
     name: str
@@ -33,7 +34,7 @@ class Actor:
     token_id: str = ""
     source_ip: str = ""
     request_id: str = ""
-    made_by: str = ""  # the person who acts in its name, where that is another
+    made_by: str = ""  # the user who impersonates the actor, if any
 
 
 def record(
@@ -50,14 +51,14 @@ def record(
     sensitive: frozenset[str] = frozenset(),
 ) -> UUID:
     """Append one record; its id. Both `details` and `payload` are redacted here, so that no caller
-    can forget it. Who acted in another's name is named in `details` as `made_by`.
+    can forget it. A user who impersonates the actor is named in `details` as `made_by`.
 
-    `payload` is what went in or came out, by part: it is kept apart, encrypted and erasable, and
-    the record says `<part>_commitment` of what it was before it was redacted. `sensitive` are names
-    of members that are taken out of it as secrets are.
+    `payload` is the input or output, by part: it is stored apart, encrypted and erasable, and the
+    record has a `<part>_commitment` to its value before redaction. `sensitive` are names of members
+    that are redacted like secrets.
 
-    Raises `Unwritable`, also where keys cannot be read or are not those of the database: whoever
-    calls must not do then what should be on record.
+    Raises `Unwritable`, also where keys cannot be read or are not those of the database: the caller
+    must not perform the action then.
     """
     redactor = redactor_of(by.organization)
     said = redactor.clean((details or {}) | _beside(by))
@@ -77,7 +78,7 @@ def record(
         "actor": by.name[:200],
         "actor_id": by.id,
         "token_id": by.token_id,
-        # A name out of an address may hold NUL, which no column takes.
+        # A name from a URL may contain NUL, which no column accepts.
         "subject": subject.replace("\x00", "\ufffd")[:200],
         "subject_digest": digest,
         "execution_id": execution_id,
@@ -98,7 +99,7 @@ def record(
 
 
 def _beside(by: Actor) -> dict[str, Any]:
-    """What details say of every record, where there is something to say."""
+    """The details that every record has, where they are known."""
     said = {"source": source.source(), "made_by": by.made_by}
     return {name: text for name, text in said.items() if text}
 

@@ -1,7 +1,7 @@
-"""One way to write a value as bytes, so that two hashes of one value are the same (RFC 8785).
+"""Canonical JSON: write a value as bytes, so that two hashes of one value are equal (RFC 8785).
 
-Beyond RFC 8785 an integer that no double has is written with all its digits: the identifier
-1917043659912705296 is no other number than the one that was given.
+Beyond RFC 8785 an integer that no double represents is written with all its digits: the identifier
+1917043659912705296 stays that number.
 """
 
 import hashlib
@@ -19,8 +19,8 @@ def dumps(value: Any) -> bytes:
     """The canonical form. A whole number beyond 2^53 is written as the double of the same digits,
     where there is one, else with its own digits.
 
-    Nearly all values take the quick way: orjson writes what has plain keys and numbers the same,
-    seventy times as fast.
+    Nearly all values take the fast path: orjson writes values with plain keys and numbers
+    identically, seventy times as fast.
     """
     try:
         return orjson.dumps(_plain(value), option=orjson.OPT_SORT_KEYS)
@@ -86,7 +86,7 @@ def _exactly(value: Any) -> bytes:
 
 
 def _integer(value: int) -> bytes:
-    """PostgreSQL gives 1e22 back as a whole number; both are written as the same double."""
+    """PostgreSQL returns 1e22 as a whole number; both are written as the same double."""
     try:
         double = float(value)
     except OverflowError:

@@ -1,4 +1,4 @@
-"""What a change was, for whoever reads of it later."""
+"""The difference between two states of an object, for a record's details."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,8 +10,8 @@ _PLAIN = frozenset({type(None), bool, int, float, str})
 def difference(
     before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
 ) -> dict[str, dict[str, Any]]:
-    """`{"before": …, "after": …}` of the values that differ, as plain JSON. None is for what was
-    not there before, or is not there any more."""
+    """`{"before": …, "after": …}` of the values that differ, as plain JSON. None is for a value
+    that was absent before, or is absent now."""
     was, now = dict(before or {}), dict(after or {})
     changed = [name for name in was | now if was.get(name, _ABSENT) != now.get(name, _ABSENT)]
     return {
@@ -21,7 +21,7 @@ def difference(
 
 
 def plain(value: Any) -> Any:
-    """As JSON has it: sets are sorted, and what JSON does not know is said in words."""
+    """As JSON: sets are sorted, and values without a JSON type become text."""
     if type(value) in _PLAIN:
         return value
     if isinstance(value, Mapping):

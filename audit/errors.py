@@ -1,7 +1,7 @@
-"""What evidence itself can refuse."""
+"""Errors that evidence raises."""
 
 from django.db import DatabaseError
 
 
 class Unwritable(DatabaseError):
-    """A record cannot be written, so nothing of what it should tell may happen."""
+    """A record cannot be written, so the action it should record must not happen."""

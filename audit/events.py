@@ -1,4 +1,4 @@
-"""Stable codes of what is recorded. A code is never renamed: searches and alerts depend on it."""
+"""Event codes of records. A code is never renamed: searches and alerts depend on it."""
 
 from enum import StrEnum
 

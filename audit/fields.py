@@ -1,4 +1,4 @@
-"""Columns of evidence that Django has no word for."""
+"""Database fields and functions of evidence that Django lacks."""
 
 import json
 from typing import Any
@@ -17,7 +17,7 @@ class ClockTimestamp(Func):
 
 
 class CanonicalJSONField(models.JSONField):
-    """JSON in the very text it was given, which is what was hashed; `jsonb` would rewrite it."""
+    """JSON that keeps its exact text, which is what was hashed; `jsonb` would rewrite it."""
 
     def db_type(self, connection: Any) -> str:
         return "json"
@@ -30,7 +30,7 @@ class CanonicalJSONField(models.JSONField):
 
 
 class TransactionIdField(models.Field):
-    """Which transaction wrote the row, as a number that never wraps around."""
+    """The id of the transaction that wrote the row (`xid8`), which never wraps around."""
 
     def db_type(self, connection: Any) -> str:
         return "xid8"

@@ -1,9 +1,9 @@
-"""Files that several processes share.
+"""Files and directories that several processes share.
 
 Started by root, the processes of the product have accounts of their own, and `manage.py` runs as
 root. What is made in a directory with the set-group-ID bit (config/local/datadir.py) has the
-directory's group and mode, and of root its owner: who may use the directory may use all that is in
-it. Any other directory's files are their maker's alone.
+directory's group and mode, and of root its owner: an account that may use the directory may use all
+that is in it. Files of any other directory belong to their creator alone.
 """
 
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def make_directory(path: Path) -> None:
-    """With those above it that are missing. Safe to repeat."""
+    """Create the directory with its missing parents. Safe to repeat."""
     if path.is_dir():
         return
     make_directory(path.parent)
@@ -24,8 +24,8 @@ def make_directory(path: Path) -> None:
 
 
 def open_to_write(path: Path, flags: int, *, private: bool = False) -> int:
-    """A descriptor of a file, which is made where it is missing. A private one is its owner's alone
-    in such a directory too. No link is followed: some directories are not only root's.
+    """A descriptor of a file, which is created where it is missing. A private one is its owner's
+    alone in such a directory too. No link is followed: some directories are not only root's.
     """
     above = path.parent.stat()
     shared = above.st_mode & stat.S_ISGID and not private

@@ -1,5 +1,5 @@
 class Flaw(ValueError):
-    """Something a person gave that cannot be meant; the text is for them, and says what fits."""
+    """An invalid value that a user gave; the text is for the user, and says what is valid."""
 
     def __init__(self, message: str, field: str = "") -> None:
         super().__init__(message)

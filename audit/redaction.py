@@ -1,7 +1,7 @@
-"""Secrets never reach evidence: by the name of their key, and by their look.
+"""Redaction of secrets in evidence, by sensitive key names and known token formats.
 
-What is taken out leaves a mark with a short keyed hash, so that an investigator who holds a
-suspected value can test whether it was the one, and nobody else learns anything.
+A redacted value is replaced by a marker with a short keyed hash, so that an investigator who has a
+suspected value can test whether it was the one, and other readers learn nothing.
 """
 
 import hashlib
@@ -92,11 +92,11 @@ class Redactor:
         return self._clean(value, sensitive, hashed=False)
 
     def mark(self, secret: str) -> str:
-        """What stands where a secret was: the same for the same secret of one organization."""
+        """The marker of a secret: the same for the same secret of one organization."""
         return f"[redacted {self._hash(secret)}]"
 
     def _clean(self, value: Any, sensitive: frozenset[str], *, hashed: bool) -> Any:
-        """`hashed` where a marker further out speaks for this too: each byte is hashed once."""
+        """`hashed` where an outer marker covers this too: each byte is hashed once."""
         if isinstance(value, str):
             return self._text(value, hashed=hashed)
         if type(value) is int:

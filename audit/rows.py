@@ -1,4 +1,4 @@
-"""Writing a row without building an object for it: for what every call writes.
+"""Insert rows without building model objects, for the rows that every call writes.
 
 The object-relational mapper spends three times as long on an insert as the database does, and a
 call makes five of them.
@@ -20,7 +20,8 @@ def insert(model: type[models.Model], values: Mapping[str, Any]) -> None:
 
 
 def insert_together(*rows: Row) -> None:
-    """Insert a row into each of several tables by one statement: each costs a way to the server."""
+    """Insert a row into each of several tables by one statement: each costs a round trip to the
+    server."""
     shapes = tuple((model, tuple(values)) for model, values in rows)
     with connection.cursor() as cursor:
         cursor.execute(_statements(shapes), [item for _, row in rows for item in row.values()])
@@ -32,7 +33,7 @@ def as_json(value: Any) -> Jsonb:
 
 
 def as_json_text(text: bytes) -> Json:
-    """For a column of the type `json`, which keeps the very text."""
+    """For a column of the type `json`, which keeps the exact text."""
     return Json(text, dumps=bytes.decode)
 
 

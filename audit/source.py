@@ -1,6 +1,6 @@
-"""Through which door, and with what program, somebody came: told once per request.
+"""The entry point and client program of a caller: set once per request.
 
-A record of an action that knows nothing of requests says it all the same.
+Records of actions that know nothing of requests contain it too.
 """
 
 from contextvars import ContextVar
@@ -11,7 +11,7 @@ _source: ContextVar[dict[str, Any] | None] = ContextVar("audit_source", default=
 
 
 def came_by(transport: str, user_agent: str = "", client_request_id: str = "") -> None:
-    """For what this thread does from now on, until somebody comes by another way."""
+    """For all that this thread records from now on, until it is set again."""
     plain = user_agent.replace("\x00", "")[:_MOST].encode("utf-8", "replace").decode()
     named = {"user_agent": plain, "client_request_id": client_request_id}
     _source.set({"transport": transport} | {name: value for name, value in named.items() if value})

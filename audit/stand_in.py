@@ -1,6 +1,6 @@
-"""Beat's place is taken where beat is silent: alerts are raised and told of without it.
+"""Fallback for a silent beat: alerts are raised and delivered without it.
 
-Beat and its messages need Redis; what an alert is about may be the very reason that Redis is away.
+Beat and its messages need Redis; an alert may be about the reason that Redis is unavailable.
 """
 
 from datetime import timedelta
@@ -16,7 +16,7 @@ _SILENT = timedelta(seconds=30)
 
 
 def look() -> bool:
-    """Whether beat was silent, and its place was taken. Many may do so at once."""
+    """Whether beat was silent, and was replaced. Many processes may do so at once."""
     if AlertRule.objects.filter(looked_at__gt=Now() - _SILENT).exists():
         return False
     silence.tell()

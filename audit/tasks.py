@@ -1,4 +1,4 @@
-"""What Celery beat calls."""
+"""Celery tasks of evidence, scheduled by beat."""
 
 from celery import shared_task
 from django.conf import settings

@@ -1,4 +1,4 @@
-"""The project, not the product: settings, processes, probes."""
+"""The Django project: settings, processes, probes. The product is in `tools`."""
 
 from config.celery import app as celery_app
 

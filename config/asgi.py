@@ -1,5 +1,5 @@
-"""What the web server calls for REST and pages: bodies arrive on the event loop, within bounds,
-and Django runs in threads, whose turns go round (config/http/turns.py)."""
+"""The ASGI application for REST and pages: bodies arrive on the event loop, within bounds, and
+Django runs in threads, which are assigned in rotation (config/http/turns.py)."""
 
 import asyncio
 import hashlib
@@ -30,7 +30,7 @@ from config.http import turns
 from config.http.request_bodies import Flaw, most_bytes
 from config.http.turns import Crowded, Turn, Turns
 
-# A body may take so long, and longer by a second for each kibibyte that came (mod_reqtimeout).
+# The timeout of a body, extended by a second for each kibibyte received (mod_reqtimeout).
 BODY_S, BODY_BYTES_PER_S = 10.0, 1024
 # Of one address, until its bodies are whole.
 BODIES_OF_ONE, BODY_BYTES_OF_ONE = 64, 64 * 1024 * 1024
@@ -82,7 +82,7 @@ class Body:
         self.content = bytearray()
 
     async def read(self, receive: ASGIReceiveCallable, announced: str, most: int) -> Flaw | None:
-        """Into `content`. What is wrong with it, if anything."""
+        """Read the body into `content`. Returns what is wrong with it, if anything."""
         if announced.isdigit() and int(announced) > most:
             return Flaw.TOO_LARGE
         if not self._bodies.room(self._address):
@@ -119,7 +119,7 @@ class Web:
         self._probes = Turns(PROBE_THREADS, share=PROBE_THREADS // 2)
         self._pages = Turns(PAGE_THREADS, share=PAGE_THREADS * 3 // 4)
         self._calls = Turns(calls, share=max(1, calls * 3 // 4))
-        # Who has a place gave the turn back: for waits and events, and for outputs.
+        # Limits of requests that gave up their turn: for waits and events, and for outputs.
         most = calls + PAGE_THREADS + PROBE_THREADS + 2 * settings.WAITING_PLACES
         self._threads = ThreadPoolExecutor(most, thread_name_prefix="request")
         self._organizations: OrderedDict[bytes, str] = OrderedDict()  # by credential
@@ -275,7 +275,7 @@ class Exchange:
 
 
 class _File(FileWrapper):
-    """Whole pieces, whatever Django asks for."""
+    """Return whole chunks, regardless of the size Django asks for."""
 
     def __init__(self, file: Any, _: int) -> None:
         super().__init__(file, _PIECE_BYTES)
@@ -346,7 +346,7 @@ def _environ(scope: HTTPScope) -> dict[str, Any]:
 
 
 def _credential(environ: dict[str, Any]) -> bytes:
-    """What a request is known by again, of which nothing can be read."""
+    """A key that identifies a request's credential without revealing it."""
     said = environ.get("HTTP_AUTHORIZATION") or environ.get("HTTP_COOKIE") or ""
     return hashlib.sha256(said.encode("latin-1")).digest() if said else b""
 

@@ -1,6 +1,6 @@
-"""Tool services that are on another broker than this installation's, by the operator's word.
+"""Brokers of tool services other than this installation's, configured by the operator.
 
-Nobody else names one: what an organization writes never makes us connect anywhere.
+Only the operator names one: no input of an organization makes us connect anywhere.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Celery: hints that an execution waits, and the clock of the housekeeping tasks."""
+"""The Celery application: dispatch of executions, and the schedule of maintenance tasks."""
 
 import os
 
@@ -10,13 +10,13 @@ from redis.exceptions import ResponseError
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
 # On a full disk Valkey answers that it may not write. To Celery that would be the end of a worker;
-# it is a broker that is away, and the worker's own looking goes on meanwhile.
+# it is an unavailable broker, and the worker's own polling goes on meanwhile.
 Transport.connection_errors = (*Transport.connection_errors, ResponseError)
 
 app = Celery("toolcrib")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks(["audit", "tools.worker"])
-# Not tasks: what a worker does beside them, by Celery's signals.
+# Not tasks: modules that a worker runs beside them, by Celery's signals.
 app.autodiscover_tasks(["tools.worker"], related_name="heartbeat")
 app.autodiscover_tasks(["tools.worker"], related_name="worker")
 

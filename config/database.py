@@ -1,4 +1,4 @@
-"""What to do when PostgreSQL went away: its pooled connections are all dead, not just one."""
+"""Recover after PostgreSQL went away: all its pooled connections are dead, not just one."""
 
 from django.db import IntegrityError, InterfaceError, OperationalError, connection, connections
 from django.db.backends.postgresql.base import DatabaseWrapper
@@ -12,13 +12,13 @@ _MEANWHILE = (postgres.UniqueViolation, postgres.ForeignKeyViolation)
 
 
 def is_conflict(error: Exception) -> bool:
-    """Whether it is what two writers can do to each other. Any other constraint that breaks is a
-    fault of ours."""
+    """Whether it is a conflict between concurrent writers. Any other violated constraint is a fault
+    of ours."""
     return isinstance(error, IntegrityError) and isinstance(error.__cause__, _MEANWHILE)
 
 
 def replace_dead_connections() -> None:
-    """After a call failed: throw out every broken connection, so that the next call meets none."""
+    """After a call failed: discard every broken connection, so that the next call gets none."""
     connection.close()
     pool = getattr(connection, "pool", None)
     if pool is not None:

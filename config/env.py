@@ -1,7 +1,7 @@
-"""Typed readers of environment variables: a safe default or a loud failure.
+"""Typed readers of environment variables, with a safe default or an error at startup.
 
 Every variable may also be given as `NAME_FILE`, the path of a file that holds the value, so that
-secrets need not stand in a process environment.
+secrets need not be in a process environment.
 """
 
 import base64
@@ -22,7 +22,7 @@ _files: dict[str, Path] = {}
 
 
 class BadSetting(Exception):
-    """A variable holds something that cannot be meant; the message says which and what fits."""
+    """A variable has an invalid value; the message says which and what is valid."""
 
 
 def env_text(name: str, default: str = "") -> str:
@@ -142,7 +142,7 @@ def env_live(name: str) -> str:
     """An address of http or https, a path of our own, `off`, or nothing."""
     value = env_text(name)
     ours = value == "off" or (value.startswith("/") and not value.startswith("//"))
-    if re.search(r"[\s;,'\"\\]", value):  # it stands in a header
+    if re.search(r"[\s;,'\"\\]", value):  # it is sent in a header
         raise BadSetting(f"{name} holds a character that an address does not.")
     return value if ours else env_url(name)
 

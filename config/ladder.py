@@ -1,9 +1,9 @@
-"""The timeout ladder: which patience must end before which, asserted when a process starts.
+"""Timeouts: which one must end before which, asserted when a process starts.
 
-Four stand side by side; each rung leaves the one below time to have its say. A *run* climbs from
-the tool's own limit to the patience of those who wait for it, a *lease* from the look of its worker
-to the reaper: a run must be dead before its lease is over, and nobody may begin it anew sooner. A
-*stop* climbs to the supervisor's kill, a *statement* to the database's last word.
+There are four series; each timeout leaves the shorter one time to take effect. A *run* goes from
+the tool's own limit to the timeout of its callers, a *lease* from the renewal by its worker to the
+reaper: a run must be dead before its lease expires, and must not be retried sooner. A *stop* goes
+up to the supervisor's kill, a *statement* to the database's TCP timeout.
 """
 
 from collections.abc import Iterator
@@ -13,19 +13,19 @@ from itertools import pairwise
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, register
 
-LOOK_S = 0.25  # between two looks of a worker at its leases: how soon a cancellation is seen
-POLL_S = 0.5  # between two looks of a worker at the queue
-REAP_S = 5.0  # between two rounds of the reaper
+LOOK_S = 0.25  # between two checks of a worker on its leases: how soon a cancellation is seen
+POLL_S = 0.5  # between two polls of the queue by a worker
+REAP_S = 5.0  # between two passes of the reaper
 BEAT_SILENT_S = 10.0  # then every worker reaps by itself
 CGROUP_KILL_S = 1.0  # beyond the wall limit: sandboxd has killed the run's control group
-CLIENT_SPARE_S = 30.0  # the worker's patience with sandboxd beyond the wall limit
-LAST_WORDS_S = 5.0  # for runs that were stopped to be handed back
+CLIENT_SPARE_S = 30.0  # the worker's timeout for sandboxd beyond the wall limit
+LAST_WORDS_S = 5.0  # for stopped runs to be requeued
 SUPERVISOR_SPARE_S = 5.0
 _HINT = "Set EXECUTION_LEASE_S, EXECUTION_TIMEOUT_S or EXECUTION_GRACE_S to another value."
 
 
 class Disordered(Exception):
-    """A patience that must end before another would end after it."""
+    """A timeout that must end before another would end after it."""
 
 
 def renew_s(lease_s: float) -> float:
@@ -87,7 +87,7 @@ def worker_grace_s() -> float:
 
 
 def flaws() -> Iterator[str]:
-    """A sentence for each rung that does not stand above the one before it."""
+    """A sentence for each timeout that is not longer than the one before it."""
     for ladder in (of_a_run(), of_a_lease(), of_a_stop(), of_a_statement()):
         for lower, upper in pairwise(ladder):
             if upper.seconds <= lower.seconds:
@@ -105,5 +105,5 @@ def assert_order() -> None:
 
 @register
 def check(app_configs: object, **_: object) -> list[CheckMessage]:
-    """For `manage.py check`, and whatever runs Django's checks."""
+    """For `manage.py check`, and other callers of Django's checks."""
     return [Error(flaw, hint=_HINT, id="config.E001") for flaw in flaws()]

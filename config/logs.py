@@ -1,4 +1,4 @@
-"""One JSON line per event, with the request and the execution it belongs to."""
+"""Log format: one JSON line per event, with the request and the execution it belongs to."""
 
 import logging
 from collections.abc import Iterator
@@ -27,8 +27,8 @@ def about_execution(identifier: str) -> Iterator[None]:
 class Correlation(logging.Filter):
     """Adds the current request and execution to a record; lets every record pass.
 
-    Django hangs the request itself on a record; written out it would show its whole address, where
-    somebody may have put a secret, so only its name stays.
+    Django attaches the request itself to a record; written out it would show the whole URL, which
+    may contain a secret, so only its id stays.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -40,7 +40,7 @@ class Correlation(logging.Filter):
 
 
 class NotReadiness(logging.Filter):
-    """Leaves out that /readyz said no: whoever asks it knows, and asks many times at a start."""
+    """Drops failures of /readyz: its client sees them, and asks many times at a start."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return getattr(getattr(record, "request", None), "path", "") != "/readyz"
@@ -73,9 +73,9 @@ def logging_config(level: str) -> dict[str, Any]:
             }
         },
         "root": {"handlers": ["stderr"], "level": level},
-        # One line per message received or done is what audit and metrics tell better.
+        # One line per message received or done: audit and metrics report this better.
         "loggers": {
-            # Refusals are audited and counted; here only faults of ours are told.
+            # Refusals are audited and counted; only our own faults are logged here.
             "django.request": {"level": "ERROR", "filters": ["not_readiness"]},
             "celery.app.trace": {"level": "WARNING"},
             "celery.worker.strategy": {"level": "WARNING"},

@@ -1,4 +1,4 @@
-"""Where mail is handed in: `smtp://` or `smtps://user:password@host:port`."""
+"""The SMTP server for outgoing mail: `smtp://` or `smtps://user:password@host:port`."""
 
 from typing import Any
 from urllib.parse import unquote, urlsplit

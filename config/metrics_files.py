@@ -1,10 +1,11 @@
-"""The files in which processes count (prometheus_client's multiprocess mode), and how those of
-processes that ended become one.
+"""Metrics files of processes (prometheus_client's multiprocess mode), and how those of ended
+processes are merged.
 
-A process that starts merges what ended before it in its account's directory, once there is much.
-The sums are in `merged-<number>`, where the highest number counts: files of ended processes are
-moved there, their sums are made beside it, and one rename puts the next number in its place. Cut
-off anywhere, each file counts exactly once. Readers and mergers hold a lock on the directory.
+A process that starts merges files of ended processes in its account's directory, once there are
+many. The totals are in `merged-<number>`, where the highest number counts: files of ended processes
+are moved there, their totals are made beside it, and one rename puts the next number in its place.
+If interrupted anywhere, each file counts exactly once. Readers and mergers hold a lock on the
+directory.
 """
 
 import fcntl
@@ -188,7 +189,7 @@ def _written(directory: Path) -> list[Path]:
 
 
 def _current(directory: Path) -> Path:
-    """The sums that count, and what is being added to them. It may not be there yet."""
+    """The current totals, and what is being added to them. It may not exist yet."""
     return next(reversed(_generations(directory)), directory / f"{_MERGED}0")
 
 

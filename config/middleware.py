@@ -1,4 +1,4 @@
-"""What every request passes."""
+"""Middleware that every request passes."""
 
 import http.client
 import json

@@ -1,8 +1,8 @@
 """`python -m config.server APPLICATION`: uvicorn, with bounds on what one address holds open.
 
 One process with one event loop; the application decides what runs in threads. A connection costs
-a file and some memory, so an address may have so many (trusted proxies excepted, which carry
-everybody's), and one whose request does not arrive in time is closed (RFC 6585 and Slowloris).
+a file and some memory, so an address may have so many (trusted proxies excepted, which carry those
+of all clients), and one whose request does not arrive in time is closed (RFC 6585 and Slowloris).
 """
 
 import argparse
@@ -26,7 +26,7 @@ from config.http.proxies import Proxies  # noqa: E402
 
 MOST_OF_AN_ADDRESS = 256
 HEAD_S = 10.0  # from the first byte of a request, or a new connection, to the end of its headers
-UNREAD_S = 5.0  # after the answer, to the end of a body that nobody reads
+UNREAD_S = 5.0  # after the answer, to the end of a body that is not read
 HEAD_BYTES = 64 * 1024
 KEEP_ALIVE_S = 20
 _FILES = 1024  # that are open besides connections

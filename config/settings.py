@@ -131,8 +131,8 @@ DATABASES["default"]["OPTIONS"] = {
     "prepare_threshold": env_int("DATABASE_PREPARE", 3) or None,
     "pool": {"min_size": 1, "max_size": env_int("DATABASE_POOL", 20, least=2), "timeout": 10},
 }
-# Whoever waits for a lock, forgot an open transaction, or runs a statement without end, holds up
-# evidence and calls of others; so does a network that is silent. A rung each of config/ladder.py.
+# Lock, idle-in-transaction, statement and TCP timeouts: what exceeds them would delay evidence and
+# calls of others. Their order is checked in config/ladder.py.
 DATABASE_LOCK_S, DATABASE_SILENT_S, DATABASE_IDLE_S, DATABASE_STATEMENT_S = 10, 20, 60, 300
 DATABASES["default"]["OPTIONS"] = {
     "options": f"-c lock_timeout={DATABASE_LOCK_S}s -c statement_timeout={DATABASE_STATEMENT_S}s"
@@ -166,8 +166,8 @@ AUTH_PASSWORD_VALIDATORS = [
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "home"
 LOGOUT_REDIRECT_URL = "login"
-# Who must have a second factor. Behind TLS those who decide and administer; on one's own machine
-# nobody, so that a first look needs no phone.
+# Users who must have a second factor. With TLS, approvers and administrators; without it (a trial
+# on one machine) no user.
 MFA_REQUIRED = env_choice(
     "MFA_REQUIRED", "privileged" if HTTPS else "nobody", ("nobody", "privileged", "everybody")
 )
@@ -315,28 +315,28 @@ EGRESS_SOCKET = env_text("EGRESS_SOCKET") or str(egress_socket(DATA_DIR))
 # For upstreams of one's own; every other address that is not public is refused.
 EGRESS_ALLOW_PRIVATE = env_networks("EGRESS_ALLOW_PRIVATE")
 EGRESS_CA_FILE = env_text("EGRESS_CA_FILE")
-# MCP servers that may be started behind the wall, and what of this installation's
-# environment and files (env:NAME, file:/path) a server's headers may refer to.
+# MCP servers that may be started inside the sandbox, and which of this installation's environment
+# variables and files (env:NAME, file:/path) a server's headers may refer to.
 MCP_STDIO_ALLOWED = env_stdio("MCP_STDIO_ALLOWED")
 # Tool services that are not at our own broker.
 TOOL_SERVICE_BROKERS = env_brokers("TOOL_SERVICE_BROKERS")
 MCP_REFERENCES_ALLOWED = env_list("MCP_REFERENCES_ALLOWED")
 EXECUTION_TIMEOUT_S = env_int("EXECUTION_TIMEOUT_S", 300, least=1, most=3600)
 EXECUTION_LEASE_S = env_int("EXECUTION_LEASE_S", 15, least=3, most=600)
-# How long a worker that was told to stop lets its calls run before it hands them back.
+# How long a stopping worker lets its calls run before it requeues them.
 EXECUTION_GRACE_S = env_int("EXECUTION_GRACE_S", 20, least=0, most=600)
 # A call that has waited so long for a worker never begins.
 EXECUTION_QUEUE_S = env_int("EXECUTION_QUEUE_S", 600, least=10, most=86_400)
-# When the first in line has waited so long, further calls are turned away.
+# Load shedding: once the oldest queued call has waited so long, further calls are rejected.
 QUEUE_AGE_S = env_int("QUEUE_AGE_S", 30, least=1, most=3600)
-# How long a held call waits for a person.
+# How long a call awaits approval.
 CONFIRMATION_MINUTES = env_int("CONFIRMATION_MINUTES", 15, least=1, most=10_080)
-# How long an idempotency key stands for the request it was first sent with.
+# How long an idempotency key is bound to the request it was first sent with.
 IDEMPOTENCY_HOURS = env_int("IDEMPOTENCY_HOURS", 24, least=1, most=8760)
-# A larger output lies outside its execution's row and is read by its own address.
+# A larger output is stored outside its execution's row and is read by its own URL.
 OUTPUT_INLINE_BYTES = env_int("OUTPUT_INLINE_BYTES", 1024 * 1024, least=1024)
-# Where browsers reach what says that something changed: an address, the path that a proxy leads to
-# it, or off. Empty: the host of the page at LIVE_PORT, and with HTTPS the path /live/.
+# Where browsers reach the live process (SSE): a URL, the path that a proxy forwards to it, or off.
+# Empty: the host of the page at LIVE_PORT, and with HTTPS the path /live/.
 LIVE_URL = env_live("LIVE_URL")
 LIVE_PORT = env_int("LIVE_PORT", 0, most=65_535)
 WEB_PORT = env_int("WEB_PORT", 0, most=65_535)
@@ -345,7 +345,7 @@ LIVE_STREAMS = env_int("LIVE_STREAMS", 2_000, least=1, most=50_000)
 WAITING_PLACES = env_int("WAITING_PLACES", 256, least=8, most=4096)
 SESSION_IDLE_HOURS = env_int("SESSION_IDLE_HOURS", 24, least=1, most=8760)
 METRICS_TOKEN = env_text("METRICS_TOKEN")
-# Raw Ed25519 public keys of whoever issues licences, in base64; without one none is installed.
+# Raw Ed25519 public keys of license issuers, in base64; without one no license can be installed.
 LICENSE_KEYS = env_keys("LICENSE_KEYS")
 # How many days each kind of row is kept; 0 is for ever.
 RETENTION_DAYS = env_days(
@@ -366,9 +366,9 @@ RETENTION_DAYS = env_days(
         "transitions": 400,
     },
 )
-# How often a log in which nothing happens is compared with what was published of it, and signed.
+# How often an idle log is compared with what was published of it, and signed.
 AUDIT_QUIET_SECONDS = env_int("AUDIT_QUIET_SECONDS", 60, least=10, most=3600)
-# Where checkpoints of the audit log are left besides: POST to a webhook, PUT below a store's URL.
+# Remote anchors of audit log checkpoints: POST to a webhook, PUT below an object store's URL.
 AUDIT_ANCHOR_URL = env_text("AUDIT_ANCHOR_URL")
 AUDIT_ANCHOR_PUT_URL = env_text("AUDIT_ANCHOR_PUT_URL")
 AUDIT_ANCHOR_TOKEN = env_text("AUDIT_ANCHOR_TOKEN")
@@ -402,7 +402,7 @@ CELERY_TASK_DEFAULT_QUEUE = "executions"
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
 CELERY_BROKER_TRANSPORT_OPTIONS = {
-    "ack_emulation": False,  # a hint that is lost is given again; keeping copies is for others
+    "ack_emulation": False,  # a lost dispatch is repeated; no copies are kept
     "socket_timeout": 3,  # a Redis that hangs holds up no call for longer
     "socket_connect_timeout": 2,
     "socket_keepalive": True,

@@ -1,4 +1,4 @@
-"""What an identity provider is told apart by, and what its groups are here."""
+"""The identifier of an identity provider, and the mapping of its groups to groups here."""
 
 from urllib.parse import urlsplit
 

@@ -1,5 +1,5 @@
-"""The MCP servers that this installation's operator lets be started, by the name an administrator
-picks: what is run, what of it may be chosen, and what it is shown of this machine.
+"""The operator's list of MCP servers (stdio) that may be started, by the name an administrator
+picks: the command, its options, and the paths of this machine it may see.
 """
 
 import json

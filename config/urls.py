@@ -1,4 +1,4 @@
-"""The addresses of the product, and what answers where no view does."""
+"""URL patterns of the product, and its error handlers."""
 
 from django.urls import include, path
 

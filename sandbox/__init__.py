@@ -1,3 +1,3 @@
-"""Runs of untrusted code in an OS sandbox, with what they may use and reach. It knows nothing of
-tools or Django, and could be shipped alone.
+"""Run untrusted code in an OS sandbox, with limits and egress rules. It does not depend on tools or
+Django, and could be shipped alone.
 """

@@ -1,7 +1,8 @@
-"""What a worker calls. A run either has a result or a SANDBOX_ERROR; nothing is raised for it.
+"""The worker's client of sandboxd. A run has either a result or a SANDBOX_ERROR; nothing is raised
+for it.
 
-Whether anything of the tool ran can be told from the code: with one of `errors.NEVER_RAN` nothing
-did, and with LOST nobody knows.
+The code shows whether anything of the tool ran: with one of `errors.NEVER_RAN` nothing did, and
+with LOST it is unknown.
 """
 
 import json
@@ -64,9 +65,9 @@ class SandboxClient:
     ) -> SandboxResult:
         """Blocks until the run has ended; setting `cancelled` ends it within a second.
 
-        `until` says for how long this process may let it run; sandboxd is told, and ends the run
-        then, also when this process was stopped or hangs. A sandboxd that is away is waited for;
-        the run is not repeated when the connection breaks, for it may have begun.
+        `until` says for how long this process may let it run; it is sent to sandboxd, which ends
+        the run then, also when this process was stopped or hangs. A sandboxd that is unavailable is
+        waited for; the run is not repeated when the connection breaks, for it may have begun.
         """
         watch = Watch(cancelled or threading.Event(), until)
         if spec.profile.network == Network.NONE:
@@ -223,7 +224,7 @@ class Connection:
 
     @contextmanager
     def _closed_by_failure(self) -> Iterator[None]:
-        """A connection whose conversation broke off is of no use to anybody."""
+        """A connection whose conversation broke off cannot be reused."""
         with ExitStack() as undo:
             undo.callback(self.close)
             yield
@@ -255,7 +256,7 @@ class Connection:
         return header
 
     def _hang_up(self) -> None:
-        """Half-closing tells sandboxd to kill the run, and still lets its last words through."""
+        """Half-closing makes sandboxd kill the run, and its result can still be received."""
         self.usable = False
         self._socket.shutdown(socket.SHUT_WR)
 
@@ -279,7 +280,7 @@ class Watch:
         return self._until is not None and self._until() <= time.monotonic()
 
     def news(self) -> float | None:
-        """A later time than sandboxd was told, about once a second."""
+        """A later time than sandboxd has, about once a second."""
         now = time.monotonic()
         if self._until is None or now - self._spoke_at < _SPEAK_S:
             return None

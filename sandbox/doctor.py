@@ -1,4 +1,4 @@
-"""Attacks every wall this machine can make before anything is served, and says which of them hold.
+"""Attack every sandbox this machine can make before anything is served, and report which hold.
 
 Each level gets one run that attacks it from inside, and one for each limit that has to end it.
 What can be seen from outside is judged outside.
@@ -28,7 +28,8 @@ def examine(run: Run, facts: Facts) -> Capability:
 
 
 def try_all(run: Run, facts: Facts) -> list[Trial]:
-    """Two walls at a time. What Standard cannot have, its stricter sisters cannot have either."""
+    """Two sandboxes at a time. What Standard cannot have, the stricter levels cannot have
+    either."""
 
     def one(wall: Wall) -> Trial:
         return attempt(run, facts, wall)
@@ -44,7 +45,7 @@ def try_all(run: Run, facts: Facts) -> list[Trial]:
 
 
 def conclude(trials: Sequence[Trial], facts: Facts) -> Capability:
-    """From what was seen to what is served: nothing is, whose wall was not seen to hold."""
+    """From the results to what is served: only levels whose sandbox was seen to hold."""
     tried = {trial.wall: trial for trial in trials}
     levels = {level: _verdict(tried[Wall(level)], facts) for level in IsolationLevel}
     stands_in = _stands_in(tried)
@@ -81,7 +82,7 @@ def _no_namespaces(tried: dict[Wall, Trial]) -> str:
 
 
 def _leaks(trials: Sequence[Trial]) -> Iterator[str]:
-    """Every wall with a flaw of its own: the lack of namespaces is one for all."""
+    """Every sandbox with a flaw of its own: the lack of namespaces is one for all."""
     standard = Wall(IsolationLevel.STANDARD)
     shared = next(trial.failure for trial in trials if trial.wall == standard)
     for trial in trials:

@@ -23,7 +23,7 @@ class ErrorCode(StrEnum):
     LAUNCH_FAILED = "LAUNCH_FAILED"
     EGRESS_UNAVAILABLE = "EGRESS_UNAVAILABLE"
     NOT_BEGUN = "NOT_BEGUN"  # given up before anything of the tool ran
-    LOST = "LOST"  # it had begun, or may have, and nobody knows how far it came
+    LOST = "LOST"  # it had begun, or may have, and its progress is unknown
 
 
 # With these nothing of the tool ran.
@@ -43,7 +43,7 @@ class SandboxError(Exception):
 
 
 class SpecInvalid(SandboxError, ValueError):
-    """A spec that cannot be run by anybody: a wrong type, an impossible limit, an unclean path."""
+    """An invalid spec: a wrong type, an impossible limit, an unclean path."""
 
 
 class Refused(SandboxError):

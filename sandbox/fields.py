@@ -9,7 +9,7 @@ _LARGEST = 2**53
 
 
 class Fields:
-    """Take each key once by its type, then call `done`, which refuses keys nobody asked for."""
+    """Take each key once by its type, then call `done`, which refuses unknown keys."""
 
     def __init__(self, wire: object) -> None:
         if not isinstance(wire, dict):

@@ -1,4 +1,4 @@
-"""What sandboxd knows of its machine beside the runs it makes. It explains what they lack."""
+"""Facts about the machine that explain why a level is unavailable."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Why a level cannot be had on this machine, and what its administrator can do: pure sentences."""
+"""Messages why a level is unavailable on this machine, and what its administrator can do. Pure."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -14,8 +14,8 @@ class Remedy(NamedTuple):
 
 
 class Trouble(NamedTuple):
-    """What went wrong in the trials: how no wall with namespaces could be made, what got through
-    one, by level, and whether the degraded backend had to stand in."""
+    """What went wrong in the trials: why no sandbox with namespaces could be made, what got through
+    one, by level, and whether the degraded backend had to replace it."""
 
     no_namespaces: str = ""
     leaks: Iterable[str] = ()

@@ -1,6 +1,6 @@
-"""A lasting server behind the wall, as a worker asks for it: plain frozen values.
+"""The request of a worker for a lasting server inside the sandbox: plain frozen values.
 
-What is started is never a tenant's to say: whoever makes a `ServerSpec` takes the command from the
+A tenant never chooses what is started: code that makes a `ServerSpec` takes the command from the
 operator's list. Its program's directories are shown where they lie on this machine, for programs
 know their own place; nothing else of the machine is.
 """
@@ -50,7 +50,7 @@ class ServerSpec:
             raise SpecInvalid("a command or environment that no program can be given")
 
     def to_wire(self) -> dict[str, Any]:
-        """What sandboxd is told; the egress broker alone hears what may be reached."""
+        """The request to sandboxd; the allowed hosts are sent to the egress broker alone."""
         wire = asdict(self)
         del wire["egress"]
         return wire

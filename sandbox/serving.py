@@ -1,4 +1,4 @@
-"""What a worker calls to have a lasting server behind the wall, and what it gets: two streams.
+"""The worker's client for a lasting server inside the sandbox, which is reached by two streams.
 
 The server lives as long as its connection to sandboxd: closed, or gone with this process, every
 process of the server is killed.

@@ -1,4 +1,4 @@
-"""What a run asks for and what comes back: plain frozen values that cross the socket as JSON."""
+"""The request for a run and its result: plain frozen values that cross the socket as JSON."""
 
 import hashlib
 import json
@@ -31,7 +31,7 @@ class IsolationLevel(StrEnum):
 
 
 class Backend(StrEnum):
-    """What stands between a tool and this machine; `levels.py` and `backends/` say how much."""
+    """The isolation levels between a tool and this machine; see `levels.py` and `backends/`."""
 
     PROCESS = "process"
     DEGRADED = "degraded"
@@ -40,7 +40,7 @@ class Backend(StrEnum):
 
 
 class Network(StrEnum):
-    """Which doors to the egress broker a run has; `proxy` has the helper's as well."""
+    """Which connections to the egress broker a run has; `proxy` has the helper's as well."""
 
     NONE = "none"
     HELPER = "helper"
@@ -65,8 +65,8 @@ class Limits:
     """`output_bytes` caps the result and each of the two streams; text kept of a stream is less.
 
     A level may have fewer processes than are asked for, never more. `shared_bytes` and
-    `shared_files` are what may lie in a shared path that the run can write to, whoever put it
-    there.
+    `shared_files` are what a shared path may contain that the run can write to, including files of
+    others.
     """
 
     wall_s: float = 30
@@ -162,7 +162,7 @@ class Profile:
 
     @property
     def plain(self) -> bool:
-        """Nothing in it is anybody's own: its template is the same for every organization."""
+        """It contains nothing of one organization: its template is the same for all."""
         return not (self.mounts or self.libraries or self.preload)
 
     def to_wire(self) -> dict[str, Any]:
@@ -211,7 +211,7 @@ type Program = Source | Preloaded
 
 @dataclass(frozen=True)
 class SandboxSpec:
-    """`egress` says what the doors of `profile.network` lead to; without it, nowhere."""
+    """`egress` says what can be reached through `profile.network`; without it, nothing."""
 
     organization: str
     profile: Profile

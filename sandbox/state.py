@@ -1,4 +1,4 @@
-"""What a running sandboxd says of itself, asked by those who only want to show it."""
+"""The state of a running sandboxd, for pages that show it."""
 
 import json
 import socket
@@ -12,7 +12,7 @@ from sandbox.daemon.trials.capability import Capability
 from sandbox.errors import SpecInvalid
 from sandbox.fields import Fields
 
-PATIENCE_S = 0.2  # nobody's page waits longer for a sandboxd that hangs
+PATIENCE_S = 0.2  # no page waits longer for a sandboxd that hangs
 _KEPT_S = 1.0
 _ANSWER_CAP = 1024 * 1024
 _OWN = ("templates", "slots", "servers", "pid")

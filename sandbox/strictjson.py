@@ -1,4 +1,4 @@
-"""Reading JSON that an enemy may have written: what is odd is refused, not repaired."""
+"""Strict parsing of untrusted JSON: irregular input is refused, not repaired."""
 
 import json
 import math
@@ -45,7 +45,7 @@ def _decoded(raw: bytes, decoder: json.JSONDecoder) -> Any:
 
 
 def check_depth(raw: bytes) -> None:
-    """Before any recursive parser sees it. One round takes away the innermost level of all."""
+    """Before any recursive parser sees it. One pass removes the innermost level of all."""
     left = _STRING.sub(b"", raw).translate(_BRACKETS, _NOT_BRACKETS)
     for _ in range(DEPTH):
         if not left:

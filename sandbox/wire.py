@@ -1,4 +1,4 @@
-"""What passes between a worker and sandboxd: small JSON headers, bodies nobody reads on the way.
+"""The wire format between a worker and sandboxd: small JSON headers, and opaque bodies.
 
 A request is {"type": "ping"}, {"type": "examine", "mounts": […]}, {"type": "profile", …} (which has
 no answer) or {"type": "run", …}, followed by a body frame with program and parameters, which goes
@@ -7,10 +7,10 @@ text, empty when there is none.
 
 {"type": "server", "server": {…}, "ticket": …} asks for a lasting server. It is answered with
 {"type": "started"} and a descriptor, the server's streams, or with {"type": "refused", …}. From
-then on the connection stands for the server, and {"type": "ended", …} is the last word on it.
+then on the connection belongs to the server, and {"type": "ended", …} is its last message.
 
 A run may name the time by which it must be over, and the worker may move it with {"type": "alive"}
-frames while it lasts. It is a time of the monotonic clock, which all processes of a machine share.
+frames during the run. It is a time of the monotonic clock, which all processes of a machine share.
 """
 
 import json
@@ -47,7 +47,7 @@ def profile_frame(spec: SandboxSpec) -> bytes:
 def run_frames(
     spec: SandboxSpec, ticket: str | None, until: float | None = None
 ) -> tuple[bytes, bytes]:
-    """`ticket` names what the egress broker was told about this run; `until` as above."""
+    """`ticket` names the egress broker's policy for this run; `until` as above."""
     header: dict[str, Any] = {
         "type": "run",
         "organization": spec.organization,

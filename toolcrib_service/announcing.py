@@ -1,7 +1,7 @@
-"""What a service says of itself, signed with a key of its own.
+"""The announcement of a service, signed with its own key.
 
-Signed are the very bytes that are sent, so that nobody has to agree on a canonical form. An
-administrator reads and approves by their digest.
+The signature is over the bytes that are sent, so no canonical form is needed. An administrator
+approves an announcement by its digest.
 """
 
 import base64
@@ -17,7 +17,7 @@ from toolcrib_service.service import DynamicToolService
 from toolcrib_service.wire import announcements
 
 MOST = 256 * 1024  # characters of an announcement
-_KEPT = 1_000  # announcements that nobody has heard yet
+_KEPT = 1_000  # announcements that were not read yet
 _SIGNED = b"toolcrib service announcement\n"
 
 

@@ -1,4 +1,4 @@
-"""One call in hand: how it is cancelled, and how whatever `invoke` gives becomes texts."""
+"""One running call: its cancellation, and the conversion of what `invoke` returns to texts."""
 
 import asyncio
 import inspect
@@ -18,7 +18,7 @@ _GENERIC = Response(error_type="service-error", error_message="The service met a
 
 
 class Over(Exception):
-    """Nobody waits for the call any more."""
+    """The caller no longer waits for the call."""
 
 
 class Call:
@@ -110,7 +110,7 @@ def texts(service: DynamicToolService, call: Call, loop: Loop) -> Iterator[tuple
 
 
 def responses(service: DynamicToolService, call: Call, loop: Loop) -> Iterator[Response]:
-    """What is answered, in its order; a fault of the author's code is told to the author alone.
+    """The answers, in order; a fault of the author's code is reported to the author alone.
 
     Raises `Over`.
     """

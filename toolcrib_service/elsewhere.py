@@ -1,7 +1,7 @@
 """A service on any broker that kombu knows: RabbitMQ and the like. Needs the package `kombu`.
 
-What only Redis gives is missing here, and `docs/service-authors.md` says so: nobody sees whether a
-process lives, no request is taken back, no call is told that nobody waits any more, and no service
+What only Redis offers is missing here, and `docs/service-authors.md` says so: there is no liveness
+of processes, no request is withdrawn, no call is cancelled when its caller is gone, and no service
 announces itself. A request is acknowledged before it is performed: it runs once, or not at all.
 """
 

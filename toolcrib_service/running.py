@@ -1,4 +1,4 @@
-"""Running a service: in a process of its own, or inside a test."""
+"""Run a service in a process of its own, or inside a test."""
 
 import logging
 import signal
@@ -67,8 +67,8 @@ def is_redis(url: str) -> bool:
 
 
 def keep(command: Sequence[str], processes: int) -> int:
-    """That many processes of a command, each started again when it ends by itself; until SIGTERM
-    or SIGINT, which they are told of and end by."""
+    """Run that many processes of a command, each restarted when it ends by itself, until SIGTERM or
+    SIGINT, which they receive too and end by."""
     stop = _stop_signal()
     running = [subprocess.Popen(command) for _ in range(processes)]
     while not stop.wait(_AGAIN_S):

@@ -1,9 +1,9 @@
-"""What the broker does in one go, so that no two sides can disagree about it.
+"""Lua scripts that the broker runs atomically, so that both sides agree on the result.
 
 Times are the broker's own: clocks of machines differ.
 
-Toolcrib keeps these scripts loaded, and a service's user of the broker may run what is loaded and
-nothing of its own: a script of somebody's own could keep the broker from everybody for ever.
+Toolcrib keeps these scripts loaded, and a service's user of the broker may run loaded scripts and
+none of its own: such a script could block the broker for all users for ever.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ local function whole(number) return string.format('%.0f', number) end
 """
 
 # KEYS requests, claim; ARGV group, entry, process, deadline, most. The milliseconds that are left
-# to whoever has the request now; 0 where it is too late, withdrawn, or another's.
+# to the process that has the request; 0 where it is too late, withdrawn, or another's.
 TAKE = (
     NOW
     + """

@@ -1,4 +1,4 @@
-"""What an author writes: one class with one method."""
+"""The base class of a service: its author writes one class with one method."""
 
 from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from typing import Any
@@ -7,8 +7,7 @@ type Answer = Any | Iterator[Any] | Awaitable[Any] | AsyncIterator[Any]
 
 
 class ToolFailed(Exception):
-    """The one failure whose words reach the caller. Any other exception is logged here and says
-    nothing there."""
+    """The one failure whose message reaches the caller. Any other exception is only logged here."""
 
     def __init__(self, type: str, message: str) -> None:
         super().__init__(f"{type}: {message}")

@@ -1,4 +1,5 @@
-"""What passes between Toolcrib and a tool service: names of streams, requests and answers. Pure.
+"""The wire format between Toolcrib and a tool service: names of streams, requests and answers.
+Pure.
 
 A request is one entry of the queue's stream: `id`, `token`, `deadline_ms` and the envelope of
 specification S2 (`user`, `config`, `arguments`) as JSON. Its answers are entries of a stream that
@@ -24,7 +25,7 @@ _DIGITS = re.compile(r"[0-9]{1,15}")
 
 
 class Malformed(ValueError):
-    """An entry that cannot be meant; the text says why."""
+    """An invalid entry; the text says why."""
 
 
 def prefix(organization: str) -> str:
@@ -35,7 +36,7 @@ def prefix(organization: str) -> str:
 
 
 def announcements(organization: str) -> str:
-    """The stream on which services say that they are there."""
+    """The stream of announcements."""
     return prefix(organization) + "announcements"
 
 
@@ -62,16 +63,16 @@ class Queue:
 
     @property
     def alive(self) -> str:
-        """Processes that may be working on one; those that were told to stop as well."""
+        """Processes that may be working on one, including stopping ones."""
         return f"{self.base}:alive"
 
     @property
     def served(self) -> str:
-        """Digests of announcements that some process stands for."""
+        """Digests of announcements of live processes."""
         return f"{self.base}:served"
 
     def claim(self, call: str) -> str:
-        """Who has the request: a process, or `WITHDRAWN`. Whoever writes first has it."""
+        """The owner of the request: a process, or `WITHDRAWN`. The first writer has it."""
         return f"{self.base}:claim:{call}"
 
     def cancel(self, call: str) -> str:

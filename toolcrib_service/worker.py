@@ -1,7 +1,7 @@
-"""One process of a service: takes requests, answers them, and says again and again that it lives.
+"""One process of a service: it takes requests, answers them, and sends heartbeats.
 
 It takes no more than it has threads for, and what it cannot take is left to the others of its
-group. Once it is told to stop it takes nothing, and ends what it has.
+group. Once it is stopping it takes nothing, and finishes what it has.
 """
 
 import logging
@@ -23,7 +23,7 @@ from toolcrib_service.wire import GROUP, Malformed, Queue, Request, Response, sh
 
 log = logging.getLogger(__name__)
 LEASE_S = 10.0
-MOST_S = 86_400  # no call is longer, whatever its request says
+MOST_S = 86_400  # no call is longer, regardless of its request
 _BLOCK_MS = 500  # how long a stop may wait for a thread that reads
 _PAUSE_S = 1.0  # before a broker that failed is asked again
 
@@ -109,7 +109,7 @@ class Worker:
             self._announcer.publish(self._redis)
 
     def _end_cancelled(self) -> None:
-        """Those that somebody gave up, and those whose time is over."""
+        """Cancelled ones, and those past their deadline."""
         held = list(self._calls.values())
         if not held:
             return
@@ -206,7 +206,7 @@ class Worker:
             self._say(call, n, shortened(response))
 
     def _say(self, call: Call, n: int, response: Response) -> None:
-        """Raises `Over` where the stream for answers is gone, and with it whoever asked."""
+        """Raises `Over` where the stream for answers is gone, and with it the caller."""
         place = self.queue.replies(call.request.id)
         if self._redis.xadd(place, response.fields(call.request, n), nomkstream=True) is None:
             raise Over

@@ -1,3 +1,3 @@
-"""Rules that find records a person should look at, and the delivery of alerts to an
-organization's channels. It has no pages.
+"""Alert rules that find suspicious records, and the delivery of alerts to an organization's
+notification channels. It has no pages.
 """

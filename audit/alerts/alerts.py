@@ -1,9 +1,9 @@
-"""What in the records a person should look at.
+"""Evaluate alert rules over the records and raise alerts.
 
 A rule is a row that says what to look for over which time. It finds who, what, how often and when
-last; the same finding makes one open alert, which counts on until somebody has acknowledged it, and
-is told again when it comes back after a day. Records that an acknowledged alert was raised for
-raise no other. All times are the database's: the clock of a worker may be another.
+last; the same finding makes one open alert, which counts on until a user acknowledges it, and is
+sent again when it recurs after a day. Records that an acknowledged alert was raised for raise no
+other. All times are the database's: the clock of a worker may differ.
 """
 
 import logging
@@ -23,23 +23,24 @@ from audit.models import Alert, AlertRule
 
 log = logging.getLogger(__name__)
 _SLOWEST = "10s"
-_MOST_FINDINGS = 200  # of one organization, so that its flood hides nobody else's
+_MOST_FINDINGS = 200  # of one organization, so that its flood does not hide those of others
 _LONGEST_LOOK_S = 86_400
-_LOOKS_PER_WINDOW = 60  # a rule over an hour is not asked every few seconds
+_LOOKS_PER_WINDOW = 60  # a rule over an hour is not evaluated every few seconds
 _QUIET = timedelta(days=1)
 _NEVER = datetime.min.replace(tzinfo=UTC)
 LONGEST_NOTE = 500
 
 
 def raise_all() -> list[Alert]:
-    """The alerts that are new. Safe to run twice, and beside itself."""
+    """Return the new alerts. Safe to run twice, and concurrently."""
     found = [alert for rule in AlertRule.objects.filter(enabled=True) for alert in raise_for(rule)]
     found += _raised_of(fixed_rules.UNCHECKED, fixed_rules.unchecked())
     return found + _raised_of(fixed_rules.FAULTS, fixed_rules.faults())
 
 
 def raise_for(rule: AlertRule) -> list[Alert]:
-    """One that cannot be asked is told in the log and does not keep the others from being asked."""
+    """A rule that cannot be evaluated is logged and does not prevent the others from being
+    evaluated."""
     unseen_s = _unseen_s(rule)
     if not _is_due(rule, unseen_s):
         return []
@@ -54,7 +55,7 @@ def raise_for(rule: AlertRule) -> list[Alert]:
 
 @transaction.atomic
 def acknowledge(*, alert: Alert, by: Actor, note: str = "") -> None:
-    """Somebody has looked at it, and may say what came of it. Safe to repeat."""
+    """Acknowledge the alert, with an optional comment. Safe to repeat."""
     row = Alert.objects.open().filter(pk=alert.pk)
     note = note.replace("\x00", "").strip()[:LONGEST_NOTE]
     if row.update(acknowledged_at=Now(), acknowledged_by=by.name, note=note):
@@ -82,7 +83,7 @@ def open_by_rule(organization: str) -> dict[str, int]:
 
 
 def _unseen_s(rule: AlertRule) -> float | None:
-    """How long nobody has asked it; None where nobody ever did."""
+    """The time since the rule was last evaluated; None if it never was."""
     row = AlertRule.objects.filter(pk=rule.pk, looked_at__isnull=False)
     unseen = row.values_list(Now() - F("looked_at"), flat=True).first()
     return None if unseen is None else unseen.total_seconds()
@@ -96,7 +97,7 @@ def _is_due(rule: AlertRule, unseen_s: float | None) -> bool:
 
 
 def _window_s(rule: AlertRule, unseen_s: float | None) -> int:
-    """Where one record is enough, none is missed because nobody looked for a while."""
+    """Where one record is enough, none is missed after a pause in evaluation."""
     if rule.least > 1 or unseen_s is None:
         return rule.window_s
     return max(rule.window_s, min(int(unseen_s) + rule.window_s, _LONGEST_LOOK_S))
@@ -120,7 +121,8 @@ def _raised_of(rule: AlertRule, findings: list[Finding]) -> list[Alert]:
 
 
 def _news(rule: AlertRule, findings: list[Finding]) -> list[Finding]:
-    """Those that no alert has counted yet: a look finds most of what the one before it found."""
+    """Those that no alert has counted yet: an evaluation finds most of what the one before it
+    found."""
     rows = Alert.objects.filter(
         rule=rule.name,
         organization__in={found.organization for found in findings},
@@ -151,7 +153,7 @@ def _raised(rule: AlertRule, found: Finding) -> Alert | None:
 
 
 def _count_on(alert: Alert, rule: AlertRule, found: Finding) -> None:
-    """It is told again where that is news: it had ended long ago, or is worse than it was."""
+    """It is sent again if it had ended long ago, or is more severe than it was."""
     worse = Severity(rule.severity).rank > Severity(alert.severity).rank
     back = found.last_at - alert.last_at >= _QUIET
     alert.count += _unseen_of(rule, found, alert.last_at)
@@ -164,8 +166,8 @@ def _count_on(alert: Alert, rule: AlertRule, found: Finding) -> None:
 
 
 def _unseen_of(rule: AlertRule, found: Finding, seen_at: datetime) -> int:
-    """How many of its records an alert that counted until `seen_at` has not counted: looks follow
-    each other more closely than windows do, so most were found before."""
+    """How many of its records an alert that counted until `seen_at` has not counted: evaluations
+    follow each other more closely than windows do, so most were found before."""
     if found.first_at > seen_at:
         return found.count
     kind = KINDS[rule.kind]
@@ -176,7 +178,7 @@ def _unseen_of(rule: AlertRule, found: Finding, seen_at: datetime) -> int:
 
 
 def _new(rule: AlertRule, found: Finding) -> Alert | None:
-    """With its deliveries: both or neither."""
+    """Write the alert with its deliveries: both or neither."""
     alert = Alert(
         organization=found.organization,
         rule=rule.name,
@@ -197,7 +199,7 @@ def _new(rule: AlertRule, found: Finding) -> Alert | None:
 
 
 def _tell(alert: Alert) -> None:
-    """What is not told is said in one alert, which is told whatever the hour has brought."""
+    """One alert, which is sent regardless of the hourly limit, reports what is not sent."""
     log.warning("alert %s: %s", alert.rule, alert.message)
     summary = alert.rule == fixed_rules.UNTOLD
     if deliveries.plan(alert, capped=not summary):

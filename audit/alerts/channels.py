@@ -1,7 +1,7 @@
-"""Where an organization is told of its alerts: by e-mail, or by a webhook that we sign.
+"""Notification channels of an organization: e-mail, or a webhook that we sign.
 
-A webhook's secret is shown once, when it is made; its address may hold one too, so that evidence
-and lists name the host alone.
+A webhook's secret is shown once, when it is created; its URL may contain one too, so evidence and
+lists name the host alone.
 """
 
 import os
@@ -32,7 +32,7 @@ _NONCE_BYTES = 12
 def create_channel(
     *, organization: str, name: str, kind: str, target: str, by: Actor, **fields: Any
 ) -> tuple[AlertChannel, str]:
-    """The channel, and the secret of a webhook, which is shown now or never. Raises `Flaw`."""
+    """Return the channel, and the secret of a webhook, which is shown only once. Raises `Flaw`."""
     channel = AlertChannel(organization=organization, name=name, kind=kind, target=target)
     channel.least = fields.get("least", channel.least)
     if AlertChannel.objects.filter(organization=organization).count() >= MOST_CHANNELS:
@@ -58,7 +58,7 @@ def change_channel(*, channel: AlertChannel, by: Actor, **changes: Any) -> Alert
 
 @transaction.atomic
 def replace_secret(*, channel: AlertChannel, by: Actor) -> str:
-    """The new one, shown now or never; the old one signs nothing any more. Raises `Flaw`."""
+    """Return the new secret, shown only once; the old one no longer signs. Raises `Flaw`."""
     row = AlertChannel.objects.select_for_update().get(pk=channel.pk)
     if row.kind != ChannelKind.WEBHOOK:
         raise Flaw("Only webhooks are signed.")
@@ -70,7 +70,7 @@ def replace_secret(*, channel: AlertChannel, by: Actor) -> str:
 
 @transaction.atomic
 def remove_channel(*, channel: AlertChannel, by: Actor) -> None:
-    """With what was to be told on it."""
+    """Delete the channel with its deliveries."""
     row = AlertChannel.objects.select_for_update().filter(pk=channel.pk).first()
     if row is not None:
         _record(Event.ALERT_CHANNEL_DELETE, row, by, written(row), None)
@@ -78,17 +78,17 @@ def remove_channel(*, channel: AlertChannel, by: Actor) -> None:
 
 
 def signing_key(channel: AlertChannel) -> bytes:
-    """What a webhook is signed with. Raises LookupError where it cannot be opened."""
+    """The signing secret of a webhook. Raises LookupError where it cannot be decrypted."""
     sealed = bytes(channel.secret or b"")
     nonce, text = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
     try:
         return _cipher(channel).decrypt(nonce, text, channel.pk.bytes)
-    except (InvalidTag, ValueError):  # changed since, or too short to be anything
+    except (InvalidTag, ValueError):  # changed since, or too short
         raise LookupError("Its secret does not open: replace it.") from None
 
 
 def shown_target(channel: AlertChannel) -> str:
-    """Without what may be a secret."""
+    """The target without what may be a secret."""
     if channel.kind == ChannelKind.EMAIL:
         return channel.target
     parts = urlsplit(channel.target)
@@ -96,7 +96,7 @@ def shown_target(channel: AlertChannel) -> str:
 
 
 def written(channel: AlertChannel) -> dict[str, Any]:
-    """As evidence says it."""
+    """The channel as evidence names it."""
     return {
         "name": channel.name,
         "kind": channel.kind,
@@ -130,7 +130,7 @@ def _check_target(channel: AlertChannel) -> None:
 
 
 def _check_address(target: str) -> None:
-    """What can be said before it is called; where it leads is looked at each time."""
+    """What can be checked before it is called; the address it resolves to is checked each time."""
     try:
         parts = urlsplit(target)
         whole = parts.scheme in {"https", "http"} and parts.hostname and parts.port != 0

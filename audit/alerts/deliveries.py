@@ -1,10 +1,10 @@
-"""Telling people of alerts: planned in the transaction that raises one, sent after it, tried again
-until it is told or given up. At least once: a worker that dies in the middle may tell it twice, and
-the delivery's name is the same both times.
+"""Alert deliveries: planned in the transaction that raises the alert, sent after it, retried until
+delivered or given up. At least once: a worker that dies in the middle may send it twice, and the
+delivery's id is the same both times.
 
 Channels that answered last are served first, and no organization has more than its share of a
-round: receivers that never answer delay those of nobody else. A channel that fails is paused with
-all that waits on it.
+batch: receivers that never answer do not delay those of other organizations. A channel that fails
+is paused with all its pending deliveries.
 """
 
 import logging
@@ -28,20 +28,20 @@ from audit.models import Alert, AlertChannel, AlertDelivery
 from audit.models.alerts import worst_first
 
 log = logging.getLogger(__name__)
-MOST_AN_HOUR = 60  # on one channel; more is read by nobody
+MOST_AN_HOUR = 60  # on one channel; more would not be read
 _HOUR = timedelta(hours=1)
 _LONGEST = timedelta(days=1)
 _FIRST_PAUSE_S = 10
 _LONGEST_PAUSE_S = 3600
-_CLAIM = timedelta(seconds=60)  # nobody else takes it meanwhile; far longer than one sending takes
+_CLAIM = timedelta(seconds=60)  # no other worker takes it meanwhile; longer than one sending takes
 _ROUND_S = 8.0
-_SHARE_S = 4.0  # of a round, for one organization; less than a receiver that never answers takes
+_SHARE_S = 4.0  # of a batch, for one organization; less than a receiver that never answers takes
 _DIED = "Whoever tried to tell it ended before it was told."
 
 
 def plan(alert: Alert, *, capped: bool = True) -> bool:
-    """In the transaction that raises the alert. Whether a channel has been told enough in this hour
-    of what is as bad, and is not told this."""
+    """Call it in the transaction that raises the alert. Returns whether a channel has reached its
+    hourly limit for this severity, and is not notified."""
     severity = Severity(alert.severity)
     wanted = AlertChannel.objects.filter(
         organization=alert.organization,
@@ -56,12 +56,12 @@ def plan(alert: Alert, *, capped: bool = True) -> bool:
 
 
 def forget(alert: Alert) -> None:
-    """What was told of it, so that it can be planned again, by another name."""
+    """Delete deliveries of the alert, so that it can be planned again, under another id."""
     AlertDelivery.objects.filter(alert=alert).delete()
 
 
 def send_due() -> int:
-    """How many were told."""
+    """Return how many were delivered."""
     until, told, spent_s = time.monotonic() + _ROUND_S, 0, defaultdict[str, float](float)
     while (began := time.monotonic()) < until:
         served = [name for name, seconds in spent_s.items() if seconds >= _SHARE_S]
@@ -77,7 +77,7 @@ def send_due() -> int:
 
 
 def try_channel(*, channel: AlertChannel, by: Actor) -> str:
-    """Tell the channel that it works; empty when it was told, else why not."""
+    """Send a test message to the channel; the error, empty when it was delivered."""
     problem = _attempted(channel, _trial(channel))
     record(
         Event.ALERT_TEST,
@@ -90,7 +90,7 @@ def try_channel(*, channel: AlertChannel, by: Actor) -> str:
 
 
 def failures_of(organization: str) -> QuerySet[AlertDelivery]:
-    """What could not be told, or not yet, the newest first."""
+    """Deliveries that failed or are pending, the newest first."""
     return (
         AlertDelivery.objects.filter(alert__organization=organization, delivered_at=None)
         .exclude(problem="")
@@ -100,7 +100,7 @@ def failures_of(organization: str) -> QuerySet[AlertDelivery]:
 
 
 def _full(channels: Iterable[AlertChannel], severity: Severity) -> Iterable[Any]:
-    """A flood of lesser alerts does not keep a worse one from being told."""
+    """A flood of less severe alerts does not prevent a more severe one from being sent."""
     counted = Q(delivered_at__gt=Now() - _HOUR) | Q(delivered_at=None, given_up_at=None)
     found = AlertDelivery.objects.filter(
         counted,
@@ -116,8 +116,7 @@ def _waiting() -> QuerySet[AlertDelivery]:
 
 
 def _channels_due(served: list[str]) -> Iterable[Any]:
-    """Those that fail come last. Among equals chance decides, so that nobody who is always first
-    keeps another waiting for ever."""
+    """Those that fail come last. Equals are in random order, so that none starves."""
     waiting = _waiting().filter(channel__enabled=True).exclude(channel__organization__in=served)
     found = waiting.values("channel").annotate(next=Min("due_at"), fails=BoolOr(~Q(problem="")))
     due = found.filter(next__lte=Now()).order_by("fails", "?")
@@ -126,7 +125,7 @@ def _channels_due(served: list[str]) -> Iterable[Any]:
 
 @transaction.atomic
 def _claimed(served: list[str]) -> AlertDelivery | None:
-    """Committed before anything is sent: what is sent twice, is so because a worker died."""
+    """Committed before anything is sent: only a worker that dies causes a second sending."""
     for channel in _channels_due(served):
         if delivery := _next_on(channel):
             delivery.attempts += 1
@@ -137,7 +136,7 @@ def _claimed(served: list[str]) -> AlertDelivery | None:
 
 
 def _next_on(channel: Any) -> AlertDelivery | None:
-    """What was tried least goes first: one that its receiver will not take keeps back no other."""
+    """The least tried go first: one that its receiver rejects does not delay the others."""
     return (
         _waiting()
         .filter(channel=channel, due_at__lte=Now())
@@ -149,7 +148,7 @@ def _next_on(channel: Any) -> AlertDelivery | None:
 
 
 def _is_stale(delivery: AlertDelivery) -> bool:
-    """Tried already, of something that ended a day ago."""
+    """Already tried, for an alert that ended a day ago."""
     tried = delivery.problem or delivery.attempts > 1
     old = Alert.objects.filter(pk=delivery.alert_id, last_at__lt=Now() - _LONGEST)
     return bool(tried) and old.exists()
@@ -167,7 +166,7 @@ def _sent(delivery: AlertDelivery) -> bool:
 
 @transaction.atomic
 def _put_off(delivery: AlertDelivery, problem: str) -> None:
-    """With all that waits on the channel, the longer the more often it failed."""
+    """Postpone all pending deliveries of the channel, the longer the more often it failed."""
     waiting = _waiting().filter(channel=delivery.channel_id)
     failed = waiting.aggregate(times=Sum("attempts"))["times"] or 1
     again = {"problem": problem, "due_at": Now() + pause(failed)}
@@ -177,7 +176,7 @@ def _put_off(delivery: AlertDelivery, problem: str) -> None:
 
 @transaction.atomic
 def _put_away(delivery: AlertDelivery) -> None:
-    """What waited for the channel alone need not wait on."""
+    """Resume deliveries that only waited for the channel."""
     row = AlertDelivery.objects.filter(pk=delivery.pk, attempts=delivery.attempts)
     row.update(delivered_at=Now(), problem="")
     held = _waiting().filter(channel=delivery.channel_id, attempts=0).exclude(problem="")
@@ -185,14 +184,14 @@ def _put_away(delivery: AlertDelivery) -> None:
 
 
 def _untouched(rows: QuerySet[AlertDelivery]) -> QuerySet[AlertDelivery]:
-    """Without those that another process has just claimed: two that change many never wait for
-    each other."""
+    """Skips rows that another process has just claimed: two processes that change many never wait
+    for each other."""
     free = rows.select_for_update(skip_locked=True).values("pk")
     return AlertDelivery.objects.filter(pk__in=free)
 
 
 def pause(failed: int) -> timedelta:
-    """After so many times: 10 s, 20 s, 40 s and so on, an hour at most."""
+    """The delay after so many attempts: 10 s, 20 s, 40 s and so on, an hour at most."""
     return timedelta(seconds=min(_FIRST_PAUSE_S * 2 ** min(failed - 1, 10), _LONGEST_PAUSE_S))
 
 

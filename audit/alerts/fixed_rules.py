@@ -1,7 +1,7 @@
-"""What is watched for without a row: nobody can switch it off.
+"""Alert rules without a row, which cannot be switched off.
 
-Two are about the watching itself, and neither can be found among the records of a few minutes; one
-is about the product.
+Two are about alerting itself, and neither can be found among the records of a few minutes; one is
+about the product.
 """
 
 from django.db import connection
@@ -15,7 +15,7 @@ UNTOLD = "untold"
 
 
 def untold(severity: str = Severity.WARNING) -> AlertRule:
-    """As bad as what it speaks for."""
+    """As severe as what it reports."""
     return AlertRule(
         name=UNTOLD,
         kind="by_subject",
@@ -63,7 +63,7 @@ _UNCHECKED = """
 
 
 def unchecked() -> list[Finding]:
-    """Logs whose daily check is overdue, since when it is."""
+    """Logs whose daily verification is overdue, and since when."""
     with connection.cursor() as cursor:
         cursor.execute(_UNCHECKED, {"window_s": UNCHECKED.window_s})
         return [Finding(*row) for row in cursor.fetchall()]
@@ -77,7 +77,7 @@ def faults() -> list[Finding]:
 
 
 def one_untold(organization: str) -> Finding:
-    """An alert that was not told, now."""
+    """An alert that was not delivered, now."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT clock_timestamp()")
         (now,) = cursor.fetchone()

@@ -1,8 +1,8 @@
-"""Ways of looking at the records.
+"""Kinds of alert rules: the queries that find suspicious records.
 
-A rule is a row that names one of them and gives it numbers and codes; what is asked of the database
-is written here alone. Every query gives organization, actor, subject, count, first and last time;
-`what` says of one record whether it is among those that a finding counted.
+A rule is a row that names one of them and gives it numbers and codes; the SQL is written here
+alone. Every query returns organization, actor, subject, count, first and last time; `what` is the
+condition of one record that a finding counted.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Bounds:
-    """Of a number that a rule gives."""
+    """Bounds of a number that a rule gives."""
 
     least: float
     most: float
@@ -35,8 +35,8 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Kind:
-    """`says` ends in what the rule describes, where it is about anything a rule may name.
-    `counted` is the condition of one that counts records, whatever else there was."""
+    """`says` ends in the rule's description, where the kind is about anything a rule may name.
+    `counted` is the condition of a kind that counts records."""
 
     query: str
     what: str
@@ -47,7 +47,8 @@ class Kind:
     by_subject: bool = False
 
     def values(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """What the query needs beside `window_s` and `least`; what is missing is the usual."""
+        """The query's parameters beside `window_s` and `least`; missing ones have their
+        defaults."""
         numbers = {name: given.get(name, bounds.usual) for name, bounds in self.numbers.items()}
         return numbers | {name: list(given.get(name, ())) for name in self.lists}
 
@@ -99,14 +100,14 @@ _EVERY_GROUP = """
     reason = 'group_not_granted' AND json_typeof(details -> 'requested_groups') = 'array'
     AND (details -> 'requested_groups')::jsonb ? '*'
 """
-# What timed out or was stopped outside; where nobody knows at all, the reason says so.
+# What timed out or was stopped outside; where that is unknown, the reason says so.
 _UNSURE = """
     details ->> 'effect_possible' = 'true' AND reason <> 'OUTCOME_UNKNOWN'
     AND code IN ('TOOL.END', 'TOOL.LOST', 'TOOL.CANCEL', 'TOOL.EXPIRE')
 """
 _HASTY = "code = 'CONFIRM.APPROVE' AND (details ->> 'displayed_s')::float < %(seconds)s"
-# Against the median of the hours of the last seven days in which there was a call at all. Asked of
-# those alone who were busy just now.
+# Against the median of the hours of the last seven days in which there was a call at all. Evaluated
+# only for callers that were active just now.
 _UNUSUAL_USAGE = """
     WITH present AS (
         SELECT organization, actor, count(*) AS calls, min(occurred_at) AS first,
@@ -179,7 +180,7 @@ _UNUSUAL_GROUP = """
             AND {earlier} AND occurred_at > now() - interval '30 days'
     )
 """
-# A step between states that nobody of the organization has taken before.
+# A transition between states that is new in the organization.
 _UNUSUAL_STEP = """
     WITH lately AS (
         SELECT organization, min(actor) AS actor, details ->> 'from' AS source,
@@ -284,4 +285,4 @@ KINDS = {
         _HOW_LONG,
     ),
 }
-OWN_KINDS = ("by_actor", "by_subject")  # those an administrator may write rules of
+OWN_KINDS = ("by_actor", "by_subject")  # the kinds an administrator may write rules of

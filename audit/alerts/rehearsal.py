@@ -1,4 +1,5 @@
-"""What a rule would have caught, before it is written: counted over the records of one place."""
+"""Impact preview of an alert rule: count what it would have found in the records of one
+organization."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ DAYS = 7
 MOST_CAUGHT = 1_000
 _SHOWN = 5
 _SLOWEST = "3s"
-# Windows that stand side by side: an alert for each in which there was enough.
+# Adjacent windows: an alert for each in which there was enough.
 _PAST = """
     SELECT actor, {subject} AS subject, count(*) AS records, max(occurred_at) AS last
     FROM audit_auditrecord
@@ -40,7 +41,8 @@ class Caught:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """`days` is 0 for what is asked of now alone, since it compares with what is usual."""
+    """`days` is 0 for kinds that are evaluated at present only, since they compare with the
+    usual."""
 
     count: int
     newest: tuple[Caught, ...] = ()
@@ -55,7 +57,7 @@ class Rehearsal:
 def rehearse(
     *, organization: str, kind: str, window_s: int, least: int, values: Mapping[str, Any]
 ) -> Rehearsal:
-    """Reads, and nothing else. One that takes too long says so."""
+    """Reads only. One that takes too long says so."""
     known = KINDS[kind]
     asked = known.values(values) | {
         "organization": organization,

@@ -1,4 +1,4 @@
-"""Changing what is watched for. Rules hold for every organization of the installation."""
+"""Create and change alert rules. They apply to every organization of the installation."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -33,7 +33,7 @@ def change_rule(*, rule: AlertRule, by: Actor, **changes: Any) -> AlertRule:
 
 @transaction.atomic
 def create_rule(*, name: str, kind: str, by: Actor, description: str, **fields: Any) -> AlertRule:
-    """A rule of one's own, over codes, reasons and outcomes. Raises `Flaw`."""
+    """Create a custom rule over codes, reasons and outcomes. Raises `Flaw`."""
     if kind not in OWN_KINDS:
         raise Flaw(f"A rule of your own is one of {', '.join(OWN_KINDS)}.", "kind")
     row = AlertRule(name=name, kind=kind, description=description)
@@ -62,7 +62,7 @@ def _save(row: AlertRule) -> None:
 
 
 def read_values(kind: str, given: Any) -> dict[str, Any]:
-    """What a rule of this kind may say, and nothing else. Raises `Flaw`."""
+    """Validate the values of a rule of this kind. Raises `Flaw`."""
     if not isinstance(given, Mapping):
         raise Flaw("The values of a rule are a JSON object.", "values")
     known = KINDS[kind]

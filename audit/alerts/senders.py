@@ -1,7 +1,7 @@
-"""One message to one channel, told or not. Nothing here is kept or tried again.
+"""Send one message to one notification channel, without storing or retrying it.
 
-E-mail goes to the operator's server. A webhook goes to an address that a tenant chose: how that is
-reached safely is given by the project in `ALERT_POST`, for this floor knows no network of its own.
+E-mail goes to the operator's server. A webhook goes to an address that a tenant chose: the project
+gives a safe HTTP client in `ALERT_POST`, since this layer has no network of its own.
 """
 
 import hmac
@@ -29,7 +29,7 @@ type Post = Callable[[str, list[tuple[str, str]], bytes, float, str], int]
 
 
 class NotTold(Exception):
-    """The text says why, for people of the organization. `begun`: some of it may have arrived."""
+    """The text says why, for users of the organization. `begun`: some of it may have arrived."""
 
     def __init__(self, message: str, *, begun: bool = False) -> None:
         super().__init__(message)
@@ -38,7 +38,7 @@ class NotTold(Exception):
 
 @dataclass(frozen=True)
 class Message:
-    """`delivery` is the same each time it is sent; whoever receives it twice knows it by that."""
+    """`delivery` is the same each time it is sent, so that receivers can recognize a duplicate."""
 
     delivery: str
     title: str
@@ -55,7 +55,7 @@ def tell(channel: AlertChannel, message: Message) -> None:
 
 
 def unusable(channel: AlertChannel) -> str:
-    """Why nothing can be told on it, whatever happens; empty where it can be tried."""
+    """Why the channel cannot deliver at all; empty where it can be tried."""
     lacks_server = channel.kind == ChannelKind.EMAIL and not settings.EMAIL_OPTIONS
     return NO_EMAIL if lacks_server else ""
 
@@ -88,7 +88,7 @@ def _mail(channel: AlertChannel, message: Message) -> None:
         raise NotTold(f"The mail server refused it with {refusal.smtp_code}.") from None
     except smtplib.SMTPRecipientsRefused:
         raise NotTold("The mail server does not take mail for this address.") from None
-    except ValueError:  # an address from before it was looked at, or the operator's own
+    except ValueError:  # an address from before it was checked, or the operator's own
         raise NotTold("The address cannot be written to.") from None
     except (OSError, smtplib.SMTPException) as problem:
         raise NotTold(f"The mail server could not be used ({type(problem).__name__}).") from None

@@ -1,3 +1,1 @@
-"""Evidence to take away, in files with a signed manifest. Who may ask for one is decided
-elsewhere.
-"""
+"""Exports of evidence as files with a signed manifest. Permissions are checked elsewhere."""

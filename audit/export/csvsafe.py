@@ -1,4 +1,4 @@
-"""CSV (RFC 4180) that no spreadsheet takes for a formula. Pure."""
+"""CSV (RFC 4180) that is safe against formula injection in spreadsheets. Pure."""
 
 from collections.abc import Iterable
 

@@ -1,8 +1,8 @@
-"""Evidence to take away: JSON lines that are the sealed lines byte for byte, CSV, or OCSF.
+"""Export evidence as JSON lines that are the sealed lines byte for byte, as CSV, or as OCSF.
 
-Rows are read in batches that follow a position, the oldest first, and no database connection is
-held between two of them: however slowly somebody reads, nobody waits for it. What is written after
-an export began is not part of it.
+Rows are read in batches with keyset pagination, the oldest first, and no database connection is
+held between two of them: a slow client blocks no other. Records written after an export began are
+not part of it.
 """
 
 import threading
@@ -44,7 +44,7 @@ ORDER BY r.occurred_at, r.id
 
 
 class TooManyExports(Exception):
-    """As many as this process serves at once are under way, or as many of one organization."""
+    """The limit of concurrent exports of this process, or of the organization, is reached."""
 
     def __init__(self) -> None:
         super().__init__("Too many exports are under way. Try again when one of them is over.")
@@ -62,13 +62,13 @@ class Row:
 
     @property
     def line(self) -> bytes:
-        """What was or will be sealed."""
+        """The records that were or will be sealed."""
         return leaves.line_of(self.body, self.mac, self.moment)
 
 
 @dataclass(frozen=True, slots=True)
 class Vouched:
-    """How far a log was signed when an export began."""
+    """The signed size of a log when an export began."""
 
     origin: str
     size: int
@@ -145,7 +145,7 @@ _places = Places()
 
 
 class Stream:
-    """The bytes of an export. Gives its place back however it ends, also unread."""
+    """The bytes of an export. Releases its slot however it ends, also unread."""
 
     def __init__(self, wanted: Search, format_name: str) -> None:
         """Raises `TooManyExports`."""
@@ -177,7 +177,7 @@ class Stream:
 
 
 def begin(wanted: Search, format_name: str, by: Actor) -> Stream:
-    """On record before a byte leaves. Raises `TooManyExports`."""
+    """The export is on record before a byte leaves. Raises `TooManyExports`."""
     with Stream(wanted, format_name) as stream:
         record(
             Event.AUDIT_EXPORT,
@@ -199,12 +199,12 @@ def parts(wanted: Search, format_name: str) -> Iterator[bytes]:
 
 
 def batches(wanted: Search) -> Iterator[list[Row]]:
-    """All that fits, the oldest first, up to now."""
+    """All matching rows, the oldest first, up to now."""
     now = timezone.now()
     wanted = search.within(wanted, until=min(wanted.until or now, now))
     after: tuple[datetime, UUID] | None = None
     while found := _batch(wanted, after):
-        connection.close()  # whoever is slow to read holds none
+        connection.close()  # a slow client holds none
         yield found
         after = (found[-1].occurred_at, found[-1].id)
     connection.close()
@@ -219,8 +219,8 @@ def to_file(wanted: Search, format_name: str, path: Path, *, by: Actor) -> int:
 def filed(
     wanted: Search, format_name: str, path: Path, *, by: Actor, watch: Watch | None = None
 ) -> dict[str, Any]:
-    """The same, with all that the manifest says of it. `watch` is told after each batch how many
-    records and bytes there are, and stops the writing by raising.
+    """The same, with all that the manifest says of it. `watch` is called after each batch with the
+    number of records and bytes, and stops the writing by raising.
 
     The record of it is written before the file gets its name.
     """

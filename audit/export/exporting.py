@@ -1,5 +1,5 @@
-"""Exports as files that somebody asked for: written by a worker, fetched by who asked, and gone
-after a day. What such a file holds is what `audit.export.export` gives."""
+"""Background exports: files that a user requests, a worker writes, the user downloads, and that are
+deleted after a day. Their content is that of `audit.export.export`."""
 
 import shutil
 from collections import Counter
@@ -26,17 +26,17 @@ from audit.records.retention import record_expiry
 from audit.records.search import Search
 
 KEPT = timedelta(days=1)
-MOST_KEPT = 5  # of one person at a time
+MOST_KEPT = 5  # of one user at a time
 MOST_RUNNING, OF_ORGANIZATION = 2, 1  # each keeps a worker
 MOST_BYTES = 2 * 1024**3
-ORGANIZATION_BYTES = 5 * 1024**3  # of all its exports that are there
-FREE_BYTES = 1024**3  # left on the disk for everything else
-_SILENT = timedelta(minutes=10)  # after which its worker is taken for dead
-_LOCK = 5_017_344  # whoever begins one asks first how many there are
+ORGANIZATION_BYTES = 5 * 1024**3  # of all its existing exports
+FREE_BYTES = 1024**3  # free disk space left for everything else
+_SILENT = timedelta(minutes=10)  # after which its worker is considered dead
+_LOCK = 5_017_344  # before one begins, those under way are counted
 
 
 class TooLarge(Exception):
-    """More than an export may hold, or than there is room for; the message says which."""
+    """The export exceeds its limit, or the free disk space; the message says which."""
 
 
 def directory() -> Path:
@@ -53,14 +53,14 @@ def manifest_of(row: AuditExport) -> Path:
 
 
 def name_of(row: AuditExport) -> str:
-    """As a browser saves it."""
+    """The file name that a browser saves it under."""
     suffix = export.FORMATS[row.format].suffix
     return f"audit-{row.organization}-{row.created_at:%Y-%m-%d-%H%M%S}.{suffix}"
 
 
 @transaction.atomic
 def ask(*, wanted: Search, format_name: str, by: Actor) -> AuditExport:
-    """On record before anything is read. Raises `Flaw` where the person has enough of them."""
+    """The request is on record before anything is read. Raises `Flaw` at the user's limit."""
     _lock()
     own = AuditExport.objects.asked_by(by.organization, by.id)
     if own.kept().count() >= MOST_KEPT:
@@ -86,19 +86,19 @@ def ask(*, wanted: Search, format_name: str, by: Actor) -> AuditExport:
 
 @transaction.atomic
 def remove(*, row: AuditExport, by: Actor) -> None:
-    """Its file is taken away; one that is being written ends soon. Safe to repeat."""
+    """Delete its file; one that is being written ends soon. Safe to repeat."""
     if AuditExport.objects.kept().filter(pk=row.pk).update(state=ExportState.GONE, moved_at=Now()):
         _record(row, by, Outcome.CHANGED, removed=True)
         transaction.on_commit(partial(_take_away, row))
 
 
 def fetched(*, row: AuditExport, by: Actor) -> None:
-    """That it was taken away is on record before a byte leaves."""
+    """The download is on record before a byte leaves."""
     _record(row, by, Outcome.SUCCESS, fetched=True)
 
 
 def write_next() -> AuditExport | None:
-    """Write the oldest that waits; None where none does, or enough are under way."""
+    """Write the oldest queued export; None if none is queued, or the limit is reached."""
     row = _claim()
     if row is None:
         return None
@@ -113,7 +113,7 @@ def write_next() -> AuditExport | None:
 
 
 def sweep() -> int:
-    """Take away what is over, and say of what its worker left behind that it failed."""
+    """Delete expired exports, and mark those whose worker died as failed."""
     for row in AuditExport.objects.filter(state=ExportState.RUNNING, moved_at__lt=Now() - _SILENT):
         _fail(row, "Its worker ended before it was written. Ask again.")
     over = AuditExport.objects.filter(state=ExportState.READY, expires_at__lte=Now())
@@ -155,7 +155,7 @@ def _claim() -> AuditExport | None:
 
 
 def _write(row: AuditExport) -> None:
-    """Up to when it was asked for. The record of what it holds is written with its name."""
+    """Records up to the time of the request. The record of its content is written with its name."""
     wanted = search.read(row.organization, row.filters, opened=row.opened)
     until = min(wanted.until or row.created_at, row.created_at)
     by = Actor("person", row.asked_by, row.organization, id=row.asked_by_id)
@@ -175,7 +175,7 @@ def _write(row: AuditExport) -> None:
         expires_at=Now() + KEPT,
         moved_at=Now(),
     )
-    if not kept:  # somebody removed it meanwhile
+    if not kept:  # it was removed meanwhile
         _take_away(row)
 
 
@@ -198,7 +198,7 @@ def _progress(row: AuditExport, records: int, size: int) -> None:
 
 
 def _stored(organization: str, besides: UUID | None = None) -> int:
-    """The bytes of its exports that are there or being written."""
+    """The total bytes of its exports that exist or are being written."""
     kept = AuditExport.objects.kept().filter(organization=organization)
     kept = kept.exclude(pk=besides) if besides else kept
     stored: int = kept.aggregate(bytes=Coalesce(Sum("size"), 0))["bytes"]
@@ -217,7 +217,7 @@ def _take_away(row: AuditExport) -> None:
 
 
 def _clear(kept: Iterable[UUID]) -> None:
-    """Files that no row names: of a worker that died, or a database that was restored."""
+    """Orphaned files without a row: of a worker that died, or a database that was restored."""
     names = {str(pk) for pk in kept}
     for path in directory().glob("*") if directory().exists() else ():
         if path.name.lstrip(".").partition(".")[0] not in names:

@@ -1,4 +1,4 @@
-"""What a file of evidence holds, signed by the installation's key of manifests.
+"""Manifests: the content of an evidence file, signed by the installation's manifest key.
 
 A manifest is a signed note (https://c2sp.org/signed-note): the log's origin, one `name value` a
 line, an empty line, the signatures.
@@ -41,8 +41,8 @@ def manifest(log: str, said: dict[str, object]) -> str:
 def write(
     path: Path, parts: Iterable[bytes], ready: Callable[[Digest], None] | None = None
 ) -> Digest:
-    """A file that is there whole or not at all, as its directory is, and on the disk. `ready` is
-    called before it gets its name."""
+    """Write a file atomically, with its directory, and sync it. `ready` is called before it gets
+    its name."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     descriptor = files.open_to_write(draft, os.O_WRONLY | os.O_EXCL)
     try:
@@ -62,7 +62,7 @@ def write(
 
 
 def flush(directory: Path) -> None:
-    """So that a name that was given stays given after a loss of power."""
+    """Sync the directory, so that the file's name survives a loss of power."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -1,8 +1,8 @@
-"""A record in the words of the Open Cybersecurity Schema Framework: class API Activity (6003), with
+"""A record as an event of the Open Cybersecurity Schema Framework: class API Activity (6003), with
 the profile `record_integrity` where the record is sealed. Pure.
 
 `raw_data` is the very line that was sealed, and the attestation's fingerprint is the hash of its
-leaf (RFC 6962): with a proof and a checkpoint anybody can check it.
+leaf (RFC 6962): it can be verified with a proof and a checkpoint.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ _USER_TYPES = {"person": (1, "User"), "agent": (_OTHER, "Agent"), "system": (3, 
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """Where a record stands in its log, and the checkpoint that says so."""
+    """A record's position in its log, and the checkpoint that covers it."""
 
     origin: str
     index: int
@@ -39,7 +39,7 @@ class Seal:
 
 def event(record: dict[str, Any], occurred_at: datetime, line: str, seal: Seal | None,
           ) -> dict[str, Any]:  # fmt: skip
-    """`record` is what stands under that name in the sealed line."""
+    """`record` is the member of that name in the sealed line."""
     activity = _activity(record["code"])
     status, status_name = _STATUS.get(record["outcome"], (_OTHER, "Other"))
     severity, severity_name = _SEVERITY.get(record["outcome"], (1, "Informational"))
@@ -78,7 +78,7 @@ def event(record: dict[str, Any], occurred_at: datetime, line: str, seal: Seal |
 
 
 def _activity(code: str) -> int:
-    """What the last part of a code says is done; running a tool is none of the four."""
+    """The activity of a code, by its last part; running a tool is none of the four."""
     family, _, deed = code.partition(".")
     words = {*deed.split("_"), family if family == "LIST" else ""}
     return next((activity for verb, activity in _VERBS if verb in words), _OTHER)
@@ -95,7 +95,7 @@ def _user(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _source(record: dict[str, Any]) -> dict[str, Any]:
-    """Required; what came from no address came from the product itself."""
+    """Required; a record without an address came from the product itself."""
     return {"ip": record["source_ip"]} if record["source_ip"] else {"name": "toolcrib"}
 
 

@@ -1,8 +1,9 @@
-"""What was published of each log, kept outside the database: who rolls it back cannot hide it.
+"""Anchors: published checkpoints of each log, kept outside the database, which reveal a rollback of
+it.
 
 A directory per log, in it numbered files of JSON lines that are appended to, and thinned by age as
-checkpoints are (`audit.log.thinning`). A line that was begun and not ended (the power went) counts
-for nothing, and the next goes into a new file.
+checkpoints are (`audit.log.thinning`). An incomplete line (after a loss of power) is ignored, and
+the next goes into a new file.
 """
 
 import fcntl
@@ -28,12 +29,12 @@ _TAIL_BYTES = 16 * 1024  # a line is about 500 bytes, and never near this
 
 
 class BadAnchor(Exception):
-    """A line that was written whole cannot be read any more."""
+    """A line that was written completely can no longer be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """What its note says is to be believed only of who signed it."""
+    """Its note is trusted only as far as its signatures."""
 
     log: str
     note: str
@@ -77,7 +78,7 @@ def every(log_name: str) -> Iterator[Anchor]:
 
 
 def _whole(path: Path) -> Iterator[Anchor]:
-    """Once more from its beginning where it was thinned meanwhile: a line may come twice."""
+    """Again from its beginning where it was thinned meanwhile: a line may come twice."""
     read = None
     while read != (read := path.stat().st_ino):
         with path.open("rb") as lines:
@@ -85,7 +86,7 @@ def _whole(path: Path) -> Iterator[Anchor]:
 
 
 def kept_here() -> bool:
-    """Whether this machine has them; a worker of its own may be elsewhere."""
+    """Whether this machine has anchors; a worker may be on another one."""
     return Path(settings.ANCHORS_DIR).is_dir()
 
 
@@ -103,8 +104,8 @@ def append(log_name: str, note: str) -> None:
 
 
 def thin(log_name: str) -> int:
-    """How many lines went that a later one of their hour covers, and that are older than the last
-    day. Every file keeps a line. Raises `BadAnchor`."""
+    """Remove lines that a later one of their hour covers, and that are older than the last day; how
+    many. Every file keeps a line. Raises `BadAnchor`."""
     directory = _directory(log_name)
     newest = _last_in(directory)
     if newest is None:
@@ -244,7 +245,7 @@ def _log_in(directory: Path) -> str | None:
     try:
         last = _last_in(directory)
     except (BadAnchor, OSError):
-        return directory.name  # as logs are usually named; whoever asks for it learns the rest
+        return directory.name  # as logs are usually named; the rest is checked on use
     return last.log if last is not None else None
 
 

@@ -2,8 +2,8 @@
 
 A checkpoint is `origin, size, root` and lines of ours, as a signed note: the time, and where a
 person let the log go on over a break, who and why.
-https://c2sp.org/tlog-checkpoint, https://c2sp.org/signed-note. Several signatures may stand below
-one text: that is how keys are rotated and witnesses join.
+https://c2sp.org/tlog-checkpoint, https://c2sp.org/signed-note. Several signatures may be below one
+text, for key rotation and witnesses.
 """
 
 import base64
@@ -92,7 +92,7 @@ def sign(statement: Statement, *signers: Signer) -> str:
 
 
 def read(note: str) -> Statement:
-    """What a note states, whoever signed it. Raises `BadNote`."""
+    """What a note states, without checking signatures. Raises `BadNote`."""
     text, mark, _ = note.partition("\n\n")
     lines = text.split("\n")
     if not mark or len(lines) not in (4, 5) or not lines[3].startswith("time "):
@@ -113,9 +113,9 @@ def read(note: str) -> Statement:
 
 
 def signed_by(note: str, keys: Mapping[str, bytes]) -> list[str]:
-    """The ids of those of `keys` (public, by key id) whose signatures stand below and are good.
+    """The ids of those of `keys` (public, by key id) that have a valid signature below.
 
-    A signature by one of them that is not good raises `BadNote`: somebody tried.
+    An invalid signature by one of them raises `BadNote`: it is a forgery.
     """
     text, mark, below = note.partition("\n\n")
     if not mark:
@@ -145,7 +145,7 @@ def _acceptance(lines: list[str]) -> Acceptance | None:
 
 
 def _signature(line: str) -> tuple[str, str, bytes]:
-    """Whose it says it is, by name and by key, and the signature."""
+    """The claimed signer, by name and by key, and the signature."""
     parts = line.split(" ")
     if len(parts) != 3 or parts[0] != _DASH:
         raise BadNote("a line below the text is no signature")

@@ -1,5 +1,5 @@
-"""What is handed to somebody who checks for himself, besides a proof: a record's line, and that a
-log only grew since a checkpoint he has kept."""
+"""Files for an independent verifier, besides a proof: a record's line, and a consistency proof that
+a log only grew since a checkpoint the verifier has."""
 
 import base64
 from collections.abc import Callable
@@ -23,7 +23,7 @@ FROM audit_auditrecord r WHERE r.id = %s
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A record as it stands in the database now: what Python wrote, its mac, and its time."""
+    """A record as it is in the database now: what Python wrote, its mac, and its time."""
 
     body: bytes
     mac: bytes
@@ -31,7 +31,7 @@ class Written:
 
     @property
     def line(self) -> bytes:
-        """What its leaf is the hash of."""
+        """The bytes that its leaf hashes."""
         return leaves.line_of(self.body, self.mac, self.moment)
 
 
@@ -47,7 +47,7 @@ def written(record_id: UUID) -> Written:
 
 
 def line_of(record_id: UUID) -> str:
-    """The very line that its leaf is the hash of. Raises `NotProvable`."""
+    """The exact line that its leaf hashes. Raises `NotProvable`."""
     return written(record_id).line.decode()
 
 

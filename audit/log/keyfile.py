@@ -1,6 +1,6 @@
-"""Keys that stand outside the database, in files for those processes alone that need them.
+"""Key files outside the database, readable only for the processes that need them.
 
-Whoever can write to the database alone can then make neither a record nor a checkpoint.
+An attacker who can only write to the database can then forge neither a record nor a checkpoint.
 """
 
 import hashlib
@@ -51,13 +51,13 @@ def path_of(name: str) -> Path:
 
 
 def replace(name: str, content: bytes, *, private: bool = False) -> None:
-    """The file as it was or as it is to be, whenever the power goes."""
+    """Replace the file atomically, also at a loss of power."""
     with _draft(path_of(name), content, private) as draft:
         draft.replace(path_of(name))
 
 
 def flush(directory: Path) -> None:
-    """So that a name that was given or changed stays so after a loss of power."""
+    """Sync the directory, so that names survive a loss of power."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

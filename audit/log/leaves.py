@@ -1,4 +1,4 @@
-"""What exactly is sealed of a record: one line of canonical JSON.
+"""The leaf of a record: the exact line of canonical JSON that is sealed.
 
     {"mac": "…", "occurred_at": "2026-01-31T12:00:00.123456Z", "record": {…}}
 
@@ -44,12 +44,12 @@ def body_of(values: dict[str, Any], details: bytes) -> bytes:
 
 
 def mac_of(organization: str, body: bytes) -> bytes:
-    """Nobody who writes to the database alone can make this."""
+    """An attacker who can only write to the database cannot make this."""
     return hmac.digest(keyfile.derived("record", organization), body, sha256)
 
 
 def place_mac(log: str, index: int, leaf_hash: bytes) -> bytes:
-    """Binds a leaf to its place, for whoever is to say which of them was moved."""
+    """Binds a leaf to its position, so that verification can say which leaf was moved."""
     place = index.to_bytes(8, "big") + leaf_hash
     return hmac.digest(keyfile.derived("place", log), place, sha256)
 

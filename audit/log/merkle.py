@@ -33,7 +33,7 @@ def extend(frontier: Frontier, size: int, leaves: Iterable[bytes],
            completed: Callable[[int, int, bytes], None] | None = None) -> int:  # fmt: skip
     """Append leaf hashes to the frontier of a tree of `size`; the new size.
 
-    `completed` is told of every complete subtree: its level, its index there and its hash.
+    `completed` is called for every complete subtree: its level, its index there and its hash.
     """
     for leaf in leaves:
         level, index, made = 0, size, leaf

@@ -1,4 +1,4 @@
-"""Proofs from the rows of a log: a record's place in it, in a form that needs none of us to check.
+"""Inclusion proofs from the rows of a log, in a form that can be checked without Toolcrib.
 
 The form is that of C2SP: https://c2sp.org/tlog-proof. What is proved is the record's line
 (`audit.log.leaves`); the checkpoint below says of which tree, and who vouches for it.
@@ -21,7 +21,7 @@ class NotProvable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Inclusion:
-    """Where a record stands, and the newest checkpoint over it."""
+    """A record's position, and the newest checkpoint over it."""
 
     leaf: AuditLeaf
     checkpoint: Checkpoint
@@ -48,7 +48,7 @@ def inclusion_of(record_id: UUID) -> Inclusion:
 
 
 def proof_of(record_id: UUID) -> str:
-    """The proof that the record stands in its log, under the newest checkpoint.
+    """The inclusion proof of the record in its log, under the newest checkpoint.
 
     Raises `NotProvable` for a record that is not sealed, or not yet under a checkpoint.
     """

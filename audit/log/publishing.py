@@ -1,7 +1,7 @@
 """Checkpoints: signed statements of a log's size and root, compared with those published before.
 
-The newest anchor outside the database is asked before every signature. A log that is not what was
-published of it is halted: it is signed no more, and nothing is executed for its organization.
+The newest anchor outside the database is asked before every signature. A log that differs from what
+was published of it is halted: it is no longer signed, and nothing is executed for its organization.
 """
 
 import logging
@@ -56,7 +56,7 @@ def due(active_s: float) -> list[str]:
 
 
 def publish(name: str) -> str | None:
-    """Sign the log as it is and leave it outside the database; the note. None once it is halted."""
+    """Sign the log as it is and store the note outside the database. None once it is halted."""
     with transaction.atomic():
         found = _locked(name)
         if found.halted_at is not None:
@@ -87,7 +87,7 @@ def watch(compared_lately: Container[str] = ()) -> None:
 
 def compare(found: AuditLog, anchor: Anchor | None) -> None:
     """Raises `Damaged` where the log does not go on from what the anchor says, or where the right
-    edge of its tree is not what its row says; `BadAnchor` where nobody of ours said it."""
+    edge of its tree is not what its row says; `BadAnchor` where it has no signature of ours."""
     check_keys(found.name, anchor)
     root = _root(found)
     if found.size and _from_rows(found) != root:
@@ -127,8 +127,8 @@ def check_keys(name: str, anchor: Anchor | None) -> None:
 
 
 def accept(*, name: str, by: Actor, reason: str) -> str:
-    """Let a halted log go on from what is there; the note that says so. The break stays stated, in
-    a record and in the anchors.
+    """Accept the break of a halted log, which goes on from its present state; the note that says
+    so. The break stays on record, and in the anchors.
 
     Raises LookupError where there is none or it is not halted, `Damaged` where its tree has holes.
     """
@@ -235,7 +235,7 @@ def _check_never_anchored(found: AuditLog) -> None:
 
 
 def _vouched(name: str, anchor: Anchor) -> Statement:
-    """What it says, which somebody with a key of ours has signed."""
+    """Its content, with a valid signature by a key of ours."""
     said = anchor.statement
     try:
         signed = checkpoints.signed_by(anchor.note, signing.trusted(name))
@@ -256,7 +256,7 @@ def _published(name: str) -> str:
 
 
 def _unpublished(found: AuditLog, published: str) -> list[str]:
-    """Our newest checkpoints that are not anchored: who signed them was killed before, or another
+    """Our newest checkpoints that are not anchored: their sealer was killed before, or another
     sealer is about to. Every checkpoint has its anchor, so one that is gone is missed."""
     newest = Checkpoint.objects.filter(log=found).order_by("-size", "-id")
     notes = [*newest.values_list("note", flat=True)[:_MOST_OWED]]
@@ -300,8 +300,8 @@ def _goes_on(found: AuditLog, said: Statement, root: bytes) -> bool:
 
 
 def _sign(found: AuditLog, published: str, accepted: Acceptance | None = None) -> str:
-    """Not the last note of the database, but the last that others could see, tells whether they
-    know the new key."""
+    """Not the last note of the database, but the last published one, shows whether verifiers have
+    the new key."""
     signers = signing.signers_after(found.name, published)
     root = _root(found)
     statement = Statement(signing.origin(found.name), found.size, root, _clock(), accepted)
@@ -332,7 +332,7 @@ def _halt(found: AuditLog, damage: Damaged | BadAnchor) -> None:
     AuditLog.objects.filter(pk=found.pk).update(halted_at=Now(), halted_reason=str(damage)[:300])
     log.critical("the log %s is halted: %s", found.name, damage)
     if kind == WRONG_KEYS:
-        return  # a record would be told for a forgery as soon as the right keys are back
+        return  # a record would be reported as a forgery once the right keys are back
     record(
         Event.AUDIT_HALTED,
         by=Actor("system", SEALER, found.name),

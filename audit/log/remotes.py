@@ -1,7 +1,7 @@
-"""Checkpoints left with others, where somebody set it up: a webhook, or a store of objects.
+"""Remote anchors: checkpoints sent to a configured webhook or object store.
 
-What is left is the newest checkpoint of each log, at least once; those in between are covered by
-it. A place that does not answer is tried again, ever more rarely, and holds nobody up.
+The newest checkpoint of each log is sent at least once; it covers those in between. A destination
+that does not answer is retried with backoff, and delays no other.
 """
 
 import logging
@@ -24,15 +24,15 @@ Send = Callable[[str, str], None]
 
 
 class BadAddress(Exception):
-    """A place to leave checkpoints at that cannot be one; the message says why."""
+    """An invalid destination of checkpoints; the message says why."""
 
 
 class NotTaken(Exception):
-    """The place answered, and not that it has it."""
+    """The destination answered without confirming the checkpoint."""
 
 
 class Courier:
-    """Brings notes to one place, in a thread of its own."""
+    """Sends notes to one destination, in a thread of its own."""
 
     def __init__(self, place: str, send: Send) -> None:
         self.place = place
@@ -43,7 +43,7 @@ class Courier:
         self._thread = threading.Thread(target=self._run, name=f"courier-{place}", daemon=True)
 
     def start(self) -> None:
-        """With what was published last: the process may have ended before it was left."""
+        """With what was published last: the process may have ended before it was sent."""
         for name in anchors.logs():
             newest = anchors.newest(name)
             if newest is not None:
@@ -56,7 +56,7 @@ class Courier:
             self._news.notify()
 
     def take(self, name: str, note: str) -> None:
-        """Instead of an older one of the same log that still waits."""
+        """Replaces an older pending one of the same log."""
         with self._news:
             self._waiting.pop(name, None)
             self._waiting[name] = note
@@ -95,7 +95,7 @@ class Courier:
 
 
 def couriers() -> list[Courier]:
-    """One for each place that is set up. Raises `BadAddress`."""
+    """One for each configured destination. Raises `BadAddress`."""
     made = []
     if settings.AUDIT_ANCHOR_URL:
         made.append(Courier("AUDIT_ANCHOR_URL", posting_to(settings.AUDIT_ANCHOR_URL)))
@@ -135,7 +135,7 @@ def check(url: str) -> None:
 
 
 def _request(method: str, url: str, note: str) -> None:
-    """No redirects, no proxies: what is set up is where it goes. Raises `NotTaken`, OSError."""
+    """No redirects, no proxies: only the configured URL is called. Raises `NotTaken`, OSError."""
     parts = urlsplit(url)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     headers = {"Content-Type": "text/plain; charset=utf-8"}

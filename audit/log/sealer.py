@@ -1,4 +1,5 @@
-"""The sealer: the process that gives records their places, signs, and leaves what it signed.
+"""The sealer: the process that assigns log positions to records, signs checkpoints and publishes
+them.
 
 It may be killed at any moment: a batch is one transaction, and a checkpoint is in the database
 before it is anywhere else. Two of them share the work; a log's row is locked by one at a time.
@@ -32,8 +33,8 @@ _BEAT = """
 UPDATE audit_auditlog SET sealed_at = clock_timestamp()
 WHERE id = (SELECT id FROM audit_auditlog ORDER BY halted_at NULLS FIRST, id LIMIT 1)
 """
-# Committed, and still above the oldest transaction that is open: nobody may place them before it is
-# over. Each is here once it is overdue, for a while; what is older was told of.
+# Committed, and still above the oldest open transaction: they must not be sealed before it is over.
+# Each is here once it is overdue, for a while; older ones were reported.
 _HELD_UP = """
 SELECT DISTINCT r.organization, pg_snapshot_xmin(pg_current_snapshot())
 FROM audit_auditrecord r LEFT JOIN audit_auditlog l ON l.name = r.organization
@@ -70,8 +71,8 @@ def seal(name: str | None = None) -> int:
 
 
 def _told_of(holder: tuple[int, str, float] | None) -> dict[str, object]:
-    """Of the server process with the oldest transaction. PostgreSQL shows others' to some roles
-    alone, and none of one that was prepared."""
+    """Of the server process with the oldest transaction. PostgreSQL shows those of other users only
+    to some roles, and none of a prepared one."""
     if holder is None:
         return {}
     pid, application, open_s = holder
@@ -79,7 +80,7 @@ def _told_of(holder: tuple[int, str, float] | None) -> dict[str, object]:
 
 
 class Sealer:
-    """Works until `stop` is set, and goes on after whatever happens to the database."""
+    """Works until `stop` is set, and goes on after any failure of the database."""
 
     def __init__(self, stop: threading.Event, couriers: list[Courier] | None = None) -> None:
         self._stop = stop
@@ -141,7 +142,7 @@ class Sealer:
                 log.exception("the anchors of %s could not be thinned", name)
 
     def _work_off(self, foreign: bool) -> None:
-        """Each log in its turn, so that a long one does not keep the others waiting."""
+        """The logs in rotation, so that a long one does not keep the others waiting."""
         failed: set[str] = set()
         while (left := [name for name in self._owed if name not in failed]) and not self._over():
             for name in left:
@@ -190,7 +191,7 @@ class Sealer:
         self._tell_held_up()
 
     def _tell_overdue(self) -> None:
-        """Records whose transactions are over, and which still have no place."""
+        """Unsealed records whose transactions are over."""
         now = time.monotonic()
         for name, owed_since in self._owed.items():
             if now - owed_since > OVERDUE_S and name not in self._told:
@@ -206,7 +207,7 @@ class Sealer:
                 )
 
     def _tell_held_up(self) -> None:
-        """Records that cannot be sealed because somebody left a transaction open, once for each."""
+        """Report records that cannot be sealed because of an open transaction, once for each."""
         with connections["default"].cursor() as cursor:
             cursor.execute(_HELD_UP, [OVERDUE_S, Event.AUDIT_UNSEALED.value])
             found = {(name, str(open_since)) for name, open_since in cursor.fetchall()}

@@ -1,4 +1,5 @@
-"""Records get their places in their log: without a gap, and none behind a slow transaction.
+"""Sealing: assign positions in the log to records, without a gap, and none behind a slow
+transaction.
 
 A record may be sealed once every transaction that began before its own is over: what has a smaller
 number and commits later would otherwise have to be put before what is sealed already.
@@ -39,7 +40,7 @@ SELECT coalesce(CASE WHEN horizon <= pg_snapshot_xmax(pg_current_snapshot()) THE
     sealed_at IS NULL OR sealed_at < clock_timestamp() - interval '30 seconds'
 FROM audit_auditlog WHERE name = %s
 """
-# So is the transaction of a row that is seen here and has a number nobody was given yet. Only a
+# So is the transaction of a row that is seen here and has a number not assigned yet. Only a
 # statement's own snapshot can tell.
 _FOREIGN = "r.transaction >= pg_snapshot_xmax(pg_current_snapshot())"
 _SEALABLE = """
@@ -89,7 +90,7 @@ WHERE transaction >= %s::xid8 AND transaction < %s::xid8
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Records of finished transactions that have no place yet, in their order."""
+    """Unsealed records of finished transactions, in their order."""
 
     ids: list[UUID]
     until: str
@@ -103,7 +104,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a log stands, read under its lock."""
+    """The state of a log, read under its lock."""
 
     id: int
     size: int
@@ -146,7 +147,7 @@ def seal_log(name: str, *, foreign: bool = True) -> tuple[int, bool]:
 def active(since: str | None) -> tuple[list[str], str]:
     """The logs that may have something to seal, and until which transaction was looked.
 
-    Of everybody, or of those with records of transactions from `since` on.
+    Of all organizations, or of those with records of transactions from `since` on.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())")
@@ -241,7 +242,8 @@ def _execute(statement: str, *values: Any) -> None:
 
 
 def _check(name: str, first: int, rows: list[Row]) -> None:
-    """A record nobody of us wrote is sealed like any other, being evidence, and told of."""
+    """A record that Toolcrib did not write is sealed like any other, being evidence, and
+    reported."""
     forged = [
         {"record": str(row.id), "index": first + place}
         for place, row in enumerate(rows)

@@ -1,10 +1,10 @@
-"""Who signs checkpoints: the keys of this installation, in files outside the database.
+"""Signing keys of checkpoints and manifests, in files outside the database.
 
 While a key is being replaced there are two, and the next checkpoint of every log carries both
-signatures. Notes of an old key stay good: its public half is kept in a file beside the keys, for
-what stands below a note, or in the database, was perhaps put there by somebody else.
+signatures. Notes of an old key stay valid: its public half is kept in a file beside the keys, since
+a key in a note or in the database may be an attacker's.
 
-The sealer alone reads the private halves. What others check with stands in a file of public keys,
+The sealer alone reads the private halves. Verifiers use a file of public keys,
 and manifests of exports and archives, which workers write, are signed with a key of their own and
 under another name, which makes no checkpoint valid.
 """
@@ -63,7 +63,8 @@ def origin(log: str) -> str:
 
 
 def signers_after(log: str, last_note: str) -> tuple[Signer, ...]:
-    """Who signs the log's next checkpoint. The last one tells whether the new key is known yet."""
+    """The signers of the log's next checkpoint. The last one shows whether the new key is known
+    yet."""
     name = origin(log)
     current = Signer(name, _current())
     replaced = path_of(PREVIOUS)
@@ -79,7 +80,7 @@ def trusted(log: str) -> dict[str, bytes]:
 
 
 def manifest_signer(log: str) -> Signer:
-    """Who signs manifests of the log's exports and archives."""
+    """The signer of manifests of the log's exports and archives."""
     return Signer(manifest_name(log), _manifest_key())
 
 
@@ -105,7 +106,7 @@ def prepare() -> None:
 
 
 def carries(note: str, signer: Signer) -> bool:
-    """Whether a good signature of the signer's stands below the note."""
+    """Whether the note has a valid signature of the signer."""
     try:
         return bool(checkpoints.signed_by(note, {signer.key_id: signer.public}))
     except BadNote:
@@ -134,7 +135,8 @@ def rotate() -> None:
 
 
 def finish_rotation() -> None:
-    """Every log is signed by the new key: the old private half is of no more use to anybody."""
+    """Every log is signed by the new key: delete the old private half, which is no longer
+    needed."""
     path_of(PREVIOUS).unlink(missing_ok=True)
     _write_list(PUBLIC, _public_keys())
 

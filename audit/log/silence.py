@@ -1,4 +1,4 @@
-"""That nobody seals: found by somebody else than the sealer, who could not say so."""
+"""Watchdog of the sealer: another process detects that records are not sealed."""
 
 from django.db import connection, transaction
 

@@ -1,4 +1,4 @@
-"""Whether a log may be relied upon: asked before anything is executed for its organization."""
+"""The status of a log: checked before anything is executed for its organization."""
 
 import time
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ WHERE NOT EXISTS (SELECT FROM audit_auditleaf l WHERE l.record_id = r.id)
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Of one log: when it was last signed, how many of its newest records have no place in it yet,
+    """Of one log: when it was last signed, how many of its newest records are not sealed yet,
     and why it was halted, where it was."""
 
     signed_at: datetime | None
@@ -39,7 +39,7 @@ class Standing:
 
 
 class LogHalted(Exception):
-    """The organization's log is behind what was published of it; nothing may be executed."""
+    """The organization's log is behind its published checkpoints; nothing may be executed."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -47,7 +47,7 @@ class LogHalted(Exception):
 
 
 class _Memory:
-    """Which logs were halted a moment ago. Two threads that ask at once both read; it is short."""
+    """A cache of halted logs. Two threads that ask at once both read; it is short."""
 
     def __init__(self) -> None:
         self.until = 0.0
@@ -74,14 +74,14 @@ def check_lately(organization: str) -> None:
 
 
 def forget() -> None:
-    """What this process remembers."""
+    """The cache of this process."""
     _memory.until = 0.0
 
 
 def sealer_silent_s() -> float | None:
-    """Seconds since a sealer last said that it works; None where there is nothing to seal yet.
+    """Seconds since the last heartbeat of a sealer; None where there is nothing to seal yet.
 
-    Infinity where records wait and none ever spoke.
+    Infinity where records wait and no heartbeat exists.
     """
     with connection.cursor() as cursor:
         cursor.execute(_SILENCE)

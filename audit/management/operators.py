@@ -1,4 +1,4 @@
-"""Whoever typed a command, as evidence names them, and through which door they came."""
+"""The operator who runs a command, as evidence names them, and the entry point."""
 
 import os
 import pwd
@@ -10,7 +10,7 @@ from audit.actions import Actor
 
 
 def operator(organization: str, request_id: str = "") -> Actor:
-    """Whatever is recorded from now on came by a command; the mark of one run is in all of it."""
+    """All that is recorded from now on came by a command; the id of the run is in all of it."""
     source.came_by("command")
     return Actor(
         "system", f"command:{login()}", organization, request_id=request_id or f"command-{uuid7()}"

@@ -1,8 +1,8 @@
 """The database itself refuses to change or remove evidence.
 
 A record may leave once the segment it is sealed in was written to a file; a payload may be erased;
-a log only ever grows. Its owner could lift all this again: it keeps accidents and injected
-statements out, and proves nothing. The sealed log does that.
+a log only ever grows. Its owner could lift all this again: it prevents accidents and injected
+statements, and proves nothing. The sealed log does that.
 """
 
 from django.db import migrations

@@ -1,11 +1,11 @@
-"""What a new installation watches for. From here on an administrator changes these rows."""
+"""The alert rules of a new installation. From here on an administrator changes these rows."""
 
 from typing import Any
 
 from django.db import migrations, models
 
 _MINUTES = 60
-# Name, kind, severity, seconds, how many, values, what it says of whom it found.
+# Name, kind, severity, seconds, how many, values, the text of its alerts.
 RULES: tuple[tuple[str, str, str, int, int, dict[str, Any], str], ...] = (
     ("refused_groups", "by_actor", "warning", 5 * _MINUTES, 3,
      {"reasons": ["group_not_granted"]}, "asked for groups it was not granted"),

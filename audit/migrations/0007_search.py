@@ -1,4 +1,4 @@
-"""Every filter and every word of a record stand in one inverted index, so that any of them together
+"""Every filter and every word of a record are in one inverted index, so that any of them together
 is found by intersecting lists, however rare or common each is.
 
 Only what PostgreSQL brings: no extension. A word is a run of letters and digits, in lower case; its

@@ -1,4 +1,4 @@
-"""What is watched for in the records, what was found, and whom it is told."""
+"""Models of alert rules, alerts, notification channels and deliveries."""
 
 from django.db import models
 from django.db.models import Case, IntegerField, Q, When
@@ -23,7 +23,7 @@ class AlertQuerySet(models.QuerySet["Alert"]):
 
 
 class Alert(models.Model):
-    """Something in the records that a person should look at. Open until somebody says so."""
+    """A finding in the records that a person should look at. Open until a user acknowledges it."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     organization = models.CharField(max_length=63)
@@ -101,7 +101,7 @@ class ChannelKind(models.TextChoices):
 
 
 class AlertChannel(models.Model):
-    """Where an organization's alerts are told besides the pages of the product."""
+    """A notification channel: where an organization's alerts are sent besides the pages."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     organization = models.CharField(max_length=63)
@@ -134,7 +134,7 @@ class AlertChannel(models.Model):
 
 
 class AlertDelivery(models.Model):
-    """One telling of one alert on one channel: tried until it is delivered or given up."""
+    """One delivery of one alert on one channel: tried until it is delivered or given up."""
 
     id = models.BigAutoField(primary_key=True)
     alert = models.ForeignKey(Alert, on_delete=models.CASCADE, related_name="deliveries")

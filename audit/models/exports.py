@@ -1,4 +1,4 @@
-"""Exports that were asked for, and are written for whoever asked."""
+"""Models of background exports."""
 
 from django.db import models
 from django.db.models import Q
@@ -28,7 +28,7 @@ class AuditExportQuerySet(models.QuerySet["AuditExport"]):
 
 
 class AuditExport(models.Model):
-    """A file of evidence for one person. `filters` are as a query has them."""
+    """A file of evidence for one user. `filters` are as a query has them."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     organization = models.CharField(max_length=63)

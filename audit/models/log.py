@@ -1,6 +1,6 @@
-"""The sealed log: one Merkle tree per organization (RFC 6962), and what vouches for it.
+"""Models of the sealed log: one Merkle tree per organization (RFC 6962), its checkpoints and keys.
 
-Leaves, nodes and checkpoints are only ever added. A log's own row holds where it stands.
+Leaves, nodes and checkpoints are only ever added. A log's own row has its current state.
 """
 
 from django.db import models
@@ -10,7 +10,7 @@ from audit.fields import ClockTimestamp, TransactionIdField
 
 
 class AuditLog(models.Model):
-    """Where a log stands: its size, and the complete subtrees at its right edge.
+    """The state of a log: its size, and the complete subtrees at its right edge.
 
     Every record of a transaction before `horizon` is sealed. A log that was found behind what was
     published of it is halted: nothing is executed for its organization until a person has answered.
@@ -44,7 +44,8 @@ class AuditLog(models.Model):
 
 
 class AuditLeaf(models.Model):
-    """The place of a record in its log. `mac` binds place and hash under a key of the sealer's."""
+    """The position of a record in its log. `mac` binds position and hash under a key of the
+    sealer's."""
 
     pk = models.CompositePrimaryKey("log", "index")
     log = models.ForeignKey(AuditLog, on_delete=models.PROTECT, related_name="leaves")

@@ -14,7 +14,8 @@ from audit.fields import CanonicalJSONField, ClockTimestamp, TransactionId, Tran
 
 
 class AuditRecord(models.Model):
-    """One deed. `mac` is made over all of it but the two columns that the database fills."""
+    """The record of one action. `mac` covers all of it but the two columns that the database
+    fills."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     organization = models.CharField(max_length=63)
@@ -71,8 +72,8 @@ class AuditRecord(models.Model):
 
 
 class AuditPayload(models.Model):
-    """What went in or came out, redacted, apart from its record and encrypted: `sealed` can be
-    erased, and the record, which holds salted commitments alone, still verifies."""
+    """The input or output of an action, redacted, apart from its record and encrypted: `sealed` can
+    be erased, and the record, which holds salted commitments alone, still verifies."""
 
     record_id = models.UUIDField(primary_key=True)
     organization = models.CharField(max_length=63)

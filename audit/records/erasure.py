@@ -1,5 +1,5 @@
-"""Erasing what went in or came out of calls. Records stay, with commitments that say nothing
-without it, so the log verifies as before."""
+"""Erase inputs and outputs of calls. Records stay, with commitments that reveal nothing without
+them, so the log verifies as before."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,7 +26,7 @@ SELECT count(*) FROM audit_auditpayload p
 JOIN audit_auditrecord r ON r.id = p.record_id
 WHERE p.organization = %s AND p.sealed IS NOT NULL AND {}
 """
-# Also of what others wrote about a call of the agent's: a person who agreed to it, for instance.
+# Also of what others wrote about a call of the agent's: the user who approved it, for instance.
 _OF_AGENT = """(
     (r.actor = %s AND r.actor_kind = 'agent') OR r.execution_id IN (
         SELECT execution_id FROM audit_auditrecord
@@ -84,7 +84,7 @@ def erase(scope: Scope, *, by: Actor, reason: str) -> int:
 
 
 def erase_where(organization: str, condition: str, values: list[Any], *, by: str) -> int:
-    """Batch by batch: no transaction is long, and none holds up those who write evidence."""
+    """Batch by batch: no transaction is long, and none delays writers of evidence."""
     done, last = 0, _FIRST
     while found := _next(organization, last, condition, values):
         done += _erase(found, by)

@@ -1,7 +1,7 @@
-"""What went in or came out, encrypted under a key of its organization's, and erasable.
+"""Payloads: inputs and outputs, encrypted under a key of their organization, and erasable.
 
 A record holds salted commitments to it. With the payload an investigator can show that it is what
-was committed to; without it nobody can guess what it was, and the record still verifies.
+was committed to; without it the payload cannot be guessed, and the record still verifies.
 """
 
 import hashlib
@@ -104,14 +104,14 @@ def opened(record_id: UUID) -> dict[str, Any]:
 
 
 def mark(organization: str, word: str) -> bytes:
-    """What stands in the index for a word: to be searched for by whoever knows the word. Nothing
-    stands there of an organization without a key."""
+    """The keyed hash of a word in the search index: it can be searched only with the word. There is
+    none for an organization without a key."""
     key = _known_key(organization)
     return key.mark(word) if key else b""
 
 
 def forget_key(organization: str) -> None:
-    """Nothing that was sealed until now opens again, whatever is put back into the database."""
+    """Nothing that was sealed until now opens again, even after a restore of the database."""
     file = _file(organization)
     file.unlink(missing_ok=True)
     keyfile.flush(file.parent)
@@ -180,7 +180,7 @@ def _unwrapped(organization: str) -> bytes | None:
 
 
 def _new_secret(organization: str) -> bytes:
-    """In place of a row that does not open. Two at once make one: the first one's stands."""
+    """Replaces a row that does not open. Two at once make one: the first one's remains."""
     useless = AuditKey.objects.filter(pk=organization).first()
     if useless is not None:
         AuditKey.objects.filter(pk=organization, wrapped=useless.wrapped).delete()

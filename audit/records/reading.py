@@ -1,5 +1,4 @@
-"""Whoever reads evidence is on record too: who, from where, with which filters. What was found is
-not."""
+"""Reading evidence is on record too: reader, address and filters. The results are not."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,7 +28,7 @@ class Sealed:
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """What went in or came out. `state` is none, withheld, erased or shown."""
+    """The input and output. `state` is none, withheld, erased or shown."""
 
     state: str
     content: dict[str, Any] | None = None

@@ -1,5 +1,5 @@
-"""What is old leaves the database: payloads are erased; records are written to files in whole
-sealed ranges of their log, each under a checkpoint, and removed once the file was read back.
+"""Retention of evidence: old payloads are erased; old records are archived to files in whole sealed
+ranges of their log, each under a checkpoint, and removed once the file was read back.
 
 It may be killed at any moment. A file without its segment is written again; a segment whose records
 are not all removed is continued, if its file is still what it was. Leaves stay, so the log verifies
@@ -128,7 +128,7 @@ def _erase_payloads(organization: str, before: datetime) -> int:
     what = organization, _BY_TIME, [before, latest]
     if not erasure.any_where(*what):
         return 0
-    # First of all: a payload that is gone, and nobody said why, is damage.
+    # First of all: a missing payload without a record of its erasure is damage.
     _tell(organization, "payloads", Outcome.STARTED, before=before.isoformat())
     done = erasure.erase_where(*what, by=RETENTION)
     _tell(organization, "payloads", Outcome.SUCCESS, erased=done, before=before.isoformat())
@@ -206,7 +206,7 @@ def lines_of(due: Range) -> Iterator[bytes]:
 
 
 def compressed(lines: Iterator[bytes]) -> Iterator[bytes]:
-    """The same lines make the same bytes: no time and no name stand in them."""
+    """The same lines make the same bytes: they contain no time and no name."""
     out = io.BytesIO()
     with gzip.GzipFile(filename="", mode="wb", fileobj=out, mtime=0) as packed:
         for line in lines:

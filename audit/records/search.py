@@ -1,4 +1,4 @@
-"""Finding records. Every search stays in one organization.
+"""Search of records. Every search stays in one organization.
 
 The newest of what fits is looked for first among the newest two thousand records, in their order:
 that answers whatever is common. What is not common enough is found by intersecting the lists of the
@@ -40,7 +40,7 @@ _WORDS = "array_remove(audit_words(%s), '')"
 
 
 class BadPosition(Exception):
-    """Not a place in a list that was given out."""
+    """An invalid cursor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ OLDEST = Position(datetime.min.replace(tzinfo=UTC), UUID(int=0), upward=True)
 
 @dataclass(frozen=True)
 class Clause:
-    """A condition over `r`, and what stands in its places."""
+    """A condition over `r`, and its parameters."""
 
     sql: str
     values: tuple[Any, ...] = ()
@@ -88,8 +88,8 @@ class Clause:
 
 @dataclass(frozen=True)
 class Search:
-    """What is looked for. `text` holds words that stand in a record or, where `opened`, all in what
-    went in or came out."""
+    """The filters of a search. `text` has words of a record or, where `opened`, of its input and
+    output."""
 
     organization: str
     code: str = ""
@@ -334,7 +334,7 @@ def _ids(statement: Clause) -> list[UUID]:
 
 
 def _family(code: str) -> str:
-    """A code that ends in a dot stands for all that begin so."""
+    """A code that ends in a dot matches all that begin so."""
     if not code.endswith("."):
         return ""
     escaped = code.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")

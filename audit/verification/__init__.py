@@ -1,3 +1,3 @@
-"""Whether a log is what was sealed and published of it: of the database, of files, of one record.
-What is verified is written by `audit.log`, and nothing here writes evidence.
+"""Verification of logs against what was sealed and published: in the database, in files, of one
+record. Logs are written by `audit.log`; only `selfcheck` writes evidence here.
 """

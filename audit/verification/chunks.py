@@ -15,14 +15,14 @@ from audit.verification.rows import Raw, Row, Source, body_of, leaf_of, micros_o
 
 BLOCK_LEVEL, CHUNK_LEVEL = 8, 16
 BLOCK, CHUNK = 1 << BLOCK_LEVEL, 1 << CHUNK_LEVEL
-MOST_SUSPECTS = 1000  # of a chunk: enough to tell what was done, and bounded
+MOST_SUSPECTS = 1000  # of a chunk: enough to show what was done, and bounded
 _READ = 4096
 Mac = Callable[[bytes], bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """One log's keys for macs, which stand outside the database."""
+    """One log's keys for macs, which are outside the database."""
 
     record: bytes
     place: bytes
@@ -94,7 +94,7 @@ def examine(source: Source, task: Task) -> Chunk:
 
 
 def examine_alone(source: Source, rows: Sequence[Raw], task: Task) -> Chunk:
-    """Leaves that stand further than any should, without a tree."""
+    """Leaves beyond the end of the log, without a tree."""
     chunk = Chunk(task.first)
     check = _Check(source, task, chunk)
     for row in rows:

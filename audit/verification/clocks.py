@@ -1,8 +1,8 @@
 """What the database's clock showed while a log grew, as signed checkpoints say it.
 
 A record's time is that of the same clock. Where it lies far from both checkpoints it was sealed
-between, it is not what that clock showed: nobody who has the database alone can sign others. A
-clock that was set forward or back was so for the checkpoints of that time too.
+between, it is not what that clock showed: an attacker who has only the database cannot sign others.
+A clock that was set forward or back was so for the checkpoints of that time too.
 """
 
 from bisect import bisect_right
@@ -33,7 +33,7 @@ class Clock:
     signed: Sequence[tuple[int, int, int]]
 
     def span(self, index: int) -> Span:
-        """Of records sealed together with that one. Anything, where no checkpoint tells."""
+        """Of records sealed together with that one. Anything, without a checkpoint."""
         place = self._after(index)
         if place == len(self.signed):
             return Span(-_EVER_US, _EVER_US, _EVER_US)

@@ -1,4 +1,4 @@
-"""A log as it stands in the database."""
+"""Read a log from the database for verification."""
 
 import zlib
 from collections.abc import Iterator
@@ -142,7 +142,7 @@ class DatabaseSource:
         return AuditSegment.objects.filter(log=self._log_id).count()
 
     def exported(self) -> Exported:
-        """Only what a genuine record, or the very lines in the file, say of: a row alone proves
+        """Only ranges that a genuine record, or the lines in the file, confirm: a row alone proves
         nothing. The record may have been exported itself."""
         said = self._said_exported()
         rows = AuditSegment.objects.filter(log=self._log_id).select_related("log").order_by("first")
@@ -153,7 +153,7 @@ class DatabaseSource:
         )
 
     def _said_exported(self) -> set[tuple[Any, Any, str]]:
-        """By records that this installation wrote; none where nobody can tell that."""
+        """By records that this installation wrote; none where that cannot be checked."""
         if self._record_key is None:
             return set()
         mac = mac_with(self._record_key)
@@ -176,7 +176,7 @@ class DatabaseSource:
         return self._without_witness(row, file.path)
 
     def _without_witness(self, row: AuditSegment, path: Path) -> Finding | None:
-        """What stands beside the file, and lets others check it."""
+        """The manifest beside the file, by which others can check it."""
         for suffix, said in ((".checkpoint", row.note), (".manifest", f"\nsha256 {row.sha256}\n")):
             beside = path.with_suffix(suffix)
             try:

@@ -1,4 +1,4 @@
-"""What verification may find, named so that a person knows what was done to the log."""
+"""Findings and reports of verification, named so that a reader knows what was done to the log."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-MOST_TOLD = 1000  # findings of one kind of place: enough to tell what was done, and bounded
+MOST_TOLD = 1000  # findings of one kind of place: enough to show what was done, and bounded
 
 
 class Kind(StrEnum):
@@ -68,7 +68,7 @@ class Report:
 
     @property
     def damaged(self) -> bool:
-        """Whether there is damage that nobody has answered for."""
+        """Whether there is damage that no operator has accepted."""
         return any(not finding.accepted for finding in self.findings)
 
     def as_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Verifying logs of the database, against the keys and anchors of this installation or others."""
+"""Verify logs of the database against the keys and anchors of this installation or others."""
 
 import base64
 import json
@@ -71,13 +71,13 @@ def inspect(question: Question, pool: Executor | None = None) -> Iterator[Report
 def _all_names() -> set[str]:
     try:
         return {*names(), *anchors.logs()}
-    except OSError as error:  # each log that the database knows is told of by itself
+    except OSError as error:  # each log in the database is reported by itself
         log.critical("the anchors cannot be read: %s", error)
         return {*names()}
 
 
 def _of_one(name: str, question: Question, pool: Executor | None) -> Report:
-    """A log that cannot be verified keeps no other from it."""
+    """A log that cannot be verified does not prevent the others from being verified."""
     try:
         return _verified(name, question, pool)
     except BadAnchor as error:
@@ -124,7 +124,7 @@ def _trust(name: str, question: Question) -> Trust:
 
 
 def _outsiders(pubkeys: Iterable[str], published: Iterable[Published], whole: bool) -> Trust:
-    """Of somebody who has public keys and nothing else of ours."""
+    """Of a verifier who has only public keys."""
     read = [_read_key(text) for text in pubkeys]
     if len({origin for origin, _ in read}) > 1:
         raise BadQuestion("The keys of --pubkey are of different logs.")

@@ -1,4 +1,5 @@
-"""What was published of a log and its database lacks, as after the restore of an older backup."""
+"""Losses: published records of a log that its database lacks, as after the restore of an older
+backup."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,7 +13,7 @@ from audit.models import AuditLog
 @dataclass(frozen=True, slots=True)
 class Loss:
     """Of one log: it holds so many records where so many were published, in checkpoints of which
-    the first and the last have these times. Proofs that were handed out under them cannot be made
+    the first and the last have these times. Proofs that were issued under them cannot be made
     again."""
 
     log: str

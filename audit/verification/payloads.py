@@ -1,7 +1,7 @@
-"""Payloads that a log's records commit to, and that are gone without anybody having erased them.
+"""Missing payloads: a log's records commit to them, and no erasure of them is on record.
 
-An erasure is on record before it begins, and so is that retention erases. A row says nothing: who
-has the database alone can empty it, and can make none of those records.
+An erasure is on record before it begins, also one by retention. A row proves nothing: an attacker
+who has only the database can empty it, and can forge none of those records.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -82,7 +82,7 @@ class _Told:
 
 
 def gone(ask: Ask, name: str, mac: Mac | None) -> Iterator[Gone]:
-    """Without the key of macs nobody can tell who erased what, and only rows are missed."""
+    """Without the key of macs erasures cannot be checked, and only missing rows are reported."""
     for index, record_id in ask(_LOST, name):
         yield index, f"the payload of the record {record_id} is gone"
     if mac is None:

@@ -1,7 +1,7 @@
-"""What was done to leaves with which something is wrong, told by macs that fit other places.
+"""Diagnose damaged leaves: find out what was done to them, by macs that fit other positions.
 
-Somebody who writes to the database can move rows about, and can make neither the mac of a record
-nor that of a place. So a leaf's mac says where it stood, whatever its row says now.
+An attacker who writes to the database can move rows, and can forge neither the mac of a record nor
+that of a position. So a leaf's mac shows its original position, regardless of its row.
 """
 
 from collections.abc import Iterable, Iterator
@@ -29,7 +29,7 @@ Told = tuple[Kind, int, str]
 @dataclass(frozen=True, slots=True)
 class Scene:
     """All that is known of a damaged part. `end`: one past the last sound leaf; `signed`: the size
-    of the largest tree that somebody with the key has vouched for."""
+    of the largest tree that was signed with the key."""
 
     source: Source
     suspects: list[Suspect]
@@ -44,7 +44,7 @@ class Scene:
 @dataclass(frozen=True, slots=True)
 class Damage:
     """`reach`: one past the last place something was sealed at. Up to `broken_from` the leaves'
-    hashes are those that were sealed, as far as they alone can tell."""
+    hashes are those that were sealed, as far as they alone can show."""
 
     findings: list[Finding]
     reach: int
@@ -70,7 +70,7 @@ def explain(scene: Scene) -> Damage:
         *((Kind.MISSING, index, "the leaf was taken out") for index in _lost(gaps, origins, reach)),
     ]
     broken = [first for first, _ in gaps] + [one.row.number for one in misplaced]
-    if scene.place_key is None:  # which of the two was changed, record or leaf, only a root tells
+    if scene.place_key is None:  # only a root shows which of the two was changed, record or leaf
         broken += [one.row.number for one in placed if one.hash is not None]
     if origins and not any(kind in (Kind.INSERTED, Kind.MISSING) for kind, _, _ in told):
         names = ", ".join(str(index) for index in sorted(origins)[:8])
@@ -90,7 +90,7 @@ class _Fits:
 
 
 def _origins(scene: Scene, misplaced: list[Suspect], fits: _Fits) -> dict[int, int]:
-    """Where leaves stood that stand elsewhere now: place now → place then."""
+    """Leaves that were moved: current position → original position."""
     origins: dict[int, int] = {}
     shift = 0
     for one in misplaced:
@@ -123,8 +123,8 @@ def _far(
 def _leaves(
     scene: Scene, misplaced: list[Suspect], origins: dict[int, int], reach: int, fits: _Fits
 ) -> Iterator[Told]:
-    """Who takes a place that another was sealed at was put there; who was sealed at its place and
-    differs was changed; a place that nobody has any more is missing."""
+    """A leaf at a position that another was sealed at was put there; one that was sealed at its
+    position and differs was changed; a position without a leaf is missing."""
     claimed = set(origins.values())
     for one in misplaced:
         index = one.row.number
@@ -141,8 +141,8 @@ def _leaves(
 
 
 def _lost(gaps: list[tuple[int, int]], origins: dict[int, int], reach: int) -> list[int]:
-    """Places that nobody has any more: where a leaf moved away, or in a gap of which no leaf is
-    found elsewhere, its first."""
+    """Positions without a leaf: where a leaf moved away, or in a gap of which no leaf is found
+    elsewhere, its first."""
     claimed = set(origins.values())
     left = [index for index in origins if index not in claimed and index < reach]
     for first, end in gaps:
@@ -209,7 +209,7 @@ def _present(one: Suspect) -> tuple[Kind, str]:
 
 
 def gathered(told: Iterable[Told]) -> list[Finding]:
-    """One finding for a run of neighbours to whom the same was done."""
+    """One finding for adjacent leaves with the same damage."""
     found: list[Finding] = []
     last: dict[Kind, int] = {}
     runs: dict[Kind, int] = {}

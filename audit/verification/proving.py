@@ -1,7 +1,7 @@
-"""Whether a record is proved, step by step: what anybody would do with its line and its proof.
+"""Prove a record step by step, as an independent verifier would with its line and its proof.
 
-Nothing is believed of the row it stands in. The line is hashed anew, the path is climbed from that
-hash, and signatures count only by keys that lie outside the database.
+Its row is not trusted. The line is hashed again, the path is followed from that hash, and
+signatures count only by keys that are outside the database.
 """
 
 import hmac
@@ -119,7 +119,7 @@ def _agreeing(title: str, anchor: Anchor, found: Inclusion, now: Written) -> Ste
 
 
 def _leads_to(found: Inclusion, now: Written, size: int, root: bytes) -> bool:
-    """From the line as it stands now, not from the leaf that a row holds."""
+    """From the line as it is now, not from the leaf in a row."""
     leaf = merkle.leaf_hash(now.line)
     try:
         path = found.path(size)

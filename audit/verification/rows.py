@@ -1,4 +1,4 @@
-"""What verification reads of a log, whoever gives it: a database, or rows kept in memory."""
+"""The source of a log for verification: a database, or rows in memory."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -87,14 +87,14 @@ class Source(Protocol):
 
     def log(self) -> LogRow | None: ...
     def count(self) -> int:
-        """How many leaves there are, wherever they stand."""
+        """How many leaves there are, at any position."""
 
     def rows(self, first: int, end: int) -> Sequence[Raw]: ...
     def beyond(self, end: int) -> Sequence[Raw]:
-        """The first of the leaves that stand there or further, a thousand at most."""
+        """The first leaves from that position on, a thousand at most."""
 
     def exact_body(self, record_id: bytes) -> bytes:
-        """A record's body, whatever its fields hold."""
+        """A record's body, for any content of its fields."""
 
     def nodes(self) -> dict[tuple[int, int], bytes]: ...
     def checkpoints(self, since: int = 0) -> Iterable[Noted]:

@@ -1,4 +1,5 @@
-"""Once a day every log is verified and compared with its anchors, and that it was is on record.
+"""Daily verification: every log is verified and compared with its anchors, and the result is on
+record.
 
 It goes on from the last verified checkpoint, and takes the whole log once a week.
 
@@ -21,13 +22,13 @@ _SHOWN = 20
 
 
 def verify_all() -> list[Report]:
-    """In one process, beside whatever else the worker does: it is in no hurry. Each log is told of
-    as soon as it is known."""
+    """In one process, beside the worker's other tasks: it is not urgent. Each log is reported as
+    soon as its result is known."""
     reports = []
     for report in inspect(Question(resume=True)):
         try:
             _tell(report)
-        except (DatabaseError, OSError):  # of this log: the others are still told of
+        except (DatabaseError, OSError):  # of this log: the others are still reported
             log.exception("that the log %s was verified could not be put on record", report.log)
         reports.append(report)
     return reports

@@ -1,8 +1,8 @@
-"""Checkpoints and anchors: who signed them, and whether the log is what they say.
+"""Verify checkpoints and anchors: their signatures, and that the log matches them.
 
-Which keys are trusted is never asked of the database, nor of the notes: anybody can put a signature
-of their own below one. Whoever asks names every key, those of before too. A log may have millions
-of both, so they are read in batches, and what they say is kept in a temporary file.
+Trusted keys are never taken from the database, nor from the notes: an attacker can add a signature
+below one. The caller gives every key, including former ones. A log may have millions of both, so
+they are read in batches, and what they say is kept in a temporary file.
 """
 
 import base64
@@ -364,7 +364,7 @@ def _read(origin: str, trusted: Trusted, unread: Unread) -> Read:
 
 
 def _written_plainly(note: str, trusted: Trusted) -> bool:
-    """Names and base64 have other spellings, which a reader forgives; nobody of ours wrote them."""
+    """Names and base64 have other spellings, which a parser accepts; Toolcrib never writes them."""
     text, _, below = note.partition("\n\n")
     origin = text.partition("\n")[0]
     *lines, end = below.split("\n")

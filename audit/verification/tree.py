@@ -14,8 +14,8 @@ _STEP = 8  # a node is stored for every level that is a multiple of it
 
 @dataclass(slots=True)
 class Tree:
-    """What the chunks make together. `reached` is told of the edge at each size that was asked for;
-    it ends at the first gap."""
+    """What the chunks make together. `reached` is called with the edge at each requested size; it
+    ends at the first gap."""
 
     first: int
     frontier: Frontier
@@ -50,7 +50,7 @@ class Tree:
 def begun(first: int, stored: Nodes, reached: Callable[[int, Frontier], None]) -> Tree:
     """The tree of what comes before `first`, a multiple of `CHUNK`, as its nodes say.
 
-    Whether they say the truth, every root that is signed later tells. Raises LookupError where one
+    Every root that is signed later shows whether they are right. Raises LookupError where one
     is missing.
     """
     frontier: Frontier = []

@@ -1,7 +1,7 @@
 """How far each log was verified, as a record of the log itself says.
 
-The record has a mac under a key outside the database, like every other: who writes to the database
-alone can remove it, or leave an older one, and then more is verified, never less.
+The record has a mac under a key outside the database, like every other: an attacker who can only
+write to the database can remove it, or leave an older one, and then more is verified, never less.
 """
 
 from datetime import datetime, timedelta
@@ -18,7 +18,7 @@ from audit.verification.findings import Report, Verified
 
 SELFCHECK = "selfcheck"
 WHOLE_EVERY = timedelta(days=7)
-_LOOKED_AT = 20  # forged records may stand before the genuine one
+_LOOKED_AT = 20  # forged records may come before the genuine one
 _NEWEST = f"""
 SELECT {body_sql("r")}, r.mac FROM audit_auditrecord r
 WHERE r.organization = %s AND r.code = '{Event.AUDIT_VERIFY}' AND r.actor = '{SELFCHECK}'

@@ -1,7 +1,7 @@
-"""Whether a log is what was sealed and published of it, and if not, what was done to it and where.
+"""Verify that a log is what was sealed and published of it; if not, report what was done and where.
 
-Read-only, and believes nothing that stands in the database alone: macs are made with a key outside
-it, checkpoints are signed with another, and anchors are kept elsewhere.
+Read-only, and trusts nothing that is only in the database: macs are made with a key outside it,
+checkpoints are signed with another, and anchors are kept elsewhere.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -38,9 +38,9 @@ class NotFrom(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """What is believed. There are no `keys` for somebody who has public keys alone; `published` is
-    the `whole` of the anchors outside the database, or of a copy of them. `verified`: from
-    there on the log is looked at, and what came before is believed as far as its root goes."""
+    """What is believed. There are no `keys` for a verifier who has public keys alone; `published`
+    is the `whole` of the anchors outside the database, or of a copy of them. `verified`: from there
+    on the log is looked at, and what came before is believed as far as its root goes."""
 
     origin: str
     public: Sequence[bytes]
@@ -248,7 +248,7 @@ class _Verification:
                 yield Kind.BACKDATED, index, says
 
     def _astray(self, findings: Sequence[Finding]) -> Iterator[Finding]:
-        """Records without a place: nobody of ours wrote them, or they wait for too long."""
+        """Unsealed records: Toolcrib did not write them, or they wait for too long."""
         strays = [one for one in self.strays if one.record_id not in self.damage.explained]
         genuine = [one for one in strays if self._genuine(one)]
         for one in strays:

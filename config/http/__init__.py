@@ -1,3 +1,3 @@
-"""What every HTTP request passes before a view, and what answers where no view does. Settings
-and addresses are elsewhere, views too.
+"""HTTP handling around the views: request checks before a view, and answers without one. Settings,
+URLs and views are elsewhere.
 """

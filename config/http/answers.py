@@ -1,4 +1,4 @@
-"""JSON for whoever asked over HTTP."""
+"""JSON responses."""
 
 import json
 from typing import Any
@@ -7,7 +7,7 @@ import orjson
 
 
 def written(data: Any) -> bytes:
-    """Whatever the database can give back: it keeps 1e22 as a whole number, and orjson writes none
+    """Encode any value of the database: it stores 1e22 as a whole number, and orjson writes none
     beyond 64 bits."""
     try:
         return orjson.dumps(data, default=str)

@@ -51,7 +51,8 @@ def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpR
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
-    """The form of a login that is old leads to a login: who is logged in meanwhile goes on."""
+    """An expired login form redirects to the login page: a user who is logged in meanwhile goes
+    on."""
     if request.path in {reverse("login"), reverse("second-factor")}:
         onwards = request.POST.get("next", request.GET.get("next", ""))
         return redirect(f"{reverse('login')}?{urlencode({'next': onwards, 'again': 'yes'})}")

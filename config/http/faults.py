@@ -1,4 +1,5 @@
-"""Requests that were answered 500: a count, and evidence that the alert `faults` is raised from."""
+"""Requests that were answered 500: a metric, and evidence that the alert `faults` is raised
+from."""
 
 import logging
 import sys
@@ -24,7 +25,7 @@ _noted: dict[tuple[str, str], float] = {}
 
 
 def note(request: HttpRequest) -> None:
-    """Of the request that fails now. Never fails itself."""
+    """Record the failing request. Never fails itself."""
     place = getattr(request.resolver_match, "route", "") if request.resolver_match else ""
     address = f"{request.method} /{place}"
     faults.labels(address).inc()

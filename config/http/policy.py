@@ -1,4 +1,4 @@
-"""What a browser may do on our pages, and where they hear that something changed."""
+"""The Content-Security-Policy of pages, and their URL for live updates."""
 
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,7 +27,7 @@ def live_at(request: HttpRequest) -> str:
 
 
 def live(request: HttpRequest) -> dict[str, Any]:
-    """For every template of somebody who is logged in."""
+    """For every template of a logged-in user."""
     user = getattr(request, "user", None)
     return {"live_at": live_at(request) if user is not None and user.is_authenticated else ""}
 

@@ -1,4 +1,4 @@
-"""Who a request comes from: the peer, or what proxies that are trusted say of their client."""
+"""The client address of a request: the peer, or the client that trusted proxies report."""
 
 import ipaddress
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ _SCHEMES = frozenset({"http", "https"})
 
 
 class Proxies:
-    """The proxies of `networks`. Nothing that other peers say of themselves is believed."""
+    """Trusted proxies, by `networks`. Forwarding headers of other peers are ignored."""
 
     def __init__(self, networks: Iterable[str]) -> None:
         self._networks = tuple(ipaddress.ip_network(one) for one in networks)

@@ -1,4 +1,4 @@
-"""Where a request may lead afterwards: one function decides it for every page."""
+"""Safe redirect targets: one function checks them for every page."""
 
 import re
 

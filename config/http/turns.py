@@ -1,4 +1,4 @@
-"""Whose turn it is for a thread: owners in rotation, none of them with more than its share.
+"""Fair assignment of threads: owners in rotation, none of them with more than its share.
 
 A request that waits (for an execution, an upstream, the next event) gives its turn back meanwhile
 and keeps its thread, which costs memory alone. A wait for something in this product ends when its

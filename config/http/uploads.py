@@ -1,7 +1,7 @@
-"""Files that come with a form: kept in memory up to a bound, and nothing of what is beyond it.
+"""Uploaded files of forms: kept in memory up to a bound; what is beyond it is dropped.
 
-Forms are read before anybody knows who sent them (the CSRF check reads them), so what they bring
-may cost little: no temporary file is written, and all files of a request share one bound.
+Forms are read before authentication (the CSRF check reads them), so uploads must cost little: no
+temporary file is written, and all files of a request share one bound.
 """
 
 from io import BytesIO
@@ -13,7 +13,7 @@ from django.core.files.uploadhandler import FileUploadHandler
 
 
 class BoundedUploads(FileUploadHandler):
-    """A file beyond the bound is cut there, which whoever reads it finds too large."""
+    """A file beyond the bound is cut there, and the view that reads it finds it too large."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

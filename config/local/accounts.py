@@ -1,6 +1,6 @@
-"""Which user each process runs as. Ordinary users run all as themselves; root hands out others.
+"""The OS user of each process. Ordinary users run all as themselves; root assigns others.
 
-A group stands for a reason to reach something: its members are the processes that have it.
+A group is a right to access something: its members are the processes that need it.
 """
 
 import os
@@ -110,7 +110,7 @@ def knowledge_account() -> Account:
 def database_account(cluster: Path) -> Account:
     """PostgreSQL refuses root and wants a name for its user.
 
-    A cluster that exists keeps its owner, whoever has been added to this machine since.
+    A cluster that exists keeps its owner, even if accounts were added to this machine since.
     """
     if os.geteuid():
         return _named(os.geteuid())

@@ -1,4 +1,4 @@
-"""Where the web process listens: is the place free, and does it answer?"""
+"""The address of the web process: check that it is free, and wait until it answers."""
 
 import errno
 import json
@@ -10,7 +10,7 @@ WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 class CannotListen(Exception):
-    """The address is not to be had; the message says why."""
+    """The address is unavailable; the message says why."""
 
 
 @dataclass(frozen=True)

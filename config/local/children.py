@@ -1,4 +1,4 @@
-"""One process of ours: how it is started, how it is known to be ready, how it ends."""
+"""One supervised process: how it is started, becomes ready, and ends."""
 
 import os
 import signal
@@ -88,7 +88,7 @@ class Child:
         """True once it is over; what it left in its session is killed before its id is free."""
         if self.process is None or self.process.returncode is not None:
             return True
-        with suppress(ChildProcessError):  # somebody took the exit status; Popen copes with that
+        with suppress(ChildProcessError):  # already reaped elsewhere; Popen copes with that
             if not os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
                 return False
         self.kill()

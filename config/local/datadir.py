@@ -1,4 +1,4 @@
-"""The data directory: whose each part of it is, and that only one Toolcrib works on it.
+"""The data directory: the owner of each part of it, and a lock against a second Toolcrib.
 
 `PLACES` says for a start by root which process writes what, and which may read it besides. Their
 set-group-ID bit makes that so for all that comes later (audit/files.py). What was there before, of
@@ -85,7 +85,7 @@ class Unusable(Exception):
 
 @contextmanager
 def held(data: Path) -> Iterator[None]:
-    """The directory is ours while it lasts, and shaped as the processes need it."""
+    """A context in which the directory is locked, and laid out as the processes need it."""
     try:
         data.mkdir(parents=True, exist_ok=True)
         # The ordinary users that root hands out have places further in.

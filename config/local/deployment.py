@@ -1,4 +1,4 @@
-"""Everything on one machine, from nothing to ready: what `manage.py up` does."""
+"""Deployment on one machine, from an empty data directory to ready: `manage.py up`."""
 
 import os
 import shutil
@@ -106,7 +106,7 @@ def start(crib: supervisor.Supervisor, data: Path, wish: Wish) -> None:
     crib.start_soon(processes.egress(data))
     crib.start_soon(sandboxd)
     migrate()
-    publishing.watch()  # before anybody takes a call: a database that was put back holds old ones
+    publishing.watch()  # before any worker takes a call: a restored database has old ones
     password = wish.first_administrator()
     signing.prepare()
     take_over(data)  # what was made since the start

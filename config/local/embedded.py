@@ -30,7 +30,7 @@ MOST_PATH_BYTES = 100  # sun_path holds 108 with its end, and PostgreSQL appends
 
 
 class UnsafeDirectory(Exception):
-    """A directory for sockets belongs to somebody else; the message says which."""
+    """A directory for sockets belongs to another user; the message says which."""
 
 
 def socket_directory(data: Path) -> Path:

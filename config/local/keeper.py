@@ -1,10 +1,10 @@
-"""Runs a server of queries, and ends it when one of its threads works for too long or it grows
-too large: Oxigraph's own time limit does not stop a query that sorts, groups or joins, and goes on
-after whoever asked has gone.
+"""Watchdog of a query server: end it when one of its threads works for too long or it grows too
+large. Oxigraph's own time limit does not stop a query that sorts, groups or joins, and goes on
+after the client has disconnected.
 
     python -I -S keeper.py --busy-s N --memory-bytes N -- COMMAND ...
 
-Whoever started this starts it again. Started by path with the standard library only.
+The supervisor restarts it. Started by path with the standard library only.
 """
 
 import argparse

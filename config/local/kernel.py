@@ -1,4 +1,4 @@
-"""What the wall needs of the kernel, tried as the user that will need it."""
+"""Check the kernel features that the sandbox needs, as the user that will need them."""
 
 import os
 import subprocess

@@ -1,7 +1,7 @@
-"""What a killed supervisor left running, found again by the next one.
+"""Orphans: processes that a killed supervisor left running, found by the next one.
 
 The kernel signals every child when its supervisor dies. What ignores that, or lost its own parent
-at the same moment, is still in a session whose number stands in `<data>/processes.json`.
+at the same moment, is still in a session whose number is in `<data>/processes.json`.
 """
 
 import json
@@ -44,7 +44,7 @@ def machine_start() -> str:
 
 
 def remember(record: Path, leaders: Iterable[int]) -> None:
-    """Whole or not at all. Raises OSError where there is no room; the former record stands then."""
+    """Written atomically. Raises OSError where the disk is full; the former record remains then."""
     started = {p.pid: p.started for pid in leaders if (p := read_process(pid))}
     draft = record.with_suffix(".new")
     draft.write_text(json.dumps({"machine": machine_start(), "leaders": started}), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The log of one process: appended by it, watched and kept small by the supervisor.
+"""The log file of one process: appended by it, watched and rotated by the supervisor.
 
 The process writes to the file itself, so no line is lost when the supervisor dies.
 """

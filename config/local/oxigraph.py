@@ -1,7 +1,7 @@
-"""The Oxigraph server from its wheel: the graphs of all organizations, when no other is named.
+"""The embedded Oxigraph server from its wheel: the graphs of all organizations, by default.
 
-It listens on loopback alone (it knows no UNIX sockets) and asks nobody who they are, so it has an
-address of its own, made of the data directory: not 127.0.0.1, which operators open for tools.
+It listens on loopback alone (it has no UNIX sockets) without authentication, so it has an address
+of its own, derived from the data directory: not 127.0.0.1, which operators open for tools.
 """
 
 import hashlib
@@ -25,9 +25,9 @@ QUERY_S = 60  # the server's own limit, where it heeds it
 BUSY_S = 75  # of one thread without a pause; then it is started again
 MEMORY_BYTES = 2 * 1024**3
 # Of each thread, as far as it is used: a long chain in a query fills it, and that ends the server
-# for everybody. Queries of callers that are let through need less than 1 MiB.
+# for all callers. Queries of callers that are let through need less than 1 MiB.
 STACK_BYTES = 32 * 1024**2
-# The keeper ends a server one of whose threads never rests, so a reader of all graphs pauses.
+# The watchdog ends a server one of whose threads never pauses, so a reader of all graphs does.
 READS_S, RESTS_S = 30.0, 3 * keeper.LOOK_S
 BINARY = Path(sysconfig.get_path("scripts")) / "oxigraph"
 
@@ -47,7 +47,7 @@ def query_url(data: Path) -> str:
 
 
 def update_url_beside(url: str) -> str:
-    """Where an endpoint takes updates whose queries go to `url`, if nobody says."""
+    """The default update URL of an endpoint whose queries go to `url`."""
     stem, slash, last = url.rpartition("/")
     return f"{stem}{slash}update" if last in {"query", "sparql"} else url
 

@@ -1,9 +1,9 @@
 """One PostgreSQL cluster on a UNIX socket, made on first use.
 
-Who may come in is decided by the kernel, not by a password, and comes as one role that is no
-superuser. Where a user started Toolcrib, only that user does (peer authentication with a map).
-Where root did, the socket and its directory belong to a group, and only its members connect. The
-accounts there have no names, and peer authentication knows users by their names alone.
+Access is decided by the kernel, not by a password, and is as one role that is no superuser. Where a
+user started Toolcrib, only that user does (peer authentication with a map). Where root did, the
+socket and its directory belong to a group, and only its members connect. The accounts there have no
+names, and peer authentication knows users by their names alone.
 """
 
 import os
@@ -249,7 +249,7 @@ def _run(command: list[str], draft: Path, account: Account, statements: str = ""
 def _end_last_server(cluster: Path) -> None:
     """Stops a server that outlived its supervisor; forgets one whose process id is not its own.
 
-    After a restart of the machine the id in postmaster.pid may be anybody's, and PostgreSQL
+    After a restart of the machine the id in postmaster.pid may be another process, and PostgreSQL
     would refuse to start.
     """
     record = cluster / "postmaster.pid"

@@ -1,4 +1,4 @@
-"""The processes of Toolcrib itself, as one supervisor starts them."""
+"""The processes of Toolcrib that one supervisor starts."""
 
 import hashlib
 import os
@@ -103,7 +103,7 @@ def egress(data: Path) -> ProcessSpec:
     account = egress_account()
     address = egress_socket(data)
     make_socket_directory(data)
-    account.own(address.parent, 0o755)  # sandboxd comes by; whoever comes, the peer is checked
+    account.own(address.parent, 0o755)  # sandboxd connects here; every peer is checked
     networks = (("--allow-private", network) for network in settings.EGRESS_ALLOW_PRIVATE)
     return ProcessSpec(
         name="egress",
@@ -133,7 +133,7 @@ def web(data: Path, address: Address) -> ProcessSpec:
 
 
 def live(data: Path, address: Address) -> ProcessSpec:
-    """Says to open pages that something changed; nothing of the product needs it."""
+    """Push updates to open pages (SSE); nothing else of the product needs it."""
     # Open streams end with it.
     return _server(data, "live", "tools.live.app:application", address, "--grace", "1")
 
@@ -213,7 +213,7 @@ def _is_secret(name: str) -> bool:
 
 
 def _authorities(directory: Path) -> tuple[str, ...]:
-    """A copy that the broker's user can read, whoever may read the operator's file."""
+    """A copy that the broker's user can read, regardless of the mode of the operator's file."""
     if not settings.EGRESS_CA_FILE:
         return ()
     copy = directory / "authorities.pem"

@@ -1,7 +1,7 @@
-"""Starts processes in order, brings back what dies, stops all in the opposite order.
+"""The supervisor: start processes in order, restart those that die, stop all in reverse order.
 
-One thread, no polling while all is well: the kernel says when a child ends (SIGCHLD) and when
-somebody wants to stop (SIGINT, SIGTERM, SIGHUP).
+One thread, no polling in normal operation: signals report the end of a child (SIGCHLD) and a
+request to stop (SIGINT, SIGTERM, SIGHUP).
 """
 
 import ctypes
@@ -25,7 +25,7 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 START_TIMEOUT_S = 60.0
 GLANCE_S = 0.02  # between two questions whether a starting process is ready
 LOG_S = 1.0
-STEADY_S = 10.0  # who lived this long starts again at once
+STEADY_S = 10.0  # a process that ran this long restarts at once
 MOST_DELAY_S = 15.0
 QUIET_S = 60.0  # the same warning is shown once in this time
 
@@ -35,7 +35,7 @@ class StartFailed(Exception):
 
 
 class StopRequested(Exception):
-    """Somebody asked to stop while things were starting."""
+    """A stop was requested during startup."""
 
 
 @dataclass
@@ -83,7 +83,8 @@ class Supervisor:
 
     @contextmanager
     def signals(self) -> Iterator[None]:
-        """While it lasts: signals ask to stop, and orphans of children fall to this process."""
+        """A context in which signals request a stop, and this process adopts orphans of its
+        children."""
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self.adopts = True
         before = {number: signal.signal(number, self._ask_to_stop) for number in STOPPING}
@@ -97,7 +98,7 @@ class Supervisor:
                 signal.signal(number, handler)
 
     def report(self, sentence: str) -> None:
-        """For people. Where nobody can be told, for want of room perhaps, nothing ends of it."""
+        """Print to the operator; ignore write errors such as a full disk."""
         with suppress(OSError):
             self._report(sentence)
 
@@ -135,14 +136,14 @@ class Supervisor:
             self._sleep(GLANCE_S)
 
     def watch(self) -> None:
-        """Returns when somebody asks to stop."""
+        """Returns when a stop is requested."""
         while not self.stopping:
             self.look()
             if self._sleep(self._until_next_start()):
                 self._bury_orphans()
 
     def look(self) -> None:
-        """One round: bury the dead, start what is due, tell what the logs say."""
+        """One pass: reap ended processes, start due ones, print log messages."""
         now = time.monotonic()
         for life in self.lives.values():
             if life.next_start is None and life.child.ended():
@@ -160,7 +161,7 @@ class Supervisor:
             self._tell(life.child, now)
 
     def stop(self) -> None:
-        """The last started stops first; who does not within its grace is killed."""
+        """The last started stops first; one that does not within its grace period is killed."""
         self.stopping = True
         while self.lives:
             _, life = self.lives.popitem()
@@ -180,7 +181,7 @@ class Supervisor:
         self._note()
 
     def _start_again(self, life: Life, now: float) -> None:
-        """Who cannot start now, for want of room perhaps, is tried later and ends none of the
+        """A process that cannot start now (a full disk) is retried later and ends none of the
         others: the disk is full for all of them, and most can wait for it."""
         try:
             self._spawn(life)

@@ -1,4 +1,4 @@
-"""One Valkey server on a UNIX socket: the broker of Celery and the cache."""
+"""The embedded Valkey server on a UNIX socket: the broker of Celery and the cache."""
 
 import socket
 import sysconfig

@@ -1,3 +1,3 @@
-"""How a run is isolated on this machine: bubblewrap, containers, or less where there is nothing
-more. The limits of a run are the daemon's.
+"""Isolation backends: bubblewrap, OCI containers, or a degraded mode where neither is possible. The
+limits of a run are the daemon's.
 """

@@ -1,4 +1,4 @@
-"""What a backend is: somebody who can put a process that waits for one job behind a wall."""
+"""The interface of a sandbox backend: it puts a process that waits for one job in a sandbox."""
 
 from typing import Protocol
 
@@ -35,7 +35,7 @@ class SlotSource(Protocol):
     def refill(self, disk: Disk) -> None: ...
 
     def reserve(self) -> None:
-        """A run is going to take a slot: until it is given back this source may not retire."""
+        """A run is going to take a slot: until it is released this source may not retire."""
         ...
 
     def give_back(self) -> None: ...
@@ -50,7 +50,8 @@ class SlotSource(Protocol):
 
 
 class SandboxBackend(Protocol):
-    """`ceiling` is the highest level it can give, `network` whether its runs may have doors."""
+    """`ceiling` is the highest level it offers, `network` whether its runs may reach the egress
+    broker."""
 
     @property
     def name(self) -> Backend: ...

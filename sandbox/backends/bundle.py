@@ -1,4 +1,4 @@
-"""The directory of one container: its bundle and what the runtime notes about it."""
+"""The directory of one container: its bundle and the state files of the runtime."""
 
 import itertools
 import os

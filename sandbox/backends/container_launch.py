@@ -1,4 +1,4 @@
-"""From a bundle to a slot: a container is started, looked at, and given a control group."""
+"""Start a container from a bundle, check it, and assign it a control group, to get a slot."""
 
 import os
 import socket

@@ -1,4 +1,5 @@
-"""Standard without namespaces, where the kernel forbids them and an operator said that it will do.
+"""The degraded backend: Standard without namespaces, where the kernel forbids them and an operator
+allows it.
 
 Landlock, the filter, limits and control groups stand; gone are the private mounts, processes and
 network. Host name and process numbers are seen; there is no network at all.

@@ -1,4 +1,4 @@
-"""Which loader a program names: it must be executable wherever the program shall be."""
+"""Read the ELF loader of a program: it must be executable wherever the program is."""
 
 import struct
 from pathlib import Path

@@ -48,7 +48,7 @@ def flaw() -> str | None:
 
 
 def _try() -> bytes:
-    """A job as a slot would do it, without any wall: the job is ours."""
+    """A job as a slot would do it, without a sandbox: the job is ours."""
     ours, theirs = socket.socketpair()
     runnable = javascript.Runtime(runtime(), SCRIPT, new_code=True)
     with ours, theirs:

@@ -1,4 +1,5 @@
-"""The language VM for expressions and glue: Monty, in a slot of ours, never the only wall."""
+"""The language VM for expressions and glue code: Monty, inside a slot of sandboxd, never the only
+isolation."""
 
 import importlib.util
 import os
@@ -52,7 +53,7 @@ def executables(inside: str) -> list[str]:
 
 
 class MontyBackend:
-    """Its slots are those of sandboxd's own wall, which `make` has made of a wider profile."""
+    """Its slots are those of sandboxd's own sandbox, which `make` has made of a wider profile."""
 
     name = Backend.MONTY
     ceiling = IsolationLevel.RESTRICTED

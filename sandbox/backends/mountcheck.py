@@ -1,4 +1,4 @@
-"""Looking at the mounts of a container before it gets its job: a runtime is asked, not trusted.
+"""Check the mounts of a container before it gets its job: the runtime is not trusted.
 
 Runtimes find sources and targets by path, and not all of them make what lies below a mount
 read-only as well. What differs from what was asked for is refused.

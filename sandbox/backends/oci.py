@@ -113,7 +113,7 @@ def _make_places(root: Path, shown: list[Shown], layers: Layers) -> None:
 
 
 def _setup(profile: Profile, layers: Layers) -> dict[str, Any]:
-    """What `inside/guest.py` is told; it lies in the container, where the run may read it."""
+    """The configuration of `inside/guest.py`; it is in the container, where the run may read it."""
     shared = ["/dev/shm"] if layers.shared_memory else []
     places = sorted({f"/{target.split('/')[1]}" for target in _readable(profile)})
     devices = [f"/dev/{name}" for name in _DEVICES]
@@ -153,7 +153,7 @@ def _config(mounts: list[dict[str, Any]], uid: int, gid: int) -> dict[str, Any]:
 
 
 def _process() -> dict[str, Any]:
-    """User 0 of a namespace in which there is nobody else, without a single capability."""
+    """User 0 of a namespace without other users, without a single capability."""
     environment = {
         "PATH": "/usr/bin:/bin",
         "HOME": "/tmp",

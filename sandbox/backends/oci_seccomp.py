@@ -1,4 +1,4 @@
-"""The filter of `inside/filter/calls.py` in the words of the OCI specification.
+"""The seccomp filter of `inside/filter/calls.py` in the format of the OCI specification.
 
 It holds from before the interpreter starts, so it has what starting and `inside/guest.py` need.
 The filter of the level itself, which has less, the guest loads before its job.

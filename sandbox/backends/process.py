@@ -1,4 +1,4 @@
-"""sandboxd's own wall: templates behind bubblewrap that fork a slot for each run."""
+"""sandboxd's own sandbox: templates inside bubblewrap that fork a slot for each run."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""Which backend makes the slots of a profile, and what cannot be had at all."""
+"""Choose the backend that makes the slots of a profile, and report unavailable levels."""
 
 from collections.abc import Callable, Iterable
 
@@ -11,7 +11,7 @@ type Flaw = Callable[[], str | None]
 
 
 class Registry:
-    """The backends of one sandboxd. Each is tried once, when somebody first asks about it."""
+    """The backends of one sandboxd. Each is tried once, on first use."""
 
     def __init__(
         self, backends: Iterable[SandboxBackend], javascript_flaw: Flaw = javascript.flaw

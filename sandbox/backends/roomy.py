@@ -1,4 +1,4 @@
-"""The control group of a run that is a kernel to itself: more processes than the tool may have."""
+"""The control group of a run with a kernel of its own: more processes than the tool may have."""
 
 from sandbox.daemon.limits.leaves import Leaf
 
@@ -6,7 +6,7 @@ from sandbox.daemon.limits.leaves import Leaf
 class RoomyLeaf:
     """A leaf in whose number of processes those of the runtime are not counted.
 
-    Its memory is: nothing tells what of it is the tool's, and a limit must hold for the whole.
+    Its memory is: the tool's part of it is unknown, and a limit must hold for the whole.
     """
 
     def __init__(self, leaf: Leaf, spare: int) -> None:

@@ -38,7 +38,7 @@ class Streams(NamedTuple):
 
 
 class Started(NamedTuple):
-    """`pid` is whom to kill; `process` is a child of ours that somebody must wait for."""
+    """`pid` is the process to kill; `process` is a child of ours that must be reaped."""
 
     pid: int
     process: Process | None = None
@@ -100,7 +100,7 @@ def _finish(process: Process) -> int:
 
 
 def installed() -> Iterator[Runtime]:
-    """Those on PATH, the strongest wall first."""
+    """Those on PATH, the strongest isolation first."""
     gvisor = ("--rootless", "--network=none", "--ignore-cgroups")
     for name, options, own_kernel in (
         ("runsc", gvisor, True),

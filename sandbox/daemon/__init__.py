@@ -1,3 +1,3 @@
-"""sandboxd: the process that starts runs, holds their limits, and answers to workers. It has
+"""sandboxd: the process that starts runs, enforces their limits, and serves workers. It has
 neither Django nor secrets.
 """

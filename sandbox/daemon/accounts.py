@@ -1,4 +1,4 @@
-"""Which user a template and its runs run as: one of their own, where root started sandboxd.
+"""The OS accounts of templates and their runs: one of their own, where root started sandboxd.
 
 Else it is sandboxd's, as it is for containers. What sandboxd cannot do to a process of another user
 `account_helper.py` does for it.

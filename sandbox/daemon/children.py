@@ -1,4 +1,4 @@
-"""Children of sandboxd: those it started and waits for, and orphans that fell to it."""
+"""Child processes of sandboxd: those it started and waits for, and orphans that it adopted."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The socket that sandboxd listens on, and who is at the other end of a connection."""
+"""The socket that sandboxd listens on, and the peer credentials of a connection."""
 
 import os
 import socket
@@ -9,7 +9,7 @@ _BACKLOG = 128
 
 
 def listen(path: str) -> socket.socket:
-    """Replaces the socket an earlier sandboxd left; only one that nobody listens on."""
+    """Replaces the socket an earlier sandboxd left; only one without a listener."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     if os.path.exists(path):
         remove_dead(path)

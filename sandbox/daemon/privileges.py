@@ -1,4 +1,4 @@
-"""Started as root: give root away before anything is served, and keep what is needed reachable.
+"""Drop root before anything is served, and keep needed files accessible.
 
 One small process keeps it: `account_helper.py` starts templates as users of their own.
 """
@@ -27,7 +27,7 @@ def prepare_for_user(cgroup_name: str, uid: int) -> int:
 
 
 def drop_root(uid: int) -> None:
-    """Become this user for good; the signal that the parent's end sends stays what it was."""
+    """Become this user irrevocably; the parent-death signal stays what it was."""
     signal = libc.death_signal()
     os.setgroups([])
     os.setresgid(uid, uid, uid)

@@ -1,4 +1,4 @@
-"""The listening side: who may ask, and the conversation with one worker on one connection."""
+"""The server of sandboxd: allowed peers, and the conversation with one worker on one connection."""
 
 import itertools
 import json
@@ -70,7 +70,7 @@ class Service:
         self._numbers = itertools.count(1)
 
     def examine(self, facts: Facts) -> Capability:
-        """Attacks its own walls with real runs; what it finds decides what is served."""
+        """Attacks its own sandboxes with real runs; what it finds decides what is served."""
         with ThreadPoolExecutor(1, thread_name_prefix="backends") as pool:
             others = pool.submit(self._backends.flaws)
             found = doctor.examine(self._examination, facts)
@@ -131,7 +131,8 @@ class Service:
     def _perform(
         self, order: Order, slot: Slot, worker: Worker, asked: float
     ) -> tuple[SandboxResult, bytes]:
-        """Raises SlotEnded, before the doors are opened where that can be seen: they open once."""
+        """Raises SlotEnded, if possible before the egress sockets are attached: that happens
+        once."""
         if slot.ended:
             raise SlotEnded
         sandbox_id = f"{os.getpid()}-{next(self._numbers)}"

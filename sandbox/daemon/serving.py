@@ -1,4 +1,4 @@
-"""Lasting servers: started for one connection, gone with it, and never more than so many."""
+"""Lasting servers: each is started for one connection and ends with it; their number is limited."""
 
 import json
 import os
@@ -56,8 +56,8 @@ class Servers:
         return self._running.total()
 
     def hold(self, spec: ServerSpec, ticket: str | None, worker: socket.socket) -> None:
-        """Until the server has ended, or whoever asked for it hung up. Raises Refused before it
-        was started, and OSError when nobody is there to hear of it."""
+        """Until the server has ended, or its client disconnected. Raises Refused before it was
+        started, and OSError when the client is gone."""
         with self._place(spec.organization), self._slot(spec) as slot:
             profile = _profile(spec)
             share = self.quotas.share(profile, spec.limits, slot.operations)
@@ -73,7 +73,7 @@ class Servers:
             wire.send(worker, wire.encode({"type": "ended", "reason": reason, "said": held.said()}))
 
     def close(self) -> None:
-        """End them all; nobody may ask for another."""
+        """End them all; no other can be requested."""
         with self._lock:
             self._most, templates = 0, list(self._templates)
         for template in templates:
@@ -147,7 +147,7 @@ def _limits(limits: Limits, slot: Slot, share: Share | None) -> bytes:
 
 
 class _Held:
-    """One server while it lives: its last words are kept, and whatever ends it is noticed."""
+    """One running server: its last output is kept, and its end is detected."""
 
     def __init__(self, slot: Slot, worker: socket.socket, share: Share | None) -> None:
         self._slot, self._words, self._share = slot, bytearray(), share

@@ -1,4 +1,4 @@
-"""The worker that asked for a run, heard while the run lasts: no run outlives its lease."""
+"""The connection to the worker during a run: no run outlives its lease."""
 
 import math
 import select

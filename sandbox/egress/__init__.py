@@ -1,3 +1,3 @@
-"""The egress broker: the one process through which runs reach other machines. It decides by the
-rules that came with a run.
+"""The egress broker: the one process through which runs reach other machines. It applies the rules
+of each run.
 """

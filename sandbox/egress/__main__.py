@@ -25,7 +25,7 @@ from sandbox.inside.layers import libc
 def main() -> int:
     options = read_options()
     os.umask(0o022)
-    libc.prctl(libc.PR_SET_DUMPABLE, 0)  # nobody of the same user reads what is in memory here
+    libc.prctl(libc.PR_SET_DUMPABLE, 0)  # no process of the same user reads what is in memory here
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -39,7 +39,7 @@ def main() -> int:
     except OSError as error:
         sys.exit(f"no socket can be made: {error}")
     asyncio.run(serve(options, trust, listener))
-    os._exit(0)  # a lookup that nobody waits for may still hang in its thread
+    os._exit(0)  # an abandoned lookup may still hang in its thread
 
 
 async def serve(

@@ -1,4 +1,4 @@
-"""What sandboxd calls when a run starts: its doors become the broker's."""
+"""Attach the egress sockets of a starting run to the broker. Called by sandboxd."""
 
 import socket
 
@@ -13,7 +13,7 @@ def attach(
 ) -> socket.socket:
     """The run's lifeline: closing it ends every connection of the run at once.
 
-    The broker has descriptors of its own of the doors; the caller's may be closed after this.
+    The broker has its own descriptors of the sockets; the caller's may be closed after this.
     Raises Refused with EGRESS_UNAVAILABLE.
     """
     try:

@@ -1,4 +1,4 @@
-"""The listening side: who may ask for what, and how long a ticket lasts."""
+"""The egress broker's server: allowed peers and requests, and the lifetime of a ticket."""
 
 import os
 import socket
@@ -87,7 +87,7 @@ class Peer:
         self._led: Run | None = None
 
     async def converse(self) -> None:
-        """Whatever hangs on this connection ends with it. Raises OSError."""
+        """All that depends on this connection ends with it. Raises OSError."""
         try:
             while (body := await self._frames.next()) is not None:
                 await self._frames.send(await self._answer(body))
@@ -98,7 +98,7 @@ class Peer:
             await self._end_all()
 
     async def _answer(self, body: bytes) -> dict[str, Any]:
-        """A reason goes to the peer alone: it may say what stands in a policy."""
+        """A reason goes to the peer alone: it may quote a policy."""
         try:
             return await self._do(control.decode(body))
         except (SpecInvalid, Unfit) as reason:

@@ -1,4 +1,4 @@
-"""What a worker calls: a ticket for each run that may reach something."""
+"""The worker's client of the egress broker: a ticket for each run with egress."""
 
 import json
 import os

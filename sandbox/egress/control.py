@@ -1,9 +1,10 @@
-"""What workers and sandboxd say to the broker: JSON objects in length-prefixed frames.
+"""The control protocol of the egress broker for workers and sandboxd: JSON in length-prefixed
+frames.
 
 A worker: {"type": "open", "policy": …, "organization": name} → {"ticket": name}, then
 {"type": "close"} → {"tally": …}; one ticket at a time on a connection. sandboxd: {"type":
-"attach", "ticket": name}, with the descriptors of the doors → {"attached": true}; the connection is
-then the run's lifeline. Each may be answered with {"refused": reason}.
+"attach", "ticket": name}, with the descriptors of the egress sockets → {"attached": true}; the
+connection is then the run's lifeline. Each may be answered with {"refused": reason}.
 """
 
 import asyncio
@@ -42,7 +43,7 @@ def peer_uid(channel: socket.socket) -> int:
 
 
 class Frames:
-    """The broker's end of a connection. Sockets that came with a frame are in `doors`."""
+    """The broker's end of a connection. `doors` has the sockets that came with a frame."""
 
     def __init__(self, channel: socket.socket) -> None:
         channel.setblocking(False)
@@ -92,7 +93,7 @@ class Frames:
                 return data
 
     def _take(self, descriptors: list[int]) -> None:
-        """What is no socket is no door either."""
+        """A descriptor that is not a socket is refused."""
         for descriptor in descriptors:
             try:
                 self.doors.append(socket.socket(fileno=descriptor))

@@ -1,4 +1,4 @@
-"""Tasks that belong together and end together."""
+"""A task group: asyncio tasks that belong together and end together."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""From a host that the rules allow to a connection with it, and with nothing else."""
+"""Connect to a host that the rules allow, and to nothing else."""
 
 import asyncio
 import socket

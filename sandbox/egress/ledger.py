@@ -1,4 +1,4 @@
-"""What a run tried, what it used up, and what it may still have."""
+"""The egress ledger of a run: its attempts, its usage, and what remains of its limits."""
 
 import re
 import time
@@ -65,7 +65,7 @@ class Ledger:
 
 @dataclass(slots=True)
 class Entry:
-    """One attempt while it lasts; filled in as more is known of it."""
+    """One attempt under way; filled in as more is known of it."""
 
     ledger: Ledger
     door: str
@@ -105,12 +105,12 @@ class Entry:
 
 
 def written(text: str) -> str:
-    """Short and printable whatever a run put there: NUL and line feeds show as escapes."""
+    """Short and printable for any input of a run: NUL and line feeds show as escapes."""
     return ascii(text[:_LONGEST_WRITTEN])[1:-1]
 
 
 def host_in_url(text: str) -> str:
-    """Where a host should stand in a URL nobody has checked yet; nothing else of it.
+    """The part of an unchecked URL where a host should be; nothing else of it.
 
     The rest may hold secrets, as may a user name.
     """

@@ -1,4 +1,4 @@
-"""The one way out of a run: every request and every tunnel passes all checks, in their order."""
+"""Egress checks of a run: every request and every tunnel passes all of them, in order."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -20,7 +20,7 @@ _MOST_PENALTY_S = 0.5
 
 
 class Reach:
-    """Of one run. Raises SpecInvalid for a policy that cannot be meant."""
+    """Of one run. Raises SpecInvalid for an invalid policy."""
 
     def __init__(self, policy: EgressPolicy, dialer: Dialer, organization: str = "") -> None:
         self.limits = policy.limits

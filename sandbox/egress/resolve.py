@@ -1,4 +1,4 @@
-"""Names to addresses: one question per request, in a thread, with a deadline."""
+"""DNS resolution: one lookup per request, in a thread, with a deadline."""
 
 import asyncio
 import os

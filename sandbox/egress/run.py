@@ -1,4 +1,4 @@
-"""One ticket: what a run may reach, and its doors while it lasts."""
+"""One egress ticket: what a run may reach, and its open connections."""
 
 import asyncio
 import secrets
@@ -14,7 +14,8 @@ _PROXY_ADDRESS = "127.0.0.1"
 
 
 class Unfit(Exception):
-    """A ticket that is used up, or a descriptor that is no door; the text says which."""
+    """A ticket that is used up, or a descriptor that is not an egress socket; the text says
+    which."""
 
 
 class Run:

@@ -1,4 +1,4 @@
-"""Which certificates are believed."""
+"""The trusted certificate authorities."""
 
 import importlib.util
 import ssl

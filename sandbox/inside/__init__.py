@@ -1,3 +1,3 @@
-"""What runs inside the sandbox, of the standard library alone. Nothing that stands here is
-trusted after a tool has run.
+"""What runs inside the sandbox, of the standard library alone. Nothing here is trusted after a tool
+has run.
 """

@@ -1,4 +1,4 @@
-"""Length-prefixed frames over a stream socket, the same on both sides of the wall."""
+"""Length-prefixed frames over a stream socket, the same inside and outside the sandbox."""
 
 import socket
 import struct

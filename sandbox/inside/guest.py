@@ -1,4 +1,4 @@
-"""The first process of a container: what a slot of stage 2 does where somebody else mounted.
+"""The first process of a container: what a slot of stage 2 does where the runtime has mounted.
 
 The runtime made the namespaces, set limits and took all capabilities. stdin is the channel.
 """
@@ -68,7 +68,7 @@ def shut_in(setup: dict[str, Any]) -> None:
 
 
 def filter_of(layers: dict[str, Any]) -> Wanted:
-    """Its container ends with it, so it may make sessions; it has no door to hand anything to."""
+    """Its container ends with it, so it may make sessions; it has no egress socket to hand over."""
     programs, new_code = layers["programs"], layers["new_code"]
     return Wanted(layers["calls"], programs=programs, new_code=new_code, sessions=True)
 

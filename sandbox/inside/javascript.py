@@ -1,4 +1,4 @@
-"""A run in JavaScript: the slot becomes Deno, in its own place and behind its own walls.
+"""A run in JavaScript: the slot becomes Deno, as the same process in the same sandbox.
 
 Nothing is started beside it: after execve the same process, with the same filter, rules, limits
 and namespaces, reads the job from the channel by itself. `javascript.js` is the rest of this.
@@ -55,9 +55,9 @@ def serve_one(channel: socket.socket, runtime: Runtime) -> NoReturn:
 
 
 def become(channel: int, arguments: list[str]) -> NoReturn:
-    """Deno can read one stream and write two: job, answer, and what the tool prints.
+    """Deno can read one stream and write two: job, answer, and the tool's output.
 
-    What is printed goes where stdout went; nobody writes to stderr then.
+    Printed output goes where stdout went; stderr is unused then.
     """
     os.dup2(1, 2)
     os.dup2(channel, 0)
@@ -74,7 +74,7 @@ def command(runtime: Runtime, memory_bytes: int) -> list[str]:
 def _engine(memory_bytes: int, new_code: bool) -> list[str]:
     """V8 must know its limit to collect garbage in time, and reach the run's a little sooner.
 
-    One thread does all the work of V8, whatever number of processors the machine has.
+    One thread does all the work of V8, regardless of the machine's number of processors.
     """
     heap = max(memory_bytes - _BESIDE_HEAP_BYTES, memory_bytes // 2)
     nursery = min(memory_bytes // 16, _LARGEST_NURSERY_BYTES)

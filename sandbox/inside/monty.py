@@ -1,4 +1,4 @@
-"""A run in Monty, a small Python written in Rust: one VM process behind the walls of its slot.
+"""A run in Monty, a small Python written in Rust: one VM process in the sandbox of its slot.
 
 This process holds the client of the VM and never runs the tool; what it reads from the VM is as
 hostile as the tool. Both live under the same filter, rules, limits and namespaces.

@@ -1,4 +1,5 @@
-"""One job from its frame to its answer. Runs the tool: nothing in this process is trusted after."""
+"""Run one job, from its frame to its answer. It runs the tool: nothing in this process is trusted
+after."""
 
 import json
 import os
@@ -22,7 +23,7 @@ _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
 class Failure(Exception):
-    """An end with a code that is decided on this side of the wall."""
+    """An end with a code that is decided inside the sandbox."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -44,7 +45,7 @@ def serve_one(channel: socket.socket, modules: dict[str, ModuleType], data_befor
 
 
 def warm_up() -> None:
-    """Do a job that nobody asked for, so that the asked one finds code and pages in place."""
+    """Do a warm-up job, so that the real one finds code and pages in memory."""
     for source in ("def main(p):\n    return p", "def main(p):\n    return 1 / 0"):
         job = {"program": {"source": source, "entry_point": "main"}, "parameters": {"wall_s": 1.5}}
         answer(json.loads(json.dumps(job)), {})

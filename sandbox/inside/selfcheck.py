@@ -1,4 +1,4 @@
-"""A built-in of sandboxd: attacks its own wall from inside, and uses up each of its limits."""
+"""A built-in of sandboxd: attack its own sandbox from inside, and use up each of its limits."""
 
 import errno
 import mmap

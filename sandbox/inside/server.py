@@ -1,4 +1,4 @@
-"""A lasting server: the slot becomes its program, in its own place and behind its own walls.
+"""A lasting server: the slot becomes its program, as the same process in the same sandbox.
 
 The channel becomes its stdin and stdout, stderr stays what it was. Nothing is started beside it.
 """

@@ -1,4 +1,4 @@
-"""From a fresh fork of the template to a slot: every layer on, then ready, then one job.
+"""Turn a fork of the template into a slot: apply every layer, report ready, then run one job.
 
 Mounts come before the user namespace of the run, so that the run owns no namespace that could
 change them; the filter comes last, since most of these steps are what it refuses.
@@ -113,7 +113,8 @@ class Slot:
         self.announced["scratch"] = os.open(self._place, os.O_RDONLY | os.O_DIRECTORY)
 
     def _open_channels(self) -> None:
-        """Put channel, door, stdout and stderr in their places; the far ends are announced."""
+        """Put channel, egress socket, stdout and stderr in their places; the far ends are
+        announced."""
         pairs = {"channel": socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)}
         if self._prepared.network != "none":
             pairs["door"] = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -107,7 +107,7 @@ def _calling(_organization: str) -> Profile:
 
 @dataclass(frozen=True, slots=True)
 class Isolated:
-    """A built-in that runs behind the wall: its module there and what it may see.
+    """A built-in that runs inside the sandbox: its module there and what it may see.
 
     `network` says that it reaches out, to what its organization allows.
     """

@@ -1,4 +1,4 @@
-"""The schemas the product itself gives `validate_content` by name."""
+"""The schemas that `validate_content` offers by name."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Where an organization's files lie on the host. Only the sandbox opens what is inside."""
+"""The directory of an organization's workspace on the host. Only the sandbox opens files in it."""
 
 import fcntl
 import os
@@ -29,14 +29,14 @@ def workspace_of(organization: str) -> Path:
 
 
 class Busy(Exception):
-    """Somebody else writes, and went on for too long."""
+    """Another writer held the lock for too long."""
 
 
 @contextmanager
 def writing(organization: str, within_s: float, stopped: Callable[[], bool]) -> Iterator[None]:
     """One writer at a time, of all workers on this host. Raises `Busy`, also when it was stopped.
 
-    The lock is on a file beside the workspaces: nothing behind the wall sees or holds it.
+    The lock is on a file beside the workspaces: nothing inside the sandbox sees or holds it.
     """
     locks = Path(settings.WORKSPACES_DIR).parent / "workspace-locks"
     files.make_directory(locks)

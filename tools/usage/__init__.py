@@ -1,3 +1,1 @@
-"""What was called and what it cost, added up by day, agent, tool and group. Quotas and budgets
-are `limits`.
-"""
+"""Usage rollups: calls and costs by day, agent, tool and group. Quotas and budgets are `limits`."""

@@ -1,6 +1,6 @@
-"""Days that are over are added up once. What is asked of them is what their executions say: nothing
-of a call changes when it is over, those that were not over are named and read as they are now, and
-a trigger forgets a day that gets or loses one."""
+"""Daily usage rollups: a day that is over is aggregated once. Its rollup equals its executions: a
+finished call does not change, unfinished ones are listed and read live, and a trigger deletes the
+rollup of a day that gains or loses an execution."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ MOST_DAYS = 400
 MOST_UNFINISHED = 5_000  # of a day; one with more is read as it is
 SETTLED = timedelta(hours=1)  # since the end of a day: no transaction of it is open any more
 _FEW = 3  # today, and yesterday until it is settled
-_AT_ONCE = 50  # of one organization in one round
+_AT_ONCE = 50  # of one organization in one pass
 _TRIES = 3
 _BY: dict[Part, tuple[str, ...]] = {
     Part.AGENT: ("agent_id",),
@@ -57,11 +57,11 @@ def told[Found](
     live: Callable[[Q], Iterable[Found]],
     live_day: Callable[[date, Q], Iterable[Found]] | None = None,
 ) -> list[Found]:
-    """What `kept` makes of the rows of days that were added up, and `live` of the executions that
-    are not among them. Where a day was added up anew meanwhile, all is read again. Where a few days
-    were not added up, `live_day` reads each by itself, and need not ask of which day a call is.
+    """Combine what `kept` makes of the rollup rows, and `live` of the executions that are not among
+    them. If a day was aggregated again meanwhile, all is read again. If only a few days have no
+    rollup, `live_day` reads each by itself, and need not compute the day of a call.
 
-    The figures of a row never change, and no other row gets its key: they may be remembered.
+    The values of a row never change, and no other row gets its key: they may be cached.
     """
     for _ in range(_TRIES):
         days = {row.pk: row for row in _rows(span)}
@@ -80,7 +80,7 @@ def told[Found](
 
 
 def add_up() -> int:
-    """One round, each day in a transaction of its own; how many days. Safe to run twice at once."""
+    """One pass, each day in a transaction of its own; how many days. Safe to run concurrently."""
     return sum(
         _add(organization, zone, day)
         for organization in Organization.objects.order_by("slug")
@@ -111,7 +111,7 @@ def _moments(first: date, end: date, zone: ZoneInfo) -> Q:
 
 
 def _due(organization: Organization, zone: ZoneInfo) -> list[date]:
-    """The newest first: those that nobody has added up, and those of which calls ended since."""
+    """The newest first: days without a rollup, and days of which calls ended since."""
     first = Execution.objects.filter(organization=organization).order_by("created_at").first()
     if first is None:
         return []
@@ -133,7 +133,7 @@ def _due(organization: Organization, zone: ZoneInfo) -> list[date]:
 
 @transaction.atomic
 def _add(organization: Organization, zone: ZoneInfo, day: date) -> bool:
-    """False where too much of the day is not over."""
+    """False where too many executions of the day are unfinished."""
     with connection.cursor() as cursor:
         cursor.execute(_ALONE, [f"toolcrib:days:{organization.pk}"])
     rows = Execution.objects.filter(_moments(day, day + _DAY, zone), organization=organization)

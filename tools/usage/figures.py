@@ -1,4 +1,4 @@
-"""What is counted of calls: said once, for whoever reads them and for whoever adds up days."""
+"""Usage metrics of calls: SQL aggregates shared by live queries and daily rollups."""
 
 from decimal import Decimal
 from typing import Any

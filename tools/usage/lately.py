@@ -1,4 +1,4 @@
-"""What happens now, and how it went of late: small answers for a page that many keep open.
+"""Current and recent activity: small answers for a page that many users keep open.
 
 Each reads a part of the table that an index bounds: what is open, what failed, or the last days.
 """
@@ -55,7 +55,8 @@ class Figures:
     p95_ms: float | None = None
 
     def and_late(self, late: "Figures") -> "Figures":
-        """With calls that ended after the day was added up; its latencies follow within a round."""
+        """With calls that ended after the day was aggregated; its latencies follow with the next
+        pass."""
         return replace(
             self,
             calls=self.calls + late.calls,
@@ -102,7 +103,7 @@ def by_hour(caller: Caller, zone: ZoneInfo) -> Series:
 def by_day(caller: Caller, zone: ZoneInfo) -> Series:
     """Today, and the days before it as the time zone has them.
 
-    Days that are over are read once in `KEPT_S` seconds: what still ends of them is told so late.
+    Days that are over are read once in `KEPT_S` seconds: calls of them that end late appear then.
     """
     today = timezone.now().astimezone(zone).date()
     days = [today - timedelta(days=DAYS - 1 - at) for at in range(DAYS)]
@@ -137,7 +138,8 @@ class _Memory:
 
 @lru_cache(maxsize=_ORGANIZATIONS)
 def _over(_: UUID) -> _Memory:
-    """Of an organization: what its own people and tokens ask for pushes out nobody else's."""
+    """The organization's own cache: requests of its users and tokens evict no other
+    organization's."""
     return _Memory()
 
 

@@ -1,8 +1,8 @@
-"""How long runs took: the milliseconds that 95 of 100 of them kept to, by day, and of all days
-under None. Both ways say the same.
+"""Latency percentiles of runs: the 95th percentile in milliseconds by day, and of all days under
+None. Both ways give the same result.
 
-What is over never changes: the lengths of days that were added up are remembered, for those of one
-tool lie far apart in their table.
+Finished runs never change: the lengths of aggregated days are cached, since those of one tool are
+far apart in their table.
 """
 
 from array import array

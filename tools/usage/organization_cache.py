@@ -1,6 +1,6 @@
-"""What a process remembers of figures, by organization.
+"""An in-process cache of usage results, by organization.
 
-Each has a share of its own: what its callers ask for pushes out nothing of another's.
+Each organization has a share of its own: its callers evict no entries of another.
 """
 
 from collections.abc import Callable

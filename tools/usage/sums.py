@@ -1,5 +1,5 @@
-"""Sums of calls by day, agent and tool: from days that were added up where they tell what is asked,
-else from executions. Plain tuples, for there may be one for each tool."""
+"""Usage totals of calls by day, agent and tool: from daily rollups where they cover the query, else
+from executions. Plain tuples, since there may be one for each tool."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -39,14 +39,14 @@ class Asked:
 
     @property
     def part(self) -> Part:
-        """That of a day's figures which tells the least of what still tells what is asked."""
+        """The coarsest rollup that still answers the query."""
         by_tool = "tool" in self.columns or (self.tool, self.tools) != (None, None)
         if "agent" in self.columns or self.agent is not None:
             return Part.PAIR if by_tool else Part.AGENT
         return Part.TOOL if by_tool else Part.ALL
 
     def read(self, organization: UUID, days: tuple[int, ...]) -> list[Line]:
-        """One statement; none where it was asked lately and has few lines."""
+        """One statement; none if the result is cached and has few rows."""
         one = self.part != Part.PAIR or (self.agent, self.tool) != (None, None)
         few = one and "day" not in self.columns
         return _remembered(organization)(self, days) if few else self.added(days)
@@ -71,7 +71,7 @@ def _remembered(asked: Asked, days: tuple[int, ...]) -> list[Line]:
 
 
 def sums(rows: ExecutionQuerySet, asked: Asked, span: Span, *, every: bool) -> list[Line]:
-    """`rows` are the executions of what is asked; `every` tells that nobody's are left out."""
+    """`rows` are the executions the query covers; `every` means that no caller's are left out."""
 
     def live(moments: Q) -> list[Line]:
         return _read(rows.filter(moments), asked.columns, span.zone)
@@ -84,8 +84,8 @@ def sums(rows: ExecutionQuerySet, asked: Asked, span: Span, *, every: bool) -> l
 def days_and(
     rows: ExecutionQuerySet, asked: Asked, span: Span, *, every: bool
 ) -> tuple[list[Line], list[Line]]:
-    """The sums of each day, and those by the one column that is asked for. A day that was not added
-    up is read once for both."""
+    """The totals of each day, and those by the one requested column. A day without a rollup is read
+    once for both."""
     (column,) = asked.columns
     by_day = Asked(("day",), asked.agent, asked.tool, asked.tools)
 
@@ -145,7 +145,7 @@ def _read(rows: ExecutionQuerySet, columns: Sequence[str], zone: ZoneInfo) -> li
 
 
 def _lines(rows: QuerySet[Any], named: dict[str, Any], counted: dict[str, Any]) -> list[Line]:
-    """One statement. Raises `Malformed` for more lines than anybody should add up."""
+    """One statement. Raises `Malformed` for too many rows."""
     counts = rows.values(**named).annotate(**counted).values_list(*named, *counted)
     try:
         read, values = counts[: MOST_READ + 1].query.sql_with_params()

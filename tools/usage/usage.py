@@ -1,4 +1,4 @@
-"""Calls and what they cost, by agent, tool, group and day of the organization."""
+"""Usage reports: calls and costs by agent, tool, group and day of the organization."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -60,7 +60,7 @@ class Figures:
         )
 
 
-Row = tuple[dict[str, Any], Figures]  # a value per dimension asked for, and the figures
+Row = tuple[dict[str, Any], Figures]  # a value per requested dimension, and the metrics
 
 
 @dataclass(frozen=True)

@@ -1,3 +1,3 @@
-"""The Celery worker's side: tasks, leases, polling, the reaper, and what time takes away. What
-happens to one call is `execution`.
+"""The Celery worker: tasks, leases, polling, the reaper, and retention. The execution of one call
+is in `execution`.
 """

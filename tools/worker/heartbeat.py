@@ -1,6 +1,6 @@
-"""Whether somebody takes executions: each worker says so, and that it did is kept a moment.
+"""Worker heartbeats: each worker reports that it takes executions; reports are cached briefly.
 
-A worker whose poller has not looked into the database lately does not say so, though it lives.
+A worker whose poller has not queried the database recently does not report, though it lives.
 """
 
 import logging

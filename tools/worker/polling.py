@@ -1,8 +1,8 @@
-"""Work is found without a word: the row is the outbox, and a hint only makes it quick.
+"""Poll the database for queued executions: the row is the outbox, a dispatch only saves time.
 
-One thread in every worker process looks for rows that nobody took, and begins them in a pool of its
-own. It needs the database and nothing else, so accepted calls are run while Redis is away, and also
-where Celery's consumer has silently stopped to consume.
+One thread in every worker process looks for unclaimed rows, and begins them in a pool of its own.
+It needs only the database, so accepted calls are run while Redis is unavailable, and also where
+Celery's consumer has silently stopped consuming.
 """
 
 import logging
@@ -27,14 +27,14 @@ from tools.models import Execution
 from tools.worker import reaper
 
 log = logging.getLogger(__name__)
-HINT_PATIENCE = timedelta(seconds=1)  # so long a hint may take
-DEAF_AFTER = 20  # calls in a row that were found by looking
+HINT_PATIENCE = timedelta(seconds=1)  # the time a dispatch may take
+DEAF_AFTER = 20  # consecutive calls that were found by polling
 MOST_REST_S = 8.0
 FORGOTTEN_AFTER_S = 60.0
 
 
 class Resting:
-    """Rows that were tried and wait on, for another's answer perhaps: for longer each time."""
+    """Backoff for rows that were tried and still wait, for example for another call's result."""
 
     def __init__(self) -> None:
         self._until: dict[UUID, tuple[float, float]] = {}  # when it may be tried, and the pause
@@ -44,7 +44,7 @@ class Resting:
         return len(self._until)
 
     def may_go(self, execution_id: UUID) -> bool:
-        """True for who asks after the pause, which begins anew with the question."""
+        """True once the pause is over; another one begins then."""
         now = time.monotonic()
         with self._lock:
             until, pause_s = self._until.get(execution_id, (0.0, ladder.POLL_S))
@@ -59,7 +59,7 @@ class Resting:
                 self._until.pop(execution_id, None)
 
     def forget(self) -> None:
-        """Who was not asked about for long is over."""
+        """Rows that were not asked about for long are dropped."""
         now = time.monotonic()
         with self._lock:
             self._until = {
@@ -73,11 +73,11 @@ class Poller:
     def __init__(self) -> None:
         self._resting = Resting()
         self._hands = ThreadPoolExecutor(settings.WORKER_THREADS, thread_name_prefix="polled")
-        self._unheard = 0  # calls that were found since Celery's consumer brought a hint
+        self._unheard = 0  # calls that were found since Celery's consumer last delivered a dispatch
         self._found_at = 0.0
 
     def look(self) -> None:
-        """Begin what waits and found no worker; in beat's place, do what cannot wait for it."""
+        """Begin queued calls without a worker; run urgent tasks if beat is silent."""
         told = bell.answers()
         if reaper.silent_s() > ladder.BEAT_SILENT_S:
             due = reaper.reap()
@@ -90,7 +90,7 @@ class Poller:
         capacity.polled.beat()
 
     def _begin(self, turn: Turn, told: bool) -> bool:
-        """False when every hand is full."""
+        """False when every thread is busy."""
         if not capacity.take(wait=False):
             self._resting.wake([turn.execution_id])
             return False
@@ -99,7 +99,7 @@ class Poller:
         return True
 
     def _reason(self, told: bool) -> str:
-        """Some late hints are nothing; many, and none that came, are a consumer that is deaf."""
+        """A few late dispatches are normal; many late and none delivered mean a stuck consumer."""
         if not told:
             return "redis_silent"
         heard = capacity.hinted.age_s < time.monotonic() - self._found_at
@@ -125,7 +125,7 @@ class Poller:
 
 
 def _waiting(limit: int, *, told: bool) -> list[Turn]:
-    """Rows nobody took, in fair order. Where workers are told of them, they get a moment."""
+    """Unclaimed rows, in fair order. Dispatched ones are left a moment for their worker."""
     fair = claiming.next_waiting(limit)
     if not told or not fair:
         return fair

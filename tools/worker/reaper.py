@@ -1,11 +1,11 @@
-"""What became of executions whose worker fell silent, and of those nobody has begun.
+"""The reaper: settle executions whose lease expired, and those that no worker has begun.
 
-What may be begun again is, up to `MOST_ATTEMPTS` times, and then it is set aside; for an external
-effect nobody can know whether it happened, and the row says so (ruling 16). Hints that were lost
-are given again, each time after a longer pause; who waited too long to begin is dropped.
+What may be retried is, up to `MOST_ATTEMPTS` times, and is then set aside; for an external effect
+it is unknown whether it happened, and the row says so (ruling 16). Lost dispatches are repeated,
+each time after a longer pause; a call that waited too long to begin is dropped.
 
-A round is begun by beat, or by a worker where beat is silent. Several at once share the work: each
-call is a transaction of its own, and whoever has its row locked has it in hand.
+A pass is begun by beat, or by a worker where beat is silent. Several at once share the work: each
+call is a transaction of its own, and the process that locked its row handles it.
 """
 
 import time
@@ -36,8 +36,9 @@ from tools.limits import budgets
 from tools.models import Execution
 
 BATCH = 100
-# Who waits longer for a lock leaves the call to the next round. A process that was stopped in the
-# middle of one (SIGSTOP) loses its transaction: callers may wait for the allowance it has locked.
+# After a longer wait for a lock, the call is left to the next pass. A process that was stopped in
+# the middle of one (SIGSTOP) loses its transaction: callers may wait for the allowance it has
+# locked.
 _PATIENCE = (
     "SELECT set_config('lock_timeout', '2s', true),"
     " set_config('idle_in_transaction_session_timeout', '10s', true)"
@@ -53,12 +54,12 @@ _rounds = _Rounds()
 
 
 def silent_s() -> float:
-    """Since this process began its last round, or its life."""
+    """Since this process began its last pass, or started."""
     return time.monotonic() - _rounds.last
 
 
 def reap() -> list[UUID]:
-    """Settle what was abandoned; the ids of executions of which a worker is to be told again."""
+    """Settle abandoned executions; the ids of executions to dispatch again."""
     _rounds.last = time.monotonic()
     # At most as many as workers run, and no locks yet. Those that cannot be settled are passed by.
     abandoned = Execution.objects.abandoned().order_by("lease_until")
@@ -80,7 +81,7 @@ def _settle_one(execution_id: UUID) -> None:
 
 
 def _taken(execution_id: UUID) -> Execution | None:
-    """With its row locked. None when somebody has it in hand, or it is abandoned no more."""
+    """With its row locked. None when another process handles it, or it is no longer abandoned."""
     with connection.cursor() as cursor:
         cursor.execute(_PATIENCE)
     found = Execution.objects.abandoned().select_related("tool_version", "organization")
@@ -104,13 +105,13 @@ def _settle(execution: Execution) -> None:
 
 
 def _delivery(definition: object) -> str:
-    """What cannot be read, since somebody wrote past us, is not repeated."""
+    """A row that cannot be read, since it was changed outside Toolcrib, is not repeated."""
     said = definition.get("delivery") if isinstance(definition, dict) else None
     return said if isinstance(said, str) else Delivery.EXTERNAL
 
 
 def _set_aside(execution: Execution, effect: dict[str, bool]) -> None:
-    """Poison, perhaps: whoever took it was lost."""
+    """Possibly a poison execution: the worker that took it was lost."""
     attempts = _attempts(execution)
     workers = len({attempt["worker"] for attempt in attempts})
     message = (

@@ -1,5 +1,5 @@
-"""What time takes away, as `RETENTION_DAYS` says by kind; an organization may say for how long it
-keeps outputs. What is open, or is needed by something that is, stays however old it is.
+"""Retention: delete old rows by kind, after `RETENTION_DAYS`; an organization may set how long it
+keeps outputs. Open rows, and rows that an open one needs, stay however old they are.
 
 With an output goes what a model was shown of it, answers of the cache that were it, and the copies
 of others' outputs that references had put into the call's parameters; of a call within another all
@@ -48,14 +48,14 @@ from tools.models.execution import KEEPS_OUTPUT
 
 log = logging.getLogger(__name__)
 BATCH = 500
-_MOST_BATCHES = 50  # of one organization in one round
-_MOST_SWEPT = 500  # of stored outputs in one round: each may be large
+_MOST_BATCHES = 50  # of one organization in one pass
+_MOST_SWEPT = 500  # of stored outputs in one pass: each may be large
 _NO_ORGANIZATION = ""
 type Gone = dict[str, Counter[str]]  # how many rows of each kind, by organization
 
 
 def keep() -> None:
-    """One round, each batch in a transaction of its own. What is beyond them is the next one's."""
+    """One pass, each batch in a transaction of its own. The rest is left to the next pass."""
     kept = Organization.objects.all()
     if not settings.RETENTION_DAYS["outputs"]:
         kept = kept.filter(output_days__isnull=False)
@@ -70,8 +70,8 @@ def keep() -> None:
 
 
 def forget_all() -> Counter[str]:
-    """One round over all other kinds; how many rows of each went. What went of an organization in
-    a batch is on record by that batch: long transactions would keep the sealer waiting."""
+    """One pass over all other kinds; how many rows of each were deleted. Each batch records what it
+    deleted of an organization: long transactions would keep the sealer waiting."""
     gone: Counter[str] = Counter()
     for kind, forget in _FORGET.items():
         days = settings.RETENTION_DAYS.get(kind)
@@ -126,7 +126,7 @@ def expire(organization: Organization) -> int:
 
 
 def sweep() -> None:
-    """Delete what nobody names any more: one that is kept anew at this moment stays."""
+    """Delete what is no longer referenced: one that is stored again at this moment stays."""
     for pk in StoredOutput.objects.unnamed().values_list("pk", flat=True)[:_MOST_SWEPT]:
         StoredOutput.objects.unnamed().filter(pk=pk).delete()
 
@@ -155,7 +155,7 @@ def forget_messages() -> int:
 
 
 def _due(organization: Organization) -> list[UUID]:
-    """Locked, so that nobody begins to serve one of them from the cache meanwhile."""
+    """Locked, so that none of them is served from the cache meanwhile."""
     rows: QuerySet[Execution] = Execution.objects.select_for_update(skip_locked=True, of=("self",))
     age = timedelta(days=_output_days(organization))
     due = rows.filter(KEEPS_OUTPUT, organization=organization, completed_at__lt=Now() - age)
@@ -269,7 +269,7 @@ def _deliveries(before: datetime) -> Gone:
 
 
 def _locked(rows: QuerySet[Any]) -> QuerySet[Any]:
-    """Those that no other round takes at this moment: what is on record as gone went once."""
+    """Those that no concurrent pass takes: each row is recorded as deleted only once."""
     return rows.select_for_update(skip_locked=True, of=("self",))
 
 

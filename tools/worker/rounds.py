@@ -1,4 +1,4 @@
-"""What a worker process does again and again in a thread of its own, whatever happens."""
+"""Background loops of a worker process, each in a thread of its own, which survive errors."""
 
 import logging
 import threading
@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 def begin(look: Callable[[], object], *, every_s: float, name: str) -> None:
-    """Until the process is told to stop."""
+    """Until the process has to stop."""
     threading.Thread(target=_keep, args=[look, every_s, name], name=name, daemon=True).start()
 
 

@@ -1,6 +1,6 @@
-"""Round by round: what services say of themselves, and whether those that were approved are there.
+"""The background loop for tool services: read their announcements, and check approved ones.
 
-A hostile announcement ends only itself: it is forgotten, and the next one is read.
+A hostile announcement affects only itself: it is dropped, and the next one is read.
 """
 
 import logging
@@ -36,7 +36,7 @@ def ear() -> Ear:
 
 
 def look() -> None:
-    """Without a broker nothing is heard, and nobody is taken for silent."""
+    """Without a broker nothing is received, and no service is considered silent."""
     try:
         ear().teach()
         hear()
@@ -110,7 +110,8 @@ def _served_s(row: ToolService) -> float:
 
 @contextmanager
 def _its_own(slug: str) -> Iterator[None]:
-    """What an organization did to its keys at the broker ends its own turn of a round alone."""
+    """Damage that an organization did to its keys at the broker ends only its own part of a
+    pass."""
     try:
         yield
     except redis.ResponseError as error:

@@ -1,4 +1,4 @@
-"""What the clock does about sessions: it closes what nobody uses, and counts what goes nowhere."""
+"""Scheduled maintenance of sessions: close idle ones, and count those that make no progress."""
 
 from collections import Counter
 from datetime import timedelta
@@ -24,7 +24,7 @@ BATCH = 500
 
 
 def close_idle() -> int:
-    """Close what nobody has used for `SESSION_IDLE_HOURS`; how many there were."""
+    """Close sessions that were idle for `SESSION_IDLE_HOURS`; how many there were."""
     idle = _idle(timedelta(hours=settings.SESSION_IDLE_HOURS))
     found = idle.order_by("created_at").values_list("pk", "organization__slug")[:BATCH]
     return sum(

@@ -1,4 +1,4 @@
-"""What Celery calls. A message carries an execution's id and nothing else."""
+"""Celery tasks. A message carries an execution's id and nothing else."""
 
 import logging
 from datetime import timedelta
@@ -25,7 +25,8 @@ log = logging.getLogger(__name__)
 
 @shared_task(name=RUN_EXECUTION)
 def run_execution(execution_id: str) -> None:
-    """A hint that finds the worker stopping, or no database, is dropped; its row waits on."""
+    """A dispatch that finds the worker stopping, or no database, is dropped; its row stays
+    queued."""
     capacity.hinted.beat()
     if not capacity.take(wait=True):
         return
@@ -42,7 +43,7 @@ def run_execution(execution_id: str) -> None:
 
 @shared_task(name="tools.execution.tasks.reap")
 def reap() -> None:
-    """Without a database, or while another round is long, the next one is soon enough."""
+    """Without a database, or during another long pass, the next one is soon enough."""
     try:
         tell(reaper.reap())
     except GONE as error:

@@ -1,8 +1,8 @@
-"""What a worker process does beside Celery's tasks: it polls, stands in for beat, and ends in time.
+"""The worker process beside Celery's tasks: polling, fallback for beat, and graceful shutdown.
 
-Told to stop, it takes nothing more and lets its runs end for `EXECUTION_GRACE_S`. What runs then is
-stopped and handed back. A process that cannot end after that ends itself, as if it were killed: its
-leases run out, and the reaper settles what it had.
+On a stop signal, it takes nothing more and lets its runs end for `EXECUTION_GRACE_S`. Runs that
+remain are stopped and requeued. A process that cannot end after that exits as if it were killed:
+its leases run out, and the reaper settles what it had.
 """
 
 import logging

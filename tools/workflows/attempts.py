@@ -1,7 +1,7 @@
-"""Attempts of one call that a composite one makes: where it stands, and whether it is made again.
+"""Attempts of one call of a composite one: its state, and whether it is retried.
 
-The place of the second is `page#2`. What was refused for good is not tried again, nor what may have
-had an effect that must not double.
+The place of the second is `page#2`. A permanent refusal is not retried, nor what may have had an
+effect that must not double.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -1,4 +1,4 @@
-"""`run_batch`: many calls that were asked for together, in the order of their inputs.
+"""`run_batch`: many calls that are requested together, in the order of their inputs.
 
 The place of a call is the number of its input, from 0. A call that failed leaves the others alone,
 unless the batch is to stop then.
@@ -14,7 +14,7 @@ from tools.execution.context import Result
 
 PARALLEL = "parallel"
 MOST_PARALLEL = 50
-MOST_OUTPUT = 1024 * 1024  # bytes of all outputs together that stand in the batch's own
+MOST_OUTPUT = 1024 * 1024  # bytes of all outputs together that the batch's own output contains
 _NEVER = {
     "CANCELLED": "Cancelled before it was made.",
     "SKIPPED": "A call before it failed, and the batch was to stop then; this one was never made.",

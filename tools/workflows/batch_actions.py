@@ -1,4 +1,4 @@
-"""What the doors of batches call: read one with its calls, and cancel some of these."""
+"""Actions on batches for the entry points: read one with its calls, and cancel some of these."""
 
 from collections.abc import Collection
 from contextlib import suppress
@@ -113,7 +113,7 @@ def _line(number: int, given: Input, known: _Known) -> Line:
 
 
 _LARGE = ("parameters", "parameters_asked", "output", "observation")
-# Characters and bytes that would stand in the answer; an output outside its row would not.
+# Characters and bytes that the answer would contain; an output outside its row is not counted.
 _WEIGHT = Length("observation") + Case(
     When(output_digest="", then=Coalesce("output_bytes", Value(0))),
     default=Value(0),
@@ -128,7 +128,7 @@ def _calls_of(caller: Caller, batch: Execution) -> dict[str, Execution]:
 
 
 def _unreadable(batch: Execution, calls: dict[str, Execution]) -> dict[str, Made]:
-    """What the batch itself tells of the others."""
+    """What the batch itself reports of the others."""
     return {one.place: one for one in calls_in_order(batch.pk) if one.place not in calls}
 
 
@@ -149,9 +149,10 @@ def _fill(batch: Execution, calls: dict[str, Execution]) -> set[str]:
 
 
 def cancel(*, caller: Caller, batch: Execution, positions: Collection[int] | None) -> Execution:
-    """All of it, or the calls named: what has not begun never will, what runs is told to stop.
+    """Cancel all of it, or the calls named: queued calls never begin, running ones are stopped.
 
-    Another's batch only by who may change executions. Raises `Forbidden`, `Conflict`, `Malformed`.
+    Another caller's batch needs permission to change executions. Raises `Forbidden`, `Conflict`,
+    `Malformed`.
     """
     check_may_cancel(caller, batch)
     if positions is None:

@@ -1,4 +1,4 @@
-"""What the doors of chains call: read a run with its calls."""
+"""Actions on chains for the entry points: read a run with its calls."""
 
 from uuid import UUID
 

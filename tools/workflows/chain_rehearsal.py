@@ -1,7 +1,7 @@
-"""A dry run: what a chain would do with these parameters, as far as that can be known beforehand.
+"""Dry run of a chain: what it would do with these parameters, as far as that is known beforehand.
 
-Nothing is called. What an earlier step would give back stands as `{"$unknown": …}`; whether a step
-would be refused, or ask a person, is told by the gates themselves, as things stand now.
+Nothing is called. The output of an earlier step is `{"$unknown": …}`; whether a step would be
+refused, or need approval, is decided by the gates themselves, in the current state.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""One run of a chain, as its rows tell it: which steps are over, and what they gave back."""
+"""The state of one chain run, from its rows: which steps are over, and their outputs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -95,7 +95,7 @@ class Run:
         return attempts.standing(self.view.made, place, snapshot, most=most, wait_s=step.wait_s)
 
     def stop_steps(self) -> None:
-        """Nobody waits for what is open of its steps any more; what undoes goes on."""
+        """Open steps are abandoned; compensations go on."""
         self.view.cancel_open([place for place in self.view.made if not _undoes(place)])
 
     def steps_open(self) -> Waiting | None:
@@ -108,7 +108,7 @@ class Run:
         return done(self.chain, self.view.made)
 
     def boundary(self) -> dict[str, Any]:
-        """What stays done, what was undone, what could not be, and what nobody knows."""
+        """What stays done, what was undone, what could not be, and what is unknown."""
         return boundary(self.chain, self.view.made)
 
     def settle_for_undoing(self) -> None:
@@ -181,7 +181,7 @@ class Run:
 
 
 def _most_attempts(step: Step, made: Made) -> int:
-    """What undoes is tried again after a refusal that passes, whatever was said of it."""
+    """A compensation is retried after a temporary refusal, regardless of the step's own limit."""
     briefly = made.error_code in attempts.BRIEFLY and _undoes(made.place)
     return MOST_ATTEMPTS if briefly else step.attempts
 

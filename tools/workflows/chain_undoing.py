@@ -1,6 +1,6 @@
-"""Undoing what a run of a chain has done: the last step first, one call after the other.
+"""Compensation of a chain run: undo the last step first, one call after the other.
 
-What has no compensation stays. One that fails is told of, and the others are undone all the same.
+A step without compensation stays. A compensation that fails is reported, and the others still run.
 """
 
 from tools.definitions.chains import values

@@ -3,7 +3,7 @@
 A turn works out from the rows of its calls where the run is, and begins what comes next. The place
 of a call is its step's id; `page/3` is the fourth item of a loop, `page#2` the second attempt, and
 `undo:page` what compensates it. The boundary of the transaction: each call commits by itself; when
-a step fails for good, or the run is cancelled where that is asked for, the steps that succeeded are
+a step finally fails, or the run is cancelled with compensation, the steps that succeeded are
 compensated in reverse order, and the end says what stays, what was undone, and what could not be.
 """
 
@@ -74,7 +74,7 @@ def _loop(run: Run, step: Step, items: list[Any]) -> StepState:
 
 
 def _result(run: Run) -> Result | Waiting:
-    """Settled here: where it cannot be given back, there is something to undo."""
+    """Settled here: if the output cannot be returned, there is something to undo."""
     try:
         output = values.resolved(run.chain.output, run)
     except Unknown as absence:

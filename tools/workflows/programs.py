@@ -1,8 +1,8 @@
 """`run_program`: a short program of an agent, in which the tools its caller may use are functions.
 
-Each turn runs the program behind the wall from its beginning, with the answers its calls have had
-so far; it ends with the calls it wants next, which are made like any other. So nothing waits for a
-tool or a person but a row, and what the calls gave back never leaves the wall unless it is printed.
+Each turn runs the program inside the sandbox from its beginning, with the answers its calls have
+had so far; it ends with the calls it wants next, which are made like any other. So only a row waits
+for a tool or a person, and outputs of calls leave the sandbox only if they are printed.
 """
 
 import json
@@ -158,8 +158,8 @@ def _went(view: Composition, outcome: SandboxResult, made: list[Made]) -> Result
 
 
 def _begin(view: Composition, went: dict[str, Any], made: list[Made]) -> Result | Waiting:
-    """What it wants is what it says: it could have asked for anything. It is written down before
-    any of it begins: whoever takes a lost turn again must know which call it was."""
+    """The requested calls are untrusted: the program could have asked for anything. They are stored
+    before any of them begins: a worker that repeats a lost turn must know which call it was."""
     wanted = _wanted(went.get("calls"))
     if not wanted or len(made) + len(wanted) > MOST_CALLS:
         raise CannotGoOn("TOO_MANY_CALLS", f"A program may make {MOST_CALLS} calls, not more.")

@@ -1,4 +1,4 @@
-"""`find_tools`: which tools there are for a task, for agents that do not load them all.
+"""`find_tools`: search tools for a task, for agents that do not load them all.
 
 What is found is what a listing would hold for this caller in this request, and nothing else.
 """
@@ -36,7 +36,7 @@ def turn(view: Composition) -> Result:
 
 
 def _usable(view: Composition) -> list[CatalogTool]:
-    """But for the pair itself: whoever calls one has it."""
+    """But for the pair itself: a caller of one has it."""
     performance, execution = view.performance, view.execution
     asked = Asked.of(execution.requested_groups, sessions.state_before(execution))
     found = authorization.usable_tools(performance.caller, asked, performance.snapshot)

@@ -1,4 +1,4 @@
-"""`manage.py audit_mark`: how evidence shows a secret, to find where it was used."""
+"""`manage.py audit_mark`: print the redaction marker of a secret, to find where it was used."""
 
 import sys
 from typing import Any

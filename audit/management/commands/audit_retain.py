@@ -1,4 +1,4 @@
-"""`manage.py audit_retain`: what beat does once a day, now."""
+"""`manage.py audit_retain`: run the daily retention of evidence now."""
 
 from typing import Any
 

@@ -1,3 +1,3 @@
-"""What a run may use, counted and held: control groups, operations on files, time, memory and
-quotas of shared paths.
+"""Resource limits of runs: control groups, file operations, time, memory and quotas of shared
+paths.
 """

@@ -103,7 +103,7 @@ class HybridDriver:
 
 
 def hierarchies(name: str) -> dict[str, Path]:
-    """Where a tree called `name` stands or would stand, by controller; "v2" for the unified one."""
+    """Where a tree called `name` is or would be, by controller; "v2" for the unified one."""
     if (MOUNT / "cgroup.controllers").exists():
         return {"v2": MOUNT / name}
     found = {kind: MOUNT / kind / name for kind in V1_CONTROLLERS if (MOUNT / kind).is_dir()}
@@ -173,7 +173,7 @@ def clear_leftovers(root: Path) -> int:
 
 
 def new_name() -> str:
-    """For a run's group. A run can read it, so it tells no number of the host."""
+    """For a run's group. A run can read it, so it contains no number of the host."""
     return f"{_own_token()}-{secrets.token_hex(8)}"
 
 
@@ -193,7 +193,7 @@ def _living() -> frozenset[str]:
 
 
 def _token_of(process: str) -> str:
-    """Stands for a living process by its number and the time of its start; empty for others."""
+    """Identifies a living process by its number and start time; empty for others."""
     try:
         words = Path(f"/proc/{process}/stat").read_text().rpartition(")")
         pid, rest = words[0].partition(" ")[0], words[2].split()

@@ -45,7 +45,7 @@ _ANCILLARY = socket.CMSG_SPACE(4 * DESCRIPTORS)
 _FLAGS_ARGUMENT = {"open": 1, "openat": 2}
 _O_TRUNC_BYTE, _O_TRUNC_BIT = 1, 0x02  # of the flags, which are little-endian
 _O_CREAT, _O_TMPFILE = 0x40, 0x40_0000
-# Where the number of bytes stands among the arguments; None: behind a pointer, so anything.
+# The index of the number of bytes among the arguments; None: behind a pointer, so anything.
 _SIZES = {
     "write": 2, "pwrite64": 2, "ftruncate": 1, "truncate": 1, "fallocate": 3, "sendfile": 3,
     "copy_file_range": 4, "splice": 4, "writev": None, "pwritev": None, "pwritev2": None,
@@ -60,8 +60,8 @@ type Growth = Callable[[bytes, int], tuple[int, int]]
 
 
 class Message(NamedTuple):
-    """From sandboxd; with ADOPT come the listener, the alarm and perhaps a directory. RESUME tells
-    of limits that were raised.
+    """From sandboxd; with ADOPT come the listener, the alarm and perhaps a directory. RESUME
+    reports limits that were raised.
 
     `place` is where the run's cells are, and another run's after it was dropped; no two runs
     have the same generation.
@@ -142,7 +142,7 @@ class Desk:
         cells = line.cells
         count, limit = cells[COUNT] + 1, cells[LIMIT]
         if count - limit > 1:
-            return  # it stands still until it is killed
+            return  # it is blocked until it is killed
         cells[COUNT] = count
         if line.directory is not None:
             self._look_at_disk(line, line.directory, asked)
@@ -197,7 +197,7 @@ class Desk:
             line.cells[STATE] |= FULL
 
     def _obey(self) -> bool:
-        """One message; False when there is nobody left to send one."""
+        """One message; False when the sender is gone."""
         try:
             data, ancillary, _, _ = self._control.recvmsg(
                 _MESSAGE.size, _ANCILLARY, socket.MSG_CMSG_CLOEXEC

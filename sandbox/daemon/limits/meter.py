@@ -1,4 +1,4 @@
-"""What a run has used and what it may still use: time, CPU, memory, text."""
+"""Resource usage of a run and what remains of its limits: time, CPU, memory, text."""
 
 import os
 import time

@@ -1,8 +1,8 @@
-"""How many operations on files each run has made: sandboxd's side of the counting process.
+"""The number of file operations of each run: sandboxd's side of the counting process.
 
-`Counter` keeps that process alive. Runs do not notice when it has to be started anew: sandboxd
-holds every listener as well, and the numbers lie in memory that both share. Only an operation
-that was being answered at that very moment waits until its run is over.
+`Counter` keeps that process alive. Runs do not notice when it has to be restarted: sandboxd holds
+every listener as well, and the numbers are in memory that both share. Only an operation that was
+being answered at that very moment waits until its run is over.
 """
 
 import array
@@ -58,8 +58,8 @@ _START = (
 class Tally:
     """The operations of one run.
 
-    `alarm` becomes readable when it wants to make more than it may: it stands still from then on,
-    and is to be killed; or when it wants to grow by more than it was granted: that call waits for
+    `alarm` becomes readable when it wants to make more than it may: it is blocked from then on, and
+    is to be killed; or when it wants to grow by more than it was granted: that call waits for
     `resume`. Nothing may be asked after `close`.
     """
 
@@ -75,7 +75,7 @@ class Tally:
         self._before = 0
 
     def count(self) -> int:
-        """Since `reset`; those that failed are counted, those that the wall refuses are not."""
+        """Since `reset`; those that failed are counted, those that the sandbox refuses are not."""
         return self._cell(COUNT) - self._before
 
     def reset(self, most: int | None = None) -> None:
@@ -112,7 +112,7 @@ class Tally:
         self._cells[LARGEST] = largest
 
     def hear(self) -> None:
-        """Of the alarm: what it tells of from now on it tells anew."""
+        """Clear the alarm, so that it reports again from now on."""
         with suppress(BlockingIOError):
             os.eventfd_read(self.alarm)
 
@@ -162,9 +162,9 @@ class Counter:
         self._watcher.start()
 
     def adopt(self, listener: int, directory: int | None = None) -> Tally:
-        """Count what `listener` tells of; `directory`, in the run's private file system, may be
-        a mere O_PATH. Both belong to the tally from now on, and are closed when this raises
-        OSError: there are too many runs, or descriptors.
+        """Count what `listener` reports; `directory`, in the run's private file system, may be a
+        mere O_PATH. Both belong to the tally from now on, and are closed when this raises OSError:
+        there are too many runs, or descriptors.
         """
         with self._lock:
             try:
@@ -200,7 +200,7 @@ class Counter:
         return self._cells[at : at + len(counting.CELLS)]
 
     def close(self) -> None:
-        """After the last run: what is still counted stands still for good."""
+        """After the last run: what is still counted is blocked for ever."""
         self._closing.set()
         with self._lock:
             self._hang_up()
@@ -224,7 +224,7 @@ class Counter:
         self._free.append(tally.place)
 
     def _tell(self, kind: bytes, tally: Tally, descriptors: list[int] | None = None) -> None:
-        """One that is gone is told again when it is there again, of all that are alive then."""
+        """If the counting process is gone, its successor is sent all live runs."""
         rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors or []))
         message = Message(kind, tally.place, tally.generation).pack()
         try:
@@ -254,7 +254,7 @@ class Counter:
                 return
 
     def _wait_for_end(self) -> None:
-        """It never says anything: whatever is read here is the end."""
+        """It never writes: anything read here is its end."""
         try:
             self._control.recv(1)
         except OSError:

@@ -1,9 +1,9 @@
-"""How much runs may keep in the paths they share with this machine, held while they write.
+"""Disk quotas of the paths that runs share with this machine, enforced while they write.
 
 A run that can write to such a path asks before each call that may make it grow (`counting.py`), and
 goes on as long as it has been granted room. What was granted and what was there when the path was
-last looked through never come to more than the quota; where they would, the path is looked through
-again, while the run stands still, and a run that has no room left is ended.
+last looked through never come to more than the quota; where they would, the path is scanned again,
+while the run is blocked, and a run that has no room left is ended.
 """
 
 import errno
@@ -160,7 +160,7 @@ class Quotas:
     def share(
         self, profile: Profile, limits: Limits, tally: Tally | None
     ) -> Iterator[Share | None]:
-        """For one run; None where it can write to nothing shared, or nobody counts."""
+        """For one run; None where it can write to nothing shared, or operations are not counted."""
         paths = sorted({mount.source for mount in profile.mounts if mount.writable})
         if tally is None or not paths:
             yield None

@@ -1,3 +1,3 @@
-"""Runs from their template to their result: templates, warm slots, what a run sees, and what it
-leaves behind. Limits are `limits`.
+"""Runs from their template to their result: templates, warm slots, mounts, and cleanup. Limits are
+`limits`.
 """

@@ -1,4 +1,4 @@
-"""What a tool's side sent as its answer: hostile bytes until shown otherwise."""
+"""Parse and check the answer of a tool's side, which is untrusted."""
 
 import re
 from dataclasses import dataclass

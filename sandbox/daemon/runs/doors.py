@@ -1,4 +1,4 @@
-"""What leads from a run to the egress broker, opened for as long as the run lasts."""
+"""Connections from a run to the egress broker, open for the duration of the run."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ class Doors:
 
     @contextmanager
     def opened(self, slot: Slot, ticket: str | None) -> Iterator[None]:
-        """The far ends of the slot's doors are the broker's until the run is over.
+        """Attach the far ends of the slot's egress sockets to the broker until the run is over.
 
         Raises Refused with EGRESS_UNAVAILABLE. Without a ticket they lead nowhere.
         """

@@ -1,4 +1,4 @@
-"""How a process ended that is not our child: since Linux 6.15 its pidfd remembers."""
+"""The exit status of a process that is not our child: since Linux 6.15 its pidfd has it."""
 
 import fcntl
 import select

@@ -48,7 +48,7 @@ def find_bwrap() -> str:
 
 @dataclass(frozen=True)
 class Launch:
-    """How one template is started: its command, what it inherits, and what it is told first.
+    """How one template is started: its command, what it inherits, and its first message.
 
     `sources` are the paths of the profile, and what they led to; `scratch` is where it makes a
     directory for each run, without a mount namespace.
@@ -135,7 +135,7 @@ def _landlock_of_host(profile: Profile, opened: list[int], engine: Engine) -> di
 
 
 def start(launch: Launch, accounts: Accounts) -> Program:
-    """The template's stderr is a pipe for the reason of its end; it is told its set-up."""
+    """The template's stderr is a pipe for the reason of its end; it is sent its set-up."""
     try:
         program = accounts.start(
             launch.command, launch.environment, launch.inherited, launch.shared

@@ -1,4 +1,4 @@
-"""Opening what a profile names: the very directory that was written, reached through no link.
+"""Open the paths of a profile: exactly the named directory, without following links.
 
 The descriptor is what gets mounted, so nothing can be exchanged between the check and the mount.
 """

@@ -1,4 +1,4 @@
-"""What a run leaves behind, cleared away after its result is out: no zombie, no group, no fd."""
+"""Clean up after a run once its result is sent: no zombie, no group, no fd."""
 
 import os
 import queue

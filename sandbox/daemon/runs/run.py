@@ -1,4 +1,4 @@
-"""One run from a taken slot to its result. Who ends it: its answer, a limit, or the worker."""
+"""One run from a taken slot to its result. It ends by its answer, a limit, or the worker."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from sandbox.spec import Limits, Outcome, SandboxResult
 _CHUNK = 1 << 16
 _AT_ONCE = struct.pack("ll", 1, 0)  # a timeval: a slot that waits for its job reads it at once
 _SHORT_RUN_MS = 4.0  # a run that is over by then has the processors to itself
-_SPARE_PROCESSES = 16  # with a cgroup the rlimit stands behind it: the cgroup counts refusals
+_SPARE_PROCESSES = 16  # with a cgroup the rlimit is the fallback: the cgroup counts refusals
 _OUTCOMES: dict[str, Outcome] = {
     ErrorCode.TIMEOUT: Outcome.TIMEOUT,
     ErrorCode.CANCELLED: Outcome.CANCELLED,
@@ -79,7 +79,7 @@ class Run:
     def perform(self, body: bytes, start_s: float, sandbox_id: str) -> tuple[SandboxResult, bytes]:
         """The result, and the output as JSON text that was found to be clean.
 
-        Raises SlotEnded, and Refused with NOT_BEGUN when nobody waits for it any more.
+        Raises SlotEnded, and Refused with NOT_BEGUN when its caller is gone.
         """
         self._slot.leaf.limit(self._limits.memory_bytes, self._limits.processes)
         if self._slot.operations is not None:
@@ -120,7 +120,7 @@ class Run:
         try:
             self._slot.channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _AT_ONCE)
             frames.send(self._slot.channel, self._slot_limits(), body)
-        except OSError:  # it is gone, or reads nothing: meanwhile nobody would look at the clock
+        except OSError:  # it is gone, or reads nothing: meanwhile the clock would not be checked
             raise SlotEnded from None
 
     def _patience_ms(self) -> float:
@@ -174,7 +174,7 @@ class Run:
     def _hear(self) -> End | None:
         """The tool's side said something, or closed. Raises SlotEnded.
 
-        The kernel tells an end that left some of what we sent unread from any other.
+        The kernel distinguishes an end that left some of what we sent unread from any other.
         """
         if self._slot.channel.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             raise SlotEnded
@@ -230,7 +230,7 @@ class Run:
         return self._of_exit(end) if end.code == ErrorCode.EXITED else end
 
     def _of_exit(self, end: End) -> End:
-        """A process that is gone went over a limit, was killed by somebody, or ended itself."""
+        """A process that is gone went over a limit, was killed by another, or ended itself."""
         if exceeded := self._meter.exceeded():
             return self._over(exceeded)
         return self._over(ErrorCode.LOST) if was_killed(self._slot.pidfd) else end

@@ -18,7 +18,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 def make_root(path: str) -> str:
     """A directory of our own, empty; what an earlier sandboxd left there is removed.
 
-    Raises OSError when somebody else has it.
+    Raises OSError when another user owns it.
     """
     with suppress(FileExistsError):
         os.mkdir(path, 0o700)
@@ -117,7 +117,8 @@ def _remove_directory(parent: int, name: str, fresh_name: Callable[[], str]) -> 
 
 
 def _flatten(parent: int, name: str, fresh_name: Callable[[], str]) -> None:
-    # Nobody is left who could exchange it for a link; its owner may have shut it to himself.
+    # No process is left that could replace it with a link; its owner may have removed his own
+    # access.
     os.chmod(name, 0o700, dir_fd=parent)
     directory = os.open(name, _DIRECTORY, dir_fd=parent)
     try:

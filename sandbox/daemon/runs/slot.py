@@ -29,8 +29,8 @@ class Disk(NamedTuple):
 class Slot:
     """`pid` is the host's number; in a pid namespace the process is number 1.
 
-    `door` and `proxy` are the far ends of its ways to the egress broker; `operations` counts what
-    it does to files; `scratch` is a directory on the host's disk, to be removed after the run.
+    `door` and `proxy` are the far ends of its sockets to the egress broker; `operations` counts
+    what it does to files; `scratch` is a directory on the host's disk, to be removed after the run.
     """
 
     pid: int
@@ -50,7 +50,7 @@ class Slot:
 
     @property
     def ended(self) -> bool:
-        """Its process is gone, before anybody here killed it."""
+        """Its process is gone, before sandboxd killed it."""
         look = select.poll()
         look.register(self.pidfd, select.POLLIN)
         return bool(look.poll(0))
@@ -79,13 +79,13 @@ class Slot:
             log("cgroup_kill_failed", pid=self.pid, reason=str(error))
 
     def shut_doors(self) -> None:
-        """The broker has its own descriptors of them, or nobody will."""
+        """The broker has its own descriptors of them, or they are not needed."""
         for door in (self.door, self.proxy):
             if door is not None:
                 door.close()
 
     def close(self) -> None:
-        """All but `scratch`: whoever empties it closes it."""
+        """All but `scratch`: the code that empties it closes it."""
         self.channel.close()
         self.shut_doors()
         if self.operations is not None:

@@ -1,4 +1,4 @@
-"""All templates of this daemon: which exist, which are worn, idle, or one too many."""
+"""All templates of this daemon: which exist, are worn, idle, or surplus."""
 
 import threading
 import time
@@ -45,7 +45,7 @@ class Slots:
                 self._wake()
 
     def keep_spare(self, profile: Profile) -> None:
-        """Have a template that nobody used ready for the next organization with this profile."""
+        """Keep an unused template ready for the next organization with this profile."""
         if not profile.plain or profile in self._spares:
             return
         with self._lock:
@@ -54,7 +54,7 @@ class Slots:
                 self._lock.notify()
 
     def dismiss(self, organization: str) -> None:
-        """Its templates go as soon as nobody uses them."""
+        """Its templates are removed once they are unused."""
         with self._lock:
             for key in [key for key in self._templates if key[0] == organization]:
                 self._dismiss(key)
@@ -71,7 +71,7 @@ class Slots:
         """Retire what is idle or was dismissed. Sleeps until there is something to do."""
         while True:
             with self._lock:
-                if not self._lock.wait(self._quiet_s()):  # nobody needs the processors just now
+                if not self._lock.wait(self._quiet_s()):  # the processors are idle just now
                     self._make_spares()
                 ready_to_go = self._tidy()
             for template in ready_to_go:

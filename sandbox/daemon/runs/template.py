@@ -95,7 +95,7 @@ class Template:
             self._order(disk)
 
     def reserve(self) -> None:
-        """A run is going to take a slot: until it is given back this template may not retire."""
+        """A run is going to take a slot: until it is released this template may not retire."""
         with self._changed:
             self._active += 1
 
@@ -135,7 +135,7 @@ class Template:
         try:
             self._report.send(b"%d %d %d" % (*disk, missing))
         except OSError:
-            return  # it ended, and maybe said why: whoever reads its words tells (`_end`)
+            return  # it ended, maybe with a reason, which `_end` reports
 
     def _keep(self) -> None:
         try:
@@ -199,7 +199,8 @@ class Template:
             self._changed.notify()
 
     def _counted(self, far: dict[str, int]) -> Tally | None:
-        """None where the kernel has nobody to ask; a slot nobody can count is not to be used."""
+        """None where the kernel has no listener; a slot that cannot be counted is not to be
+        used."""
         listener, directory = far.get("operations"), far.get("tmp")
         if listener is None:
             close_all([] if directory is None else [directory])

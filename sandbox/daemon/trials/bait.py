@@ -1,6 +1,6 @@
-"""Things of the host that a run must not reach, laid out by sandboxd, and whether it did.
+"""Bait: resources of the host that a run must not reach, laid out by sandboxd, and whether it did.
 
-The attacker is told where they are, never what is in them: that it can only know by getting there.
+The attacker gets their paths, never their content: it can only know that by reading them.
 """
 
 import os
@@ -52,7 +52,7 @@ class Bait:
         self._stack.close()
 
     def told(self, shared: str) -> Told:
-        """What the attacker is told; `shared` is where it finds the shared directory, or ""."""
+        """What the attacker is given; `shared` is the path of the shared directory, or ""."""
         abstract, path, tcp, udp = self._listeners
         return {
             "file": str(self._file),
@@ -101,7 +101,7 @@ class Bait:
         return [_listener(*place) for place in places]
 
     def _victim_lives(self) -> bool:
-        """Asked of its pidfd: somebody else may have buried it."""
+        """Asked of its pidfd: another process may have reaped it."""
         return not _readable(self._pidfd)
 
     def _file_is_whole(self) -> bool:

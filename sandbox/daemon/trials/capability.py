@@ -1,4 +1,4 @@
-"""What this machine can really do: which levels, by which backend, and how that is known."""
+"""Verified capabilities of this machine: which levels, by which backend, and the evidence."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -11,7 +11,7 @@ from sandbox.spec import Backend, IsolationLevel, Network, Profile
 
 @dataclass(frozen=True)
 class Attack:
-    """One attack on a wall. `contained`: it got nothing, or was ended by the limit it tried."""
+    """One attack on a sandbox. `contained`: it got nothing, or was ended by the limit it tried."""
 
     name: str
     level: IsolationLevel
@@ -108,7 +108,8 @@ class Capability:
         return replace(profile, backend=verdict.backend)
 
     def _flaw(self, level: IsolationLevel, profile: Profile) -> str | None:
-        """A container and the degraded backend stand beside the levels of sandboxd's own wall."""
+        """A container and the degraded backend are listed beside the levels of sandboxd's own
+        sandbox."""
         match profile.backend:
             case Backend.CONTAINER:
                 return self._flaw_of_backend(profile.backend)

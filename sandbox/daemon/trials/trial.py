@@ -1,4 +1,4 @@
-"""The trial of one wall: a run that attacks it from inside, and one for each limit."""
+"""The trial of one sandbox: a run that attacks it from inside, and one for each limit."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -41,7 +41,7 @@ class Wall:
 
 @dataclass(frozen=True)
 class Trial:
-    """What was tried on a wall. `failure` says why it could not even be made, or is empty."""
+    """What was tried on a sandbox. `failure` says why it could not even be made, or is empty."""
 
     wall: Wall
     attacks: tuple[Attack, ...] = ()
@@ -49,7 +49,7 @@ class Trial:
 
     @property
     def flaw(self) -> str | None:
-        """Why this wall is not to be used, as an end of a sentence; None: it holds."""
+        """Why this sandbox is not to be used, as an end of a sentence; None: it holds."""
         if self.failure:
             return f"a sandbox cannot be made here: {self.failure}"
         through = [f"{one.name} ({one.seen})" for one in self.attacks if not one.contained]

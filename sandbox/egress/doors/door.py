@@ -1,6 +1,8 @@
-"""The first door: requests of `sandbox_http` as frames over the run's own socket, many at a time.
+"""The first egress entry point: requests of `sandbox_http` as frames over the run's own socket,
+many at a time.
 
-The other side may be anybody by now. A frame that our own helper would not send closes the door.
+The other side is untrusted by now. A frame that our own helper would not send closes the
+connection.
 """
 
 import asyncio
@@ -24,7 +26,7 @@ from sandbox.inside.sandbox_http import PIECE, Frame, Kind, pack, unpack
 _FRAMES_AHEAD = 4
 _MOST_STRAYS = 1000
 _MOST_REQUEST_BYTES = 1 << 17  # of a request without its body; reading JSON takes its time
-_DISCARD_S = 0.002  # a piece nobody wants is taken, but not at any speed
+_DISCARD_S = 0.002  # an unwanted piece is read, but at a limited speed
 
 
 class BrokenRule(Exception):
@@ -32,7 +34,8 @@ class BrokenRule(Exception):
 
 
 class Upload:
-    """The body of a request on its way from the door to the host; a full one holds the door up."""
+    """The body of a request on its way from the run to the host; a full one blocks the
+    connection."""
 
     def __init__(self, length: int) -> None:
         self.length = self._missing = length
@@ -91,7 +94,7 @@ class Door:
     def __init__(self, channel: socket.socket, reach: Reach) -> None:
         self._stream, self._reach = Plain(channel), reach
         self._answers: asyncio.Queue[bytes] = asyncio.Queue(_FRAMES_AHEAD)
-        # One more than may be under way, for the one that is told so.
+        # One more than may be under way, for the one that is refused.
         self._places = asyncio.Semaphore(reach.limits.connections + 1)
         self._uploads: dict[int, Upload] = {}
         self._requests: dict[int, asyncio.Task[None]] = {}
@@ -195,7 +198,7 @@ class Door:
 
 
 def read_request(payload: bytes) -> Asked:
-    """The texts may hold anything; whether a host can be meant by them is said later.
+    """The texts may contain anything; whether they name a valid host is checked later.
 
     Raises BrokenRule.
     """

@@ -1,4 +1,4 @@
-"""The first words of TLS, as far as they can be read: whom does a client want to speak with?
+"""Parse the TLS ClientHello for the server name that a client wants to connect to.
 
 Pure and strict: a message that two servers might read differently is refused.
 """
@@ -58,7 +58,7 @@ def check(record: bytes, host: Host) -> None:
 
 
 def server_names(record: bytes) -> Iterator[bytes]:
-    """As they stand in a ClientHello record. Raises BadHello."""
+    """As they are in a ClientHello record. Raises BadHello."""
     extensions: set[int] = set()
     for kind, content in _extensions(record):
         if kind in _ENCRYPTED_NAME:

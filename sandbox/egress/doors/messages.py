@@ -1,7 +1,7 @@
-"""The HTTP/1.1 of one request: what goes out, what of the answer goes back in.
+"""HTTP/1.1 of one request: the message that is sent, and the parts of the response a run gets.
 
-Every message is written anew from its parts. Nothing that frames a message on one side reaches the
-other, so no two readers can disagree about where it ends.
+Every message is rewritten from its parts. Nothing that frames a message on one side reaches the
+other, so no two readers can disagree about where it ends (request smuggling).
 """
 
 import asyncio
@@ -45,7 +45,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Answer:
-    """`length` is None when only the end of the body tells it."""
+    """`length` is None when it is known only at the end of the body."""
 
     status: int
     headers: Headers
@@ -58,7 +58,8 @@ def decoded(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
 
 
 def likened(name: str) -> str:
-    """Many servers cannot tell X_Key from X-Key: who may not send one may not send the other."""
+    """Many servers do not distinguish X_Key from X-Key: a run that may not send one may not send
+    the other."""
     return name.lower().replace("_", "-")
 
 
@@ -167,7 +168,7 @@ class Upstream:
             raise Denied(Code.RESPONSE_INVALID, reason) from None
 
     async def _write(self, event: h11.Request | h11.Data | h11.EndOfMessage) -> bool:
-        """False when nobody takes it any more."""
+        """False when the receiver is gone."""
         try:
             data = self._http.send(event)
         except h11.LocalProtocolError:

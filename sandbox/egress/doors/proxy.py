@@ -1,4 +1,4 @@
-"""The second door: an HTTP proxy on 127.0.0.1 of the run's own network, for programs that know one.
+"""The second egress entry point: an HTTP proxy on 127.0.0.1 of the run's own network.
 
 Its listening socket was made inside, so accepting here needs no process of ours in there.
 """
@@ -99,7 +99,7 @@ class Conversation:
         return event if isinstance(event, h11.Request) else None
 
     def _refuse_nonsense(self) -> NoReturn:
-        """Counted like any other attempt, though nobody can say whom it was meant for."""
+        """Counted like any other attempt, though its target is unknown."""
         with self._reach.ledger.attempt(PROXY):
             self._reach.ledger.check_share()
             raise Denied(Code.REQUEST_INVALID, "not an HTTP/1.1 request")

@@ -79,7 +79,7 @@ class Tls:
         await self._driven(self._tls.do_handshake)
 
     async def receive(self) -> bytes:
-        """An end without its farewell is an error: somebody may have cut the answer."""
+        """An end without close_notify is an error: the answer may have been truncated."""
         try:
             return await self._driven(lambda: self._tls.read(CHUNK))
         except ssl.SSLZeroReturnError:

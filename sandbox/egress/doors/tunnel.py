@@ -1,4 +1,4 @@
-"""Bytes both ways between a run and a host. With TLS, the first words are read before they go."""
+"""Tunnel bytes between a run and a host. With TLS, the ClientHello is checked before it is sent."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -49,7 +49,7 @@ class Tunnel:
         self._from_client, self._from_host = Source(client, ahead), Source(upstream)
 
     async def greet(self, host: Host) -> None:
-        """Let TLS begin: nothing is sent before it is clear that it is meant for this host.
+        """Let TLS begin: nothing is sent before it is clear that it is for this host.
 
         A server may ask for a second ClientHello; whether it does is read from its first answer.
         """

@@ -1,3 +1,3 @@
-"""What a run may reach: policies, rules, hosts, paths and addresses. Pure, but for the tables of
+"""Egress rules of a run: policies, rules, hosts, paths and addresses. Pure, but for the tables of
 addresses.
 """

@@ -1,4 +1,4 @@
-"""Why a request did not get out, or not whole: the code a tool sees and the record keeps."""
+"""Denials: why a request was not sent, or not completely, as a code for the tool and the record."""
 
 from enum import StrEnum
 
@@ -26,7 +26,7 @@ class Code(StrEnum):
 
 
 class Denied(Exception):
-    """Ends one request. The reason is for the tool: nothing of this machine stands in it."""
+    """Ends one request. The reason is for the tool: it reveals nothing of this machine."""
 
     def __init__(self, code: Code, reason: str) -> None:
         super().__init__(reason)

@@ -1,4 +1,4 @@
-"""What may be written for a host, a URL and a port. Pure; what is accepted has one reading only.
+"""The grammar of hosts, URLs and ports. Pure; accepted input has one interpretation only.
 
 A name is ASCII in lower case without its last dot, an address is in its canonical spelling. Every
 other spelling of an address that some resolver understands is refused, not translated.
@@ -33,7 +33,7 @@ class Malformed(ValueError):
 
 
 class BadHost(Malformed):
-    """No host anybody may ask for, whatever the rules say."""
+    """A host that no run may request, regardless of its rules."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Host:
     address: Address | None = None
 
     def __str__(self) -> str:
-        """As it stands in a URL."""
+        """As it is written in a URL."""
         return f"[{self.text}]" if isinstance(self.address, IPv6Address) else self.text
 
 

@@ -1,7 +1,8 @@
 """Path prefixes that mean the same to us and to any server behind an allowed host.
 
 Only used where a rule names prefixes. A path that some server might shorten, unescape twice or
-read with another alphabet is refused, so that what is compared is what is sent is what is meant.
+read with another alphabet is refused, so that the path that is compared is the one that is sent and
+used.
 """
 
 import re

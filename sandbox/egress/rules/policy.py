@@ -1,4 +1,4 @@
-"""What a run may reach, and what it tried to reach: plain frozen values that cross a socket."""
+"""Egress policy of a run, and its attempts: plain frozen values that cross a socket."""
 
 import math
 from dataclasses import asdict, dataclass, field
@@ -40,7 +40,7 @@ class HostRule:
 
 @dataclass(frozen=True)
 class EgressLimits:
-    """Of one run. `response_bytes` and `request_bytes` are sums over all its requests."""
+    """Of one run. `response_bytes` and `request_bytes` are totals of all its requests."""
 
     requests: int = 100
     connections: int = 8

@@ -1,4 +1,4 @@
-"""Which of a run's rules lets a request through. Pure: a policy is read once, then only asked.
+"""Find the rule of a run that allows a request. Pure: a policy is parsed once, then only queried.
 
 The rules whose host is the most exact decide alone: an exact name before the longest suffix before
 `*`. So a rule for one host narrows what a wider rule would have allowed.
@@ -69,7 +69,8 @@ def read_rule(given: HostRule) -> Rule:
 
 
 class Rules:
-    """Raises SpecInvalid for a policy no broker takes: also the check for whoever writes one."""
+    """Raises SpecInvalid for a policy no broker takes: also checks a policy that is being
+    written."""
 
     def __init__(self, policy: EgressPolicy) -> None:
         if len(policy.rules) > MOST_RULES:
@@ -168,7 +169,7 @@ def _check_prefix(path: str) -> None:
 
 
 def _check_credential(name: str, value: str) -> None:
-    """The value is a secret: it stands in no message."""
+    """The value is a secret: no message contains it."""
     if not HEADER_NAME.fullmatch(name) or name.lower() in OF_THE_CONNECTION:
         raise SpecInvalid(f"not a header a rule may add: {name[:80]!r}")
     if len(value) > LONGEST_HEADER_VALUE or not _HEADER_VALUE.fullmatch(value):

@@ -1,6 +1,6 @@
-"""What an attacker tries, done from inside a run by a built-in of sandboxd.
+"""Attacks on the sandbox from inside a run, by a built-in of sandboxd.
 
-An attack raises OSError where the wall answers, and returns what it got where it got something.
+An attack raises OSError where the sandbox refuses it, and returns what it got otherwise.
 `bait` comes from `daemon/bait.py`: things of the host that only sandboxd can see. Whether they
 were touched is judged there; what an attack by `loot` found is compared with them there as well.
 """

@@ -1,4 +1,4 @@
-"""What a process is given when it is made, and could keep."""
+"""Attacks on what a process inherits: descriptors, environment and privileges."""
 
 import ctypes
 import os

@@ -1,4 +1,4 @@
-"""The host's files, and what could be made of files of its own."""
+"""Attacks on the host's files, and by files of its own."""
 
 import errno
 import mmap

@@ -1,4 +1,4 @@
-"""The network, and calls that a tool has no business with."""
+"""Attacks on the network, and by system calls that no tool needs."""
 
 import ctypes
 import platform

@@ -1,4 +1,4 @@
-"""The host's processes, and processes of its own."""
+"""Attacks on the host's processes, and by processes of its own."""
 
 import ctypes
 import mmap
@@ -33,7 +33,7 @@ _I386_GETPID = b"\xb8\x14\x00\x00\x00\xcd\x80\xc3"  # mov eax, 20; int 0x80; ret
 
 @attack("signal sandboxd", WALLED)
 def signal_sandboxd(bait: Bait) -> str | None:
-    """Signal 0: where this gets through, the doctor must live to tell."""
+    """Signal 0: where this gets through, the doctor must survive to report it."""
     os.kill(bait["sandboxd"], 0)
     return "it could be signalled"
 
@@ -68,7 +68,7 @@ def read_environments(bait: Bait) -> str | None:
 
 @attack("read the memory of a process", WALLED)
 def read_memory(bait: Bait) -> str | None:
-    """The addresses are wrong: only who may read at all is told so."""
+    """The addresses are wrong: only a process that may read at all gets that error."""
     vector = (ctypes.c_uint64 * 2)(1, 8)
     return call("process_vm_readv", bait["pid"], vector, 1, vector, 1, 0)
 

@@ -1,4 +1,4 @@
-"""Under which arguments a system call is there: what a filter can read of them, word by word.
+"""Arguments under which a system call is allowed, as far as a filter can read them.
 
 Pointers lead to memory that another thread may change after the look, so nothing behind one is
 ever asked for.
@@ -88,7 +88,7 @@ MODES_OF_NODES = {
 _NEW_NAMESPACES, _CLONE_THREAD = 0x7E020000, 0x10000
 CLONE = _if(_without(0, _NEW_NAMESPACES))
 CLONE_A_THREAD = _if(Check(0, (_CLONE_THREAD,), _NEW_NAMESPACES | _CLONE_THREAD))
-# posix_spawn: CLONE_VM, CLONE_VFORK and SIGCHLD. The parent stands still until the child executes.
+# posix_spawn: CLONE_VM, CLONE_VFORK and SIGCHLD. The parent is blocked until the child executes.
 CLONE_A_THREAD_OR_SPAWN = Rule(NO, (*CLONE_A_THREAD.cases, Case((_value(0, 0x4111),))))
 NOT_EVERYBODY = _unless(_value(0, _WORD))  # kill(-1)
 OWN_LIMITS = _if(_value(0, 0))  # a hard limit of one's own can be lowered, never raised
@@ -129,7 +129,7 @@ _FCNTL = (0, 1, 2, 3, 4, 1030)
 # F_GETLK, F_SETLK, F_SETLKW, and the three of open file descriptions: seen by all who can open
 # the same inode, and /usr and the devices are the same for all.
 _FCNTL_LOCKS = (5, 6, 7, 36, 37, 38)
-# RWF_DSYNC, RWF_SYNC, RWF_APPEND. RWF_NOWAIT tells whether somebody has read a page before.
+# RWF_DSYNC, RWF_SYNC, RWF_APPEND. RWF_NOWAIT reveals whether a page was read before.
 _RWF = 0x2 | 0x4 | 0x10
 _RENAME = 1 | 2  # NOREPLACE, EXCHANGE
 FILES = {

@@ -1,4 +1,4 @@
-"""Which system calls each word of a level stands for.
+"""The system calls that each word of a level allows or refuses.
 
 `open` names what is refused; `usual` and `threads-only` name what there is. Nothing that is there
 acts on what a run shares with others: inodes of /usr and of devices, the page cache, and what the
@@ -16,7 +16,7 @@ from sandbox.inside.filter.syscalls import NUMBERS
 class Wanted(NamedTuple):
     """What a profile's level, network and language make of the filter.
 
-    `calls` is the level's word; `sockets`: TCP, to the proxy's door; `programs` may be executed;
+    `calls` is the level's word; `sockets`: TCP, to the proxy; `programs` may be executed;
     `new_code`: memory may become executable; `sessions`: of its own making, which only a pid
     namespace ends; `shared_memory`: there is a place for semaphores between processes; `spawns`:
     the language's runtime is a process beside the first.

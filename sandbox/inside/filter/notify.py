@@ -1,7 +1,7 @@
 """Counting operations on files: a filter of its own that asks a listener before each of them.
 
-It decides nothing. The wall is another filter, loaded after this one, and the kernel takes the
-stricter answer of the two: what the wall refuses is refused without having been counted.
+It decides nothing. The sandbox's filter is another, loaded after this one, and the kernel takes the
+stricter answer of the two: what that filter refuses is refused without having been counted.
 """
 
 import ctypes
@@ -28,7 +28,7 @@ COUNTED = TAKING_AWAY | {
 
 _SET_MODE_FILTER = 1
 _NEW_LISTENER, _WAIT_KILLABLE = 1 << 3, 1 << 5
-# Without: a kernel before 5.19, or 5.0; no seccomp at all; somebody listens already.
+# Without: a kernel before 5.19, or 5.0; no seccomp at all; a listener exists already.
 _NOT_TO_BE_HAD = frozenset({errno.EINVAL, errno.ENOSYS, errno.EBUSY})
 
 

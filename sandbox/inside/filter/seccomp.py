@@ -1,4 +1,4 @@
-"""The filter every run lives under: what its level has, everything else is refused."""
+"""The seccomp filter of every run: system calls of its level are allowed, all others refused."""
 
 import ctypes
 
@@ -70,7 +70,7 @@ class Filter:
         self._program = Program(program(machine, wanted))
 
     def load(self) -> None:
-        """For good: needs no_new_privs, and holds for every process to come."""
+        """Irrevocable: needs no_new_privs, and holds for every process to come."""
         libc.prctl(libc.PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, self._program.address)
 
 

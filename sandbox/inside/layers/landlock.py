@@ -1,4 +1,4 @@
-"""A second lock on the file system: what the mounts allow must be allowed here as well."""
+"""Landlock rules for the file system: access that the mounts allow must be allowed here as well."""
 
 import ctypes
 import os

@@ -1,4 +1,4 @@
-"""The doors of a run: a socket to the egress broker, and an address that looks like a proxy."""
+"""The ways of a run to the egress broker: a socket, and an address that looks like a proxy."""
 
 import fcntl
 import os
@@ -23,6 +23,6 @@ def proxy_listener() -> socket.socket:
 
 
 def announce_proxy() -> None:
-    """What programs look for; both spellings are read by somebody."""
+    """The variables that programs read; both spellings are in use."""
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         os.environ[name] = _PROXY

@@ -1,4 +1,4 @@
-"""The second net under the cgroup: limits a process carries with it."""
+"""Resource limits (rlimits) of a process, as a fallback for the cgroup."""
 
 import math
 import os

@@ -1,4 +1,4 @@
-"""`manage.py sandbox_doctor`: attack every wall this machine can make, now, and say what held.
+"""`manage.py sandbox_doctor`: attack every sandbox this machine can make, and report what held.
 
 Exit codes: 0 every level can be had, 1 one of them is refused or nothing could be tried, 2 usage.
 """
@@ -48,7 +48,7 @@ class DoctorFailed(Exception):
 
 
 def examined() -> Capability:
-    """By a sandboxd of its own, which serves nobody and shares nothing with a working one.
+    """By a sandboxd of its own, which has no clients and shares nothing with a working one.
 
     Raises DoctorFailed.
     """
