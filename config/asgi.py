@@ -119,7 +119,7 @@ class Web:
         self._probes = Turns(PROBE_THREADS, share=PROBE_THREADS // 2)
         self._pages = Turns(PAGE_THREADS, share=PAGE_THREADS * 3 // 4)
         self._calls = Turns(calls, share=max(1, calls * 3 // 4))
-        # Limits of requests that gave up their turn: for waits and events, and for outputs.
+        # Waiting requests gave up their turn: places for waits and events, and for outputs.
         most = calls + PAGE_THREADS + PROBE_THREADS + 2 * settings.WAITING_PLACES
         self._threads = ThreadPoolExecutor(most, thread_name_prefix="request")
         self._organizations: OrderedDict[bytes, str] = OrderedDict()  # by credential
