@@ -27,8 +27,8 @@ from django.core.wsgi import get_wsgi_application
 from django.utils.module_loading import import_string
 
 from config.http import turns
-from config.http.request_bodies import Flaw, most_bytes
-from config.http.turns import Crowded, Turn, Turns
+from config.http.request_bodies import RequestBodyFlaw, most_bytes
+from config.http.turns import Crowded, RequestQueue, RequestSlot
 
 # The timeout of a body, extended by a second for each kibibyte received (mod_reqtimeout).
 BODY_S, BODY_BYTES_PER_S = 10.0, 1024
@@ -81,29 +81,31 @@ class Body:
         self.reserved = 0
         self.content = bytearray()
 
-    async def read(self, receive: ASGIReceiveCallable, announced: str, most: int) -> Flaw | None:
+    async def read(
+        self, receive: ASGIReceiveCallable, announced: str, most: int
+    ) -> RequestBodyFlaw | None:
         """Read the body into `content`. Returns what is wrong with it, if anything."""
         if announced.isdigit() and int(announced) > most:
-            return Flaw.TOO_LARGE
+            return RequestBodyFlaw.TOO_LARGE
         if not self._bodies.room(self._address):
-            return Flaw.NO_ROOM
+            return RequestBodyFlaw.NO_ROOM
         began = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout_at(began + BODY_S) as patience:
                 while True:
                     message = await receive()
                     if message["type"] != "http.request":
-                        return Flaw.CUT_OFF
+                        return RequestBodyFlaw.CUT_OFF
                     self.content += message["body"]
                     if len(self.content) > most:
-                        return Flaw.TOO_LARGE
+                        return RequestBodyFlaw.TOO_LARGE
                     if not message["more_body"]:
                         return None
                     if not self._reserve(len(self.content)):
-                        return Flaw.NO_ROOM
+                        return RequestBodyFlaw.NO_ROOM
                     patience.reschedule(began + BODY_S + len(self.content) / BODY_BYTES_PER_S)
         except TimeoutError:
-            return Flaw.SLOW
+            return RequestBodyFlaw.SLOW
 
     def _reserve(self, size: int) -> bool:
         more, self.reserved = size - self.reserved, size
@@ -116,9 +118,9 @@ class Web:
         self._bodies = Bodies()
         calls = settings.WEB_THREADS
         # The last quarter of each kind is never one organization's.
-        self._probes = Turns(PROBE_THREADS, share=PROBE_THREADS // 2)
-        self._pages = Turns(PAGE_THREADS, share=PAGE_THREADS * 3 // 4)
-        self._calls = Turns(calls, share=max(1, calls * 3 // 4))
+        self._probes = RequestQueue(PROBE_THREADS, share=PROBE_THREADS // 2)
+        self._pages = RequestQueue(PAGE_THREADS, share=PAGE_THREADS * 3 // 4)
+        self._calls = RequestQueue(calls, share=max(1, calls * 3 // 4))
         # Waiting requests gave up their turn: places for waits and events, and for outputs.
         most = calls + PAGE_THREADS + PROBE_THREADS + 2 * settings.WAITING_PLACES
         self._threads = ThreadPoolExecutor(most, thread_name_prefix="request")
@@ -165,7 +167,7 @@ class Web:
             if credential and turn.organization:
                 self._remember(credential, turn.organization)
 
-    def _kind(self, path: str) -> Turns:
+    def _kind(self, path: str) -> RequestQueue:
         if path in PROBES:
             return self._probes
         return self._calls if path.startswith("/api/") else self._pages
@@ -184,7 +186,7 @@ class Exchange:
         self,
         wsgi: Any,
         environ: dict[str, Any],
-        turn: Turn,
+        turn: RequestSlot,
         receive: ASGIReceiveCallable,
         send: ASGISendCallable,
     ) -> None:

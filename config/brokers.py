@@ -18,19 +18,21 @@ _URL = re.compile(r"[a-z][a-z0-9+]{0,30}://.{0,2000}")
 
 
 @dataclass(frozen=True, slots=True)
-class Broker:
+class CeleryBroker:
     """A URL of kombu's, and its transport's options. Either may hold passwords."""
 
     url: str = field(repr=False)
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
-def broker_of(brokers: Mapping[str, Broker], organization: str, service: str) -> Broker | None:
+def broker_of(
+    brokers: Mapping[str, CeleryBroker], organization: str, service: str
+) -> CeleryBroker | None:
     """The more exact name counts. None where the service is at our own broker."""
     return brokers.get(f"{organization}/{service}") or brokers.get(service)
 
 
-def env_brokers(name: str) -> dict[str, Broker]:
+def env_brokers(name: str) -> dict[str, CeleryBroker]:
     """By `service` or `organization/service`. JSON, or the path of a file with JSON or YAML."""
     given = env_text(name).strip()
     if not given:
@@ -44,14 +46,14 @@ def env_brokers(name: str) -> dict[str, Broker]:
         raise BadSetting(f"{name} is not as it should be: {_plain(error)}") from None
 
 
-def read_brokers(raw: Any) -> dict[str, Broker]:
+def read_brokers(raw: Any) -> dict[str, CeleryBroker]:
     """Raises ValueError, which repeats no address: there are passwords in them."""
     if not isinstance(raw, dict):
         raise ValueError("it must be an object of services and their brokers")
     return {name: _read(name, one) for name, one in raw.items()}
 
 
-def _read(name: Any, raw: Any) -> Broker:
+def _read(name: Any, raw: Any) -> CeleryBroker:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ValueError("a service is named as service or organization/service")
     said = {"url": raw} if isinstance(raw, str) else raw
@@ -60,7 +62,7 @@ def _read(name: Any, raw: Any) -> Broker:
     url, options = said.get("url"), said.get("options", {})
     if not isinstance(url, str) or not _URL.fullmatch(url) or not isinstance(options, dict):
         raise ValueError(f"{name} needs a url such as amqps://…, and options that are an object")
-    return Broker(url, options)
+    return CeleryBroker(url, options)
 
 
 def _plain(error: Exception) -> str:

@@ -93,7 +93,7 @@ MIDDLEWARE = [
     "django_htmx.middleware.HtmxMiddleware",
     "config.http.request_bodies.RequestBodies",
     "config.middleware.NoNul",
-    "tools.ui.gate.Gate",
+    "tools.ui.gate.ReauthenticationMiddleware",
 ]
 
 ROOT_URLCONF = "config.urls"

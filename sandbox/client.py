@@ -20,9 +20,9 @@ from typing import Any
 
 from sandbox import wire
 from sandbox.egress.client import EgressClient
-from sandbox.egress.rules.policy import Tally
+from sandbox.egress.rules.policy import EgressSummary
 from sandbox.errors import ErrorCode, SpecInvalid
-from sandbox.spec import Mount, Network, Outcome, SandboxResult, SandboxSpec
+from sandbox.spec import Mount, Network, RunOutcome, SandboxResult, SandboxSpec
 
 _CONNECT_TIMEOUT_S = 5.0
 _REACH_S = 10.0  # a sandboxd that was killed is back in one or two; in several on a busy machine
@@ -69,7 +69,7 @@ class SandboxClient:
         the run then, also when this process was stopped or hangs. A sandboxd that is unavailable is
         waited for; the run is not repeated when the connection breaks, for it may have begun.
         """
-        watch = Watch(cancelled or threading.Event(), until)
+        watch = RunWatch(cancelled or threading.Event(), until)
         if spec.profile.network == Network.NONE:
             return self._run(spec, None, watch)
         if self._egress is None:
@@ -88,7 +88,7 @@ class SandboxClient:
         except OSError:  # the broker died, and with it what it had counted
             return replace(result, usage=replace(result.usage, network_requests=None))
 
-    def _run(self, spec: SandboxSpec, ticket: str | None, watch: "Watch") -> SandboxResult:
+    def _run(self, spec: SandboxSpec, ticket: str | None, watch: "RunWatch") -> SandboxResult:
         try:
             connection = self._reached(partial(self._submitted, spec, ticket, watch), watch)
         except OSError as error:
@@ -102,13 +102,13 @@ class SandboxClient:
         self._keep(connection)
         return result
 
-    def _submitted(self, spec: SandboxSpec, ticket: str | None, watch: "Watch") -> "Connection":
+    def _submitted(self, spec: SandboxSpec, ticket: str | None, watch: "RunWatch") -> "Connection":
         """One that took the whole request. Raises OSError."""
         connection = self._connection()
         connection.submit(spec, ticket, watch)
         return connection
 
-    def _reached[Got](self, work: Callable[[], Got], watch: "Watch") -> Got | None:
+    def _reached[Got](self, work: Callable[[], Got], watch: "RunWatch") -> Got | None:
         """What a process gives that may be away for a moment; None when the run was given up
         meanwhile. Raises OSError when it stays away."""
         deadline = time.monotonic() + self._reach_s
@@ -207,20 +207,20 @@ class Connection:
         except wire.ConnectionEnded:
             raise ConnectionResetError("sandboxd closed the connection") from None
 
-    def submit(self, spec: SandboxSpec, ticket: str | None, watch: "Watch") -> None:
+    def submit(self, spec: SandboxSpec, ticket: str | None, watch: "RunWatch") -> None:
         """Raises OSError, and then sandboxd has not the whole of it: nothing can have begun."""
         with self._closed_by_failure():
             wire.send(self._socket, *self._frames(spec, ticket, watch))
 
-    def result(self, patience_s: float, watch: "Watch") -> SandboxResult:
+    def result(self, patience_s: float, watch: "RunWatch") -> SandboxResult:
         """Of what was submitted. Raises OSError, ConnectionEnded and FrameTooLarge."""
         try:
             with self._closed_by_failure():  # which ends the run, if it has begun
                 header = self._await(patience_s, watch)
                 return _result(header, self._reader.read())
-        except Cancelled:
+        except SandboxRunCancelled:
             message = "the caller ended the run"
-            return SandboxResult(Outcome.CANCELLED, None, ErrorCode.CANCELLED, message)
+            return SandboxResult(RunOutcome.CANCELLED, None, ErrorCode.CANCELLED, message)
 
     @contextmanager
     def _closed_by_failure(self) -> Iterator[None]:
@@ -230,7 +230,7 @@ class Connection:
             yield
             undo.pop_all()
 
-    def _frames(self, spec: SandboxSpec, ticket: str | None, watch: "Watch") -> list[bytes]:
+    def _frames(self, spec: SandboxSpec, ticket: str | None, watch: "RunWatch") -> list[bytes]:
         frames = list(wire.run_frames(spec, ticket, watch.told))
         if spec.profile.digest not in self._sent_profiles:
             if len(self._sent_profiles) >= wire.PROFILES_PER_CONNECTION:
@@ -239,7 +239,7 @@ class Connection:
             self._sent_profiles.add(spec.profile.digest)
         return frames
 
-    def _await(self, patience_s: float, watch: "Watch") -> bytes:
+    def _await(self, patience_s: float, watch: "RunWatch") -> bytes:
         """The header of the answer. Raises Cancelled, ConnectionEnded, OSError."""
         deadline = time.monotonic() + patience_s
         while (header := self._reader.next_whole()) is None:
@@ -248,7 +248,9 @@ class Connection:
                 deadline = time.monotonic() + _CANCEL_TIMEOUT_S
             left = deadline - time.monotonic()
             if left <= 0:
-                raise (TimeoutError("sandboxd did not answer") if self.usable else Cancelled)
+                raise (
+                    TimeoutError("sandboxd did not answer") if self.usable else SandboxRunCancelled
+                )
             if self.usable and (until := watch.news()) is not None:
                 wire.send(self._socket, wire.alive_frame(until))
             if self._readable(min(left, _LOOK_AT_EVENT_S)) and not self._reader.feed():
@@ -266,7 +268,7 @@ class Connection:
         return bool(poll.poll(timeout_s * 1000))
 
 
-class Watch:
+class RunWatch:
     """What may end one run from this side: an event, and a time that moves on."""
 
     def __init__(self, cancelled: threading.Event, until: Until | None) -> None:
@@ -291,7 +293,7 @@ class Watch:
         return until
 
 
-class Cancelled(Exception):
+class SandboxRunCancelled(Exception):
     """The run was given up and sandboxd had nothing more to say about it."""
 
 
@@ -301,7 +303,7 @@ def _result(header: bytes, output: bytes) -> SandboxResult:
     return SandboxResult.from_wire(wire_result)
 
 
-def _with_tally(result: SandboxResult, tally: Tally) -> SandboxResult:
+def _with_tally(result: SandboxResult, tally: EgressSummary) -> SandboxResult:
     """The broker counted; nothing of it comes from the run."""
     usage = replace(result.usage, network_requests=tally.requests)
     return replace(result, usage=usage, network=tally.attempts)
@@ -309,7 +311,7 @@ def _with_tally(result: SandboxResult, tally: Tally) -> SandboxResult:
 
 def _without_egress(why: str) -> SandboxResult:
     return SandboxResult(
-        Outcome.SANDBOX_ERROR,
+        RunOutcome.SANDBOX_ERROR,
         error_code=ErrorCode.EGRESS_UNAVAILABLE,
         error_message=f"the egress broker cannot be used: {why}",
     )
@@ -317,7 +319,7 @@ def _without_egress(why: str) -> SandboxResult:
 
 def _unreachable(error: Exception) -> SandboxResult:
     return SandboxResult(
-        Outcome.SANDBOX_ERROR,
+        RunOutcome.SANDBOX_ERROR,
         error_code=ErrorCode.SANDBOX_UNREACHABLE,
         error_message=f"sandboxd cannot be reached: {type(error).__name__} {error}".strip(),
     )
@@ -325,12 +327,12 @@ def _unreachable(error: Exception) -> SandboxResult:
 
 def _not_begun() -> SandboxResult:
     message = "the caller ended the run before it began"
-    return SandboxResult(Outcome.CANCELLED, None, ErrorCode.NOT_BEGUN, message)
+    return SandboxResult(RunOutcome.CANCELLED, None, ErrorCode.NOT_BEGUN, message)
 
 
 def _lost(error: Exception) -> SandboxResult:
     return SandboxResult(
-        Outcome.SANDBOX_ERROR,
+        RunOutcome.SANDBOX_ERROR,
         error_code=ErrorCode.LOST,
         error_message=f"sandboxd was lost during the run: {type(error).__name__} {error}".strip(),
     )

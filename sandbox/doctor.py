@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from sandbox.daemon.trials.capability import Capability, Verdict
+from sandbox.daemon.trials.capability import Capability, LevelCapability
 from sandbox.daemon.trials.trial import Trial, Wall, attempt
 from sandbox.machine import Facts, Run
 from sandbox.remedies import DEGRADED_NEEDS_ABI, Trouble, remedies
@@ -50,7 +50,7 @@ def conclude(trials: Sequence[Trial], facts: Facts) -> Capability:
     levels = {level: _verdict(tried[Wall(level)], facts) for level in IsolationLevel}
     stands_in = _stands_in(tried)
     if stands_in:
-        levels[IsolationLevel.STANDARD] = Verdict(True, backend=Backend.DEGRADED)
+        levels[IsolationLevel.STANDARD] = LevelCapability(True, backend=Backend.DEGRADED)
     found = remedies(facts, Trouble(_no_namespaces(tried), _leaks(trials), stands_in))
     available = [level for level, verdict in levels.items() if verdict.available]
     return Capability(
@@ -66,10 +66,10 @@ def conclude(trials: Sequence[Trial], facts: Facts) -> Capability:
     )
 
 
-def _verdict(trial: Trial, facts: Facts) -> Verdict:
+def _verdict(trial: Trial, facts: Facts) -> LevelCapability:
     if trial.flaw is not None:
-        return Verdict(False, (trial.flaw,))
-    return Verdict(True, network=facts.egress_flaw is None)
+        return LevelCapability(False, (trial.flaw,))
+    return LevelCapability(True, network=facts.egress_flaw is None)
 
 
 def _stands_in(tried: dict[Wall, Trial]) -> bool:

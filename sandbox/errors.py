@@ -46,7 +46,7 @@ class SpecInvalid(SandboxError, ValueError):
     """An invalid spec: a wrong type, an impossible limit, an unclean path."""
 
 
-class Refused(SandboxError):
+class RunRefused(SandboxError):
     """The run was not started; `code` and the text say why."""
 
     def __init__(self, code: ErrorCode, reason: str) -> None:

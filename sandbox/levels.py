@@ -13,7 +13,7 @@ from sandbox.spec import Backend, IsolationLevel, Limits
 _ORDER = list(IsolationLevel)
 
 
-class Calls(StrEnum):
+class SystemCalls(StrEnum):
     """Which system calls there are: all but a few, an allow list, or one without new processes."""
 
     OPEN = "open"
@@ -22,7 +22,7 @@ class Calls(StrEnum):
 
 
 @dataclass(frozen=True)
-class Layers:
+class LevelLayers:
     """`namespaces` are users, processes, mounts, network, IPC, host name and cgroups."""
 
     namespaces: bool
@@ -31,7 +31,7 @@ class Layers:
     shared_memory: bool  # a private /dev/shm
     programs: bool  # Landlock: what lies in /usr may be executed; else nothing may
     landlock: bool
-    calls: Calls
+    calls: SystemCalls
     new_code: bool  # memory may become executable
     processes: int
 
@@ -40,47 +40,47 @@ class Layers:
 
 
 LAYERS = {
-    IsolationLevel.NONE: Layers(
+    IsolationLevel.NONE: LevelLayers(
         namespaces=False,
         whole_usr=True,
         proc=True,
         shared_memory=True,
         programs=True,
         landlock=False,
-        calls=Calls.OPEN,
+        calls=SystemCalls.OPEN,
         new_code=True,
         processes=256,
     ),
-    IsolationLevel.STANDARD: Layers(
+    IsolationLevel.STANDARD: LevelLayers(
         namespaces=True,
         whole_usr=True,
         proc=True,
         shared_memory=True,
         programs=True,
         landlock=True,
-        calls=Calls.USUAL,
+        calls=SystemCalls.USUAL,
         new_code=True,
         processes=64,
     ),
-    IsolationLevel.STRICT: Layers(
+    IsolationLevel.STRICT: LevelLayers(
         namespaces=True,
         whole_usr=False,
         proc=False,
         shared_memory=False,
         programs=False,
         landlock=True,
-        calls=Calls.USUAL,
+        calls=SystemCalls.USUAL,
         new_code=True,
         processes=24,
     ),
-    IsolationLevel.RESTRICTED: Layers(
+    IsolationLevel.RESTRICTED: LevelLayers(
         namespaces=True,
         whole_usr=False,
         proc=False,
         shared_memory=False,
         programs=False,
         landlock=True,
-        calls=Calls.THREADS_ONLY,
+        calls=SystemCalls.THREADS_ONLY,
         new_code=False,
         processes=24,
     ),
@@ -96,7 +96,7 @@ def strongest(*levels: IsolationLevel) -> IsolationLevel:
     return max(levels, key=_ORDER.index)
 
 
-def layers_of(level: IsolationLevel, backend: Backend) -> Layers:
+def layers_of(level: IsolationLevel, backend: Backend) -> LevelLayers:
     """The layers a run has; without namespaces it is the degraded backend's Standard."""
     layers = LAYERS[level]
     return replace(layers, namespaces=False) if backend == Backend.DEGRADED else layers

@@ -12,7 +12,7 @@ from typing import Any
 
 from sandbox import wire
 from sandbox.egress.client import EgressClient, Ticket
-from sandbox.errors import ErrorCode, Refused, SpecInvalid
+from sandbox.errors import ErrorCode, RunRefused, SpecInvalid
 from sandbox.inside.frames import FrameReader
 from sandbox.servers import LONGEST_ANSWER, ServerSpec
 from sandbox.spec import Network
@@ -71,12 +71,12 @@ def _ticket(egress: EgressClient | None, spec: ServerSpec) -> Ticket | None:
     if spec.network == Network.NONE:
         return None
     if egress is None:
-        raise Refused(ErrorCode.EGRESS_UNAVAILABLE, "no egress broker was named")
+        raise RunRefused(ErrorCode.EGRESS_UNAVAILABLE, "no egress broker was named")
     try:
         return egress.open(spec.egress, spec.organization)
     except (OSError, SpecInvalid) as error:
         reason = f"the egress broker took no ticket: {error}"
-        raise Refused(ErrorCode.EGRESS_UNAVAILABLE, reason) from None
+        raise RunRefused(ErrorCode.EGRESS_UNAVAILABLE, reason) from None
 
 
 def _closed(ticket: Ticket) -> None:
@@ -92,7 +92,7 @@ def _started(control: socket.socket) -> socket.socket:
             undo.pop_all()
             return socket.socket(fileno=held[0])
     if answer.get("type") == "refused":
-        raise Refused(ErrorCode(answer["code"]), str(answer["reason"]))
+        raise RunRefused(ErrorCode(answer["code"]), str(answer["reason"]))
     raise ConnectionResetError("sandboxd closed the connection")
 
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, Self
 
-from sandbox.egress.rules.policy import Attempt, EgressPolicy
+from sandbox.egress.rules.policy import EgressAttempt, EgressPolicy
 from sandbox.errors import SpecInvalid
 from sandbox.fields import Fields
 
@@ -52,7 +52,7 @@ class Language(StrEnum):
     JAVASCRIPT = "javascript"
 
 
-class Outcome(StrEnum):
+class RunOutcome(StrEnum):
     SUCCESS = "SUCCESS"
     FAILED = "FAILED"
     TIMEOUT = "TIMEOUT"
@@ -185,7 +185,7 @@ class Profile:
 
 
 @dataclass(frozen=True)
-class Source:
+class CodeSource:
     """Code of a custom tool: compiled and run only in the single-use process."""
 
     source: str
@@ -206,7 +206,7 @@ class Preloaded:
         return {"name": self.name, "entry_point": self.entry_point}
 
 
-type Program = Source | Preloaded
+type Program = CodeSource | Preloaded
 
 
 @dataclass(frozen=True)
@@ -253,7 +253,7 @@ class ResourceUsage:
 class SandboxResult:
     """`output` is the JSON value the entry point returned; the error fields are None on success."""
 
-    outcome: Outcome
+    outcome: RunOutcome
     output: Any = None
     error_code: str | None = None
     error_message: str | None = None
@@ -261,7 +261,7 @@ class SandboxResult:
     stderr: str = ""
     usage: ResourceUsage = field(default_factory=ResourceUsage)
     sandbox_id: str = ""
-    network: tuple[Attempt, ...] = ()
+    network: tuple[EgressAttempt, ...] = ()
 
     def to_wire(self) -> dict[str, Any]:
         return asdict(self)
@@ -271,7 +271,7 @@ class SandboxResult:
         fields = Fields(wire)
         return fields.done(
             cls(
-                outcome=fields.member("outcome", Outcome),
+                outcome=fields.member("outcome", RunOutcome),
                 output=fields.value("output"),
                 error_code=fields.optional_text("error_code"),
                 error_message=fields.optional_text("error_message"),
@@ -279,7 +279,7 @@ class SandboxResult:
                 stderr=fields.text("stderr"),
                 usage=ResourceUsage.from_wire(fields.value("usage")),
                 sandbox_id=fields.text("sandbox_id"),
-                network=tuple(Attempt.from_wire(one) for one in fields.items("network")),
+                network=tuple(EgressAttempt.from_wire(one) for one in fields.items("network")),
             )
         )
 

@@ -19,7 +19,7 @@ _OWN = ("templates", "slots", "servers", "pid")
 
 
 @dataclass(frozen=True)
-class State:
+class SandboxdState:
     capability: Capability
     templates: int
     slots: int
@@ -36,28 +36,28 @@ class State:
         return cls(Capability.from_wire(rest), *(own.integer(name) for name in _OWN))
 
 
-def ask(path: str, timeout_s: float) -> State:
+def ask(path: str, timeout_s: float) -> SandboxdState:
     """Raises OSError when there is no answer in time, or none that can be read."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
         door.settimeout(timeout_s)
         door.connect(path)
         try:
             wire.send(door, wire.encode({"type": "ping"}))
-            return State.from_wire(json.loads(wire.FrameReader(door, _ANSWER_CAP).read()))
+            return SandboxdState.from_wire(json.loads(wire.FrameReader(door, _ANSWER_CAP).read()))
         except (wire.ConnectionEnded, wire.FrameTooLarge, ValueError) as error:
             raise ConnectionAbortedError(f"sandboxd answers oddly: {error!r}") from None
 
 
-class Watch:
+class SandboxdStateCache:
     """For threads that ask often: an answer, or that there was none, is good for a second."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self._known: State | None = None
+        self._known: SandboxdState | None = None
         self._until = 0.0
 
-    def state(self) -> State | None:
+    def state(self) -> SandboxdState | None:
         """None when sandboxd does not answer at once."""
         with self._lock:
             if time.monotonic() >= self._until:
@@ -65,7 +65,7 @@ class Watch:
                 self._until = time.monotonic() + _KEPT_S
             return self._known
 
-    def _asked(self) -> State | None:
+    def _asked(self) -> SandboxdState | None:
         try:
             return ask(self._path, PATIENCE_S)
         except OSError:

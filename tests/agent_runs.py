@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from tests import factories
 from tools.agents import actions
-from tools.agents.actions import Wanted
+from tools.agents.actions import AgentRunRequest
 from tools.definitions.callers import Caller
 from tools.definitions.implementations.builtin import ASK_MODEL
 from tools.definitions.results import Status
@@ -17,9 +17,11 @@ from tools.models import Agent, Execution
 
 
 def asked(caller: Caller, question: str = "What is there to read?", **given: Any) -> Execution:
-    """A request that nobody has begun. Fields a `Wanted` does not have are parameters."""
-    fields = {name: given.pop(name) for name in [*given] if name in Wanted.__dataclass_fields__}
-    wanted = Wanted({"question": question, **given}, **fields)
+    """A request that nobody has begun. Fields a `AgentRunRequest` does not have are parameters."""
+    fields = {
+        name: given.pop(name) for name in [*given] if name in AgentRunRequest.__dataclass_fields__
+    }
+    wanted = AgentRunRequest({"question": question, **given}, **fields)
     return admit(caller, actions.call_of(caller, wanted))
 
 

@@ -140,7 +140,7 @@ def _nothing_remembered() -> None:
     organizations.restore()
     source.forget()  # a command of the test before
     # A test that reads all addresses leaves exports open that nobody reads to their end.
-    export._places = export.Places()
+    export._places = export.ExportSlots()
 
 
 @pytest.fixture(scope="session")

@@ -10,10 +10,10 @@ from typing import Any
 from uuid import UUID
 
 from config.http.errors import body as error_body
-from tools.agents.actions import Report
+from tools.agents.actions import AgentRunReport
 from tools.agents.asked import REACT
 from tools.agents.following import spent_shape
-from tools.agents.steps import Step
+from tools.agents.steps import AgentStep
 from tools.approvals import confirmation_rules
 from tools.catalog.mcp.mcp_servers import written as mcp_written
 from tools.catalog.mcp.owners import owner_text, owner_texts
@@ -25,9 +25,9 @@ from tools.definitions.texts.names import WILDCARD
 from tools.definitions.tool import as_stored
 from tools.errors import ToolcribError
 from tools.insight.explain import Explained, Explanation
-from tools.insight.replay import MOST_TURNED, Turned
-from tools.insight.whatif import Difference
-from tools.limits.allowances import Standing
+from tools.insight.replay import MOST_TURNED, ChangedVerdict
+from tools.insight.whatif import ImpactPreview
+from tools.limits.allowances import AllowanceStatus
 from tools.messaging.channels import written as channel_written
 from tools.models import (
     Agent,
@@ -56,7 +56,7 @@ from tools.models import (
 from tools.policy.isolation import effective_level
 from tools.policy.licensing import standing_of
 from tools.policy.openings import Closing
-from tools.usage.usage import Figures, Usage
+from tools.usage.usage import Usage, UsageTotals
 
 
 def tool_shape(tool: CatalogTool) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def execution_shape(execution: Execution, held: Confirmation | None = None) -> d
     }
 
 
-def agent_request_shape(report: Report) -> dict[str, Any]:
+def agent_request_shape(report: AgentRunReport) -> dict[str, Any]:
     """A request of an agent with its progress."""
     run = report.run
     shown = execution_shape(run) | {"output": None}
@@ -158,7 +158,7 @@ def agent_request_shape(report: Report) -> dict[str, Any]:
     }
 
 
-def agent_step_shape(step: Step) -> dict[str, Any]:
+def agent_step_shape(step: AgentStep) -> dict[str, Any]:
     action = step.move.action
     return {
         "step": step.number,
@@ -535,7 +535,7 @@ def tier_shape(tier: LicenseTier) -> dict[str, Any]:
     }
 
 
-def allowances_shape(standings: list[Standing]) -> dict[str, Any]:
+def allowances_shape(standings: list[AllowanceStatus]) -> dict[str, Any]:
     """The budget, which is among the quotas too."""
     budget = next((one for one in standings if one.is_budget), None)
     return {
@@ -546,7 +546,7 @@ def allowances_shape(standings: list[Standing]) -> dict[str, Any]:
     }
 
 
-def _standing(one: Standing) -> dict[str, Any]:
+def _standing(one: AllowanceStatus) -> dict[str, Any]:
     return {
         "amount": money(one.amount),
         "period": one.period,
@@ -567,7 +567,7 @@ def usage_shape(found: Usage, by: Sequence[str], time_zone: str) -> dict[str, An
     }
 
 
-def _figures(figures: Figures) -> dict[str, Any]:
+def _figures(figures: UsageTotals) -> dict[str, Any]:
     return asdict(figures) | {"cost": money(figures.cost)}
 
 
@@ -595,7 +595,7 @@ def request_shape(explanation: Explanation) -> dict[str, Any]:
 MOST_NAMED = 50
 
 
-def difference_shape(found: Difference) -> dict[str, Any]:
+def difference_shape(found: ImpactPreview) -> dict[str, Any]:
     """Long lists are cut; their counts are not."""
     calls = found.calls
     return {
@@ -626,7 +626,7 @@ def difference_shape(found: Difference) -> dict[str, Any]:
     }
 
 
-def _turned(calls: int, turned: list[Turned], agents: dict[UUID, str]) -> dict[str, Any]:
+def _turned(calls: int, turned: list[ChangedVerdict], agents: dict[UUID, str]) -> dict[str, Any]:
     return {
         "calls": calls,
         "results": [

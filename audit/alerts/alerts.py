@@ -17,7 +17,7 @@ from django.db.models.functions import Now
 from audit import metrics
 from audit.actions import Actor, record
 from audit.alerts import deliveries, fixed_rules
-from audit.alerts.kinds import KINDS, Finding
+from audit.alerts.kinds import KINDS, AlertFinding
 from audit.events import Event, Outcome, Severity
 from audit.models import Alert, AlertRule
 
@@ -103,7 +103,7 @@ def _window_s(rule: AlertRule, unseen_s: float | None) -> int:
     return max(rule.window_s, min(int(unseen_s) + rule.window_s, _LONGEST_LOOK_S))
 
 
-def _findings(rule: AlertRule, window_s: int) -> list[Finding]:
+def _findings(rule: AlertRule, window_s: int) -> list[AlertFinding]:
     kind = KINDS[rule.kind]
     asked = {"window_s": window_s, "least": rule.least, "most": _MOST_FINDINGS}
     with connection.cursor() as cursor:
@@ -113,14 +113,14 @@ def _findings(rule: AlertRule, window_s: int) -> list[Finding]:
     AlertRule.objects.filter(pk=rule.pk).update(looked_at=Now())
     for place, total in {(place, total) for place, *_, total in rows if total > _MOST_FINDINGS}:
         log.warning("%s: %d findings in %s, the newest are taken", rule.name, total, place)
-    return [Finding(*row) for *row, _ in rows]
+    return [AlertFinding(*row) for *row, _ in rows]
 
 
-def _raised_of(rule: AlertRule, findings: list[Finding]) -> list[Alert]:
+def _raised_of(rule: AlertRule, findings: list[AlertFinding]) -> list[Alert]:
     return [alert for found in _news(rule, findings) if (alert := _raised(rule, found))]
 
 
-def _news(rule: AlertRule, findings: list[Finding]) -> list[Finding]:
+def _news(rule: AlertRule, findings: list[AlertFinding]) -> list[AlertFinding]:
     """Those that no alert has counted yet: an evaluation finds most of what the one before it
     found."""
     rows = Alert.objects.filter(
@@ -138,7 +138,7 @@ def _news(rule: AlertRule, findings: list[Finding]) -> list[Finding]:
 
 
 @transaction.atomic
-def _raised(rule: AlertRule, found: Finding) -> Alert | None:
+def _raised(rule: AlertRule, found: AlertFinding) -> Alert | None:
     """The alert where it is new."""
     same = alerts_of(found.organization).filter(
         rule=rule.name, actor=found.actor, subject=found.subject
@@ -152,7 +152,7 @@ def _raised(rule: AlertRule, found: Finding) -> Alert | None:
     return _new(rule, found)
 
 
-def _count_on(alert: Alert, rule: AlertRule, found: Finding) -> None:
+def _count_on(alert: Alert, rule: AlertRule, found: AlertFinding) -> None:
     """It is sent again if it had ended long ago, or is more severe than it was."""
     worse = Severity(rule.severity).rank > Severity(alert.severity).rank
     back = found.last_at - alert.last_at >= _QUIET
@@ -165,7 +165,7 @@ def _count_on(alert: Alert, rule: AlertRule, found: Finding) -> None:
         _tell(alert)
 
 
-def _unseen_of(rule: AlertRule, found: Finding, seen_at: datetime) -> int:
+def _unseen_of(rule: AlertRule, found: AlertFinding, seen_at: datetime) -> int:
     """How many of its records an alert that counted until `seen_at` has not counted: evaluations
     follow each other more closely than windows do, so most were found before."""
     if found.first_at > seen_at:
@@ -177,7 +177,7 @@ def _unseen_of(rule: AlertRule, found: Finding, seen_at: datetime) -> int:
     return int(count)
 
 
-def _new(rule: AlertRule, found: Finding) -> Alert | None:
+def _new(rule: AlertRule, found: AlertFinding) -> Alert | None:
     """Write the alert with its deliveries: both or neither."""
     alert = Alert(
         organization=found.organization,
@@ -207,5 +207,5 @@ def _tell(alert: Alert) -> None:
         _raised(rule, fixed_rules.one_untold(alert.organization))
 
 
-def _text(rule: AlertRule, found: Finding) -> str:
+def _text(rule: AlertRule, found: AlertFinding) -> str:
     return KINDS[rule.kind].says(found, rule.description or f"({rule.name})")[:500]

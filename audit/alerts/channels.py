@@ -19,7 +19,7 @@ from django.db import transaction
 from audit.actions import Actor, record
 from audit.changes import difference
 from audit.events import Event, Outcome
-from audit.flaws import Flaw
+from audit.flaws import AuditFlaw
 from audit.log import keyfile
 from audit.models import AlertChannel, ChannelKind
 
@@ -32,11 +32,14 @@ _NONCE_BYTES = 12
 def create_channel(
     *, organization: str, name: str, kind: str, target: str, by: Actor, **fields: Any
 ) -> tuple[AlertChannel, str]:
-    """Return the channel, and the secret of a webhook, which is shown only once. Raises `Flaw`."""
+    """Return the channel, and the secret of a webhook, which is shown only once.
+
+    Raises `AuditFlaw`.
+    """
     channel = AlertChannel(organization=organization, name=name, kind=kind, target=target)
     channel.least = fields.get("least", channel.least)
     if AlertChannel.objects.filter(organization=organization).count() >= MOST_CHANNELS:
-        raise Flaw(f"An organization has at most {MOST_CHANNELS} channels; remove one first.")
+        raise AuditFlaw(f"An organization has at most {MOST_CHANNELS} channels; remove one first.")
     secret = _new_secret(channel) if kind == ChannelKind.WEBHOOK else ""
     _save(channel)
     _record(Event.ALERT_CHANNEL_CHANGE, channel, by, None, written(channel))
@@ -45,7 +48,7 @@ def create_channel(
 
 @transaction.atomic
 def change_channel(*, channel: AlertChannel, by: Actor, **changes: Any) -> AlertChannel:
-    """Set some of `CHANGEABLE`. Raises `Flaw`."""
+    """Set some of `CHANGEABLE`. Raises `AuditFlaw`."""
     row = AlertChannel.objects.select_for_update().get(pk=channel.pk)
     before = written(row)
     moved = changes.get("target", row.target) != row.target
@@ -58,10 +61,10 @@ def change_channel(*, channel: AlertChannel, by: Actor, **changes: Any) -> Alert
 
 @transaction.atomic
 def replace_secret(*, channel: AlertChannel, by: Actor) -> str:
-    """Return the new secret, shown only once; the old one no longer signs. Raises `Flaw`."""
+    """Return the new secret, shown only once; the old one no longer signs. Raises `AuditFlaw`."""
     row = AlertChannel.objects.select_for_update().get(pk=channel.pk)
     if row.kind != ChannelKind.WEBHOOK:
-        raise Flaw("Only webhooks are signed.")
+        raise AuditFlaw("Only webhooks are signed.")
     secret = _new_secret(row)
     row.save(update_fields=["secret"])
     _record(Event.ALERT_CHANNEL_CHANGE, row, by, {}, {}, signing="replaced")
@@ -110,12 +113,12 @@ def _save(channel: AlertChannel) -> None:
     _check_target(channel)
     same = AlertChannel.objects.filter(organization=channel.organization, name=channel.name)
     if same.exclude(pk=channel.pk).exists():
-        raise Flaw(f"There is a channel {channel.name} already.", "name")
+        raise AuditFlaw(f"There is a channel {channel.name} already.", "name")
     try:
         channel.full_clean(exclude=["organization"])
     except ValidationError as error:
         field = next(iter(error.message_dict), "")
-        raise Flaw(" ".join(error.messages), field if field in CHANGEABLE else "") from None
+        raise AuditFlaw(" ".join(error.messages), field if field in CHANGEABLE else "") from None
     channel.save()
 
 
@@ -126,7 +129,7 @@ def _check_target(channel: AlertChannel) -> None:
         validate_email(channel.target)
         EmailBackend(alias="alerts", host="").prep_address(channel.target)  # as it will be written
     except (ValidationError, ValueError):
-        raise Flaw("This is no e-mail address.", "target") from None
+        raise AuditFlaw("This is no e-mail address.", "target") from None
 
 
 def _check_address(target: str) -> None:
@@ -138,7 +141,7 @@ def _check_address(target: str) -> None:
         whole = False
     readable = target.isascii() and target.isprintable() and " " not in target
     if not whole or not readable or "@" in urlsplit(target).netloc or "#" in target:
-        raise Flaw(
+        raise AuditFlaw(
             "Give an address such as https://alerts.example.com/hook, without a user name.",
             "target",
         )

@@ -22,7 +22,7 @@ from django.db.models.functions import Now
 from audit import metrics
 from audit.actions import Actor, record
 from audit.alerts import senders
-from audit.alerts.senders import Message, NotTold
+from audit.alerts.senders import AlertMessage, NotTold
 from audit.events import Event, Outcome, Severity
 from audit.models import Alert, AlertChannel, AlertDelivery
 from audit.models.alerts import worst_first
@@ -213,7 +213,7 @@ def _give_up(delivery: AlertDelivery, problem: str) -> None:
         )
 
 
-def _attempted(channel: AlertChannel, message: Message) -> str:
+def _attempted(channel: AlertChannel, message: AlertMessage) -> str:
     try:
         senders.tell(channel, message)
     except NotTold as problem:
@@ -222,10 +222,10 @@ def _attempted(channel: AlertChannel, message: Message) -> str:
     return ""
 
 
-def message_of(delivery: AlertDelivery) -> Message:
+def message_of(delivery: AlertDelivery) -> AlertMessage:
     alert = delivery.alert
     seen = f"{alert.count} record{'s' if alert.count != 1 else ''}, last at {alert.last_at:%c} UTC"
-    return Message(
+    return AlertMessage(
         delivery=f"{alert.pk}:{delivery.pk}",
         title=f"[Toolcrib {alert.severity}] {alert.message}",
         text=f"{alert.message}\n\nOrganization {alert.organization}, rule {alert.rule}: {seen}.\n",
@@ -248,8 +248,8 @@ def _content(alert: Alert) -> dict[str, Any]:
     }
 
 
-def _trial(channel: AlertChannel) -> Message:
-    return Message(
+def _trial(channel: AlertChannel) -> AlertMessage:
+    return AlertMessage(
         delivery=f"test:{channel.pk}:{time.time_ns()}",
         title=f"[Toolcrib test] {channel.name}",
         text=f"Alerts of the organization {channel.organization} will be told here.\n",

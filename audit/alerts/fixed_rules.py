@@ -6,7 +6,7 @@ about the product.
 
 from django.db import connection
 
-from audit.alerts.kinds import Finding
+from audit.alerts.kinds import AlertFinding
 from audit.events import Event, Severity
 from audit.models import AlertRule
 
@@ -62,23 +62,23 @@ _UNCHECKED = """
 """
 
 
-def unchecked() -> list[Finding]:
+def unchecked() -> list[AlertFinding]:
     """Logs whose daily verification is overdue, and since when."""
     with connection.cursor() as cursor:
         cursor.execute(_UNCHECKED, {"window_s": UNCHECKED.window_s})
-        return [Finding(*row) for row in cursor.fetchall()]
+        return [AlertFinding(*row) for row in cursor.fetchall()]
 
 
-def faults() -> list[Finding]:
+def faults() -> list[AlertFinding]:
     """By organization, caller and address."""
     with connection.cursor() as cursor:
         cursor.execute(_FAULTS, {"code": Event.SERVER_FAULT, "window_s": FAULTS.window_s})
-        return [Finding(*row) for row in cursor.fetchall()]
+        return [AlertFinding(*row) for row in cursor.fetchall()]
 
 
-def one_untold(organization: str) -> Finding:
+def one_untold(organization: str) -> AlertFinding:
     """An alert that was not delivered, now."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT clock_timestamp()")
         (now,) = cursor.fetchone()
-    return Finding(organization, "alerts", "", 1, now, now)
+    return AlertFinding(organization, "alerts", "", 1, now, now)

@@ -15,7 +15,7 @@ LONGEST_CODE = 80
 
 
 @dataclass(frozen=True)
-class Finding:
+class AlertFinding:
     organization: str
     actor: str
     subject: str
@@ -25,7 +25,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Bounds:
+class NumberRange:
     """Bounds of a number that a rule gives."""
 
     least: float
@@ -34,14 +34,14 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class Kind:
+class AlertKind:
     """`says` ends in the rule's description, where the kind is about anything a rule may name.
     `counted` is the condition of a kind that counts records."""
 
     query: str
     what: str
-    says: Callable[[Finding, str], str]
-    numbers: Mapping[str, Bounds] = field(default_factory=dict)
+    says: Callable[[AlertFinding, str], str]
+    numbers: Mapping[str, NumberRange] = field(default_factory=dict)
     lists: tuple[str, ...] = ()
     counted: str = ""
     by_subject: bool = False
@@ -211,26 +211,26 @@ def _all(*conditions: str) -> str:
     return " AND ".join(conditions)
 
 
-def _of_actor(found: Finding, description: str) -> str:
+def _of_actor(found: AlertFinding, description: str) -> str:
     times = f", {found.count} times" if found.count > 1 else ""
     return f"{found.actor} {description}{times}."
 
 
-def _of_subject(found: Finding, description: str) -> str:
+def _of_subject(found: AlertFinding, description: str) -> str:
     return f"{found.subject or found.organization} {description}."
 
 
-_HOW_LONG = {"history": Bounds(1, 10_000, 100)}
+_HOW_LONG = {"history": NumberRange(1, 10_000, 100)}
 _LISTS = ("codes", "reasons", "outcomes")
 KINDS = {
-    "by_actor": Kind(
+    "by_actor": AlertKind(
         _filled(_BY_ACTOR, what=_LISTED),
         _all(_SAME_ACTOR, _LISTED),
         _of_actor,
         lists=_LISTS,
         counted=_LISTED,
     ),
-    "by_subject": Kind(
+    "by_subject": AlertKind(
         _filled(_BY_SUBJECT, what=_LISTED),
         _all(_SAME_ACTOR, _SAME_SUBJECT, _LISTED),
         _of_subject,
@@ -238,39 +238,39 @@ KINDS = {
         counted=_LISTED,
         by_subject=True,
     ),
-    "every_group": Kind(
+    "every_group": AlertKind(
         _filled(_BY_ACTOR, what=_EVERY_GROUP),
         _all(_SAME_ACTOR, _EVERY_GROUP),
         _of_actor,
         counted=_EVERY_GROUP,
     ),
-    "hasty_approval": Kind(
+    "hasty_approval": AlertKind(
         _filled(_BY_ACTOR, what=_HASTY),
         _all(_SAME_ACTOR, _HASTY),
         _of_actor,
-        {"seconds": Bounds(0.1, 3600, 2)},
+        {"seconds": NumberRange(0.1, 3600, 2)},
         counted=_HASTY,
     ),
-    "possible_effect": Kind(
+    "possible_effect": AlertKind(
         _filled(_BY_SUBJECT, what=_UNSURE),
         _all(_SAME_ACTOR, _SAME_SUBJECT, _UNSURE),
         _of_subject,
         counted=_UNSURE,
         by_subject=True,
     ),
-    "unusual_usage": Kind(
+    "unusual_usage": AlertKind(
         _filled(_UNUSUAL_USAGE),
         _all(_SAME_ACTOR, _STARTED),
         lambda found, _: f"{found.actor} made {found.count} calls, far more than it usually does.",
-        {"factor": Bounds(1, 1000, 4)},
+        {"factor": NumberRange(1, 1000, 4)},
     ),
-    "first_use": Kind(
+    "first_use": AlertKind(
         _with_history(_FIRST_USE, _OF_ACTOR),
         _all(_SAME_ACTOR, _SAME_SUBJECT, _STARTED),
         lambda found, _: f"{found.actor} runs {found.subject}, which it never ran before.",
         _HOW_LONG,
     ),
-    "unusual_group": Kind(
+    "unusual_group": AlertKind(
         _with_history(_UNUSUAL_GROUP, _OF_ACTOR),
         _all(_SAME_ACTOR, _STARTED, _SAME_GROUP),
         lambda found, _: (
@@ -278,7 +278,7 @@ KINDS = {
         ),
         _HOW_LONG,
     ),
-    "unusual_step": Kind(
+    "unusual_step": AlertKind(
         _with_history(_UNUSUAL_STEP, "AND code = 'STATE.TRANSITION'"),
         _SAME_STEP,
         lambda found, _: f"A workflow took a step it never took before: {found.subject}.",

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db import DatabaseError, connection, transaction
 
-from audit.alerts.kinds import KINDS, Kind
+from audit.alerts.kinds import KINDS, AlertKind
 
 DAYS = 7
 MOST_CAUGHT = 1_000
@@ -76,7 +76,7 @@ def rehearse(
     return Rehearsal(len(found), tuple(found[:_SHOWN]), DAYS if known.counted else 0)
 
 
-def _statement(kind: Kind) -> str:
+def _statement(kind: AlertKind) -> str:
     if not kind.counted:
         return _NOW.format(query=kind.query)
     return _PAST.format(what=kind.counted, subject="subject" if kind.by_subject else "''")

@@ -8,10 +8,10 @@ from django.db import transaction
 
 from audit.actions import Actor, record
 from audit.alerts import fixed_rules
-from audit.alerts.kinds import KINDS, LONGEST_CODE, MOST_CODES, OWN_KINDS, Bounds
+from audit.alerts.kinds import KINDS, LONGEST_CODE, MOST_CODES, OWN_KINDS, NumberRange
 from audit.changes import difference
 from audit.events import Event, Outcome
-from audit.flaws import Flaw
+from audit.flaws import AuditFlaw
 from audit.models import AlertRule
 
 CHANGEABLE = ("severity", "window_s", "least", "values", "enabled")
@@ -21,7 +21,7 @@ MOST = 1_000_000
 
 @transaction.atomic
 def change_rule(*, rule: AlertRule, by: Actor, **changes: Any) -> AlertRule:
-    """Set some of `CHANGEABLE`; `values` replaces all of them. Raises `Flaw`."""
+    """Set some of `CHANGEABLE`; `values` replaces all of them. Raises `AuditFlaw`."""
     row = AlertRule.objects.select_for_update().get(pk=rule.pk)
     before = _written(row)
     for name in CHANGEABLE:
@@ -33,15 +33,15 @@ def change_rule(*, rule: AlertRule, by: Actor, **changes: Any) -> AlertRule:
 
 @transaction.atomic
 def create_rule(*, name: str, kind: str, by: Actor, description: str, **fields: Any) -> AlertRule:
-    """Create a custom rule over codes, reasons and outcomes. Raises `Flaw`."""
+    """Create a custom rule over codes, reasons and outcomes. Raises `AuditFlaw`."""
     if kind not in OWN_KINDS:
-        raise Flaw(f"A rule of your own is one of {', '.join(OWN_KINDS)}.", "kind")
+        raise AuditFlaw(f"A rule of your own is one of {', '.join(OWN_KINDS)}.", "kind")
     row = AlertRule(name=name, kind=kind, description=description)
     for field in CHANGEABLE:
         setattr(row, field, fields.get(field, getattr(row, field)))
     taken = name in {rule.name for rule in fixed_rules.ALL}
     if taken or AlertRule.objects.filter(name=name).exists():
-        raise Flaw(f"There is a rule {name} already.", "name")
+        raise AuditFlaw(f"There is a rule {name} already.", "name")
     _save(row)
     _record(row, by, None)
     return row
@@ -50,24 +50,24 @@ def create_rule(*, name: str, kind: str, by: Actor, description: str, **fields: 
 def _save(row: AlertRule) -> None:
     row.values = read_values(row.kind, row.values)
     if not 1 <= row.window_s <= LONGEST_WINDOW_S:
-        raise Flaw(f"A rule looks back 1 to {LONGEST_WINDOW_S} seconds.", "window_s")
+        raise AuditFlaw(f"A rule looks back 1 to {LONGEST_WINDOW_S} seconds.", "window_s")
     if not 1 <= row.least <= MOST:
-        raise Flaw(f"It takes 1 to {MOST} records to be an alert.", "least")
+        raise AuditFlaw(f"It takes 1 to {MOST} records to be an alert.", "least")
     try:
         row.full_clean()
     except ValidationError as error:
         field = next(iter(error.message_dict), "")
-        raise Flaw(" ".join(error.messages), field if hasattr(row, field) else "") from None
+        raise AuditFlaw(" ".join(error.messages), field if hasattr(row, field) else "") from None
     row.save()
 
 
 def read_values(kind: str, given: Any) -> dict[str, Any]:
-    """Validate the values of a rule of this kind. Raises `Flaw`."""
+    """Validate the values of a rule of this kind. Raises `AuditFlaw`."""
     if not isinstance(given, Mapping):
-        raise Flaw("The values of a rule are a JSON object.", "values")
+        raise AuditFlaw("The values of a rule are a JSON object.", "values")
     known = KINDS[kind]
     if unknown := sorted(set(given) - {*known.numbers, *known.lists}):
-        raise Flaw(f"A rule of kind {kind} has no {', '.join(unknown)[:200]}.", "values")
+        raise AuditFlaw(f"A rule of kind {kind} has no {', '.join(unknown)[:200]}.", "values")
     numbers = {
         name: _number(name, given[name], bounds)
         for name, bounds in known.numbers.items()
@@ -75,16 +75,16 @@ def read_values(kind: str, given: Any) -> dict[str, Any]:
     }
     lists = {name: _texts(name, given[name]) for name in known.lists if given.get(name)}
     if known.lists and not lists.get("codes") and not lists.get("reasons"):
-        raise Flaw("Name at least one code or reason: every record would be found.", "values")
+        raise AuditFlaw("Name at least one code or reason: every record would be found.", "values")
     return numbers | lists
 
 
-def _number(name: str, value: Any, bounds: Bounds) -> float:
+def _number(name: str, value: Any, bounds: NumberRange) -> float:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not bounds.least <= value <= bounds.most:
-        raise Flaw(f"{name} is a number from {bounds.least} to {bounds.most}.", "values")
+        raise AuditFlaw(f"{name} is a number from {bounds.least} to {bounds.most}.", "values")
     if isinstance(bounds.usual, int) and not isinstance(value, int):
-        raise Flaw(f"{name} is a whole number.", "values")
+        raise AuditFlaw(f"{name} is a whole number.", "values")
     found: float = value
     return found
 
@@ -92,7 +92,7 @@ def _number(name: str, value: Any, bounds: Bounds) -> float:
 def _texts(name: str, value: Any) -> list[str]:
     fits = isinstance(value, list) and len(value) <= MOST_CODES
     if not fits or not all(isinstance(item, str) and _is_code(item) for item in value):
-        raise Flaw(
+        raise AuditFlaw(
             f"{name} is a list of at most {MOST_CODES} texts of 1 to {LONGEST_CODE} letters.",
             "values",
         )

@@ -37,7 +37,7 @@ class NotTold(Exception):
 
 
 @dataclass(frozen=True)
-class Message:
+class AlertMessage:
     """`delivery` is the same each time it is sent, so that receivers can recognize a duplicate."""
 
     delivery: str
@@ -46,7 +46,7 @@ class Message:
     content: dict[str, Any]
 
 
-def tell(channel: AlertChannel, message: Message) -> None:
+def tell(channel: AlertChannel, message: AlertMessage) -> None:
     """Raises `NotTold`."""
     if channel.kind == ChannelKind.EMAIL:
         _mail(channel, message)
@@ -66,7 +66,7 @@ def signature(key: bytes, timestamp: int, body: bytes) -> str:
     return f"t={timestamp},v1={signed}"
 
 
-def _mail(channel: AlertChannel, message: Message) -> None:
+def _mail(channel: AlertChannel, message: AlertMessage) -> None:
     if problem := unusable(channel):
         raise NotTold(problem)
     server = EmailBackend(alias="alerts", timeout=TIMEOUT_S, **settings.EMAIL_OPTIONS)
@@ -94,7 +94,7 @@ def _mail(channel: AlertChannel, message: Message) -> None:
         raise NotTold(f"The mail server could not be used ({type(problem).__name__}).") from None
 
 
-def _call(channel: AlertChannel, message: Message) -> None:
+def _call(channel: AlertChannel, message: AlertMessage) -> None:
     try:
         key = channels.signing_key(channel)
     except LookupError as problem:

@@ -27,7 +27,7 @@ from audit.export.manifests import Digest, manifest, write
 from audit.log import leaves, signing
 from audit.models import Checkpoint
 from audit.records import search
-from audit.records.search import Search
+from audit.records.search import RecordSearch
 
 BATCH = 500
 AT_ONCE, OF_ORGANIZATION = 4, 2  # in one process; each keeps a thread of the server
@@ -51,7 +51,7 @@ class TooManyExports(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ExportRow:
     occurred_at: datetime
     id: UUID
     body: bytes
@@ -74,29 +74,29 @@ class Vouched:
     size: int
     note: str
 
-    def seal_of(self, row: Row) -> ocsf.Seal | None:
+    def seal_of(self, row: ExportRow) -> ocsf.Seal | None:
         if row.index is None or row.hash is None or row.index >= self.size:
             return None
         return ocsf.Seal(self.origin, row.index, row.hash.hex(), self.note)
 
 
-Written = Callable[[Row, Vouched], bytes]
+Written = Callable[[ExportRow, Vouched], bytes]
 Watch = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class ExportFormat:
     suffix: str
     content_type: str
     written: Written
     head: bytes = b""
 
 
-def _jsonl(row: Row, vouched: Vouched) -> bytes:
+def _jsonl(row: ExportRow, vouched: Vouched) -> bytes:
     return row.line + b"\n"
 
 
-def _csv(row: Row, vouched: Vouched) -> bytes:
+def _csv(row: ExportRow, vouched: Vouched) -> bytes:
     said: dict[str, Any] = orjson.loads(row.body)
     said |= {
         "occurred_at": row.moment,
@@ -108,7 +108,7 @@ def _csv(row: Row, vouched: Vouched) -> bytes:
     return csvsafe.line(cells)
 
 
-def _ocsf(row: Row, vouched: Vouched) -> bytes:
+def _ocsf(row: ExportRow, vouched: Vouched) -> bytes:
     said = ocsf.event(
         orjson.loads(row.body), row.occurred_at, row.line.decode(), vouched.seal_of(row)
     )
@@ -116,13 +116,15 @@ def _ocsf(row: Row, vouched: Vouched) -> bytes:
 
 
 FORMATS = {
-    "jsonl": Format("jsonl", "application/x-ndjson", _jsonl),
-    "csv": Format("csv", "text/csv; charset=utf-8; header=present", _csv, csvsafe.line(_COLUMNS)),
-    "ocsf": Format("ocsf.jsonl", "application/x-ndjson", _ocsf),
+    "jsonl": ExportFormat("jsonl", "application/x-ndjson", _jsonl),
+    "csv": ExportFormat(
+        "csv", "text/csv; charset=utf-8; header=present", _csv, csvsafe.line(_COLUMNS)
+    ),
+    "ocsf": ExportFormat("ocsf.jsonl", "application/x-ndjson", _ocsf),
 }
 
 
-class Places:
+class ExportSlots:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._of: Counter[str] = Counter()
@@ -141,13 +143,13 @@ class Places:
                 del self._of[organization]
 
 
-_places = Places()
+_places = ExportSlots()
 
 
-class Stream:
+class ExportStream:
     """The bytes of an export. Releases its slot however it ends, also unread."""
 
-    def __init__(self, wanted: Search, format_name: str) -> None:
+    def __init__(self, wanted: RecordSearch, format_name: str) -> None:
         """Raises `TooManyExports`."""
         self._organization = wanted.organization
         _places.take(self._organization)
@@ -176,9 +178,9 @@ class Stream:
             _places.give(self._organization)
 
 
-def begin(wanted: Search, format_name: str, by: Actor) -> Stream:
+def begin(wanted: RecordSearch, format_name: str, by: Actor) -> ExportStream:
     """The export is on record before a byte leaves. Raises `TooManyExports`."""
-    with Stream(wanted, format_name) as stream:
+    with ExportStream(wanted, format_name) as stream:
         record(
             Event.AUDIT_EXPORT,
             by=by,
@@ -189,7 +191,7 @@ def begin(wanted: Search, format_name: str, by: Actor) -> Stream:
     return stream
 
 
-def parts(wanted: Search, format_name: str) -> Iterator[bytes]:
+def parts(wanted: RecordSearch, format_name: str) -> Iterator[bytes]:
     """The export in pieces of some hundred rows."""
     kind = FORMATS[format_name]
     vouched = vouched_for(wanted.organization)
@@ -198,7 +200,7 @@ def parts(wanted: Search, format_name: str) -> Iterator[bytes]:
         yield b"".join(kind.written(row, vouched) for row in batch)
 
 
-def batches(wanted: Search) -> Iterator[list[Row]]:
+def batches(wanted: RecordSearch) -> Iterator[list[ExportRow]]:
     """All matching rows, the oldest first, up to now."""
     now = timezone.now()
     wanted = search.within(wanted, until=min(wanted.until or now, now))
@@ -210,21 +212,21 @@ def batches(wanted: Search) -> Iterator[list[Row]]:
     connection.close()
 
 
-def to_file(wanted: Search, format_name: str, path: Path, *, by: Actor) -> int:
+def to_file(wanted: RecordSearch, format_name: str, path: Path, *, by: Actor) -> int:
     """Write a file and `<file>.manifest` beside it; how many records it holds."""
     records: int = filed(wanted, format_name, path, by=by)["records"]
     return records
 
 
 def filed(
-    wanted: Search, format_name: str, path: Path, *, by: Actor, watch: Watch | None = None
+    wanted: RecordSearch, format_name: str, path: Path, *, by: Actor, watch: Watch | None = None
 ) -> dict[str, Any]:
     """The same, with all that the manifest says of it. `watch` is called after each batch with the
     number of records and bytes, and stops the writing by raising.
 
     The record of it is written before the file gets its name.
     """
-    vouched, written = vouched_for(wanted.organization), _Written(watch)
+    vouched, written = vouched_for(wanted.organization), _ExportFile(watch)
     kind = FORMATS[format_name]
     lines = written.counted(batches(wanted), kind, vouched)
     said: dict[str, Any] = {}
@@ -245,7 +247,7 @@ def filed(
     return said
 
 
-class _Written:
+class _ExportFile:
     """What a manifest says of a file."""
 
     def __init__(self, watch: Watch | None = None) -> None:
@@ -254,7 +256,7 @@ class _Written:
         self._watch = watch
 
     def counted(
-        self, batches: Iterator[list[Row]], kind: Format, vouched: Vouched
+        self, batches: Iterator[list[ExportRow]], kind: ExportFormat, vouched: Vouched
     ) -> Iterator[bytes]:
         yield kind.head
         for batch in batches:
@@ -270,7 +272,7 @@ class _Written:
             yield part
 
     def said(
-        self, name: str, format_name: str, digest: Digest, wanted: Search
+        self, name: str, format_name: str, digest: Digest, wanted: RecordSearch
     ) -> dict[str, object]:
         return {
             "file": name,
@@ -290,11 +292,13 @@ def vouched_for(organization: str) -> Vouched:
     return Vouched(origin, newest.size, newest.note) if newest else Vouched(origin, 0, "")
 
 
-def _batch(wanted: Search, after: tuple[datetime, UUID] | None) -> list[Row]:
+def _batch(wanted: RecordSearch, after: tuple[datetime, UUID] | None) -> list[ExportRow]:
     ids = search.ascending(wanted, BATCH, after)
     with connection.cursor() as cursor:
         cursor.execute(_ROWS.replace("/* next */", ids.sql), ids.values)
         return [
-            Row(at, identifier, body.encode(), moment, bytes(mac), index, leaf and bytes(leaf))
+            ExportRow(
+                at, identifier, body.encode(), moment, bytes(mac), index, leaf and bytes(leaf)
+            )
             for at, identifier, body, moment, mac, index, leaf in cursor.fetchall()
         ]

@@ -19,11 +19,11 @@ from audit import files
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.export import export
-from audit.flaws import Flaw
+from audit.flaws import AuditFlaw
 from audit.models import AuditExport, ExportState
 from audit.records import search
 from audit.records.retention import record_expiry
-from audit.records.search import Search
+from audit.records.search import RecordSearch
 
 KEPT = timedelta(days=1)
 MOST_KEPT = 5  # of one user at a time
@@ -35,7 +35,7 @@ _SILENT = timedelta(minutes=10)  # after which its worker is considered dead
 _LOCK = 5_017_344  # before one begins, those under way are counted
 
 
-class TooLarge(Exception):
+class ExportTooLarge(Exception):
     """The export exceeds its limit, or the free disk space; the message says which."""
 
 
@@ -59,14 +59,14 @@ def name_of(row: AuditExport) -> str:
 
 
 @transaction.atomic
-def ask(*, wanted: Search, format_name: str, by: Actor) -> AuditExport:
-    """The request is on record before anything is read. Raises `Flaw` at the user's limit."""
+def ask(*, wanted: RecordSearch, format_name: str, by: Actor) -> AuditExport:
+    """The request is on record before anything is read. Raises `AuditFlaw` at the user's limit."""
     _lock()
     own = AuditExport.objects.asked_by(by.organization, by.id)
     if own.kept().count() >= MOST_KEPT:
-        raise Flaw(f"You have {MOST_KEPT} exports already. Remove one first.", "format")
+        raise AuditFlaw(f"You have {MOST_KEPT} exports already. Remove one first.", "format")
     if _stored(by.organization) >= ORGANIZATION_BYTES:
-        raise Flaw(
+        raise AuditFlaw(
             f"Your organization's exports hold {ORGANIZATION_BYTES // 1024**3} GiB already. They"
             " are removed after a day, or by those who asked for them.",
             "format",
@@ -105,7 +105,7 @@ def write_next() -> AuditExport | None:
     try:
         files.make_directory(directory())
         _write(row)
-    except TooLarge as refusal:
+    except ExportTooLarge as refusal:
         _fail(row, str(refusal))
     except OSError as error:
         _fail(row, f"It could not be written: {error.strerror or 'the disk refused'}.")
@@ -180,18 +180,18 @@ def _write(row: AuditExport) -> None:
 
 
 def _progress(row: AuditExport, records: int, size: int) -> None:
-    """Raises `TooLarge`, and `OSError` for one that was removed meanwhile."""
+    """Raises `ExportTooLarge`, and `OSError` for one that was removed meanwhile."""
     if size > MOST_BYTES:
-        raise TooLarge(
+        raise ExportTooLarge(
             f"It would hold more than {MOST_BYTES // 1024**3} GiB. Ask for less at once."
         )
     if _stored(row.organization, besides=row.pk) + size > ORGANIZATION_BYTES:
-        raise TooLarge(
+        raise ExportTooLarge(
             f"With it your organization's exports would hold more than"
             f" {ORGANIZATION_BYTES // 1024**3} GiB. Remove others, or ask for less at once."
         )
     if shutil.disk_usage(directory()).free < FREE_BYTES:
-        raise TooLarge("The disk of this installation has no room for it now.")
+        raise ExportTooLarge("The disk of this installation has no room for it now.")
     rows = AuditExport.objects.filter(pk=row.pk, state=ExportState.RUNNING)
     if not rows.update(records=records, size=size, moved_at=Now()):
         raise OSError(0, "somebody removed it")

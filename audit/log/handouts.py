@@ -22,7 +22,7 @@ FROM audit_auditrecord r WHERE r.id = %s
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenRecord:
     """A record as it is in the database now: what Python wrote, its mac, and its time."""
 
     body: bytes
@@ -35,7 +35,7 @@ class Written:
         return leaves.line_of(self.body, self.mac, self.moment)
 
 
-def written(record_id: UUID) -> Written:
+def written(record_id: UUID) -> WrittenRecord:
     """Raises `NotProvable`."""
     with connection.cursor() as cursor:
         cursor.execute(_LINE, [record_id])
@@ -43,7 +43,7 @@ def written(record_id: UUID) -> Written:
     if found is None:
         raise NotProvable("There is no such record here; an older one may be in an archive.")
     body, mac, moment = found
-    return Written(body.encode(), bytes(mac), moment)
+    return WrittenRecord(body.encode(), bytes(mac), moment)
 
 
 def line_of(record_id: UUID) -> str:

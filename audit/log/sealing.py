@@ -89,7 +89,7 @@ WHERE transaction >= %s::xid8 AND transaction < %s::xid8
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SealingPlan:
     """Unsealed records of finished transactions, in their order."""
 
     ids: list[UUID]
@@ -103,7 +103,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class LogState:
     """The state of a log, read under its lock."""
 
     id: int
@@ -113,7 +113,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class UnsealedRow:
     id: UUID
     mac: bytes
     body: str
@@ -166,7 +166,7 @@ def frontier_of(stored: bytes, size: int) -> Frontier:
     return [stored[at : at + _HASH_BYTES] for at in range(0, len(stored), _HASH_BYTES)]
 
 
-def _plan(name: str, foreign: bool) -> Plan | None:
+def _plan(name: str, foreign: bool) -> SealingPlan | None:
     """None for a log that is halted."""
     with transaction.atomic(), connection.cursor() as cursor:
         # A plan for any transaction numbers would read all of the table for those of a moment.
@@ -183,7 +183,7 @@ def _plan(name: str, foreign: bool) -> Plan | None:
         which = _FOREIGN if foreign or unknown else "false"
         statement = _SEALABLE.format(foreign=which, limit=PLAN)
         cursor.execute(statement, [name, str(horizon), str(until)])
-        return Plan([row_id for (row_id,) in cursor.fetchall()], str(until), stale)
+        return SealingPlan([row_id for (row_id,) in cursor.fetchall()], str(until), stale)
 
 
 @transaction.atomic
@@ -191,24 +191,24 @@ def _seal_batch(name: str, ids: list[UUID], horizon: str | None) -> int:
     """`horizon` when with these everything before it has its place."""
     with connection.cursor() as cursor:
         cursor.execute(_STANDING, [name])
-        standing = Standing(*cursor.fetchone())
+        standing = LogState(*cursor.fetchone())
         if standing.halted:
             return 0
         cursor.execute(
             _ROWS.format(body=leaves.body_sql("r"), moment=leaves.moment_sql("r")), [ids]
         )
-        rows = [Row(*found) for found in cursor.fetchall()]
+        rows = [UnsealedRow(*found) for found in cursor.fetchall()]
     _place(name, standing, rows, horizon)
     transaction.on_commit(lambda: _observe(rows))
     return len(rows)
 
 
-def _observe(rows: list[Row]) -> None:
+def _observe(rows: list[UnsealedRow]) -> None:
     for row in rows:
         metrics.seal_lag.observe(max(0.0, row.age_s))
 
 
-def _place(name: str, standing: Standing, rows: list[Row], horizon: str | None) -> None:
+def _place(name: str, standing: LogState, rows: list[UnsealedRow], horizon: str | None) -> None:
     frontier = frontier_of(standing.frontier, standing.size)
     hashes = [merkle.leaf_hash(row.line()) for row in rows]
     nodes: list[tuple[int, int, bytes]] = []
@@ -224,13 +224,15 @@ def _place(name: str, standing: Standing, rows: list[Row], horizon: str | None) 
     _check(name, standing.size, rows)
 
 
-def _write_leaves(name: str, standing: Standing, rows: list[Row], hashes: list[bytes]) -> None:
+def _write_leaves(
+    name: str, standing: LogState, rows: list[UnsealedRow], hashes: list[bytes]
+) -> None:
     places = range(standing.size, standing.size + len(rows))
     macs = [leaves.place_mac(name, *place) for place in zip(places, hashes, strict=True)]
     _execute(_LEAVES, standing.id, list(places), [row.id for row in rows], hashes, macs)
 
 
-def _write_nodes(standing: Standing, nodes: list[tuple[int, int, bytes]]) -> None:
+def _write_nodes(standing: LogState, nodes: list[tuple[int, int, bytes]]) -> None:
     if nodes:
         levels, indexes, hashes = zip(*nodes, strict=True)
         _execute(_NODES, standing.id, list(levels), list(indexes), list(hashes))
@@ -241,7 +243,7 @@ def _execute(statement: str, *values: Any) -> None:
         cursor.execute(statement, values)
 
 
-def _check(name: str, first: int, rows: list[Row]) -> None:
+def _check(name: str, first: int, rows: list[UnsealedRow]) -> None:
     """A record that Toolcrib did not write is sealed like any other, being evidence, and
     reported."""
     forged = [

@@ -29,7 +29,7 @@ WHERE NOT EXISTS (SELECT FROM audit_auditleaf l WHERE l.record_id = r.id)
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class LogStatus:
     """Of one log: when it was last signed, how many of its newest records are not sealed yet,
     and why it was halted, where it was."""
 
@@ -46,7 +46,7 @@ class LogHalted(Exception):
         self.reason = reason
 
 
-class _Memory:
+class _HaltedLogs:
     """A cache of halted logs. Two threads that ask at once both read; it is short."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class _Memory:
         return self._halted
 
 
-_memory = _Memory()
+_memory = _HaltedLogs()
 
 
 def check(organization: str) -> None:
@@ -91,7 +91,7 @@ def sealer_silent_s() -> float | None:
     return max(0.0, float(age_s))
 
 
-def standing_of(organization: str) -> Standing:
+def standing_of(organization: str) -> LogStatus:
     """More than `MOST_UNSEALED` records are not looked at."""
     log = AuditLog.objects.filter(name=organization).only("halted_reason").first()
     signed = Checkpoint.objects.filter(log__name=organization).order_by("-size", "-id")
@@ -99,7 +99,7 @@ def standing_of(organization: str) -> Standing:
         cursor.execute(_UNSEALED, [organization, MOST_UNSEALED])
         unsealed: int = cursor.fetchone()[0]
     signed_at = signed.values_list("created_at", flat=True).first()
-    return Standing(signed_at, unsealed, log.halted_reason if log else "")
+    return LogStatus(signed_at, unsealed, log.halted_reason if log else "")
 
 
 def _halted(*organizations: str) -> dict[str, str]:

@@ -43,7 +43,7 @@ _FIRST = UUID(int=0)
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class ErasureScope:
     """Whose payloads: of one execution, of an agent, or of the whole organization."""
 
     organization: str
@@ -61,7 +61,7 @@ class Scope:
         return {name: str(value) for name, value in named.items() if value} or {"all": "payloads"}
 
 
-def count(scope: Scope) -> int:
+def count(scope: ErasureScope) -> int:
     """How many payloads `erase` would erase now."""
     condition, values = _condition(scope)
     with connection.cursor() as cursor:
@@ -69,7 +69,7 @@ def count(scope: Scope) -> int:
         return int(cursor.fetchone()[0])
 
 
-def erase(scope: Scope, *, by: Actor, reason: str) -> int:
+def erase(scope: ErasureScope, *, by: Actor, reason: str) -> int:
     """How many were erased. Safe to repeat, also after it was interrupted.
 
     With a whole organization goes its key, and the file that opens the key: a backup of the
@@ -96,7 +96,7 @@ def any_where(organization: str, condition: str, values: list[Any]) -> bool:
     return bool(_next(organization, _FIRST, condition, values))
 
 
-def _condition(scope: Scope) -> tuple[str, list[Any]]:
+def _condition(scope: ErasureScope) -> tuple[str, list[Any]]:
     conditions, values = list[str](), list[Any]()
     if scope.execution:
         conditions.append("r.execution_id = %s")
@@ -121,7 +121,9 @@ def _erase(ids: list[UUID], by: str) -> int:
         return cursor.rowcount
 
 
-def _tell(scope: Scope, outcome: Outcome, by: Actor, reason: str, done: int | None = None) -> None:
+def _tell(
+    scope: ErasureScope, outcome: Outcome, by: Actor, reason: str, done: int | None = None
+) -> None:
     record(
         Event.AUDIT_ERASE,
         by=by,

@@ -40,14 +40,14 @@ class Erased(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Key:
+class _PayloadKey:
     """An organization's: what seals its payloads, and what hides the words to be searched for."""
 
     cipher: AESGCM
     words: bytes
 
     @classmethod
-    def of(cls, secret: bytes) -> "_Key":
+    def of(cls, secret: bytes) -> "_PayloadKey":
         return cls(AESGCM(secret), hmac.digest(secret, b"words", hashlib.sha256))
 
     def seal(self, record_id: UUID, plain: bytes) -> bytes:
@@ -58,7 +58,7 @@ class _Key:
         return hmac.digest(self.words, word.lower().encode(), hashlib.sha256)[:_MARK_BYTES]
 
 
-_keys: dict[str, tuple[float, _Key]] = {}
+_keys: dict[str, tuple[float, _PayloadKey]] = {}
 
 
 def commit(payload: dict[str, Any]) -> tuple[bytes, dict[str, str]]:
@@ -143,7 +143,7 @@ def _collect(value: Any, words: set[str]) -> None:
         words.add(str(value))
 
 
-def _known_key(organization: str) -> _Key | None:
+def _known_key(organization: str) -> _PayloadKey | None:
     """None where it was erased, or there never was one; one that was replaced is used for
     `_KEPT_S` more at most."""
     known = _keys.get(organization)
@@ -153,12 +153,12 @@ def _known_key(organization: str) -> _Key | None:
     return _remembered(organization, secret) if secret else None
 
 
-def _key_to_keep(organization: str) -> _Key:
+def _key_to_keep(organization: str) -> _PayloadKey:
     return _known_key(organization) or _remembered(organization, _new_secret(organization))
 
 
-def _remembered(organization: str, secret: bytes) -> _Key:
-    key, until = _Key.of(secret), time.monotonic() + _KEPT_S
+def _remembered(organization: str, secret: bytes) -> _PayloadKey:
+    key, until = _PayloadKey.of(secret), time.monotonic() + _KEPT_S
     # Not before: a key whose transaction is undone was never there.
     transaction.on_commit(lambda: _keys.update({organization: (until, key)}))
     return key

@@ -11,7 +11,7 @@ from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.models import AuditLeaf, AuditPayload, AuditRecord, Checkpoint
 from audit.records import payloads, search
-from audit.records.search import Position, Search
+from audit.records.search import Position, RecordSearch
 
 MAY_OPEN = "audit.view_auditpayload"
 
@@ -38,21 +38,23 @@ class Payload:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class AuditPage:
     records: list[AuditRecord]
     newer: Position | None
     older: Position | None
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedRecord:
     record: AuditRecord
     payload: Payload
     sealed: Sealed | None
 
 
 @transaction.atomic
-def read_page(wanted: Search, size: int, position: Position | None, *, by: Actor) -> Page:
+def read_page(
+    wanted: RecordSearch, size: int, position: Position | None, *, by: Actor
+) -> AuditPage:
     upward = position is not None and position.upward
     found = search.page(wanted, size + 1, position)
     more = len(found) > size
@@ -61,7 +63,7 @@ def read_page(wanted: Search, size: int, position: Position | None, *, by: Actor
     record(Event.AUDIT_READ, by=by, outcome=Outcome.SUCCESS, subject="records", details=details)
     newer = shown and (more if upward else position is not None)
     older = shown and (position != search.OLDEST if upward else more)
-    return Page(
+    return AuditPage(
         shown,
         Position.of(shown[0], upward=True) if newer else None,
         Position.of(shown[-1]) if older else None,
@@ -69,7 +71,7 @@ def read_page(wanted: Search, size: int, position: Position | None, *, by: Actor
 
 
 @transaction.atomic
-def open_record(record_id: UUID, *, by: Actor, may_open: bool) -> Opened | None:
+def open_record(record_id: UUID, *, by: Actor, may_open: bool) -> OpenedRecord | None:
     """None where the actor's organization has no such record."""
     found = search.records_of(by.organization).filter(pk=record_id).first()
     if found is None:
@@ -83,7 +85,7 @@ def open_record(record_id: UUID, *, by: Actor, may_open: bool) -> Opened | None:
         execution_id=found.execution_id,
         details={"record": str(record_id), "code": found.code, "payload": payload.state},
     )
-    return Opened(found, payload, sealed(record_id))
+    return OpenedRecord(found, payload, sealed(record_id))
 
 
 def payload_of(found: AuditRecord, *, may_open: bool) -> Payload:

@@ -87,7 +87,7 @@ class Clause:
 
 
 @dataclass(frozen=True)
-class Search:
+class RecordSearch:
     """The filters of a search. `text` has words of a record or, where `opened`, of its input and
     output."""
 
@@ -173,14 +173,14 @@ def records_of(organization: str) -> QuerySet[AuditRecord]:
 
 
 def read(organization: str, given: Mapping[str, str], *, opened: bool = False,
-         zone: Any = None) -> Search:  # fmt: skip
+         zone: Any = None) -> RecordSearch:  # fmt: skip
     """What a query asks for; `flaws` says of each field what cannot be read, and leaves it out.
 
     `zone` is that of a time without one; without it such a time is a flaw.
     """
     flaws: dict[str, str] = {}
     asked = {name: _plain(name, given.get(name, ""), flaws) for name in FIELDS}
-    return Search(
+    return RecordSearch(
         organization,
         code=asked["code"],
         actor=asked["actor"] or asked["agent"],
@@ -197,7 +197,7 @@ def read(organization: str, given: Mapping[str, str], *, opened: bool = False,
     )
 
 
-def page(search: Search, size: int, position: Position | None = None) -> list[AuditRecord]:
+def page(search: RecordSearch, size: int, position: Position | None = None) -> list[AuditRecord]:
     """At most `size` records, the newest first: those after the position, or before it where it
     looks upward."""
     found = _among_the_next(search, size, position)
@@ -207,7 +207,7 @@ def page(search: Search, size: int, position: Position | None = None) -> list[Au
     return sorted(rows, key=lambda row: (row.occurred_at, row.pk), reverse=True)
 
 
-def ascending(search: Search, size: int, after: tuple[datetime, UUID] | None) -> Clause:
+def ascending(search: RecordSearch, size: int, after: tuple[datetime, UUID] | None) -> Clause:
     """The statement of the next `size` ids and times from the oldest on."""
     position = Position(*after, upward=True) if after else None
     clauses = [*search.quick, *search.plain, *search.worded, *_beyond(position)]
@@ -219,7 +219,7 @@ def ascending(search: Search, size: int, after: tuple[datetime, UUID] | None) ->
     return Clause(sql, (*values, size))
 
 
-def tally(search: Search) -> list[tuple[str, str, str]]:
+def tally(search: RecordSearch) -> list[tuple[str, str, str]]:
     """Code, outcome and actor of what fits among the newest by time: what is cheap to count.
     Words are not looked for; each would cost as much again."""
     near, near_values = _all(search.quick)
@@ -233,11 +233,11 @@ def tally(search: Search) -> list[tuple[str, str, str]]:
         return list(cursor.fetchall())
 
 
-def within(search: Search, **changes: Any) -> Search:
+def within(search: RecordSearch, **changes: Any) -> RecordSearch:
     return replace(search, **changes)
 
 
-def _among_the_next(search: Search, size: int, position: Position | None) -> list[UUID]:
+def _among_the_next(search: RecordSearch, size: int, position: Position | None) -> list[UUID]:
     """Among the next two thousand by time, which is where anything common is found."""
     near, near_values = _all([*search.quick, *_beyond(position)])
     where, values = _all([*search.plain, *search.worded])
@@ -249,7 +249,7 @@ def _among_the_next(search: Search, size: int, position: Position | None) -> lis
     return _ids(Clause(sql, (*near_values, LOOKED_THROUGH, *values, size)))
 
 
-def _are_more(search: Search, position: Position | None) -> bool:
+def _are_more(search: RecordSearch, position: Position | None) -> bool:
     """Whether there are others by time than those already looked through."""
     near, values = _all([*search.quick, *_beyond(position)])
     sql = (
@@ -259,7 +259,7 @@ def _are_more(search: Search, position: Position | None) -> bool:
     return bool(_ids(Clause(sql, (*values, LOOKED_THROUGH))))
 
 
-def _by_index(search: Search, size: int, position: Position | None) -> list[UUID]:
+def _by_index(search: RecordSearch, size: int, position: Position | None) -> list[UUID]:
     """All that fits by the inverted indexes, sorted.
 
     Each index is asked by itself, or PostgreSQL would walk along time and compute for every record
@@ -286,7 +286,7 @@ def _by_index(search: Search, size: int, position: Position | None) -> list[UUID
     return _ids(Clause(sql, (*values, *near, size)))
 
 
-def _opened(search: Search, position: Position | None) -> Clause:
+def _opened(search: RecordSearch, position: Position | None) -> Clause:
     """By what went in or came out, which `p` holds."""
     where, values = _all([*search.quick, *search.plain, *_beyond(position)])
     sql = (
@@ -296,7 +296,7 @@ def _opened(search: Search, position: Position | None) -> Clause:
     return Clause(sql, values)
 
 
-def _either(search: Search) -> Clause:
+def _either(search: RecordSearch) -> Clause:
     """The words in the record; a search for parts first, for it costs a tenth."""
     parts = [word.lower() for word in _ASCII_WORD.findall(search.text)]
     cheap = "".join(f"strpos({_TEXT}, %s) > 0 AND " for _ in parts)

@@ -10,8 +10,8 @@ from hashlib import sha256
 
 from audit.log import merkle
 from audit.log.merkle import Frontier
-from audit.verification.clocks import Clock, Span, contradicts
-from audit.verification.rows import Raw, Row, Source, body_of, leaf_of, micros_of, within
+from audit.verification.clocks import SigningClock, TimeSpan, contradicts
+from audit.verification.rows import LogSource, Raw, RecordRow, body_of, leaf_of, micros_of, within
 
 BLOCK_LEVEL, CHUNK_LEVEL = 8, 16
 BLOCK, CHUNK = 1 << BLOCK_LEVEL, 1 << CHUNK_LEVEL
@@ -35,7 +35,7 @@ class Suspect:
     `genuine` where its mac is good, or cannot be asked; `vouched` where it was asked and is good.
     """
 
-    row: Row
+    row: RecordRow
     hash: bytes | None
     genuine: bool
     vouched: bool
@@ -70,10 +70,10 @@ class Task:
     marks: Sequence[int]
     exported: Sequence[tuple[int, int]]
     keys: Keys | None
-    clock: Clock
+    clock: SigningClock
 
 
-def examine(source: Source, task: Task) -> Chunk:
+def examine(source: LogSource, task: Task) -> Chunk:
     chunk = Chunk(task.first)
     check = _Check(source, task, chunk)
     hashes: list[bytes] = []
@@ -93,7 +93,7 @@ def examine(source: Source, task: Task) -> Chunk:
     return chunk
 
 
-def examine_alone(source: Source, rows: Sequence[Raw], task: Task) -> Chunk:
+def examine_alone(source: LogSource, rows: Sequence[Raw], task: Task) -> Chunk:
     """Leaves beyond the end of the log, without a tree."""
     chunk = Chunk(task.first)
     check = _Check(source, task, chunk)
@@ -117,12 +117,12 @@ def mac_with(key: bytes) -> Mac:
 
 
 class _Check:
-    def __init__(self, source: Source, task: Task, chunk: Chunk) -> None:
+    def __init__(self, source: LogSource, task: Task, chunk: Chunk) -> None:
         self.source, self.chunk, self.exported = source, chunk, task.exported
         keys = task.keys
         self.record_mac = mac_with(keys.record) if keys else None
         self.place_mac = mac_with(keys.place) if keys else None
-        self.clock, self.span = task.clock, Span(0, 0, task.first)
+        self.clock, self.span = task.clock, TimeSpan(0, 0, task.first)
 
     def leaf(self, row: Raw) -> None:
         index, record_id, stored, place, at, mac, head, details, tail = row
@@ -144,7 +144,7 @@ class _Check:
                 self.chunk.odd.append((index, moment))
         elif len(self.chunk.suspects) < MOST_SUSPECTS:
             vouched = genuine and self.record_mac is not None
-            self.chunk.suspects.append(Suspect(Row._make(row), made, genuine, vouched))
+            self.chunk.suspects.append(Suspect(RecordRow._make(row), made, genuine, vouched))
 
     def _odd(self, index: int, record_id: bytes, at: int) -> bool:
         """Whether both witnesses are against its time: the checkpoints it was sealed between, and

@@ -18,7 +18,7 @@ _EVER_US = 1 << 64
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TimeSpan:
     """The times, in microseconds since 2000, that records before the index `until` may have."""
 
     low: int
@@ -27,21 +27,23 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class SigningClock:
     """Sizes that were signed, sorted, each with the first and the last time it was signed at."""
 
     signed: Sequence[tuple[int, int, int]]
 
-    def span(self, index: int) -> Span:
+    def span(self, index: int) -> TimeSpan:
         """Of records sealed together with that one. Anything, without a checkpoint."""
         place = self._after(index)
         if place == len(self.signed):
-            return Span(-_EVER_US, _EVER_US, _EVER_US)
+            return TimeSpan(-_EVER_US, _EVER_US, _EVER_US)
         until, sealed_at, _ = self.signed[place]
         if place == 0:
-            return Span(-_EVER_US, sealed_at + _SLACK_US, until)
+            return TimeSpan(-_EVER_US, sealed_at + _SLACK_US, until)
         before = self.signed[place - 1][2]
-        return Span(min(before, sealed_at) - _SLACK_US, max(before, sealed_at) + _SLACK_US, until)
+        return TimeSpan(
+            min(before, sealed_at) - _SLACK_US, max(before, sealed_at) + _SLACK_US, until
+        )
 
     def _after(self, index: int) -> int:
         return bisect_right(self.signed, index, key=lambda one: one[0])

@@ -23,8 +23,8 @@ from audit.records import retention
 from audit.records.retention import NotKept, Range
 from audit.verification import payloads
 from audit.verification.chunks import mac_with
-from audit.verification.findings import Finding, Kind
-from audit.verification.rows import HEAD, TAIL, Exported, LogRow, Noted, Raw, Stray
+from audit.verification.findings import FindingKind, VerificationFinding
+from audit.verification.rows import HEAD, TAIL, CheckpointRow, ExportedRanges, LogRow, Raw, Stray
 
 UNSEALED_AT_MOST_S = 60
 ENDED_WITHIN_S = 2 * 3600  # twice what a call may take at most
@@ -131,23 +131,23 @@ class DatabaseSource:
         rows = AuditNode.objects.filter(log=self._log_id).values_list("level", "index", "hash")
         return {(level, index): bytes(made) for level, index, made in rows.iterator()}
 
-    def checkpoints(self, since: int = 0) -> Iterator[Noted]:
+    def checkpoints(self, since: int = 0) -> Iterator[CheckpointRow]:
         last = Checkpoint.objects.filter(log=self._log_id).aggregate(last=Max("id"))["last"]
         size, number = since or _LEAST_SIZE, -1
         while rows := self._all(_NOTED, self._log_id, size, number, last or 0):
             for size, root, note, number in rows:  # noqa: B007
-                yield Noted(size, root, note)
+                yield CheckpointRow(size, root, note)
 
     def files(self) -> int:
         return AuditSegment.objects.filter(log=self._log_id).count()
 
-    def exported(self) -> Exported:
+    def exported(self) -> ExportedRanges:
         """Only ranges that a genuine record, or the lines in the file, confirm: a row alone proves
         nothing. The record may have been exported itself."""
         said = self._said_exported()
         rows = AuditSegment.objects.filter(log=self._log_id).select_related("log").order_by("first")
         left = [row for row in rows if _key(row) in said or _archived(row)]
-        return Exported(
+        return ExportedRanges(
             [(row.first, row.end) for row in left],
             [found for row in left if (found := self._spoiled(row)) is not None],
         )
@@ -161,7 +161,7 @@ class DatabaseSource:
         places = [(one["details"], one["subject_digest"]) for one in told]
         return {(place.get("first"), place.get("end"), digest) for place, digest in places}
 
-    def _spoiled(self, row: AuditSegment) -> Finding | None:
+    def _spoiled(self, row: AuditSegment) -> VerificationFinding | None:
         file = Range(row.log, row.first, row.end)
         try:
             same = manifests.sha256_of(file.path) == row.sha256
@@ -169,13 +169,13 @@ class DatabaseSource:
             if self._elsewhere and isinstance(error, FileNotFoundError):
                 return None
             says = f"the file {file.file} cannot be read: {error.strerror}"
-            return Finding(Kind.MISSING, row.first, says)
+            return VerificationFinding(FindingKind.MISSING, row.first, says)
         if not same:
             says = f"the file {file.file} is not the one that was written"
-            return Finding(Kind.MUTATED, row.first, says)
+            return VerificationFinding(FindingKind.MUTATED, row.first, says)
         return self._without_witness(row, file.path)
 
-    def _without_witness(self, row: AuditSegment, path: Path) -> Finding | None:
+    def _without_witness(self, row: AuditSegment, path: Path) -> VerificationFinding | None:
         """The manifest beside the file, by which others can check it."""
         for suffix, said in ((".checkpoint", row.note), (".manifest", f"\nsha256 {row.sha256}\n")):
             beside = path.with_suffix(suffix)
@@ -186,7 +186,7 @@ class DatabaseSource:
                 right = False
             if not right:
                 says = f"{beside.name} is gone, or not what was written beside its file"
-                return Finding(Kind.MISSING, row.first, says)
+                return VerificationFinding(FindingKind.MISSING, row.first, says)
         return None
 
     def _is_ours(self, manifest: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 MOST_TOLD = 1000  # findings of one kind of place: enough to show what was done, and bounded
 
 
-class Kind(StrEnum):
+class FindingKind(StrEnum):
     MUTATED = "mutated"
     MISSING = "missing"
     INSERTED = "inserted"
@@ -26,10 +26,10 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class VerificationFinding:
     """`index` is the first bad one; there is none for a record that has no place."""
 
-    kind: Kind
+    kind: FindingKind
     index: int | None
     says: str
     accepted: bool = False
@@ -53,7 +53,7 @@ class Verified:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class VerificationReport:
     """Of one log. There are `size` leaves; `checkpoints` and `anchors` were compared with them.
     `verified` is the largest signed tree that was found to be theirs, and `since` the size from
     which on they were looked at, where an earlier verification was believed."""
@@ -62,7 +62,7 @@ class Report:
     size: int
     checkpoints: int
     anchors: int
-    findings: tuple[Finding, ...]
+    findings: tuple[VerificationFinding, ...]
     verified: Verified | None = None
     since: int = 0
 
@@ -83,6 +83,6 @@ class Report:
         }
 
 
-def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def in_order(findings: Iterable[VerificationFinding]) -> tuple[VerificationFinding, ...]:
     """The first bad index first; what has none comes last."""
     return tuple(sorted(set(findings), key=lambda one: (one.index is None, one.index or 0)))

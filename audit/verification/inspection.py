@@ -21,8 +21,8 @@ from audit.models import AuditLog
 from audit.verification import verified
 from audit.verification.chunks import Chunk, Keys, Task, examine
 from audit.verification.database import DatabaseSource, names
-from audit.verification.findings import Finding, Kind, Report
-from audit.verification.rows import Source
+from audit.verification.findings import FindingKind, VerificationFinding, VerificationReport
+from audit.verification.rows import LogSource
 from audit.verification.statements import Published
 from audit.verification.verify import ALONE, NotFrom, Trust, Workers, verify
 
@@ -44,7 +44,7 @@ class BadQuestion(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class VerificationRequest:
     """`anchor` is a file; `pubkeys` are verifier keys: with one, no key of ours is used. Files
     of records that left may be kept `elsewhere`, and are not missed then. With `resume`, a log is
     verified from the last verified checkpoint on, where one is on record."""
@@ -57,7 +57,9 @@ class Question:
     resume: bool = False
 
 
-def inspect(question: Question, pool: Executor | None = None) -> Iterator[Report]:
+def inspect(
+    question: VerificationRequest, pool: Executor | None = None
+) -> Iterator[VerificationReport]:
     """A report of each log, as it is made. Raises `BadQuestion`."""
     if question.first < 0:
         raise BadQuestion("--from is an index: 0 or more.")
@@ -76,23 +78,27 @@ def _all_names() -> set[str]:
         return {*names()}
 
 
-def _of_one(name: str, question: Question, pool: Executor | None) -> Report:
+def _of_one(name: str, question: VerificationRequest, pool: Executor | None) -> VerificationReport:
     """A log that cannot be verified does not prevent the others from being verified."""
     try:
         return _verified(name, question, pool)
     except BadAnchor as error:
-        finding = Finding(Kind.BAD_SIGNATURE, None, str(error))
+        finding = VerificationFinding(FindingKind.BAD_SIGNATURE, None, str(error))
     except Damaged as error:
-        finding = Finding(Kind.WRONG_KEY, None, str(error))
+        finding = VerificationFinding(FindingKind.WRONG_KEY, None, str(error))
     except _FAILURES as error:
         log.exception("the log %s could not be verified", name)
-        finding = Finding(Kind.NOT_VERIFIED, None, f"it could not be verified: {error}")
+        finding = VerificationFinding(
+            FindingKind.NOT_VERIFIED, None, f"it could not be verified: {error}"
+        )
         if not connection.in_atomic_block:
             connection.close()  # the server may have ended it
-    return Report(name, 0, 0, 0, (finding,))
+    return VerificationReport(name, 0, 0, 0, (finding,))
 
 
-def _verified(name: str, question: Question, pool: Executor | None) -> Report:
+def _verified(
+    name: str, question: VerificationRequest, pool: Executor | None
+) -> VerificationReport:
     trust = _trust(name, question)
     if question.resume and trust.keys is not None:
         trust = replace(trust, verified=verified.newest(name, trust.keys.record))
@@ -109,12 +115,12 @@ def _verified(name: str, question: Question, pool: Executor | None) -> Report:
     return _verified(name, replace(question, resume=False), pool)
 
 
-def _exists(name: str, question: Question) -> bool:
+def _exists(name: str, question: VerificationRequest) -> bool:
     known = AuditLog.objects.filter(name=name).exists() or question.anchor is not None
     return known or anchors.newest(name) is not None or name in names()
 
 
-def _trust(name: str, question: Question) -> Trust:
+def _trust(name: str, question: VerificationRequest) -> Trust:
     published, whole = _anchors(name, question), question.anchor is None
     if question.pubkeys:
         return _outsiders(question.pubkeys, published, whole)
@@ -131,7 +137,7 @@ def _outsiders(pubkeys: Iterable[str], published: Iterable[Published], whole: bo
     return Trust(read[0][0], [public for _, public in read], published, whole=whole)
 
 
-def _anchors(name: str, question: Question) -> Iterable[Published]:
+def _anchors(name: str, question: VerificationRequest) -> Iterable[Published]:
     if question.anchor is None:
         return (Published(anchor.note) for anchor in anchors.every(name))
     try:
@@ -163,7 +169,7 @@ def _workers(pool: Executor | None) -> Workers:
     ) -> Iterator[Answered]:
         return _ahead(pool, function, batches)
 
-    def examined(source: Source, tasks: Iterable[Task]) -> Iterator[Chunk]:
+    def examined(source: LogSource, tasks: Iterable[Task]) -> Iterator[Chunk]:
         return spread(partial(examine, source), tasks)
 
     return Workers(examined, spread)

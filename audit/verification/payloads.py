@@ -61,7 +61,7 @@ ORDER BY r.occurred_at, r.id LIMIT 1
 
 
 @dataclass(slots=True)
-class _Told:
+class _ErasedPayloads:
     """What was erased, as genuine records say: everything before a time, calls, and agents'."""
 
     before: datetime = _NEVER
@@ -103,8 +103,8 @@ def _unopened(index: int | None, record_id: UUID) -> Iterator[Gone]:
         yield index, f"payloads from that of the record {record_id} on do not open: {error}"
 
 
-def _told(rows: Iterable[tuple[bytes, bytes, datetime]], mac: Mac) -> _Told:
-    told = _Told()
+def _told(rows: Iterable[tuple[bytes, bytes, datetime]], mac: Mac) -> _ErasedPayloads:
+    told = _ErasedPayloads()
     for body, made, at in rows:
         if mac(body) == made:
             told.add(orjson.loads(body), at)

@@ -12,9 +12,9 @@ from uuid import UUID
 
 from audit.verification.chunks import Suspect, mac_with
 from audit.verification.clocks import contradicts
-from audit.verification.findings import Finding, Kind
+from audit.verification.findings import FindingKind, VerificationFinding
 from audit.verification.rows import (
-    Source,
+    LogSource,
     Stray,
     leaf_of,
     micros_of,
@@ -23,7 +23,7 @@ from audit.verification.rows import (
 )
 
 _MOST_COMPARED = 200  # leaves whose macs are tried at each other's places
-Told = tuple[Kind, int, str]
+Told = tuple[FindingKind, int, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Scene:
     """All that is known of a damaged part. `end`: one past the last sound leaf; `signed`: the size
     of the largest tree that was signed with the key."""
 
-    source: Source
+    source: LogSource
     suspects: list[Suspect]
     gaps: list[tuple[int, int]]
     exported: list[tuple[int, int]]
@@ -46,7 +46,7 @@ class Damage:
     """`reach`: one past the last place something was sealed at. Up to `broken_from` the leaves'
     hashes are those that were sealed, as far as they alone can show."""
 
-    findings: list[Finding]
+    findings: list[VerificationFinding]
     reach: int
     broken_from: int | None
     explained: frozenset[bytes]
@@ -67,15 +67,20 @@ def explain(scene: Scene) -> Damage:
     told = [
         *_records(scene, placed, explained),
         *_leaves(scene, misplaced, origins, reach, fits),
-        *((Kind.MISSING, index, "the leaf was taken out") for index in _lost(gaps, origins, reach)),
+        *(
+            (FindingKind.MISSING, index, "the leaf was taken out")
+            for index in _lost(gaps, origins, reach)
+        ),
     ]
     broken = [first for first, _ in gaps] + [one.row.number for one in misplaced]
     if scene.place_key is None:  # only a root shows which of the two was changed, record or leaf
         broken += [one.row.number for one in placed if one.hash is not None]
-    if origins and not any(kind in (Kind.INSERTED, Kind.MISSING) for kind, _, _ in told):
+    if origins and not any(
+        kind in (FindingKind.INSERTED, FindingKind.MISSING) for kind, _, _ in told
+    ):
         names = ", ".join(str(index) for index in sorted(origins)[:8])
         first = min([*origins, *origins.values()])
-        told.append((Kind.REORDERED, first, f"leaves stand elsewhere: {names}"))
+        told.append((FindingKind.REORDERED, first, f"leaves stand elsewhere: {names}"))
     return Damage(gathered(told), reach, min(broken, default=None), frozenset(explained))
 
 
@@ -131,13 +136,13 @@ def _leaves(
         if index in origins:
             continue
         if one.hash is not None and fits(index, one.hash, one.row.mac):
-            yield Kind.MUTATED, index, "its leaf's hash was changed, its record was not"
+            yield FindingKind.MUTATED, index, "its leaf's hash was changed, its record was not"
         elif index in claimed or index >= max(reach, scene.signed):
-            yield Kind.INSERTED, index, "a leaf that nobody sealed was put there"
+            yield FindingKind.INSERTED, index, "a leaf that nobody sealed was put there"
         elif one.hash is None and not within(index, scene.exported):
-            yield Kind.MISSING, index, "the record is gone, and its leaf was changed"
+            yield FindingKind.MISSING, index, "the record is gone, and its leaf was changed"
         else:
-            yield Kind.MUTATED, index, "what stands there is not what was sealed"
+            yield FindingKind.MUTATED, index, "what stands there is not what was sealed"
 
 
 def _lost(gaps: list[tuple[int, int]], origins: dict[int, int], reach: int) -> list[int]:
@@ -158,7 +163,7 @@ def _records(scene: Scene, placed: list[Suspect], explained: set[bytes]) -> Iter
     if swapped:
         names = ", ".join(str(one.row.number) for one in swapped[:8])
         yield (
-            Kind.REORDERED,
+            FindingKind.REORDERED,
             swapped[0].row.number,
             f"leaves point at each other's records: {names}",
         )
@@ -170,15 +175,18 @@ def _records(scene: Scene, placed: list[Suspect], explained: set[bytes]) -> Iter
             yield told[0], one.row.number, told[1]
 
 
-def _absent(scene: Scene, one: Suspect, explained: set[bytes]) -> tuple[Kind, str] | None:
+def _absent(scene: Scene, one: Suspect, explained: set[bytes]) -> tuple[FindingKind, str] | None:
     stray = _astray(scene, one)
     if stray is not None:
         explained.add(stray.record_id)
         found = UUID(bytes=stray.record_id)
-        return Kind.MUTATED, f"its record or its leaf was given another id: the record is {found}"
+        return (
+            FindingKind.MUTATED,
+            f"its record or its leaf was given another id: the record is {found}",
+        )
     if within(one.row.number, scene.exported):
         return None
-    return Kind.MISSING, f"the record {UUID(bytes=one.row.record_id)} is gone"
+    return FindingKind.MISSING, f"the record {UUID(bytes=one.row.record_id)} is gone"
 
 
 def _astray(scene: Scene, one: Suspect) -> Stray | None:
@@ -197,28 +205,28 @@ def _astray(scene: Scene, one: Suspect) -> Stray | None:
     return None
 
 
-def _present(one: Suspect) -> tuple[Kind, str]:
+def _present(one: Suspect) -> tuple[FindingKind, str]:
     row = one.row
     at = micros_of(row.at or b"")
     if one.hash == row.hash and not one.genuine:
-        return Kind.INSERTED, "the record was sealed, and Toolcrib did not write it"
+        return FindingKind.INSERTED, "the record was sealed, and Toolcrib did not write it"
     # What a mac vouches for is all but the time.
     if one.vouched or (one.genuine and contradicts(row.record_id, at)):
-        return Kind.BACKDATED, f"its time, {shown_time(at)}, is not when it was written"
-    return Kind.MUTATED, f"the record {UUID(bytes=row.record_id)} is not what was sealed"
+        return FindingKind.BACKDATED, f"its time, {shown_time(at)}, is not when it was written"
+    return FindingKind.MUTATED, f"the record {UUID(bytes=row.record_id)} is not what was sealed"
 
 
-def gathered(told: Iterable[Told]) -> list[Finding]:
+def gathered(told: Iterable[Told]) -> list[VerificationFinding]:
     """One finding for adjacent leaves with the same damage."""
-    found: list[Finding] = []
-    last: dict[Kind, int] = {}
-    runs: dict[Kind, int] = {}
+    found: list[VerificationFinding] = []
+    last: dict[FindingKind, int] = {}
+    runs: dict[FindingKind, int] = {}
     for kind, index, says in sorted(told, key=lambda one: one[1]):
         if last.get(kind) == index - 1:
             first = found[runs[kind]].index
-            found[runs[kind]] = Finding(kind, first, f"{first} to {index}: {says}")
+            found[runs[kind]] = VerificationFinding(kind, first, f"{first} to {index}: {says}")
         else:
             runs[kind] = len(found)
-            found.append(Finding(kind, index, says))
+            found.append(VerificationFinding(kind, index, says))
         last[kind] = index
     return found

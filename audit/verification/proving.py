@@ -13,14 +13,14 @@ from audit import canonical
 from audit.log import anchors, checkpoints, leaves, merkle, signing
 from audit.log.anchors import Anchor, BadAnchor
 from audit.log.checkpoints import BadNote
-from audit.log.handouts import Written, written
+from audit.log.handouts import WrittenRecord, written
 from audit.log.proofs import Inclusion, NotProvable, inclusion_of
 from audit.models import AuditRecord
 from audit.records.reading import Payload
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ProofStep:
     """One thing that was looked at, and what was found."""
 
     title: str
@@ -28,7 +28,7 @@ class Step:
     says: str
 
 
-def examine(record: AuditRecord, payload: Payload) -> list[Step]:
+def examine(record: AuditRecord, payload: Payload) -> list[ProofStep]:
     """Every step, also those after one that does not hold.
 
     Raises `NotProvable` for a record that is not sealed yet, or no longer here.
@@ -41,9 +41,9 @@ def examine(record: AuditRecord, payload: Payload) -> list[Step]:
     return steps
 
 
-def _as_sealed(found: Inclusion, now: Written) -> Step:
+def _as_sealed(found: Inclusion, now: WrittenRecord) -> ProofStep:
     same = merkle.leaf_hash(now.line) == bytes(found.leaf.hash)
-    return Step(
+    return ProofStep(
         "It is as it was sealed",
         same,
         "Its line, hashed now, is the leaf that was sealed."
@@ -52,9 +52,9 @@ def _as_sealed(found: Inclusion, now: Written) -> Step:
     )
 
 
-def _by_toolcrib(record: AuditRecord, now: Written) -> Step:
+def _by_toolcrib(record: AuditRecord, now: WrittenRecord) -> ProofStep:
     good = hmac.compare_digest(leaves.mac_of(record.organization, now.body), now.mac)
-    return Step(
+    return ProofStep(
         "Toolcrib wrote it",
         good,
         "Its code was made with a key that is not in the database."
@@ -63,11 +63,11 @@ def _by_toolcrib(record: AuditRecord, now: Written) -> Step:
     )
 
 
-def _under_checkpoint(found: Inclusion, now: Written) -> Iterator[Step]:
+def _under_checkpoint(found: Inclusion, now: WrittenRecord) -> Iterator[ProofStep]:
     newest, log = found.checkpoint, found.leaf.log.name
     place = f"place {found.leaf.index} of {newest.size}"
     fits = _leads_to(found, now, newest.size, bytes(newest.root))
-    yield Step(
+    yield ProofStep(
         "It stands in the log",
         fits,
         f"The path from its leaf leads to the root of the newest checkpoint: {place}."
@@ -78,14 +78,14 @@ def _under_checkpoint(found: Inclusion, now: Written) -> Iterator[Step]:
         said = checkpoints.read(newest.note)
         keys = checkpoints.signed_by(newest.note, signing.trusted(log))
     except BadNote as flaw:
-        yield Step("The checkpoint is signed", False, f"The checkpoint's note is bad: {flaw}.")
+        yield ProofStep("The checkpoint is signed", False, f"The checkpoint's note is bad: {flaw}.")
         return
     same = (said.size, said.root, said.origin) == (
         newest.size,
         bytes(newest.root),
         signing.origin(log),
     )
-    yield Step(
+    yield ProofStep(
         "The checkpoint is signed",
         bool(keys) and same,
         f"Signed at {said.at:%Y-%m-%d %H:%M:%S} UTC by the key {', '.join(keys)} of {said.origin}."
@@ -94,7 +94,7 @@ def _under_checkpoint(found: Inclusion, now: Written) -> Iterator[Step]:
     )
 
 
-def _kept_outside(found: Inclusion, now: Written) -> Iterator[Step]:
+def _kept_outside(found: Inclusion, now: WrittenRecord) -> Iterator[ProofStep]:
     """Nothing where no anchors are kept on this machine, or none is over the record yet."""
     title, log = "A file outside the database agrees", found.leaf.log.name
     try:
@@ -103,22 +103,22 @@ def _kept_outside(found: Inclusion, now: Written) -> Iterator[Step]:
             return
         yield _agreeing(title, anchor, found, now)
     except (BadAnchor, BadNote) as flaw:
-        yield Step(title, False, f"The newest anchor cannot be read: {flaw}")
+        yield ProofStep(title, False, f"The newest anchor cannot be read: {flaw}")
 
 
-def _agreeing(title: str, anchor: Anchor, found: Inclusion, now: Written) -> Step:
+def _agreeing(title: str, anchor: Anchor, found: Inclusion, now: WrittenRecord) -> ProofStep:
     said = anchor.statement
     ours = checkpoints.signed_by(anchor.note, signing.trusted(anchor.log))
     agrees = bool(ours) and _leads_to(found, now, said.size, said.root)
     when = f"what was published of {said.size} records at {said.at:%Y-%m-%d %H:%M:%S} UTC"
-    return Step(
+    return ProofStep(
         title,
         agrees,
         f"The record is in {when}." if agrees else f"The record is not in {when}.",
     )
 
 
-def _leads_to(found: Inclusion, now: Written, size: int, root: bytes) -> bool:
+def _leads_to(found: Inclusion, now: WrittenRecord, size: int, root: bytes) -> bool:
     """From the line as it is now, not from the leaf in a row."""
     leaf = merkle.leaf_hash(now.line)
     try:
@@ -128,14 +128,14 @@ def _leads_to(found: Inclusion, now: Written, size: int, root: bytes) -> bool:
         return False
 
 
-def _committed(details: dict[str, Any], payload: Payload) -> Step:
+def _committed(details: dict[str, Any], payload: Payload) -> ProofStep:
     salt = bytes.fromhex(payload.salt)
     wrong = [
         name
         for name, part in (payload.content or {}).items()
         if details.get(f"{name}_commitment") != f"sha256:{canonical.commitment(part, salt)}"
     ]
-    return Step(
+    return ProofStep(
         "What went in and came out is what it speaks of",
         not wrong,
         f"Not so: {', '.join(sorted(wrong))}."

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from audit.log.leaves import COLUMNS
-from audit.verification.findings import Finding
+from audit.verification.findings import VerificationFinding
 
 # Around the details, in the order of RFC 8785.
 HEAD = COLUMNS[: COLUMNS.index("details")]
@@ -20,7 +20,7 @@ _NO_EXECUTION = ',"execution_id":null,'
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 
-class Row(NamedTuple):
+class RecordRow(NamedTuple):
     """A leaf and its record. Without the record all from `at` on is None.
 
     `number` is the leaf's index. `at` is the record's time as eight bytes, in microseconds since
@@ -60,7 +60,7 @@ class LogRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
+class CheckpointRow:
     """A checkpoint's row."""
 
     size: int
@@ -69,15 +69,15 @@ class Noted:
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class ExportedRanges:
     """Ranges whose records were written to a file, and may have left; and what is wrong with files
     that are gone, or are not what was written."""
 
     ranges: list[tuple[int, int]]
-    spoiled: list[Finding]
+    spoiled: list[VerificationFinding]
 
 
-class Source(Protocol):
+class LogSource(Protocol):
     """One log. `rows` come in the order of their indexes."""
 
     name: str
@@ -97,10 +97,10 @@ class Source(Protocol):
         """A record's body, for any content of its fields."""
 
     def nodes(self) -> dict[tuple[int, int], bytes]: ...
-    def checkpoints(self, since: int = 0) -> Iterable[Noted]:
+    def checkpoints(self, since: int = 0) -> Iterable[CheckpointRow]:
         """Those of `since` records and more that there were when the source was made."""
 
-    def exported(self) -> Exported: ...
+    def exported(self) -> ExportedRanges: ...
     def files(self) -> int:
         """How many files of records there are: one that is new lets further records leave."""
 
@@ -112,7 +112,7 @@ class Source(Protocol):
         """Records of calls that began long ago and never ended, with their indexes."""
 
 
-def body_of(source: Source, record_id: bytes, head: str, details: str, tail: str) -> bytes:
+def body_of(source: LogSource, record_id: bytes, head: str, details: str, tail: str) -> bytes:
     """As `audit.log.leaves.body_of` makes it. Three texts with no more quotation marks than they
     must have, and without a backslash, can have come of no other fields."""
     quotes = _QUOTES_IN_TAIL - 2 if tail.startswith(_NO_EXECUTION) else _QUOTES_IN_TAIL

@@ -13,19 +13,19 @@ from django.db import DatabaseError
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.log import keyfile
-from audit.verification.findings import Report
-from audit.verification.inspection import Question, inspect
+from audit.verification.findings import VerificationReport
+from audit.verification.inspection import VerificationRequest, inspect
 from audit.verification.verified import SELFCHECK, details_of
 
 log = logging.getLogger(__name__)
 _SHOWN = 20
 
 
-def verify_all() -> list[Report]:
+def verify_all() -> list[VerificationReport]:
     """In one process, beside the worker's other tasks: it is not urgent. Each log is reported as
     soon as its result is known."""
     reports = []
-    for report in inspect(Question(resume=True)):
+    for report in inspect(VerificationRequest(resume=True)):
         try:
             _tell(report)
         except (DatabaseError, OSError):  # of this log: the others are still reported
@@ -34,7 +34,7 @@ def verify_all() -> list[Report]:
     return reports
 
 
-def _tell(report: Report) -> None:
+def _tell(report: VerificationReport) -> None:
     if report.damaged:
         log.critical("the audit log %s is damaged: run audit_verify", report.log)
     worst = next((one for one in report.findings if not one.accepted), None)

@@ -17,9 +17,9 @@ from itertools import batched
 from audit.log import checkpoints
 from audit.log.checkpoints import BadNote, Statement
 from audit.log.thinning import WHOLE_FOR
-from audit.verification.clocks import Clock
-from audit.verification.findings import MOST_TOLD, Finding, Kind, Verified
-from audit.verification.rows import Noted
+from audit.verification.clocks import SigningClock
+from audit.verification.findings import MOST_TOLD, FindingKind, VerificationFinding, Verified
+from audit.verification.rows import CheckpointRow
 
 Trusted = Mapping[str, bytes]
 BATCH = 1000
@@ -68,7 +68,7 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class StatementComparison:
     """Statements of one group with the tree: the smallest size at which they differ, and the
     largest below at which one agrees; the largest size beyond the tree, and whether the database
     itself has a checkpoint beyond it."""
@@ -88,15 +88,17 @@ class Unread:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ParsedStatement:
     unread: Unread
     digest: bytes
     said: Statement | None
-    flaw: tuple[Kind, str] | None = None
+    flaw: tuple[FindingKind, str] | None = None
 
 
 Batch = list[Unread]
-Spread = Callable[[Callable[[Batch], list[Read]], Iterable[Batch]], Iterable[list[Read]]]
+Spread = Callable[
+    [Callable[[Batch], list[ParsedStatement]], Iterable[Batch]], Iterable[list[ParsedStatement]]
+]
 
 
 class Statements:
@@ -106,7 +108,7 @@ class Statements:
         self._kept = sqlite3.connect("", isolation_level=None)
         self._kept.executescript(_SCHEMA)
         self._kept.execute("BEGIN")
-        self.findings: list[Finding] = []
+        self.findings: list[VerificationFinding] = []
         self.notes = self.anchors = 0
         self.acceptance = ""
         self._until = _NEVER
@@ -114,7 +116,7 @@ class Statements:
     def close(self) -> None:
         self._kept.close()
 
-    def add_published(self, read: Read) -> None:
+    def add_published(self, read: ParsedStatement) -> None:
         if read.said is None:
             self._bad(read, _size(read.unread.note), "an anchor")
             return
@@ -125,7 +127,7 @@ class Statements:
             accepted = read.said.accepted
             self.acceptance = f"accepted by {accepted.by}: {accepted.reason}"
 
-    def add_noted(self, read: Read) -> None:
+    def add_noted(self, read: ParsedStatement) -> None:
         size, root = read.unread.row or (0, b"")
         if read.said is None:
             self._kept.execute("INSERT INTO unreadable VALUES (?, ?)", [size, root])
@@ -138,7 +140,7 @@ class Statements:
         if (size, root) != (said_size, said_root):
             self._kept.execute("INSERT INTO unreadable VALUES (?, ?)", [size, root])
             says = "a checkpoint: its row does not say what was signed"
-            self._told(Finding(Kind.BAD_SIGNATURE, said_size, says))
+            self._told(VerificationFinding(FindingKind.BAD_SIGNATURE, said_size, says))
 
     def known(self, note: str) -> tuple[int, bytes] | None:
         """Size and root of a note that was read before, which is noted now: it is not checked
@@ -175,14 +177,14 @@ class Statements:
         """With the tree, which has that root at that size."""
         self._kept.execute("UPDATE signed SET agrees = (root = ?) WHERE size = ?", [root, size])
 
-    def clock(self, first: int, end: int, sound: int | None = None) -> Clock:
+    def clock(self, first: int, end: int, sound: int | None = None) -> SigningClock:
         """What is to be known of the times of records from `first` on up to `end`; with `sound`,
         by the statements alone that agree with the tree up to there."""
         values = {"until": self._until, "agreed": sound is not None, "sound": sound or 0}
         low = self._edge("max(size)", "size <= :edge", first, values)
         high = self._edge("min(size)", "size > :edge", end, values)
         span = {"first": _NEVER if low is None else low - 1, "end": end if high is None else high}
-        return Clock(self._kept.execute(_CLOCK, {**values, **span}).fetchall())
+        return SigningClock(self._kept.execute(_CLOCK, {**values, **span}).fetchall())
 
     def _edge(self, what: str, where: str, edge: int, values: Mapping[str, object]) -> int | None:
         statement = f"""SELECT {what} FROM signed WHERE at >= :until AND {where}
@@ -190,7 +192,7 @@ class Statements:
         found: int | None = self._kept.execute(statement, {**values, "edge": edge}).fetchone()[0]
         return found
 
-    def compared(self, *, given_up: bool, reach: int, sound: int) -> Compared:
+    def compared(self, *, given_up: bool, reach: int, sound: int) -> StatementComparison:
         """`reach` leaves there are; up to `sound` their tree can tell."""
         group = "at < :until" if given_up else "at >= :until"
         forked = self._smallest(f"{group} AND agrees = 0 AND size <= :sound", sound=sound)
@@ -201,7 +203,7 @@ class Statements:
         beyond = f"{group} AND size > :reach"
         ahead = self._largest(beyond, reach=reach)
         noted = self._largest(f"{beyond} AND noted = 1", reach=reach)
-        return Compared(forked, agreed, ahead, noted is not None)
+        return StatementComparison(forked, agreed, ahead, noted is not None)
 
     def unkept(self, sound: int) -> list[int]:
         """Sizes of checkpoints that were published, are not in the database, and were not thinned:
@@ -268,11 +270,11 @@ class Statements:
         self._kept.execute(_ADD, [digest, said.size, said.root, at, noted, anchored])
         return at
 
-    def _bad(self, read: Read, size: int | None, what: str) -> None:
-        kind, says = read.flaw or (Kind.BAD_SIGNATURE, "it cannot be read")
-        self._told(Finding(kind, size, f"{what}: {says}"))
+    def _bad(self, read: ParsedStatement, size: int | None, what: str) -> None:
+        kind, says = read.flaw or (FindingKind.BAD_SIGNATURE, "it cannot be read")
+        self._told(VerificationFinding(kind, size, f"{what}: {says}"))
 
-    def _told(self, finding: Finding) -> None:
+    def _told(self, finding: VerificationFinding) -> None:
         if len(self.findings) < MOST_TOLD:
             self.findings.append(finding)
 
@@ -298,7 +300,7 @@ def in_turn[Asked, Answered](
 
 def read_all(
     origin: str,
-    noted: Iterable[Noted],
+    noted: Iterable[CheckpointRow],
     published: Iterable[Published],
     trusted: Trusted,
     *,
@@ -319,7 +321,7 @@ def read_all(
     return statements
 
 
-def read_batch(origin: str, trusted: Trusted, notes: Batch) -> list[Read]:
+def read_batch(origin: str, trusted: Trusted, notes: Batch) -> list[ParsedStatement]:
     return [_read(origin, trusted, one) for one in notes]
 
 
@@ -327,7 +329,7 @@ def _in_batches(notes: Iterable[Unread]) -> Iterator[Batch]:
     return map(list, batched(notes, BATCH, strict=False))
 
 
-def _new(statements: Statements, noted: Iterable[Noted]) -> Iterator[Unread]:
+def _new(statements: Statements, noted: Iterable[CheckpointRow]) -> Iterator[Unread]:
     """A note is often met twice, in the database and as an anchor: it is checked once."""
     for row in noted:
         statements.notes += 1
@@ -344,7 +346,7 @@ def _before(note: str, since: int) -> bool:
     return bool(plain) and "\naccepted " not in note
 
 
-def _read(origin: str, trusted: Trusted, unread: Unread) -> Read:
+def _read(origin: str, trusted: Trusted, unread: Unread) -> ParsedStatement:
     note = unread.note
     digest = _digest(note)
     try:
@@ -352,15 +354,15 @@ def _read(origin: str, trusted: Trusted, unread: Unread) -> Read:
         keys = checkpoints.signed_by(note, trusted)
         plain = _written_plainly(note, trusted)
     except (BadNote, ValueError) as error:
-        return Read(unread, digest, None, (Kind.BAD_SIGNATURE, str(error)))
+        return ParsedStatement(unread, digest, None, (FindingKind.BAD_SIGNATURE, str(error)))
     flaw = None
     if not plain:
-        flaw = Kind.BAD_SIGNATURE, "a signature is not written as it was signed"
+        flaw = FindingKind.BAD_SIGNATURE, "a signature is not written as it was signed"
     elif said.origin != origin:
-        flaw = Kind.BAD_SIGNATURE, f"it speaks of another log, {said.origin}"
+        flaw = FindingKind.BAD_SIGNATURE, f"it speaks of another log, {said.origin}"
     elif not keys:
-        flaw = Kind.WRONG_KEY, "it is signed by no key that is trusted"
-    return Read(unread, digest, said if flaw is None else None, flaw)
+        flaw = FindingKind.WRONG_KEY, "it is signed by no key that is trusted"
+    return ParsedStatement(unread, digest, said if flaw is None else None, flaw)
 
 
 def _written_plainly(note: str, trusted: Trusted) -> bool:

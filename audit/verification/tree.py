@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from audit.log import merkle
 from audit.log.merkle import Frontier
 from audit.verification.chunks import CHUNK, CHUNK_LEVEL, Chunk, Suspect
-from audit.verification.findings import Finding, Kind
+from audit.verification.findings import FindingKind, VerificationFinding
 
 Nodes = dict[tuple[int, int], bytes]
 _STEP = 8  # a node is stored for every level that is a multiple of it
@@ -60,7 +60,7 @@ def begun(first: int, stored: Nodes, reached: Callable[[int, Frontier], None]) -
     return Tree(first, frontier, reached)
 
 
-def differing(tree: Tree, stored: Nodes) -> list[Finding]:
+def differing(tree: Tree, stored: Nodes) -> list[VerificationFinding]:
     """Stored nodes that are not those of the leaves."""
     found = []
     for key in sorted(stored.keys() | tree.nodes.keys()):
@@ -69,11 +69,17 @@ def differing(tree: Tree, stored: Nodes) -> list[Finding]:
         if first < tree.first or made == stored.get(key):
             continue
         if made is None:
-            found.append(Finding(Kind.INSERTED, first, f"{_name(key)} belongs to nothing"))
+            found.append(
+                VerificationFinding(FindingKind.INSERTED, first, f"{_name(key)} belongs to nothing")
+            )
         elif key not in stored:
-            found.append(Finding(Kind.MISSING, first, f"{_name(key)} is gone"))
+            found.append(VerificationFinding(FindingKind.MISSING, first, f"{_name(key)} is gone"))
         else:
-            found.append(Finding(Kind.MUTATED, first, f"{_name(key)} is not that of its leaves"))
+            found.append(
+                VerificationFinding(
+                    FindingKind.MUTATED, first, f"{_name(key)} is not that of its leaves"
+                )
+            )
     return found
 
 

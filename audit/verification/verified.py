@@ -14,7 +14,7 @@ from django.utils import timezone
 from audit.events import Event, Outcome
 from audit.log.leaves import body_sql
 from audit.verification.chunks import mac_with
-from audit.verification.findings import Report, Verified
+from audit.verification.findings import VerificationReport, Verified
 
 SELFCHECK = "selfcheck"
 WHOLE_EVERY = timedelta(days=7)
@@ -38,7 +38,7 @@ def newest(name: str, record_key: bytes) -> Verified | None:
     return verified if timezone.now() - whole_at < WHOLE_EVERY else None
 
 
-def details_of(report: Report, record_key: bytes) -> tuple[dict[str, Any], str]:
+def details_of(report: VerificationReport, record_key: bytes) -> tuple[dict[str, Any], str]:
     """What is put on record of a log in which nothing was wrong, and the digest: its root."""
     verified = report.verified
     if report.damaged or verified is None:

@@ -14,9 +14,15 @@ from audit.log import merkle
 from audit.log.checkpoints import key_id
 from audit.log.merkle import Frontier
 from audit.verification.chunks import CHUNK, Chunk, Keys, Task, examine, examine_alone, mac_with
-from audit.verification.findings import Finding, Kind, Report, Verified, in_order
+from audit.verification.findings import (
+    FindingKind,
+    VerificationFinding,
+    VerificationReport,
+    Verified,
+    in_order,
+)
 from audit.verification.places import Damage, Scene, Told, explain, gathered
-from audit.verification.rows import LogRow, Source, Stray, micros_of, shown_time
+from audit.verification.rows import LogRow, LogSource, Stray, micros_of, shown_time
 from audit.verification.statements import (
     Published,
     Spread,
@@ -26,10 +32,15 @@ from audit.verification.statements import (
 )
 from audit.verification.tree import Tree, begun, differing
 
-Examined = Callable[[Source, Iterable[Task]], Iterable[Chunk]]
+Examined = Callable[[LogSource, Iterable[Task]], Iterable[Chunk]]
 PUBLISHED_WITHIN = timedelta(minutes=5)
-_SHORT = (Kind.MISSING, Kind.TRUNCATED, Kind.ROLLED_BACK)
-_OTHERWISE_TOLD = (Kind.BAD_SIGNATURE, Kind.WRONG_KEY, Kind.TRUNCATED, Kind.ROLLED_BACK)
+_SHORT = (FindingKind.MISSING, FindingKind.TRUNCATED, FindingKind.ROLLED_BACK)
+_OTHERWISE_TOLD = (
+    FindingKind.BAD_SIGNATURE,
+    FindingKind.WRONG_KEY,
+    FindingKind.TRUNCATED,
+    FindingKind.ROLLED_BACK,
+)
 
 
 class NotFrom(Exception):
@@ -58,14 +69,16 @@ class Workers:
     spread: Spread
 
 
-def one_by_one(source: Source, tasks: Iterable[Task]) -> Iterator[Chunk]:
+def one_by_one(source: LogSource, tasks: Iterable[Task]) -> Iterator[Chunk]:
     return (examine(source, task) for task in tasks)
 
 
 ALONE = Workers(one_by_one, in_turn)
 
 
-def verify(source: Source, trust: Trust, first: int = 0, workers: Workers = ALONE) -> Report:
+def verify(
+    source: LogSource, trust: Trust, first: int = 0, workers: Workers = ALONE
+) -> VerificationReport:
     """Of the leaves from `first` on, or from a little before. Raises `NotFrom` where what comes
     before cannot be taken as it is."""
     base = trust.verified
@@ -85,7 +98,7 @@ def verify(source: Source, trust: Trust, first: int = 0, workers: Workers = ALON
 
 class _Verification:
     def __init__(
-        self, source: Source, trust: Trust, said: Statements, first: int, workers: Workers
+        self, source: LogSource, trust: Trust, said: Statements, first: int, workers: Workers
     ) -> None:
         self.since = trust.verified.size if trust.verified is not None else 0
         self.source, self.keys, self.first, self.whole = source, trust.keys, first, trust.whole
@@ -111,7 +124,7 @@ class _Verification:
         broken = self.damage.broken_from
         self.sound = self.reach if broken is None else min(self.reach, broken)
 
-    def report(self) -> Report:
+    def report(self) -> VerificationReport:
         compared = [*self._compared(given_up=False), *self._compared(given_up=True)]
         findings = [*self.said.findings, *self.damage.findings, *gathered(self._late()), *compared]
         findings += [*self._short(findings), *self._unkept(findings)]
@@ -120,7 +133,7 @@ class _Verification:
         findings += [*self._astray(findings), *self._unfinished()]
         findings += [*self.spoiled, *self._unpublished(), *self._without_payload()]
         said = self.said
-        return Report(
+        return VerificationReport(
             self.source.name,
             self.count,
             said.notes,
@@ -179,47 +192,49 @@ class _Verification:
             )
         )
 
-    def _compared(self, *, given_up: bool) -> Iterator[Finding]:
+    def _compared(self, *, given_up: bool) -> Iterator[VerificationFinding]:
         """With what was signed: in the database, and outside it."""
         found = self.said.compared(given_up=given_up, reach=self.reach, sound=self.sound)
         if found.forked is not None:
             says = f"the first {found.forked} records are not those that were signed"
             agreed = max(self.first, found.agreed or 0)
-            yield self._finding(Kind.FORKED, agreed, says, given_up)
+            yield self._finding(FindingKind.FORKED, agreed, says, given_up)
         if found.ahead is None:
             return
         says = f"{self.reach} records are left of {found.ahead} that were signed"
         if self._row_says_more() or found.ahead_noted:
-            yield self._finding(Kind.TRUNCATED, self.reach, says, given_up)
+            yield self._finding(FindingKind.TRUNCATED, self.reach, says, given_up)
         elif found.forked is None:
-            yield self._finding(Kind.ROLLED_BACK, self.reach, says, given_up)
+            yield self._finding(FindingKind.ROLLED_BACK, self.reach, says, given_up)
 
-    def _finding(self, kind: Kind, index: int, says: str, accepted: bool) -> Finding:
+    def _finding(
+        self, kind: FindingKind, index: int, says: str, accepted: bool
+    ) -> VerificationFinding:
         if accepted:
             says = f"{says}; {self.said.acceptance}"
-        return Finding(kind, index, says, accepted)
+        return VerificationFinding(kind, index, says, accepted)
 
-    def _short(self, findings: Sequence[Finding]) -> Iterator[Finding]:
-        if self._row_says_more() and not _any(findings, (Kind.TRUNCATED,)):
+    def _short(self, findings: Sequence[VerificationFinding]) -> Iterator[VerificationFinding]:
+        if self._row_says_more() and not _any(findings, (FindingKind.TRUNCATED,)):
             says = f"{self.reach} records are left of {self.log.size} that the log's row counts"
-            yield Finding(Kind.TRUNCATED, self.reach, says)
+            yield VerificationFinding(FindingKind.TRUNCATED, self.reach, says)
 
     def _row_says_more(self) -> bool:
         there = (one.row.number + 1 for one in self.tree.suspects)
         return self.log.size > max([self.count, self.reach, *there])
 
-    def _unkept(self, findings: Sequence[Finding]) -> Iterator[Finding]:
+    def _unkept(self, findings: Sequence[VerificationFinding]) -> Iterator[VerificationFinding]:
         """Checkpoints that were published and are not in the database, and the other way round."""
         if _any(findings, _OTHERWISE_TOLD):
             return
         for size in self.said.unkept(self.sound):
             says = f"the checkpoint of {size} records, which was published, is gone"
-            yield Finding(Kind.MISSING, size, says)
+            yield VerificationFinding(FindingKind.MISSING, size, says)
         for size in self.said.unanchored(self.sound) if self.whole else ():
             says = f"the anchor of {size} records is gone: what was published was removed"
-            yield Finding(Kind.MISSING, size, says)
+            yield VerificationFinding(FindingKind.MISSING, size, says)
 
-    def _unpublished(self) -> Iterator[Finding]:
+    def _unpublished(self) -> Iterator[VerificationFinding]:
         """What was signed is published at once, and again every minute. Of a checkpoint that is far
         younger than all that was published the anchor was taken away."""
         found = self.said.unpublished() if self.whole else None
@@ -228,16 +243,20 @@ class _Verification:
         size, newest, known = found
         if newest - known > PUBLISHED_WITHIN:
             says = f"what was published after {known:%Y-%m-%d %H:%M:%S} UTC is gone"
-            yield Finding(Kind.MISSING, size, f"{says}: the anchors were removed")
+            yield VerificationFinding(
+                FindingKind.MISSING, size, f"{says}: the anchors were removed"
+            )
 
-    def _own_row(self) -> Iterator[Finding]:
+    def _own_row(self) -> Iterator[VerificationFinding]:
         size = self.log.size
         frontier = [] if size == 0 else self.edge
         if size != self.reach:
             says = f"the log's row counts {size} records where {self.reach} were sealed"
-            yield Finding(Kind.MUTATED, size, says)
+            yield VerificationFinding(FindingKind.MUTATED, size, says)
         elif frontier is not None and b"".join(frontier) != self.log.frontier:
-            yield Finding(Kind.MUTATED, size, "the log's row is not the edge of its tree")
+            yield VerificationFinding(
+                FindingKind.MUTATED, size, "the log's row is not the edge of its tree"
+            )
 
     def _late(self) -> Iterator[Told]:
         """Records whose time the clock of this very history never showed."""
@@ -245,20 +264,22 @@ class _Verification:
             span = self.said.clock(index, index + 1, self.sound).span(index)
             if not span.low <= at <= span.high:
                 says = f"its time, {shown_time(at)}, is neither its id's nor that of its sealing"
-                yield Kind.BACKDATED, index, says
+                yield FindingKind.BACKDATED, index, says
 
-    def _astray(self, findings: Sequence[Finding]) -> Iterator[Finding]:
+    def _astray(self, findings: Sequence[VerificationFinding]) -> Iterator[VerificationFinding]:
         """Unsealed records: Toolcrib did not write them, or they wait for too long."""
         strays = [one for one in self.strays if one.record_id not in self.damage.explained]
         genuine = [one for one in strays if self._genuine(one)]
         for one in strays:
             if one not in genuine:
                 says = f"Toolcrib did not write the record {UUID(bytes=one.record_id)}"
-                yield Finding(Kind.INSERTED, None, says)
+                yield VerificationFinding(FindingKind.INSERTED, None, says)
         due = [one for one in genuine if one.due]
         if due and not _any(findings, _SHORT):
             oldest = f"{UUID(bytes=due[0].record_id)} of {shown_time(micros_of(due[0].at))}"
-            yield Finding(Kind.UNSEALED, None, f"{len(due)} records have no place, first {oldest}")
+            yield VerificationFinding(
+                FindingKind.UNSEALED, None, f"{len(due)} records have no place, first {oldest}"
+            )
 
     def _genuine(self, one: Stray) -> bool:
         if self.keys is None:
@@ -266,14 +287,16 @@ class _Verification:
         body = self.source.exact_body(one.record_id)
         return mac_with(self.keys.record)(body) == one.record_mac
 
-    def _without_payload(self) -> Iterator[Finding]:
+    def _without_payload(self) -> Iterator[VerificationFinding]:
         for index, says in self.without_payload:
-            yield Finding(Kind.MISSING, index, says)
+            yield VerificationFinding(FindingKind.MISSING, index, says)
 
-    def _unfinished(self) -> Iterator[Finding]:
+    def _unfinished(self) -> Iterator[VerificationFinding]:
         for record_id, index in self.unfinished:
-            yield Finding(Kind.UNFINISHED, index, f"the call that {record_id} began never ended")
+            yield VerificationFinding(
+                FindingKind.UNFINISHED, index, f"the call that {record_id} began never ended"
+            )
 
 
-def _any(findings: Sequence[Finding], kinds: tuple[Kind, ...]) -> bool:
+def _any(findings: Sequence[VerificationFinding], kinds: tuple[FindingKind, ...]) -> bool:
     return any(one.kind in kinds and not one.accepted for one in findings)

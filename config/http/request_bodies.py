@@ -18,7 +18,7 @@ SMALL_BYTES = 16 * 1024
 SMALL = frozenset({"/api/v1/tokens", "/csp-report"})
 
 
-class Flaw(Enum):
+class RequestBodyFlaw(Enum):
     """Why a body is not whole."""
 
     CUT_OFF = "cut off"
@@ -28,12 +28,16 @@ class Flaw(Enum):
 
 
 _SAID = {
-    Flaw.CUT_OFF: (
+    RequestBodyFlaw.CUT_OFF: (
         400, "The connection ended before the body did. Nothing was done; send the request again.",
     ),
-    Flaw.TOO_LARGE: (413, "The body may have {} bytes at most."),
-    Flaw.SLOW: (408, "The body did not arrive in time. Nothing was done; send the request again."),
-    Flaw.NO_ROOM: (503, "Too many bodies of your address arrive at once. Try again in a moment."),
+    RequestBodyFlaw.TOO_LARGE: (413, "The body may have {} bytes at most."),
+    RequestBodyFlaw.SLOW: (
+        408, "The body did not arrive in time. Nothing was done; send the request again."
+    ),
+    RequestBodyFlaw.NO_ROOM: (
+        503, "Too many bodies of your address arrive at once. Try again in a moment."
+    ),
 }  # fmt: skip
 
 
@@ -72,16 +76,16 @@ def _refusal(request: HttpRequest) -> HttpResponse | None:
         return None
     status, sentence = _SAID[flaw]
     response = errors.refused(request, status, sentence.format(most))
-    if flaw == Flaw.NO_ROOM:
+    if flaw == RequestBodyFlaw.NO_ROOM:
         response["Retry-After"] = "1"
     return response
 
 
-def _too_large(request: HttpRequest, most: int) -> Flaw | None:
+def _too_large(request: HttpRequest, most: int) -> RequestBodyFlaw | None:
     """Where another server than ours calls Django."""
     if request.content_type == "multipart/form-data":
         return None
     try:
-        return Flaw.TOO_LARGE if len(request.body) > most else None
+        return RequestBodyFlaw.TOO_LARGE if len(request.body) > most else None
     except RequestDataTooBig:
-        return Flaw.TOO_LARGE
+        return RequestBodyFlaw.TOO_LARGE

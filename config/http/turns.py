@@ -16,7 +16,7 @@ class Crowded(Exception):
     """So many requests of this owner wait for their turn that another would wait in vain."""
 
 
-class Turns:
+class RequestQueue:
     """Of one kind of request. Used by one event loop."""
 
     def __init__(self, most: int, *, share: int, queue: int = 256) -> None:
@@ -26,11 +26,11 @@ class Turns:
         self._held: Counter[str] = Counter()
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
 
-    async def take(self, owner: str) -> "Turn":
+    async def take(self, owner: str) -> "RequestSlot":
         """Returns when it is this request's turn. Raises `Crowded`."""
         await self._taken(owner)
         loop = asyncio.get_running_loop()
-        return Turn(lambda: loop.call_soon_threadsafe(self._give_back, owner))
+        return RequestSlot(lambda: loop.call_soon_threadsafe(self._give_back, owner))
 
     async def _taken(self, owner: str) -> None:
         if self._free and owner not in self._waiting and self._held[owner] < self._share:
@@ -76,7 +76,7 @@ class Turns:
         self._held[owner] += 1
 
 
-class Turn:
+class RequestSlot:
     """One request's, in the thread that serves it."""
 
     def __init__(self, give_back: Callable[[], object]) -> None:
@@ -110,7 +110,7 @@ class Turn:
             callback()
 
 
-current: ContextVar[Turn | None] = ContextVar("turn", default=None)
+current: ContextVar[RequestSlot | None] = ContextVar("turn", default=None)
 
 
 def belongs_to(organization: object) -> None:

@@ -26,7 +26,7 @@ class NoAccount(Exception):
 
 
 @dataclass(frozen=True)
-class Account:
+class UnixAccount:
     uid: int
     gid: int
     groups: frozenset[int] = frozenset()  # besides
@@ -53,16 +53,16 @@ class Account:
         return self.uid == os.geteuid()
 
 
-def ourselves() -> Account:
-    return Account(os.geteuid(), os.getegid())
+def ourselves() -> UnixAccount:
+    return UnixAccount(os.geteuid(), os.getegid())
 
 
 PRODUCT = {
-    "web": Account(WEB_UID, WEB_UID, _EVERY),
-    "live": Account(LIVE_UID, LIVE_UID, frozenset({PRODUCT_GID, DATABASE_GID})),
-    "worker": Account(WORKER_UID, WORKER_UID, _EVERY),
-    "beat": Account(BEAT_UID, BEAT_UID, frozenset({PRODUCT_GID})),
-    "sealer": Account(SEALER_UID, SEALER_UID, _EVERY - {CALLS_GID}),
+    "web": UnixAccount(WEB_UID, WEB_UID, _EVERY),
+    "live": UnixAccount(LIVE_UID, LIVE_UID, frozenset({PRODUCT_GID, DATABASE_GID})),
+    "worker": UnixAccount(WORKER_UID, WORKER_UID, _EVERY),
+    "beat": UnixAccount(BEAT_UID, BEAT_UID, frozenset({PRODUCT_GID})),
+    "sealer": UnixAccount(SEALER_UID, SEALER_UID, _EVERY - {CALLS_GID}),
 }
 SHARED_USER = (
     "Started as user {}, web, worker, sealer, the stores and the sandbox share one user: an"
@@ -81,7 +81,7 @@ def metrics_directory(every: Path) -> Path:
     return mine if mine.is_dir() else every
 
 
-def product_account(name: str) -> Account:
+def product_account(name: str) -> UnixAccount:
     return ourselves() if os.geteuid() else PRODUCT[name]
 
 
@@ -91,23 +91,23 @@ def missing_separation() -> str | None:
     return None if os.geteuid() in accounts else SHARED_USER.format(os.geteuid())
 
 
-def sandbox_account() -> Account:
-    return ourselves() if os.geteuid() else Account(SANDBOX_UID, SANDBOX_UID)
+def sandbox_account() -> UnixAccount:
+    return ourselves() if os.geteuid() else UnixAccount(SANDBOX_UID, SANDBOX_UID)
 
 
-def egress_account() -> Account:
-    return ourselves() if os.geteuid() else Account(EGRESS_UID, EGRESS_UID)
+def egress_account() -> UnixAccount:
+    return ourselves() if os.geteuid() else UnixAccount(EGRESS_UID, EGRESS_UID)
 
 
-def broker_account() -> Account:
-    return ourselves() if os.geteuid() else Account(BROKER_UID, BROKER_UID)
+def broker_account() -> UnixAccount:
+    return ourselves() if os.geteuid() else UnixAccount(BROKER_UID, BROKER_UID)
 
 
-def knowledge_account() -> Account:
-    return ourselves() if os.geteuid() else Account(KNOWLEDGE_UID, KNOWLEDGE_UID)
+def knowledge_account() -> UnixAccount:
+    return ourselves() if os.geteuid() else UnixAccount(KNOWLEDGE_UID, KNOWLEDGE_UID)
 
 
-def database_account(cluster: Path) -> Account:
+def database_account(cluster: Path) -> UnixAccount:
     """PostgreSQL refuses root and wants a name for its user.
 
     A cluster that exists keeps its owner, even if accounts were added to this machine since.
@@ -121,15 +121,15 @@ def database_account(cluster: Path) -> Account:
             entry = pwd.getpwnam(name)
         except KeyError:
             continue
-        return Account(entry.pw_uid, entry.pw_gid)
+        return UnixAccount(entry.pw_uid, entry.pw_gid)
     raise NoAccount(
         "PostgreSQL does not run as root, and there is neither a user postgres nor nobody."
     )
 
 
-def _named(uid: int) -> Account:
+def _named(uid: int) -> UnixAccount:
     try:
-        return Account(uid, pwd.getpwuid(uid).pw_gid)
+        return UnixAccount(uid, pwd.getpwuid(uid).pw_gid)
     except KeyError as error:
         raise NoAccount(
             f"User {uid} has no entry in /etc/passwd, and PostgreSQL wants one:"

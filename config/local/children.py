@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from config.local import ordinary
-from config.local.accounts import Account, ourselves
+from config.local.accounts import UnixAccount, ourselves
 from config.local.logfile import LogFile
 
 NOTHING_ALARMS = r"(?!)"
@@ -31,7 +31,7 @@ class ProcessSpec:
     name: str
     command: tuple[str, ...]
     directory: Path
-    account: Account = field(default_factory=ourselves)
+    account: UnixAccount = field(default_factory=ourselves)
     keeps_root: bool = False  # and becomes the account by itself
     umask: int = 0o077
     environment: Mapping[str, str] = field(default_factory=dict)

@@ -35,7 +35,7 @@ LEAST_FREE_BYTES = 200 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Place:
+class DataPath:
     """A directory with all that is in it, or a file; `path` is below the data directory. `others`
     are files in it, by the beginning of their names, that are not as the rest is."""
 
@@ -51,9 +51,9 @@ class Place:
 
 
 PLACES = (
-    Place("secret_key", 0, DATABASE_GID, 0o640),
-    Place("settings", 0, PRODUCT_GID, 0o2750),
-    Place(
+    DataPath("secret_key", 0, DATABASE_GID, 0o640),
+    DataPath("settings", 0, PRODUCT_GID, 0o2750),
+    DataPath(
         "keys",
         SEALER_UID,
         EVIDENCE_GID,
@@ -65,21 +65,21 @@ PLACES = (
             "signing.pem": (0, CALLS_GID, 0o640),
         },
     ),
-    Place("keys/payloads", WORKER_UID, CALLS_GID, 0o2770),
-    Place("keys/newest", WORKER_UID, CALLS_GID, 0o2770),
-    Place("anchors", SEALER_UID, EVIDENCE_GID, 0o2750),
-    Place("audit-archive", WORKER_UID, CALLS_GID, 0o2750),
-    Place("audit-exports", WORKER_UID, CALLS_GID, 0o2770),
-    Place("workspace-locks", WORKER_UID, WORKER_UID, 0o2700),
-    Place("openapi", WEB_UID, WEB_UID, 0o2700),
-    Place("beat", BEAT_UID, BEAT_UID, 0o2700),
-    Place("metrics", WORKER_UID, PRODUCT_GID, 0o2750),
-    Place("metrics/root", 0, CALLS_GID, 0o2750),
-    *(Place(f"metrics/{one}", who.uid, CALLS_GID, 0o2770) for one, who in PRODUCT.items()),
+    DataPath("keys/payloads", WORKER_UID, CALLS_GID, 0o2770),
+    DataPath("keys/newest", WORKER_UID, CALLS_GID, 0o2770),
+    DataPath("anchors", SEALER_UID, EVIDENCE_GID, 0o2750),
+    DataPath("audit-archive", WORKER_UID, CALLS_GID, 0o2750),
+    DataPath("audit-exports", WORKER_UID, CALLS_GID, 0o2770),
+    DataPath("workspace-locks", WORKER_UID, WORKER_UID, 0o2700),
+    DataPath("openapi", WEB_UID, WEB_UID, 0o2700),
+    DataPath("beat", BEAT_UID, BEAT_UID, 0o2700),
+    DataPath("metrics", WORKER_UID, PRODUCT_GID, 0o2750),
+    DataPath("metrics/root", 0, CALLS_GID, 0o2750),
+    *(DataPath(f"metrics/{one}", who.uid, CALLS_GID, 0o2770) for one, who in PRODUCT.items()),
 )
 
 
-class Unusable(Exception):
+class DataDirectoryUnusable(Exception):
     """The data directory cannot be used now; the message says why and what to do."""
 
 
@@ -92,7 +92,7 @@ def held(data: Path) -> Iterator[None]:
         data.chmod(0o700 if os.geteuid() else 0o711)
         lock = os.open(data / "up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise Unusable(_sentence(error, data)) from error
+        raise DataDirectoryUnusable(_sentence(error, data)) from error
     try:
         _take(lock, data)
         _check_whole(data)
@@ -120,7 +120,7 @@ def take_over(data: Path, anchors: Path, metrics: Path) -> None:
             _give(path, (place.uid, place.gid, place.mode))
 
 
-def _path(place: Place, data: Path, anchors: Path, metrics: Path) -> Path:
+def _path(place: DataPath, data: Path, anchors: Path, metrics: Path) -> Path:
     top, _, below = place.path.partition("/")
     return {"anchors": anchors, "metrics": metrics}.get(top, data / top) / below
 
@@ -136,7 +136,7 @@ def _move_former(data: Path) -> None:
         former.rename(beat / former.name.replace("beat-schedule", "schedule"))
 
 
-def _give_tree(top: Path, place: Place, others: set[Path]) -> None:
+def _give_tree(top: Path, place: DataPath, others: set[Path]) -> None:
     """`others` are below it and have an entry of their own. No link is followed, nor anything given
     that has a second name: those to whom a directory belonged before may have left one there."""
     for directory, names, files, handle in os.fwalk(top, follow_symlinks=False):
@@ -173,7 +173,7 @@ def _take(lock: int, data: Path) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         holder = os.pread(lock, 32, 0).decode("ascii", "replace").strip() or "unknown"
-        raise Unusable(
+        raise DataDirectoryUnusable(
             f"Toolcrib already runs on {data} (process {holder}): stop it first,"
             " or set TOOLCRIB_DATA to another directory."
         ) from error
@@ -183,7 +183,7 @@ def _take(lock: int, data: Path) -> None:
 
 def _check_whole(data: Path) -> None:
     if (data / UNFINISHED_RESTORE).exists():
-        raise Unusable(
+        raise DataDirectoryUnusable(
             f"A restore into {data} did not come to its end: move away what it holds, and restore"
             " the backup again."
         )
@@ -192,7 +192,7 @@ def _check_whole(data: Path) -> None:
 def _check_space(data: Path) -> None:
     free = shutil.disk_usage(data).free
     if free < LEAST_FREE_BYTES:
-        raise Unusable(
+        raise DataDirectoryUnusable(
             f"Only {free // 1024**2} MB are free in {data} and Toolcrib needs"
             f" {LEAST_FREE_BYTES // 1024**2} MB: free some, or set TOOLCRIB_DATA to another disk."
         )

@@ -39,7 +39,7 @@ CANNOT_START = (
     accounts.NoAccount,
     address.CannotListen,
     ladder.Disordered,
-    datadir.Unusable,
+    datadir.DataDirectoryUnusable,
     embedded.UnsafeDirectory,
     keyfile.BadKey,
     postgres.CannotPrepare,
@@ -55,14 +55,14 @@ Ctrl-C stops everything."""
 
 
 @dataclass(frozen=True)
-class Wish:
+class DeploymentOptions:
     address: address.Address
     browser: bool
     first_administrator: Callable[[], str | None]  # the password when it has just been made
     say: Callable[[str], None]
 
 
-def run(wish: Wish) -> None:
+def run(wish: DeploymentOptions) -> None:
     """Starts everything, says where it is, and returns when all of it has stopped again."""
     data: Path = settings.DATA_DIR
     with datadir.held(data):
@@ -85,14 +85,14 @@ def take_over(data: Path) -> None:
     try:
         datadir.take_over(data, settings.ANCHORS_DIR, settings.METRICS_DIR)
     except OSError as error:
-        raise datadir.Unusable(
+        raise datadir.DataDirectoryUnusable(
             f"{error.filename or data} cannot be given to the account that uses it"
             f" ({error.strerror}): start Toolcrib as an ordinary user, or set TOOLCRIB_DATA to a"
             " local disk."
         ) from error
 
 
-def start(crib: supervisor.Supervisor, data: Path, wish: Wish) -> None:
+def start(crib: supervisor.Supervisor, data: Path, wish: DeploymentOptions) -> None:
     ladder.assert_order()
     shared = accounts.missing_separation()
     if shared:

@@ -16,7 +16,7 @@ from config.local import postgres, valkey
 from config.local.accounts import (
     DATABASE_GID,
     PRODUCT_GID,
-    Account,
+    UnixAccount,
     broker_account,
     database_account,
     ourselves,
@@ -106,12 +106,12 @@ def broker_server(data: Path) -> ProcessSpec:
     return valkey.server(data / "valkey", sockets=sockets, account=account)
 
 
-def _open_to(group: int, sockets: Path, account: Account) -> None:
+def _open_to(group: int, sockets: Path, account: UnixAccount) -> None:
     """Started by root: the group may come to the sockets, which are made in its name."""
     if account.is_ours or os.geteuid():
         account.own(sockets, 0o700)
     else:
-        Account(account.uid, group).own(sockets, 0o2750)
+        UnixAccount(account.uid, group).own(sockets, 0o2750)
 
 
 @contextmanager

@@ -27,7 +27,7 @@ _TICKS_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
-class Busy:
+class BusyThreads:
     """For how long each thread of a process has worked without a pause."""
 
     def __init__(self, tasks: Path) -> None:
@@ -80,7 +80,7 @@ def keep(command: list[str], busy_s: float, most_bytes: int) -> int:
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     with subprocess.Popen(command, preexec_fn=_die_with_parent) as server:  # noqa: PLW1509
-        busy = Busy(Path(f"/proc/{server.pid}/task"))
+        busy = BusyThreads(Path(f"/proc/{server.pid}/task"))
         while True:
             try:
                 code = server.wait(SLICE_S)

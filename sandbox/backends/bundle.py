@@ -4,7 +4,7 @@ import itertools
 import os
 from pathlib import Path
 
-from sandbox.backends.runtimes import Process, Runtime, Started, Streams
+from sandbox.backends.runtimes import OciRuntime, Process, ProcessStreams, Started
 from sandbox.daemon.children import wait_child
 from sandbox.daemon.logs import log
 from sandbox.daemon.runs import scratch
@@ -16,18 +16,18 @@ _numbers = itertools.count(1)
 class Bundle:
     """Named after the process that made it, so that a later one knows whether it is left over."""
 
-    def __init__(self, path: Path, runtime: Runtime) -> None:
+    def __init__(self, path: Path, runtime: OciRuntime) -> None:
         self.path, self.runtime = path, runtime
         self._process: Process | None = None
 
     @classmethod
-    def make(cls, root: str, runtime: Runtime) -> "Bundle":
+    def make(cls, root: str, runtime: OciRuntime) -> "Bundle":
         path = Path(root, f"toolcrib-{os.getpid()}-{next(_numbers)}")
         path.mkdir(mode=0o700)
         (path / _RUNTIME).write_text(runtime.name)
         return cls(path, runtime)
 
-    def run(self, streams: Streams) -> Started:
+    def run(self, streams: ProcessStreams) -> Started:
         """Raises RuntimeFailed, OSError."""
         started = self.runtime.run(self.path, streams)
         self._process = started.process
@@ -55,7 +55,7 @@ class Bundle:
             os.close(directory)
 
 
-def leftovers(root: str, runtimes: list[Runtime]) -> list[Bundle]:
+def leftovers(root: str, runtimes: list[OciRuntime]) -> list[Bundle]:
     """Bundles whose maker has ended; those of a runtime that is no longer there stay."""
     known = {runtime.name: runtime for runtime in runtimes}
     found = []

@@ -10,13 +10,13 @@ from pathlib import Path
 from sandbox.backends import oci
 from sandbox.backends.bundle import Bundle, leftovers
 from sandbox.backends.container_launch import ContainerLaunch, ContainerSlot
-from sandbox.backends.runtimes import Runtime, RuntimeFailed, installed
+from sandbox.backends.runtimes import OciRuntime, RuntimeFailed, installed
 from sandbox.daemon.limits.cgroups import Driver
 from sandbox.daemon.runs.paths import open_mounts
 from sandbox.daemon.runs.reap import remove_patiently, wait_for_end
-from sandbox.daemon.runs.slot import Disk
+from sandbox.daemon.runs.slot import SlotDisk
 from sandbox.daemon.runs.template import close_all
-from sandbox.errors import ErrorCode, Refused
+from sandbox.errors import ErrorCode, RunRefused
 from sandbox.levels import at_least, strongest
 from sandbox.spec import Backend, IsolationLevel, Limits, Profile
 
@@ -35,10 +35,10 @@ class ContainerBackend:
     network = False
 
     def __init__(
-        self, root: str, driver: Driver, find: Callable[[], Iterable[Runtime]] = installed
+        self, root: str, driver: Driver, find: Callable[[], Iterable[OciRuntime]] = installed
     ) -> None:
         self._root, self._driver, self._find = root, driver, find
-        self._working: list[Runtime] = []
+        self._working: list[OciRuntime] = []
         Path(root).mkdir(mode=0o700, exist_ok=True)
 
     @property
@@ -67,11 +67,11 @@ class ContainerBackend:
             bundle.remove()
         return len(found)
 
-    def _try(self, runtime: Runtime) -> str | None:
+    def _try(self, runtime: OciRuntime) -> str | None:
         source = Containers(runtime, _TRIAL, self._root, self._driver)
         try:
-            slot = source.take(Disk.of(Limits()), _PATIENCE_S)
-        except Refused as reason:
+            slot = source.take(SlotDisk.of(Limits()), _PATIENCE_S)
+        except RunRefused as reason:
             return str(reason)
         slot.kill()
         wait_for_end(slot.pidfd)
@@ -80,7 +80,7 @@ class ContainerBackend:
         return None
 
 
-def _ceiling_of(runtime: Runtime) -> IsolationLevel:
+def _ceiling_of(runtime: OciRuntime) -> IsolationLevel:
     """A kernel of its own lacks the call that keeps memory from becoming executable."""
     return IsolationLevel.STRICT if runtime.own_kernel else IsolationLevel.RESTRICTED
 
@@ -88,7 +88,7 @@ def _ceiling_of(runtime: Runtime) -> IsolationLevel:
 class Containers:
     """The containers of one organization and profile. None is made before it is asked for."""
 
-    def __init__(self, runtime: Runtime, profile: Profile, root: str, driver: Driver) -> None:
+    def __init__(self, runtime: OciRuntime, profile: Profile, root: str, driver: Driver) -> None:
         self.used_at = time.monotonic()
         self.forks = 0
         self._runtime, self._profile, self._root, self._driver = runtime, profile, root, driver
@@ -112,7 +112,7 @@ class Containers:
     def ready_count(self) -> int:
         return 0
 
-    def refill(self, disk: Disk) -> None:
+    def refill(self, disk: SlotDisk) -> None:
         """There is no stock."""
 
     def reserve(self) -> None:
@@ -123,7 +123,7 @@ class Containers:
         with self._changed:
             self._active -= 1
 
-    def take(self, disk: Disk, timeout_s: float) -> ContainerSlot:
+    def take(self, disk: SlotDisk, timeout_s: float) -> ContainerSlot:
         """Raises Refused with LAUNCH_FAILED."""
         with self._changed:
             self.used_at = time.monotonic()
@@ -148,7 +148,9 @@ class Containers:
         with self._changed:
             self._changed.wait_for(lambda: not self._bundles, timeout_s)
 
-    def _start(self, undo: ExitStack, disk: Disk, timeout_s: float) -> tuple[Bundle, ContainerSlot]:
+    def _start(
+        self, undo: ExitStack, disk: SlotDisk, timeout_s: float
+    ) -> tuple[Bundle, ContainerSlot]:
         opened = open_mounts(self._profile)
         try:
             bundle = self._new_bundle()
@@ -159,7 +161,7 @@ class Containers:
             slot.take_away = partial(self._forget, bundle)
             return bundle, slot
         except (OSError, RuntimeFailed) as error:
-            raise Refused(ErrorCode.LAUNCH_FAILED, f"no container: {error}") from None
+            raise RunRefused(ErrorCode.LAUNCH_FAILED, f"no container: {error}") from None
         finally:
             close_all(opened)
 

@@ -10,11 +10,11 @@ from functools import partial
 from sandbox.backends.bundle import Bundle
 from sandbox.backends.mountcheck import MountWrong, check_mounts
 from sandbox.backends.roomy import RoomyLeaf
-from sandbox.backends.runtimes import RuntimeFailed, Started, Streams
+from sandbox.backends.runtimes import ProcessStreams, RuntimeFailed, Started
 from sandbox.daemon.limits.cgroups import Driver
 from sandbox.daemon.limits.leaves import Leaf
 from sandbox.daemon.runs.reap import remove_patiently
-from sandbox.daemon.runs.slot import Slot
+from sandbox.daemon.runs.slot import SandboxSlot
 from sandbox.daemon.runs.template import close_all
 from sandbox.inside import frames, guest
 from sandbox.spec import Profile
@@ -24,7 +24,7 @@ _PROCESSES_OF_A_KERNEL = 64
 
 
 @dataclass
-class ContainerSlot(Slot):
+class ContainerSlot(SandboxSlot):
     """Its last act is to have the container taken away; all its processes are gone by then."""
 
     take_away: Callable[[], None] = field(default=lambda: None)
@@ -67,7 +67,7 @@ class ContainerLaunch:
         )
 
     def _run(self) -> Started:
-        near = Streams(self._theirs.fileno(), self._out_write, self._err_write)
+        near = ProcessStreams(self._theirs.fileno(), self._out_write, self._err_write)
         try:
             started = self._bundle.run(near)
         except RuntimeFailed as error:

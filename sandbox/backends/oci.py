@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sandbox.backends import oci_seccomp
-from sandbox.daemon.runs.slot import Disk
-from sandbox.levels import Layers, layers_of
+from sandbox.daemon.runs.slot import SlotDisk
+from sandbox.levels import LevelLayers, layers_of
 from sandbox.spec import Profile
 
 _PYTHON, _CODE, _LIBRARIES = "/python", "/toolcrib", "/libraries"
@@ -34,7 +34,7 @@ _START = (
 )
 
 
-class Shown(NamedTuple):
+class BindMount(NamedTuple):
     """A path of this machine and where a run sees it."""
 
     source: str
@@ -42,7 +42,7 @@ class Shown(NamedTuple):
     options: tuple[str, ...] = _READ_ONLY
 
 
-def write_bundle(bundle: Path, profile: Profile, disk: Disk, own_kernel: bool) -> None:
+def write_bundle(bundle: Path, profile: Profile, disk: SlotDisk, own_kernel: bool) -> None:
     """Everything the runtime needs, in a directory of its own.
 
     A kernel of its own takes a whole tree as one mount, so no option of it holds for a part only;
@@ -62,41 +62,41 @@ def write_bundle(bundle: Path, profile: Profile, disk: Disk, own_kernel: bool) -
 def writable_places(profile: Profile) -> frozenset[str]:
     """The only mounts that may be written to, and the runtime's own /proc and /dev."""
     layers = layers_of(profile.level, profile.backend)
-    private = {target for target, _ in _private(layers, Disk(0, 0))}
+    private = {target for target, _ in _private(layers, SlotDisk(0, 0))}
     return frozenset(private | {mount.target for mount in profile.mounts if mount.writable})
 
 
-def _shown(profile: Profile, layers: Layers) -> list[Shown]:
+def _shown(profile: Profile, layers: LevelLayers) -> list[BindMount]:
     inside = Path(__file__).resolve().parent.parent / "inside"
-    shown = [*_system(layers), Shown(str(inside), f"{_CODE}/sandbox/inside")]
+    shown = [*_system(layers), BindMount(str(inside), f"{_CODE}/sandbox/inside")]
     shown += _interpreter_places(layers)
-    shown += [Shown(one, f"{_LIBRARIES}/{os.path.basename(one)}") for one in profile.libraries]
+    shown += [BindMount(one, f"{_LIBRARIES}/{os.path.basename(one)}") for one in profile.libraries]
     for mount in profile.mounts:
         access = () if mount.writable else ("ro",)
-        shown.append(Shown(mount.source, mount.target, (*access, *_PRIVATE)))
+        shown.append(BindMount(mount.source, mount.target, (*access, *_PRIVATE)))
     return shown
 
 
-def _system(layers: Layers) -> list[Shown]:
+def _system(layers: LevelLayers) -> list[BindMount]:
     """Without the whole of /usr: what the interpreter is linked with, and no program."""
     names = _TOP_LEVEL if layers.whole_usr else _TOP_LEVEL_LIBRARIES
     usr = ["/usr"] if layers.whole_usr else [f"/usr/{name}" for name in names]
     real = [f"/{name}" for name in names if not os.path.islink(f"/{name}")]
-    return [Shown(path, path) for path in (*usr, *real) if os.path.isdir(path)]
+    return [BindMount(path, path) for path in (*usr, *real) if os.path.isdir(path)]
 
 
-def _interpreter_places(layers: Layers) -> list[Shown]:
+def _interpreter_places(layers: LevelLayers) -> list[BindMount]:
     if _is_system_interpreter():
         program = _interpreter()
-        return [] if layers.whole_usr else [Shown(os.path.realpath(program), program)]
+        return [] if layers.whole_usr else [BindMount(os.path.realpath(program), program)]
     if layers.whole_usr:
-        return [Shown(sys.base_prefix, _PYTHON)]
+        return [BindMount(sys.base_prefix, _PYTHON)]
     program = f"{sys.base_prefix}/bin/{os.path.basename(_interpreter())}"
-    library = Shown(f"{sys.base_prefix}/lib", f"{_PYTHON}/lib")
-    return [Shown(os.path.realpath(program), _interpreter()), library]
+    library = BindMount(f"{sys.base_prefix}/lib", f"{_PYTHON}/lib")
+    return [BindMount(os.path.realpath(program), _interpreter()), library]
 
 
-def _make_places(root: Path, shown: list[Shown], layers: Layers) -> None:
+def _make_places(root: Path, shown: list[BindMount], layers: LevelLayers) -> None:
     """Mount points, and the links of /; nothing else is in the root directory."""
     for name in ("tmp", "dev", "proc", _LIBRARIES[1:], _CODE[1:]):
         (root / name).mkdir(parents=True)
@@ -112,7 +112,7 @@ def _make_places(root: Path, shown: list[Shown], layers: Layers) -> None:
             (root / name).symlink_to(f"usr/{name}")
 
 
-def _setup(profile: Profile, layers: Layers) -> dict[str, Any]:
+def _setup(profile: Profile, layers: LevelLayers) -> dict[str, Any]:
     """The configuration of `inside/guest.py`; it is in the container, where the run may read it."""
     shared = ["/dev/shm"] if layers.shared_memory else []
     places = sorted({f"/{target.split('/')[1]}" for target in _readable(profile)})
@@ -178,7 +178,7 @@ def _process() -> dict[str, Any]:
     }
 
 
-def _kernel_mounts(layers: Layers, disk: Disk) -> list[dict[str, Any]]:
+def _kernel_mounts(layers: LevelLayers, disk: SlotDisk) -> list[dict[str, Any]]:
     """The runtimes want /proc even where a run may not see it; Landlock is what hides it then."""
     processes = [*_PRIVATE, "hidepid=2", "subset=pid"]
     devices = ["nosuid", "noexec", "strictatime", "mode=755", "size=64k"]
@@ -189,7 +189,7 @@ def _kernel_mounts(layers: Layers, disk: Disk) -> list[dict[str, Any]]:
     return mounts
 
 
-def _private(layers: Layers, disk: Disk) -> list[tuple[str, int]]:
+def _private(layers: LevelLayers, disk: SlotDisk) -> list[tuple[str, int]]:
     """What lies in memory and is the run's own, with its size in bytes."""
     shared = [("/dev/shm", _SHARED_MEMORY_BYTES)] if layers.shared_memory else []
     return [("/tmp", disk.size), *shared]
@@ -199,7 +199,7 @@ def _mount(target: str, kind: str, options: list[str]) -> dict[str, Any]:
     return {"destination": target, "type": kind, "source": kind, "options": options}
 
 
-def _bind(one: Shown, recursive: bool) -> dict[str, Any]:
+def _bind(one: BindMount, recursive: bool) -> dict[str, Any]:
     below = [f"r{option}" for option in one.options] if recursive else []
     return _mount(one.target, "bind", ["rbind", *one.options, *below]) | {"source": one.source}
 

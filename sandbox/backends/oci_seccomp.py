@@ -8,11 +8,11 @@ from itertools import product
 from typing import Any
 
 from sandbox.inside.filter import calls
-from sandbox.inside.filter.arguments import YES, Case, Check, Rule
-from sandbox.inside.filter.calls import Wanted
+from sandbox.inside.filter.arguments import YES, ArgumentCase, Check, Rule
+from sandbox.inside.filter.calls import FilterRequirements
 
 _MACHINES = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
-_START = Wanted("usual", programs=True, new_code=True, sessions=True)
+_START = FilterRequirements("usual", programs=True, new_code=True, sessions=True)
 # How the guest shuts itself in: Landlock, its own filter, and the switches of prctl.
 _OF_THE_GUEST = (
     "landlock_add_rule",
@@ -50,7 +50,7 @@ def _lines(name: str, rule: Rule) -> list[Line]:
     return [{"names": [name], "action": "SCMP_ACT_ERRNO", "errnoRet": error}]
 
 
-def _cases(name: str, case: Case) -> list[Line]:
+def _cases(name: str, case: ArgumentCase) -> list[Line]:
     """A line for each combination of values: all conditions of a line must hold."""
     choices = [[_equal(check, value) for value in check.values] for check in case.checks]
     return [_allow([name], list(conditions)) for conditions in product(*choices)]

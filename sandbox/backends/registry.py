@@ -10,7 +10,7 @@ from sandbox.spec import Backend, Language, Network, Profile
 type Flaw = Callable[[], str | None]
 
 
-class Registry:
+class BackendRegistry:
     """The backends of one sandboxd. Each is tried once, on first use."""
 
     def __init__(

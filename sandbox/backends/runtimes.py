@@ -29,7 +29,7 @@ class RuntimeFailed(Exception):
     """The text is what went wrong, and what the runtime said last."""
 
 
-class Streams(NamedTuple):
+class ProcessStreams(NamedTuple):
     """Descriptors that become stdin, stdout and stderr of the first process."""
 
     channel: int
@@ -44,7 +44,7 @@ class Started(NamedTuple):
     process: Process | None = None
 
 
-class Runtime(NamedTuple):
+class OciRuntime(NamedTuple):
     """`own_kernel`: calls of a run are answered by a process, not by the kernel of this machine."""
 
     name: str
@@ -52,7 +52,7 @@ class Runtime(NamedTuple):
     options: tuple[str, ...] = ()
     own_kernel: bool = False
 
-    def run(self, bundle: Path, streams: Streams) -> Started:
+    def run(self, bundle: Path, streams: ProcessStreams) -> Started:
         """Returns when the first process of the container is there, or will soon be."""
         if self.own_kernel:
             command = [*_GATE, *_APART, *self._command(bundle, "run", "--bundle", str(bundle))]
@@ -79,7 +79,7 @@ class Runtime(NamedTuple):
         return [self.program, *places, *self.options, *words, bundle.name]
 
 
-def _start(command: list[str], streams: Streams | None) -> Process:
+def _start(command: list[str], streams: ProcessStreams | None) -> Process:
     nothing = subprocess.DEVNULL
     return start_child(
         command,
@@ -99,7 +99,7 @@ def _finish(process: Process) -> int:
     return wait_child(process)
 
 
-def installed() -> Iterator[Runtime]:
+def installed() -> Iterator[OciRuntime]:
     """Those on PATH, the strongest isolation first."""
     gvisor = ("--rootless", "--network=none", "--ignore-cgroups")
     for name, options, own_kernel in (
@@ -109,4 +109,4 @@ def installed() -> Iterator[Runtime]:
     ):
         program = shutil.which(name, path=_ENVIRONMENT["PATH"])
         if program is not None:
-            yield Runtime(name, program, options, own_kernel)
+            yield OciRuntime(name, program, options, own_kernel)

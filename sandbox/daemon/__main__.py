@@ -18,9 +18,9 @@ from sandbox.backends.container import ContainerBackend
 from sandbox.backends.degraded import DegradedBackend
 from sandbox.backends.monty import MontyBackend
 from sandbox.backends.process import ProcessBackend
-from sandbox.backends.registry import Registry
+from sandbox.backends.registry import BackendRegistry
 from sandbox.daemon import account_helper, children, privileges
-from sandbox.daemon.accounts import Accounts, Helper, choose
+from sandbox.daemon.accounts import AccountHelperClient, Accounts, choose
 from sandbox.daemon.limits import cgroups
 from sandbox.daemon.limits.operations import Counter
 from sandbox.daemon.listening import listen
@@ -30,7 +30,7 @@ from sandbox.daemon.runs.doors import Doors
 from sandbox.daemon.runs.scratch import clear, make_root
 from sandbox.daemon.runs.slots import Slots
 from sandbox.daemon.server import Server, Service
-from sandbox.daemon.serving import Servers
+from sandbox.daemon.serving import SandboxedServers
 from sandbox.daemon.trials.capability import Capability
 from sandbox.inside.layers import libc
 from sandbox.machine import Facts
@@ -48,7 +48,7 @@ def main() -> int:
     libc.prctl(libc.PR_SET_DUMPABLE, 0)
     children.become_subreaper()
     threading.Thread(target=children.bury_orphans, daemon=True, name="undertaker").start()
-    with opened(options, helper and Helper(*helper), removed) as daemon:
+    with opened(options, helper and AccountHelperClient(*helper), removed) as daemon:
         capability = daemon.examine()
         if listener is not None:
             log("ready", pid=os.getpid(), uid=os.geteuid(), **capability.summary())
@@ -96,7 +96,7 @@ class Sandboxd:
         degraded = DegradedBackend(
             scratch, accounts, driver, self._counter, stock, allowed=options.allow_degraded
         )
-        backends = Registry(
+        backends = BackendRegistry(
             (
                 process,
                 degraded,
@@ -106,7 +106,7 @@ class Sandboxd:
         )
         self._slots, self._janitor = Slots(backends.template), reap.Janitor()
         doors = Doors(options.egress)
-        self._servers = Servers(
+        self._servers = SandboxedServers(
             self._bwrap, driver, self._counter, self._janitor, doors,
             accounts=accounts, most=options.servers, most_each=options.servers_each,
         )  # fmt: skip
@@ -151,7 +151,9 @@ class Sandboxd:
 
 
 @contextmanager
-def opened(options: argparse.Namespace, helper: Helper | None, removed: int) -> Iterator[Sandboxd]:
+def opened(
+    options: argparse.Namespace, helper: AccountHelperClient | None, removed: int
+) -> Iterator[Sandboxd]:
     driver = cgroups.choose(options.cgroup_root)
     log("cgroups", mode=driver.mode, leftovers_removed=removed + driver.clean())
     place = Path(options.scratch or tempfile.mkdtemp(prefix="toolcrib-"))

@@ -54,7 +54,7 @@ class Start(NamedTuple):
     shared: list[tuple[str, int | None]]
 
 
-class Refused(Exception):
+class AccountRequestRefused(Exception):
     """Sandboxd hears the text."""
 
 
@@ -82,13 +82,13 @@ def serve(control: socket.socket, owner: int, groups: Iterable[Path]) -> NoRetur
         for capability in set(range(capabilities.last_capability() + 1)) - {*_CAPABILITIES}:
             libc.prctl(libc.PR_CAPBSET_DROP, capability)
         libc.capset(_CAPABILITIES)
-        Helper(control, owner, tuple(groups)).serve()
+        AccountHelper(control, owner, tuple(groups)).serve()
         status = 0
     finally:
         os._exit(status)
 
 
-class Helper:
+class AccountHelper:
     def __init__(self, control: socket.socket, owner: int, groups: Sequence[Path]) -> None:
         self._control, self._owner, self._groups = control, owner, groups
         self._free = list(UIDS)
@@ -125,7 +125,7 @@ class Helper:
             case "enter":
                 self._answer(lambda: self._enter(**request))
             case "kill":
-                with suppress(Refused, ProcessLookupError):
+                with suppress(AccountRequestRefused, ProcessLookupError):
                     _check(received[0], request["uid"])
                     signal.pidfd_send_signal(received[0], signal.SIGKILL)
             case "kill_session":
@@ -136,7 +136,7 @@ class Helper:
         descriptors: list[int] = []
         try:
             answer, descriptors = work()
-        except (OSError, Refused) as error:
+        except (OSError, AccountRequestRefused) as error:
             answer = {"flaw": str(error)}
         rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))
         self._control.sendmsg([json.dumps(answer).encode()], [rights] if descriptors else [])
@@ -144,7 +144,7 @@ class Helper:
     def _start(self, start: Start, received: list[int]) -> tuple[dict[str, int], list[int]]:
         """The user that was free for the longest time: what the last one left has gone."""
         if not self._free:
-            raise Refused(f"all {len(UIDS)} accounts of runs are in use")
+            raise AccountRequestRefused(f"all {len(UIDS)} accounts of runs are in use")
         uid, us = self._free.pop(0), os.getpid()
         pid = os.fork()
         if pid == 0:
@@ -174,7 +174,7 @@ class Helper:
             if group is None:
                 give_way(pid)
             elif "/" in group or not group.startswith(RUN_PREFIX):
-                raise Refused(f"{group} is no group of a run")
+                raise AccountRequestRefused(f"{group} is no group of a run")
             else:
                 for directory in self._groups:
                     with suppress(FileNotFoundError):  # sandboxd does not use this hierarchy
@@ -216,11 +216,11 @@ def _check(pidfd: int, uid: int) -> None:
         with open(f"/proc/{pid}/status") as file:
             uids = next(line for line in file if line.startswith("Uid:")).split()[1:]
     except OSError:
-        raise Refused(f"process {pid} has ended") from None
+        raise AccountRequestRefused(f"process {pid} has ended") from None
     look = select.poll()
     look.register(pidfd, select.POLLIN)
     if uid not in UIDS or set(uids) != {str(uid)} or look.poll(0):  # the number may be another's
-        raise Refused(f"process {pid} does not run as {uid}")
+        raise AccountRequestRefused(f"process {pid} does not run as {uid}")
 
 
 def _become(start: Start, received: list[int], uid: int, owner: int, parent: int) -> NoReturn:
@@ -260,7 +260,7 @@ def _drop_root(uid: int, parent: int) -> None:
     libc.capset(())
     libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
-        raise Refused("sandboxd is gone")
+        raise AccountRequestRefused("sandboxd is gone")
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and exec keeps that
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -299,7 +299,7 @@ def _same(path: str, opened: int) -> int:
     """The path again, in other mounts: what it led to when sandboxd looked at it."""
     found = open_plainly(path)
     if not os.path.samestat(os.fstat(found), os.fstat(opened)):
-        raise Refused(f"{path} leads elsewhere now")
+        raise AccountRequestRefused(f"{path} leads elsewhere now")
     return found
 
 
@@ -335,7 +335,7 @@ def _exchanging(owner: int, uid: int) -> int:
     os.close(begun)
     try:
         if not os.read(ready, 1):
-            raise Refused("no user namespace can be made")
+            raise AccountRequestRefused("no user namespace can be made")
         for name in ("uid_map", "gid_map"):
             write(f"/proc/{pid}/{name}", table)
         return os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)

@@ -34,7 +34,7 @@ ONE_USER = "sandboxd was not started by root"
 type Shared = list[tuple[str, int | None]]  # a path, and the number it is open at
 
 
-class Account(Protocol):
+class SandboxAccount(Protocol):
     """The user of a template's processes."""
 
     @property
@@ -87,11 +87,11 @@ def give_way(pid: int) -> None:
             os.setpriority(os.PRIO_PROCESS, int(thread), nice)
 
 
-class Program(Protocol):
+class StartedProgram(Protocol):
     """One that was started: its account, and its pipes."""
 
     @property
-    def account(self) -> Account: ...
+    def account(self) -> SandboxAccount: ...
 
     @property
     def stdin(self) -> IO[bytes]: ...
@@ -112,7 +112,7 @@ class Accounts(Protocol):
 
     def start(
         self, command: list[str], environment: dict[str, str], inherited: list[int], shared: Shared
-    ) -> Program:
+    ) -> StartedProgram:
         """`shared` are paths that are sandboxd's user's and shall be the program's. Raises
         OSError."""
         ...
@@ -125,7 +125,7 @@ class OurProgram:
     process: subprocess.Popen[bytes]
     stdin: IO[bytes]
     stderr: IO[bytes]
-    account: Account = OURS
+    account: SandboxAccount = OURS
 
     def end(self) -> None:
         self.process.kill()
@@ -140,7 +140,7 @@ class OneAccount:
 
     def start(
         self, command: list[str], environment: dict[str, str], inherited: list[int], shared: Shared
-    ) -> Program:
+    ) -> StartedProgram:
         process = children.start_child(
             command,
             stdin=subprocess.PIPE,
@@ -157,7 +157,7 @@ class OneAccount:
         """Nothing is held."""
 
 
-class Helper:
+class AccountHelperClient:
     """Sandboxd's end of the conversation with the process that is root."""
 
     def __init__(self, control: socket.socket, pid: int) -> None:
@@ -209,7 +209,7 @@ class Helper:
 class LentAccount:
     """A user that has nothing but one template."""
 
-    helper: Helper
+    helper: AccountHelperClient
     uid: int
 
     def enter(self, pid: int, group: str, hierarchies: Iterable[Path]) -> None:
@@ -257,14 +257,14 @@ class OwnAccounts:
     """A user for each template. One whose paths cannot be mounted for another user has
     sandboxd's, and `flaw` says so."""
 
-    def __init__(self, helper: Helper) -> None:
+    def __init__(self, helper: AccountHelperClient) -> None:
         self._helper = helper
         self._one = OneAccount("")
         self.flaw: str | None = None
 
     def start(
         self, command: list[str], environment: dict[str, str], inherited: list[int], shared: Shared
-    ) -> Program:
+    ) -> StartedProgram:
         try:
             return self.lend(command, environment, inherited, shared)
         except ConnectionError:
@@ -312,7 +312,7 @@ class OwnAccounts:
         self._helper.close()
 
 
-def choose(helper: Helper | None, place: str) -> Accounts:
+def choose(helper: AccountHelperClient | None, place: str) -> Accounts:
     """Users of their own where that really works: a program of one writes to `place`."""
     if helper is None:
         return OneAccount(ONE_USER)

@@ -13,20 +13,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sandbox import doctor, wire
-from sandbox.backends.registry import Registry
+from sandbox.backends.registry import BackendRegistry
 from sandbox.daemon.accounts import Accounts
 from sandbox.daemon.listening import peer_uid
 from sandbox.daemon.logs import log
 from sandbox.daemon.runs.doors import Doors
 from sandbox.daemon.runs.paths import flaw_of
 from sandbox.daemon.runs.reap import Janitor
-from sandbox.daemon.runs.run import Run, SlotEnded
-from sandbox.daemon.runs.slot import Slot
+from sandbox.daemon.runs.run import SandboxRun, SlotEnded
+from sandbox.daemon.runs.slot import SandboxSlot
 from sandbox.daemon.runs.slots import Slots
-from sandbox.daemon.serving import Servers
+from sandbox.daemon.serving import SandboxedServers
 from sandbox.daemon.trials.capability import Capability
-from sandbox.daemon.worker import Worker
-from sandbox.errors import ErrorCode, Refused, SpecInvalid
+from sandbox.daemon.worker import WorkerChannel
+from sandbox.errors import ErrorCode, RunRefused, SpecInvalid
 from sandbox.fields import Fields
 from sandbox.levels import within
 from sandbox.machine import Facts
@@ -37,8 +37,8 @@ from sandbox.spec import (
     Language,
     Limits,
     Mount,
-    Outcome,
     Profile,
+    RunOutcome,
     SandboxResult,
 )
 
@@ -60,7 +60,8 @@ class Service:
     """Turns a request into a result; shared by all connections and the doctor."""
 
     def __init__(
-        self, slots: Slots, backends: Registry, janitor: Janitor, doors: Doors, servers: Servers,
+        self, slots: Slots, backends: BackendRegistry, janitor: Janitor, doors: Doors,
+        servers: SandboxedServers,
         *, accounts: Accounts, cgroup_mode: str,
     ) -> None:  # fmt: skip
         self.capability = Capability(None, cgroup_mode, ("sandboxd is starting",))
@@ -85,9 +86,9 @@ class Service:
         ours, theirs = socket.socketpair()
         with ours, theirs:
             order = Order(doctor.ORGANIZATION, profile, limits, json.dumps(body).encode())
-            return self.run(order, Worker(ours))
+            return self.run(order, WorkerChannel(ours))
 
-    def serve(self, order: Order, worker: Worker) -> tuple[SandboxResult, bytes]:
+    def serve(self, order: Order, worker: WorkerChannel) -> tuple[SandboxResult, bytes]:
         profile = self.capability.placed(order.profile)
         refusal = self.capability.refusal(profile.level, profile)
         if refusal is None:
@@ -104,7 +105,7 @@ class Service:
             return None
         return "without control groups Strict has one process, and this runtime needs more"
 
-    def run(self, order: Order, worker: Worker) -> tuple[SandboxResult, bytes]:
+    def run(self, order: Order, worker: WorkerChannel) -> tuple[SandboxResult, bytes]:
         asked = time.monotonic()
         limits = within(order.profile.level, order.limits, self.capability.counted)
         order = replace(order, limits=limits)
@@ -112,13 +113,13 @@ class Service:
             for _ in range(_MOST_DEAD_SLOTS):
                 with self._living(order) as slot, suppress(SlotEnded):
                     return self._perform(order, slot, worker, asked)
-            raise Refused(ErrorCode.LAUNCH_FAILED, "every slot died before it had its job")
-        except Refused as reason:
+            raise RunRefused(ErrorCode.LAUNCH_FAILED, "every slot died before it had its job")
+        except RunRefused as reason:
             log("run_refused", code=reason.code, reason=str(reason))
             return refused(reason.code, str(reason)), b""
 
     @contextmanager
-    def _living(self, order: Order) -> Iterator[Slot]:
+    def _living(self, order: Order) -> Iterator[SandboxSlot]:
         """A slot for one run, cleared away afterwards. Raises Refused with LAUNCH_FAILED."""
         with self._slots.taken(order.organization, order.profile, order.limits) as slot:
             try:
@@ -129,7 +130,7 @@ class Service:
                 self._janitor.clear(slot)
 
     def _perform(
-        self, order: Order, slot: Slot, worker: Worker, asked: float
+        self, order: Order, slot: SandboxSlot, worker: WorkerChannel, asked: float
     ) -> tuple[SandboxResult, bytes]:
         """Raises SlotEnded, if possible before the egress sockets are attached: that happens
         once."""
@@ -138,7 +139,7 @@ class Service:
         sandbox_id = f"{os.getpid()}-{next(self._numbers)}"
         share = self._quotas.share(order.profile, order.limits, slot.operations)
         with self._doors.opened(slot, order.ticket), share as shared:
-            run = Run(slot, order.limits, worker, shared)
+            run = SandboxRun(slot, order.limits, worker, shared)
             return run.perform(order.body, time.monotonic() - asked, sandbox_id)
 
     def hold(self, spec: ServerSpec, ticket: str | None, worker: socket.socket) -> None:
@@ -149,9 +150,9 @@ class Service:
             flaw = "servers need namespaces, which this machine has not"
         try:
             if flaw is not None:
-                raise Refused(ErrorCode.ISOLATION_UNAVAILABLE, flaw)
+                raise RunRefused(ErrorCode.ISOLATION_UNAVAILABLE, flaw)
             self._servers.hold(spec, ticket, worker)
-        except Refused as reason:
+        except RunRefused as reason:
             log("server_refused", code=reason.code, reason=str(reason))
             said = {"type": "refused", "code": reason.code, "reason": str(reason)}
             wire.send(worker, wire.encode(said))
@@ -164,11 +165,11 @@ class Service:
 
 def refused(code: ErrorCode, reason: str) -> SandboxResult:
     given_up = code == ErrorCode.NOT_BEGUN
-    outcome = Outcome.CANCELLED if given_up else Outcome.SANDBOX_ERROR
+    outcome = RunOutcome.CANCELLED if given_up else RunOutcome.SANDBOX_ERROR
     return SandboxResult(outcome, error_code=code, error_message=reason)
 
 
-class Conversation:
+class WorkerConnection:
     """One connection: one run at a time. The worker's end closing ends the run."""
 
     def __init__(self, service: Service, worker: socket.socket) -> None:
@@ -216,7 +217,7 @@ class Conversation:
     def _run(self, request: Fields) -> None:
         organization, digest = request.text("organization"), request.text("profile")
         ticket = request.optional_text("ticket")
-        worker = Worker(self._worker, self._reader, wire.read_until(request))
+        worker = WorkerChannel(self._worker, self._reader, wire.read_until(request))
         limits = request.done(Limits.from_wire(request.value("limits")))
         if digest not in self._profiles:
             raise SpecInvalid("the profile was not sent on this connection")
@@ -243,5 +244,5 @@ class Server:
                 worker.close()
 
     def _welcome(self, worker: socket.socket) -> None:
-        conversation = Conversation(self._service, worker)
+        conversation = WorkerConnection(self._service, worker)
         threading.Thread(target=conversation.hold, daemon=True, name="worker").start()

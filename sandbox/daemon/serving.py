@@ -21,9 +21,9 @@ from sandbox.daemon.runs import launch
 from sandbox.daemon.runs.doors import Doors
 from sandbox.daemon.runs.engines import engine_of_server
 from sandbox.daemon.runs.reap import Janitor
-from sandbox.daemon.runs.slot import Disk, Slot
+from sandbox.daemon.runs.slot import SandboxSlot, SlotDisk
 from sandbox.daemon.runs.template import Template
-from sandbox.errors import ErrorCode, Refused
+from sandbox.errors import ErrorCode, RunRefused
 from sandbox.inside import frames
 from sandbox.servers import KEPT_WORDS, ServerSpec
 from sandbox.spec import IsolationLevel, Limits, Profile
@@ -36,7 +36,7 @@ _FLOOD_PAUSE_S = 0.05
 _GONE = select.POLLIN | select.POLLRDHUP | select.POLLHUP | select.POLLERR
 
 
-class Servers:
+class SandboxedServers:
     """`most` of all organizations together, `most_each` of one."""
 
     def __init__(
@@ -66,7 +66,7 @@ class Servers:
                 answer = wire.encode({"type": "started"})
                 socket.send_fds(worker, frames.pack(answer), [slot.channel.fileno()])
                 log("server_started", organization=spec.organization, pid=slot.pid)
-                held = _Held(slot, worker, shared)
+                held = _RunningServer(slot, worker, shared)
                 reason = held.until_end()
             slot.kill()
             log("server_ended", organization=spec.organization, pid=slot.pid, reason=reason)
@@ -85,9 +85,9 @@ class Servers:
     def _place(self, organization: str) -> Iterator[None]:
         with self._lock:
             if self._running.total() >= self._most:
-                raise Refused(ErrorCode.LAUNCH_FAILED, "too many servers run here already")
+                raise RunRefused(ErrorCode.LAUNCH_FAILED, "too many servers run here already")
             if self._running[organization] >= self._most_each:
-                raise Refused(ErrorCode.LAUNCH_FAILED, "the organization has too many servers")
+                raise RunRefused(ErrorCode.LAUNCH_FAILED, "the organization has too many servers")
             self._running[organization] += 1
         try:
             yield
@@ -97,7 +97,7 @@ class Servers:
                 self._running += Counts()  # forgets whom it counts nothing of
 
     @contextmanager
-    def _slot(self, spec: ServerSpec) -> Iterator[Slot]:
+    def _slot(self, spec: ServerSpec) -> Iterator[SandboxSlot]:
         """A slot of a template of its own: with either of them gone, so is the server."""
         profile = _profile(spec)
         engine = engine_of_server(spec.programs)
@@ -106,7 +106,7 @@ class Servers:
         with self._lock:
             self._templates.add(template)
         try:
-            slot = template.take(Disk.of(spec.limits), _SLOT_TIMEOUT_S)
+            slot = template.take(SlotDisk.of(spec.limits), _SLOT_TIMEOUT_S)
             try:
                 yield slot
             finally:
@@ -118,7 +118,7 @@ class Servers:
             with self._lock:
                 self._templates.discard(template)
 
-    def _begin(self, slot: Slot, spec: ServerSpec, share: Share | None) -> None:
+    def _begin(self, slot: SandboxSlot, spec: ServerSpec, share: Share | None) -> None:
         slot.leaf.limit(spec.limits.memory_bytes, spec.limits.processes)
         if slot.operations is not None:
             slot.operations.reset()
@@ -131,14 +131,14 @@ class Servers:
             limits = _limits(spec.limits, slot, share)
             frames.send(slot.channel, limits, json.dumps(job).encode())
         except OSError:
-            raise Refused(ErrorCode.LAUNCH_FAILED, "the slot died before its server") from None
+            raise RunRefused(ErrorCode.LAUNCH_FAILED, "the slot died before its server") from None
 
 
 def _profile(spec: ServerSpec) -> Profile:
     return Profile(IsolationLevel.STANDARD, spec.mounts, network=spec.network)
 
 
-def _limits(limits: Limits, slot: Slot, share: Share | None) -> bytes:
+def _limits(limits: Limits, slot: SandboxSlot, share: Share | None) -> bytes:
     counted = slot.leaf.counted
     told = limits.to_wire() | {"data_spare": _SPARE_BYTES if counted else 0}
     told["file_bytes"] = file_bytes(limits, share)
@@ -146,10 +146,10 @@ def _limits(limits: Limits, slot: Slot, share: Share | None) -> bytes:
     return json.dumps(told).encode()
 
 
-class _Held:
+class _RunningServer:
     """One running server: its last output is kept, and its end is detected."""
 
-    def __init__(self, slot: Slot, worker: socket.socket, share: Share | None) -> None:
+    def __init__(self, slot: SandboxSlot, worker: socket.socket, share: Share | None) -> None:
         self._slot, self._words, self._share = slot, bytearray(), share
         self._flooded_until = 0.0
         self._poll = select.poll()

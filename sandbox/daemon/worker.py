@@ -10,7 +10,7 @@ from sandbox import wire
 _GONE = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 
 
-class Worker:
+class WorkerChannel:
     """Single use, like the run. `until` is when it must be over unless the worker says more.
 
     A worker that was stopped keeps its socket open and says nothing while its lease runs out.

@@ -14,10 +14,10 @@ import ssl
 import sys
 
 from sandbox.daemon.logs import log
-from sandbox.egress.broker import Broker, Users, listen
+from sandbox.egress.broker import EgressBroker, Users, listen
 from sandbox.egress.dial import Dialer
 from sandbox.egress.resolve import Resolver, prepare_system_lookup
-from sandbox.egress.rules.addresses import Gate, read_network
+from sandbox.egress.rules.addresses import AddressGate, read_network
 from sandbox.egress.trust import client_context
 from sandbox.inside.layers import libc
 
@@ -48,8 +48,8 @@ async def serve(
     """Until SIGTERM."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    dialer = Dialer(Resolver(), Gate(options.allow_private), trust)
-    broker = Broker(dialer, Users(frozenset(options.worker_uid), options.sandbox_uid))
+    dialer = Dialer(Resolver(), AddressGate(options.allow_private), trust)
+    broker = EgressBroker(dialer, Users(frozenset(options.worker_uid), options.sandbox_uid))
     with listener:
         serving = asyncio.ensure_future(broker.serve(listener))
         stopping = asyncio.ensure_future(stop.wait())

@@ -4,7 +4,7 @@ import socket
 
 from sandbox.egress import control
 from sandbox.egress.client import connect, read_answer
-from sandbox.errors import ErrorCode, Refused
+from sandbox.errors import ErrorCode, RunRefused
 from sandbox.inside.frames import FrameReader
 
 
@@ -25,7 +25,7 @@ def attach(
     except OSError as error:
         lifeline.close()
         raise _unavailable(f"the egress broker did not answer: {error}") from None
-    except Refused:
+    except RunRefused:
         lifeline.close()
         raise
     return lifeline
@@ -40,5 +40,5 @@ def _present(lifeline: socket.socket, ticket: str, doors: list[socket.socket]) -
     lifeline.settimeout(None)
 
 
-def _unavailable(reason: str) -> Refused:
-    return Refused(ErrorCode.EGRESS_UNAVAILABLE, reason)
+def _unavailable(reason: str) -> RunRefused:
+    return RunRefused(ErrorCode.EGRESS_UNAVAILABLE, reason)

@@ -11,9 +11,9 @@ from sandbox.egress import control
 from sandbox.egress.crew import Crew
 from sandbox.egress.dial import Dialer
 from sandbox.egress.doors.streams import accepted
-from sandbox.egress.reach import Reach
-from sandbox.egress.rules.policy import EgressPolicy, Tally
-from sandbox.egress.run import Run, Unfit
+from sandbox.egress.reach import RunEgress
+from sandbox.egress.rules.policy import EgressPolicy, EgressSummary
+from sandbox.egress.run import EgressRun, RunRejected
 from sandbox.errors import SpecInvalid
 from sandbox.fields import Fields
 
@@ -28,10 +28,10 @@ class Users:
     sandbox: int
 
 
-class Broker:
+class EgressBroker:
     def __init__(self, dialer: Dialer, users: Users) -> None:
         self._dialer, self._users = dialer, users
-        self._runs: dict[str, Run] = {}
+        self._runs: dict[str, EgressRun] = {}
 
     async def serve(self, listener: socket.socket) -> None:
         """Until it is cancelled; then every run has ended."""
@@ -57,34 +57,34 @@ class Broker:
     def may_attach(self, uid: int) -> bool:
         return uid == self._users.sandbox
 
-    def open(self, policy: EgressPolicy, organization: str) -> Run:
+    def open(self, policy: EgressPolicy, organization: str) -> EgressRun:
         """Raises SpecInvalid."""
-        run = Run(Reach(policy, self._dialer, organization))
+        run = EgressRun(RunEgress(policy, self._dialer, organization))
         self._runs[run.name] = run
         return run
 
-    def attach(self, name: str, doors: list[socket.socket]) -> Run:
+    def attach(self, name: str, doors: list[socket.socket]) -> EgressRun:
         """Raises Unfit."""
         run = self._runs.get(name)
         if run is None:
-            raise Unfit("there is no such ticket")
+            raise RunRejected("there is no such ticket")
         if not doors:
-            raise Unfit("a ticket without a door")
+            raise RunRejected("a ticket without a door")
         run.attach(doors[0], doors[1] if len(doors) > 1 else None)
         return run
 
-    def forget(self, run: Run) -> None:
+    def forget(self, run: EgressRun) -> None:
         self._runs.pop(run.name, None)
 
 
 class Peer:
     """One connection: of a worker with one ticket at a time, or the lifeline of a run."""
 
-    def __init__(self, channel: socket.socket, uid: int, broker: Broker) -> None:
+    def __init__(self, channel: socket.socket, uid: int, broker: EgressBroker) -> None:
         self._frames = control.Frames(channel)
         self._uid, self._broker = uid, broker
-        self._own: Run | None = None
-        self._led: Run | None = None
+        self._own: EgressRun | None = None
+        self._led: EgressRun | None = None
 
     async def converse(self) -> None:
         """All that depends on this connection ends with it. Raises OSError."""
@@ -101,7 +101,7 @@ class Peer:
         """A reason goes to the peer alone: it may quote a policy."""
         try:
             return await self._do(control.decode(body))
-        except (SpecInvalid, Unfit) as reason:
+        except (SpecInvalid, RunRejected) as reason:
             log("refused", uid=self._uid, kind=type(reason).__name__)
             return {"refused": str(reason)}
         finally:
@@ -117,18 +117,18 @@ class Peer:
                 return {"tally": (await self._close(self._own)).to_wire()}
             case "attach" if self._led is None and self._broker.may_attach(self._uid):
                 return self._attach(asked.text("ticket"))
-        raise Unfit("that is not yours to ask now")
+        raise RunRejected("that is not yours to ask now")
 
     def _attach(self, name: str) -> dict[str, Any]:
         doors, self._frames.doors = self._frames.doors, []
         try:
             self._led = self._broker.attach(name, doors)
-        except Unfit:
+        except RunRejected:
             self._frames.doors = doors  # to be closed with the others
             raise
         return {"attached": True}
 
-    async def _close(self, run: Run) -> Tally:
+    async def _close(self, run: EgressRun) -> EgressSummary:
         self._own = None
         self._broker.forget(run)
         tally = await run.end()

@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 from typing import Any, Self
 
 from sandbox.egress import control
-from sandbox.egress.rules.policy import EgressPolicy, Tally
+from sandbox.egress.rules.policy import EgressPolicy, EgressSummary
 from sandbox.errors import SpecInvalid
 from sandbox.inside.frames import ConnectionEnded, FrameReader, FrameTooLarge
 
@@ -19,12 +19,12 @@ _TIMEOUT_S = 5.0
 class Ticket:
     """Good for one run, until it is closed or this process ends. Also a context manager."""
 
-    def __init__(self, name: str, client: "EgressClient", line: "Line") -> None:
+    def __init__(self, name: str, client: "EgressClient", line: "BrokerConnection") -> None:
         self.name = name
         self._client, self._line = client, line
-        self._tally: Tally | None = None
+        self._tally: EgressSummary | None = None
 
-    def close(self) -> Tally:
+    def close(self) -> EgressSummary:
         """End what is left of the run's connections; what it tried is complete then.
 
         The same answer when called again. Raises OSError when the broker is gone: what it had
@@ -32,7 +32,7 @@ class Ticket:
         """
         if self._tally is None:
             answer = self._line.ask({"type": "close"})
-            self._tally = Tally.from_wire(answer["tally"])
+            self._tally = EgressSummary.from_wire(answer["tally"])
             self._client.keep(self._line)
         return self._tally
 
@@ -48,7 +48,7 @@ class EgressClient:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._idle: list[Line] = []
+        self._idle: list[BrokerConnection] = []
         self._lock = threading.Lock()
         self._pid = os.getpid()
 
@@ -68,27 +68,27 @@ class EgressClient:
         for line in lines:
             line.close()
 
-    def keep(self, line: "Line") -> None:
+    def keep(self, line: "BrokerConnection") -> None:
         with self._lock:
             if line.pid == self._pid == os.getpid():
                 self._idle.append(line)
 
-    def _line(self) -> "Line":
+    def _line(self) -> "BrokerConnection":
         """A kept one that still lives, else a new one. Raises OSError."""
         while (kept := self._pop()) is not None:
             if kept.fresh():
                 return kept
             kept.close()
-        return Line(self._path)
+        return BrokerConnection(self._path)
 
-    def _pop(self) -> "Line | None":
+    def _pop(self) -> "BrokerConnection | None":
         with self._lock:
             if self._pid != os.getpid():
                 self._idle, self._pid = [], os.getpid()
             return self._idle.pop() if self._idle else None
 
 
-class Line:
+class BrokerConnection:
     """One connection to the broker."""
 
     def __init__(self, path: str) -> None:

@@ -8,9 +8,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
-from sandbox.egress.doors.streams import Plain, Stream, Tls
-from sandbox.egress.resolve import Resolver, Turns
-from sandbox.egress.rules.addresses import Gate
+from sandbox.egress.doors.streams import ByteStream, Plain, Tls
+from sandbox.egress.resolve import LookupLimit, Resolver
+from sandbox.egress.rules.addresses import AddressGate
 from sandbox.egress.rules.denials import Code, Denied
 from sandbox.egress.rules.grammar import Address, Host
 
@@ -19,7 +19,7 @@ CONNECT_S = 5.0
 
 
 @dataclass(frozen=True)
-class Line:
+class UpstreamConnection:
     """A connection to exactly this address. `opened`: in a network the operator opened."""
 
     stream: Plain
@@ -29,7 +29,7 @@ class Line:
 
 class Dialer:
     def __init__(
-        self, resolver: Resolver, gate: Gate, trust: ssl.SSLContext, organization: str = ""
+        self, resolver: Resolver, gate: AddressGate, trust: ssl.SSLContext, organization: str = ""
     ) -> None:
         self._resolver, self._gate, self._trust = resolver, gate, trust
         self._organization = organization
@@ -38,11 +38,11 @@ class Dialer:
         """The same, whose lookups of names count as this organization's."""
         return Dialer(self._resolver, self._gate, self._trust, organization)
 
-    def turns(self) -> Turns:
+    def turns(self) -> LookupLimit:
         """For one run, or one conversation."""
-        return Turns(self._organization)
+        return LookupLimit(self._organization)
 
-    async def connect(self, host: Host, port: int, turns: Turns) -> Line:
+    async def connect(self, host: Host, port: int, turns: LookupLimit) -> UpstreamConnection:
         """Asked for once, every address is looked at; the first good one that answers is used.
 
         Bad addresses beside good ones are left out: some hosts publish both. Raises Denied.
@@ -53,9 +53,9 @@ class Dialer:
             reasons = sorted({self._gate.refusal(address) for address in found})
             raise Denied(Code.ADDRESS_NOT_ALLOWED, f"{host} is at {', '.join(reasons)}")
         address, channel = await _first_connected(host, good[:MOST_DIALLED], port)
-        return Line(Plain(channel), address, self._gate.is_opened(address))
+        return UpstreamConnection(Plain(channel), address, self._gate.is_opened(address))
 
-    async def secure(self, line: Line, host: Host) -> Stream:
+    async def secure(self, line: UpstreamConnection, host: Host) -> ByteStream:
         """TLS on top, for the name that was asked for. Raises Denied."""
         tls = Tls(line.stream, self._trust, host.text)
         try:

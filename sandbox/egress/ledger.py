@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from sandbox.egress.rules.denials import Code, Denied
-from sandbox.egress.rules.policy import Attempt, EgressLimits, Tally
+from sandbox.egress.rules.policy import EgressAttempt, EgressLimits, EgressSummary
 
 MOST_DESCRIBED = 200
 _LONGEST_WRITTEN = 100
@@ -21,12 +21,12 @@ class Ledger:
         self._requests = self._refused = 0
         self._under_way = 0
         self._sent = self._received = 0
-        self._entries: list[Entry] = []
+        self._entries: list[EgressLedgerEntry] = []
 
     @contextmanager
-    def attempt(self, door: str) -> Iterator["Entry"]:
+    def attempt(self, door: str) -> Iterator["EgressLedgerEntry"]:
         """An entry for what the block does; a Denied that leaves it is written down."""
-        entry = Entry(self, door, time.monotonic())
+        entry = EgressLedgerEntry(self, door, time.monotonic())
         self._requests += 1
         if len(self._entries) < MOST_DESCRIBED:
             self._entries.append(entry)
@@ -58,13 +58,13 @@ class Ledger:
         if self._received > self.limits.response_bytes:
             raise Denied(Code.TOO_LARGE, f"a run may receive {self.limits.response_bytes} bytes")
 
-    def tally(self) -> Tally:
+    def tally(self) -> EgressSummary:
         attempts = tuple(entry.described() for entry in self._entries)
-        return Tally(self._requests, self._refused, attempts)
+        return EgressSummary(self._requests, self._refused, attempts)
 
 
 @dataclass(slots=True)
-class Entry:
+class EgressLedgerEntry:
     """One attempt under way; filled in as more is known of it."""
 
     ledger: Ledger
@@ -88,9 +88,9 @@ class Entry:
         self.received_bytes += count
         self.ledger.use(received=count)
 
-    def described(self) -> Attempt:
+    def described(self) -> EgressAttempt:
         ended = time.monotonic() if self.ended is None else self.ended
-        return Attempt(
+        return EgressAttempt(
             door=self.door,
             method=written(self.method),
             host=written(self.host),

@@ -4,12 +4,18 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
-from sandbox.egress.dial import Dialer, Line
-from sandbox.egress.doors.messages import Answer, Asked, Upstream, check, outgoing
-from sandbox.egress.doors.streams import Stream
-from sandbox.egress.ledger import Entry, Ledger, host_in_authority, host_in_url
+from sandbox.egress.dial import Dialer, UpstreamConnection
+from sandbox.egress.doors.messages import (
+    EgressRequest,
+    EgressResponse,
+    EgressUpstream,
+    check,
+    outgoing,
+)
+from sandbox.egress.doors.streams import ByteStream
+from sandbox.egress.ledger import EgressLedgerEntry, Ledger, host_in_authority, host_in_url
 from sandbox.egress.rules.denials import Code, Denied
-from sandbox.egress.rules.grammar import BadHost, Host, Malformed, Url, parse_authority
+from sandbox.egress.rules.grammar import BadHost, BrokenGrammar, Host, Url, parse_authority
 from sandbox.egress.rules.policy import EgressPolicy
 from sandbox.egress.rules.rules import Rules
 
@@ -19,7 +25,7 @@ _PENALTY_STEP_S = 0.002
 _MOST_PENALTY_S = 0.5
 
 
-class Reach:
+class RunEgress:
     """Of one run. Raises SpecInvalid for an invalid policy."""
 
     def __init__(self, policy: EgressPolicy, dialer: Dialer, organization: str = "") -> None:
@@ -38,7 +44,7 @@ class Reach:
             await asyncio.sleep(min(self._penalties * _PENALTY_STEP_S, _MOST_PENALTY_S))
 
     @asynccontextmanager
-    async def request(self, door: str, asked: Asked) -> AsyncIterator[Answer]:
+    async def request(self, door: str, asked: EgressRequest) -> AsyncIterator[EgressResponse]:
         """The answer, its body still to come. No redirect is followed. Raises Denied."""
         with self.ledger.attempt(door) as entry:
             async with self._in_time(asked.timeout_s):
@@ -51,7 +57,7 @@ class Reach:
                     secret = url.scheme == "https" or line.opened
                     request = outgoing(asked, url, rule.headers if secret else ())
                     stream = await self._stream(url, line)
-                    upstream = Upstream(stream, entry)
+                    upstream = EgressUpstream(stream, entry)
                     await upstream.send(request, asked.body)
                     answer = await upstream.answer()
                     entry.status = answer.status
@@ -60,7 +66,9 @@ class Reach:
                     line.stream.close()
 
     @asynccontextmanager
-    async def tunnel(self, authority: str) -> AsyncIterator[tuple[Line, Host, int, Entry]]:
+    async def tunnel(
+        self, authority: str
+    ) -> AsyncIterator[tuple[UpstreamConnection, Host, int, EgressLedgerEntry]]:
         """A connection to look after for who carries its bytes. Raises Denied."""
         with self.ledger.attempt(TUNNEL) as entry:
             async with self._in_time(None):
@@ -76,12 +84,12 @@ class Reach:
                 finally:
                     line.stream.close()
 
-    async def _connect(self, entry: Entry, host: Host, port: int) -> Line:
+    async def _connect(self, entry: EgressLedgerEntry, host: Host, port: int) -> UpstreamConnection:
         line = await self._dialer.connect(host, port, self._turns)
         entry.address = str(line.address)
         return line
 
-    async def _stream(self, url: Url, line: Line) -> Stream:
+    async def _stream(self, url: Url, line: UpstreamConnection) -> ByteStream:
         return await self._dialer.secure(line, url.host) if url.scheme == "https" else line.stream
 
     @asynccontextmanager
@@ -94,7 +102,7 @@ class Reach:
             raise Denied(Code.TIMEOUT, "the request took too long") from None
 
 
-def _read(asked: Asked, entry: Entry) -> Url:
+def _read(asked: EgressRequest, entry: EgressLedgerEntry) -> Url:
     with _malformed_denied():
         url = Url.parse(asked.url)
     entry.host, entry.port = url.host.text, url.port
@@ -108,5 +116,5 @@ def _malformed_denied() -> Iterator[None]:
         yield
     except BadHost as reason:
         raise Denied(Code.HOST_INVALID, str(reason)) from None
-    except Malformed as reason:
+    except BrokenGrammar as reason:
         raise Denied(Code.REQUEST_INVALID, str(reason)) from None

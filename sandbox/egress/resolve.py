@@ -37,7 +37,7 @@ def prepare_system_lookup() -> None:
     os.environ["RES_OPTIONS"] = "timeout:2 attempts:2"
 
 
-class Turns:
+class LookupLimit:
     """How many lookups a run may have under way, given up or not. Those of one organization share
     theirs; without a name, nothing is shared."""
 
@@ -55,7 +55,7 @@ class Resolver:
             WeakValueDictionary()
         )
 
-    async def addresses(self, host: Host, turns: Turns) -> list[Address]:
+    async def addresses(self, host: Host, turns: LookupLimit) -> list[Address]:
         """An address is its own answer. Raises Denied: with LOOKUP_LIMIT where the name was not
         asked for in time, with NAME_NOT_RESOLVED where there was no answer."""
         if host.address is not None:
@@ -68,7 +68,7 @@ class Resolver:
             raise Denied(Code.NAME_NOT_RESOLVED, f"{host} has no address")
         return [ip_address(text) for text in dict.fromkeys(texts)][:MOST_ADDRESSES]
 
-    async def _ask(self, host: Host, turns: Turns) -> list[str]:
+    async def _ask(self, host: Host, turns: LookupLimit) -> list[str]:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._deadline_s
         taken = await self._take(host, turns, deadline)
@@ -82,7 +82,7 @@ class Resolver:
                 raise _not_asked(host, "everybody's lookups") from None
             raise
 
-    async def _take(self, host: Host, turns: Turns, deadline: float) -> ExitStack:
+    async def _take(self, host: Host, turns: LookupLimit, deadline: float) -> ExitStack:
         """A place of the run's and one of its organization's, to be closed where it was opened."""
         shares = {"the run's lookups": turns.places}
         if turns.organization:

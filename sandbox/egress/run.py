@@ -5,23 +5,23 @@ import secrets
 import socket
 
 from sandbox.egress.crew import Crew
-from sandbox.egress.doors.door import Door
+from sandbox.egress.doors.door import EgressEntryPoint
 from sandbox.egress.doors.proxy import Proxy
-from sandbox.egress.reach import Reach
-from sandbox.egress.rules.policy import Tally
+from sandbox.egress.reach import RunEgress
+from sandbox.egress.rules.policy import EgressSummary
 
 _PROXY_ADDRESS = "127.0.0.1"
 
 
-class Unfit(Exception):
+class RunRejected(Exception):
     """A ticket that is used up, or a descriptor that is not an egress socket; the text says
     which."""
 
 
-class Run:
+class EgressRun:
     """Its name is the only key to it: 128 random bits that the worker gives to sandboxd."""
 
-    def __init__(self, reach: Reach) -> None:
+    def __init__(self, reach: RunEgress) -> None:
         self.name = secrets.token_hex(16)
         self._reach = reach
         self._crew = Crew()
@@ -32,18 +32,18 @@ class Run:
     def attach(self, helper: socket.socket, proxy: socket.socket | None) -> None:
         """Once. From now on the two are the run's. Raises Unfit."""
         if self._attached:
-            raise Unfit("the ticket was used before")
+            raise RunRejected("the ticket was used before")
         _check_helper(helper)
         if proxy is not None:
             _check_proxy(proxy)
         self._attached = True
         self._channels.append(helper)
-        self._crew.begin(Door(helper, self._reach).serve())
+        self._crew.begin(EgressEntryPoint(helper, self._reach).serve())
         if proxy is not None:
             self._channels.append(proxy)
             self._crew.begin(Proxy(proxy, self._reach).serve())
 
-    async def end(self) -> Tally:
+    async def end(self) -> EgressSummary:
         """Every connection of the run is closed when this returns. May be called again."""
         self._attached = True
         async with self._ending:  # sandboxd's end of it and the worker's come at the same time
@@ -55,13 +55,13 @@ class Run:
 
 def _check_helper(channel: socket.socket) -> None:
     if (channel.family, channel.type) != (socket.AF_UNIX, socket.SOCK_STREAM):
-        raise Unfit("the helper's door is not a stream socket")
+        raise RunRejected("the helper's door is not a stream socket")
 
 
 def _check_proxy(channel: socket.socket) -> None:
     """A socket that listens on an address others can reach would be a proxy for them as well."""
     fits = (channel.family, channel.type) == (socket.AF_INET, socket.SOCK_STREAM)
     if not fits or not channel.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-        raise Unfit("the proxy's door does not listen")
+        raise RunRejected("the proxy's door does not listen")
     if channel.getsockname()[0] != _PROXY_ADDRESS:
-        raise Unfit("the proxy's door listens on another address")
+        raise RunRejected("the proxy's door listens on another address")

@@ -16,7 +16,7 @@ from typing import Any
 
 from sandbox.inside import frames, runner, sandbox_http, toolcrib
 from sandbox.inside.filter import seccomp
-from sandbox.inside.filter.calls import Wanted
+from sandbox.inside.filter.calls import FilterRequirements
 from sandbox.inside.layers import landlock, libc
 
 GO, READY, FAILED = b"go", b"ready", b"failed "
@@ -64,13 +64,13 @@ def shut_in(setup: dict[str, Any]) -> None:
     if not setup["layers"]["new_code"]:
         libc.prctl(libc.PR_SET_MDWE, libc.MDWE_REFUSE_EXEC_GAIN)
     landlock.Ruleset(**setup["landlock"]).restrict()
-    seccomp.Filter(os.uname().machine, filter_of(setup["layers"])).load()
+    seccomp.SeccompFilter(os.uname().machine, filter_of(setup["layers"])).load()
 
 
-def filter_of(layers: dict[str, Any]) -> Wanted:
+def filter_of(layers: dict[str, Any]) -> FilterRequirements:
     """Its container ends with it, so it may make sessions; it has no egress socket to hand over."""
     programs, new_code = layers["programs"], layers["new_code"]
-    return Wanted(layers["calls"], programs=programs, new_code=new_code, sessions=True)
+    return FilterRequirements(layers["calls"], programs=programs, new_code=new_code, sessions=True)
 
 
 def import_all(setup: dict[str, Any]) -> dict[str, ModuleType]:

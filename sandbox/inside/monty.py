@@ -49,7 +49,7 @@ def serve_one(channel: socket.socket, program: str, data_before: int) -> NoRetur
 
 def answer(job: dict[str, Any], pool: Monty, memory_bytes: int) -> tuple[bytes, bytes]:
     """The frame to send: a result, or an error of the tool's own making."""
-    ending = Ending()
+    ending = ReportedEnding()
     try:
         with pool.checkout(
             limits={"max_memory": memory_bytes},
@@ -73,11 +73,11 @@ def call(job: dict[str, Any], session: MontySession) -> str:
         return str(_feed(session, _ENCODE))
     except MontyRuntimeError as error:
         reason = f"the result is not JSON: {summary(error)}"
-        raise runner.Failure("INVALID_RESULT", reason) from None
+        raise runner.RunnerFailure("INVALID_RESULT", reason) from None
 
 
 def _entry_point(session: MontySession, name: str) -> str:
-    nothing = runner.Failure("TOOL_ERROR", f"the tool has no function {name!r}")
+    nothing = runner.RunnerFailure("TOOL_ERROR", f"the tool has no function {name!r}")
     if not name.isidentifier():
         raise nothing
     try:
@@ -97,7 +97,7 @@ def _print(stream: str, text: str) -> None:
     out.flush()
 
 
-class Ending:
+class ReportedEnding:
     """What the tool said about its end, by the only function it gets from outside the VM."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ _TOOL_FILE = "<tool>"
 _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
-class Failure(Exception):
+class RunnerFailure(Exception):
     """An end with a code that is decided inside the sandbox."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -74,7 +74,7 @@ def entry_point(program: dict[str, str], modules: dict[str, ModuleType]) -> Call
     module = load(program["source"]) if "source" in program else modules.get(program["name"])
     function: object = getattr(module, program["entry_point"], None)
     if not callable(function):
-        raise Failure("TOOL_ERROR", f"the tool has no function {program['entry_point']!r}")
+        raise RunnerFailure("TOOL_ERROR", f"the tool has no function {program['entry_point']!r}")
     return function
 
 
@@ -94,11 +94,11 @@ def encode(value: object) -> bytes:
     try:
         return _encode(value).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise Failure("INVALID_RESULT", f"the result is not JSON: {text_of(error)}") from None
+        raise RunnerFailure("INVALID_RESULT", f"the result is not JSON: {text_of(error)}") from None
 
 
 def describe(error: BaseException) -> dict[str, str]:
-    if isinstance(error, Failure):
+    if isinstance(error, RunnerFailure):
         return {"code": error.code, "message": str(error)}
     if isinstance(error, ToolError) and _CODE.match(str(error.code)):
         return {

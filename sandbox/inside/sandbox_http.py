@@ -111,7 +111,7 @@ def open_door(descriptor: int) -> None:
     _door = _Door(socket.socket(fileno=descriptor))
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     REQUEST = 1
     BODY = 2
     CANCEL = 3
@@ -121,7 +121,7 @@ class Kind(IntEnum):
 
 
 class Frame(NamedTuple):
-    kind: Kind
+    kind: FrameKind
     number: int
     payload: bytes
 
@@ -143,12 +143,12 @@ def unpack(buffer: bytearray) -> Frame | None:
     end = _PREFIX + length
     if len(buffer) < end:
         return None
-    frame = Frame(Kind(kind), number, bytes(buffer[_HEADER.size : end]))
+    frame = Frame(FrameKind(kind), number, bytes(buffer[_HEADER.size : end]))
     del buffer[:end]
     return frame
 
 
-_KINDS = frozenset(Kind)
+_KINDS = frozenset(FrameKind)
 
 
 class _Request(NamedTuple):
@@ -196,7 +196,7 @@ class _Door:
         self._last = 0
         self._waiting: dict[int, deque[Frame]] = {}
 
-    def conversation(self, asked: _Request, deadline: float) -> "_Conversation":
+    def conversation(self, asked: _Request, deadline: float) -> "_HttpExchange":
         head = {
             "method": asked.method,
             "url": asked.url,
@@ -209,8 +209,8 @@ class _Door:
             raise EgressError("REQUEST_INVALID", "the headers are too long")
         with self._sending:
             number = self._announce()
-            self._channel_send(Frame(Kind.REQUEST, number, payload))
-        return _Conversation(self, number, asked.body, deadline + _SPARE_S)
+            self._channel_send(Frame(FrameKind.REQUEST, number, payload))
+        return _HttpExchange(self, number, asked.body, deadline + _SPARE_S)
 
     def _announce(self) -> int:
         with self._changed:
@@ -277,7 +277,7 @@ class _Door:
             return b""
 
 
-class _Conversation:
+class _HttpExchange:
     """One request and what comes of it. Leaving early cancels it."""
 
     def __init__(self, door: _Door, number: int, body: bytes, deadline: float) -> None:
@@ -285,17 +285,17 @@ class _Conversation:
         self._body = body
         self._over = False
 
-    def __enter__(self) -> "_Conversation":
+    def __enter__(self) -> "_HttpExchange":
         for start in range(0, len(self._body), PIECE):
             piece = self._body[start : start + PIECE]
-            self._door.send(Frame(Kind.BODY, self._number, piece))
+            self._door.send(Frame(FrameKind.BODY, self._number, piece))
         return self
 
     def __exit__(self, *_: object) -> None:
         self._door.forget(self._number)
         if not self._over:
             with suppress(EgressError):  # the door may be what was lost
-                self._door.send(Frame(Kind.CANCEL, self._number, b""))
+                self._door.send(Frame(FrameKind.CANCEL, self._number, b""))
 
     def head(self) -> tuple[int, dict[str, str]]:
         """Status and headers. Raises EgressError."""
@@ -307,13 +307,13 @@ class _Conversation:
         return said["status"], headers
 
     def pieces(self) -> Iterator[bytes]:
-        while (frame := self._next()).kind == Kind.BODY:
+        while (frame := self._next()).kind == FrameKind.BODY:
             yield frame.payload
 
     def _next(self) -> Frame:
         frame = self._door.next_frame(self._number, self._deadline)
-        self._over = frame.kind in {Kind.END, Kind.REFUSED}
-        if frame.kind == Kind.REFUSED:
+        self._over = frame.kind in {FrameKind.END, FrameKind.REFUSED}
+        if frame.kind == FrameKind.REFUSED:
             said = json.loads(frame.payload)
             raise EgressError(said["code"], said["message"])
         return frame

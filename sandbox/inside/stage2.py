@@ -58,7 +58,7 @@ class Prepared(NamedTuple):
     last_capability: int
     ruleset: landlock.Ruleset | None
     counting: notify.Counting
-    filter: seccomp.Filter
+    filter: seccomp.SeccompFilter
     serve: Serve
     modules: dict[str, ModuleType]
 

@@ -9,7 +9,7 @@ from _frozen_importlib import ModuleSpec
 from types import CodeType, ModuleType
 
 
-class Given:
+class BundledModuleFinder:
     """Finds the modules that came compiled."""
 
     def __init__(self, packages: dict[str, CodeType], modules: dict[str, CodeType]) -> None:
@@ -29,7 +29,7 @@ class Given:
 
 if __name__ == "__main__":
     length = int.from_bytes(sys.stdin.buffer.read(4))
-    sys.meta_path.insert(0, Given(*marshal.loads(sys.stdin.buffer.read(length))))
+    sys.meta_path.insert(0, BundledModuleFinder(*marshal.loads(sys.stdin.buffer.read(length))))
     sys.dont_write_bytecode = True
 
     from sandbox.inside import template  # it could not be found before

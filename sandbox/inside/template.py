@@ -18,7 +18,7 @@ from typing import Any
 
 from sandbox.inside import javascript, runner, sandbox_http, server, sessions, stage2, toolcrib
 from sandbox.inside.filter import notify, seccomp
-from sandbox.inside.filter.calls import Wanted
+from sandbox.inside.filter.calls import FilterRequirements
 from sandbox.inside.layers import capabilities, landlock, mounts, network
 from sandbox.inside.stage2 import Disk, Layers
 
@@ -56,7 +56,7 @@ def prepare(setup: dict[str, Any]) -> stage2.Prepared:
         last_capability=capabilities.last_capability(),
         ruleset=landlock.Ruleset(**setup["landlock"]) if layers.landlock else None,
         counting=notify.Counting(machine, writing=setup["writes"]),
-        filter=seccomp.Filter(machine, wanted(layers, setup)),
+        filter=seccomp.SeccompFilter(machine, wanted(layers, setup)),
         serve=engine(setup["engine"], layers),
         modules={name: preload(name, source) for name, source in setup["preload"]},
     )
@@ -80,8 +80,8 @@ def engine(told: dict[str, str], layers: Layers) -> stage2.Serve:
     return runner.serve_one
 
 
-def wanted(layers: Layers, setup: dict[str, Any]) -> Wanted:
-    return Wanted(
+def wanted(layers: Layers, setup: dict[str, Any]) -> FilterRequirements:
+    return FilterRequirements(
         layers.calls,
         sockets=setup["network"] == "proxy",
         programs=bool(setup["landlock"]["executable"]) or not layers.landlock,

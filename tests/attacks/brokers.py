@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from ipaddress import ip_network
 
 from sandbox.daemon.privileges import SANDBOX_UID
-from sandbox.egress.broker import Broker, Users, listen
+from sandbox.egress.broker import EgressBroker, Users, listen
 from sandbox.egress.dial import Dialer
 from sandbox.egress.resolve import Resolver
-from sandbox.egress.rules.addresses import Gate
+from sandbox.egress.rules.addresses import AddressGate
 from sandbox.egress.trust import client_context
 from tests.attacks.services import NAMES, WEB
 
@@ -38,9 +38,9 @@ def brokering(path: str) -> Iterator[None]:
     """Serves the test and its sandboxd; one address of the loopback stands for the world."""
     sandboxd = SANDBOX_UID if os.geteuid() == 0 else os.geteuid()
     listener, loop = listen(path), asyncio.new_event_loop()
-    dialer = Dialer(Resolver(Names()), Gate((ip_network(f"{WEB}/32"),)), client_context(""))
+    dialer = Dialer(Resolver(Names()), AddressGate((ip_network(f"{WEB}/32"),)), client_context(""))
     serving = loop.create_task(
-        Broker(dialer, Users(frozenset({os.getuid()}), sandboxd)).serve(listener)
+        EgressBroker(dialer, Users(frozenset({os.getuid()}), sandboxd)).serve(listener)
     )
     thread = threading.Thread(target=_serve, args=(loop, serving), daemon=True)
     thread.start()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sandbox.errors import ErrorCode
-from sandbox.spec import Outcome
+from sandbox.spec import RunOutcome
 
 type Judge = Callable[["Evidence"], str]
 
@@ -26,7 +26,7 @@ class Evidence:
     """`got` is what the attack itself reported, `said` all text that came out of the run."""
 
     got: Any
-    outcome: Outcome
+    outcome: RunOutcome
     code: str
     said: str
     cpu_ms: float = 0
@@ -74,13 +74,16 @@ def killed_a_stranger(evidence: Evidence) -> str:
 
 def was_believed(evidence: Evidence) -> str:
     """For answers that no reader may accept."""
-    believed = evidence.outcome == Outcome.SUCCESS
+    believed = evidence.outcome == RunOutcome.SUCCESS
     return f"it was believed: {ascii(evidence.got)[:200]}" if believed else ""
 
 
 def spoke_in_our_name(evidence: Evidence) -> str:
     """An end that only the one who watches may state."""
-    stated = evidence.code in OURS or evidence.outcome not in (Outcome.SUCCESS, Outcome.FAILED)
+    stated = evidence.code in OURS or evidence.outcome not in (
+        RunOutcome.SUCCESS,
+        RunOutcome.FAILED,
+    )
     return f"the run ended {evidence.outcome} {evidence.code}" if stated else ""
 
 

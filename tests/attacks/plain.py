@@ -20,14 +20,14 @@ from typing import Any, NoReturn
 from sandbox.errors import ErrorCode
 from sandbox.inside import toolcrib
 from sandbox.inside.layers import libc
-from sandbox.spec import MIB, Outcome
+from sandbox.spec import MIB, RunOutcome
 from tests.attacks import plain_http
 from tests.attacks.scene import Scene
 from tests.attacks.sources import Body, source_of
 
 LONGEST_S = 3.0
 _GRACE_S, _QUIET_S = 0.2, 0.03
-_OUTCOMES = {"TIMEOUT": Outcome.TIMEOUT, "CANCELLED": Outcome.CANCELLED}
+_OUTCOMES = {"TIMEOUT": RunOutcome.TIMEOUT, "CANCELLED": RunOutcome.CANCELLED}
 _STATUSES = {
     124: ErrorCode.TIMEOUT,
     128 + signal.SIGXCPU: ErrorCode.CPU_LIMIT,
@@ -48,7 +48,7 @@ class Answer:
     """What somebody who trusts a process makes of its end."""
 
     value: Any = None
-    outcome: Outcome = Outcome.FAILED
+    outcome: RunOutcome = RunOutcome.FAILED
     code: str = ""
     said: str = ""
     cpu_ms: float = 0
@@ -128,12 +128,12 @@ def read_trustingly(received: bytes, status: int) -> Answer:
         frames = [received[4:]]
     if not frames:
         code = _STATUSES.get(status if status >= 0 else 128 - status, "")
-        return Answer(None, Outcome.SUCCESS if status == 0 else Outcome.FAILED, code)
+        return Answer(None, RunOutcome.SUCCESS if status == 0 else RunOutcome.FAILED, code)
     kind, payload = frames[-1][:1], frames[-1][1:]
     try:
         value = take_anything(payload if kind in (b"R", b"E") else frames[-1])
     except RecursionError:
-        return Answer("the reader fell over", Outcome.SUCCESS)
+        return Answer("the reader fell over", RunOutcome.SUCCESS)
     except Exception:  # noqa: BLE001 - unpickling raises what it likes
         return Answer()
     return _failed(value) if kind == b"E" else _succeeded(value)
@@ -141,15 +141,15 @@ def read_trustingly(received: bytes, status: int) -> Answer:
 
 def _succeeded(value: Any) -> Answer:
     usage = value.get("usage", {}) if isinstance(value, dict) else {}
-    return Answer(value, Outcome.SUCCESS, cpu_ms=usage.get("cpu_time_ms", 0))
+    return Answer(value, RunOutcome.SUCCESS, cpu_ms=usage.get("cpu_time_ms", 0))
 
 
 def _failed(value: Any) -> Answer:
     if not isinstance(value, dict):
         return Answer()
     code, said = str(value.get("code")), str(value.get("message"))
-    outcome = _OUTCOMES.get(code, Outcome.FAILED)
-    return Answer(None, Outcome(value.get("outcome", outcome)), code, said)
+    outcome = _OUTCOMES.get(code, RunOutcome.FAILED)
+    return Answer(None, RunOutcome(value.get("outcome", outcome)), code, said)
 
 
 def take_anything(payload: bytes) -> Any:

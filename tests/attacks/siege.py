@@ -11,15 +11,15 @@ from sandbox.client import SandboxClient
 from sandbox.egress.rules.policy import EgressPolicy
 from sandbox.errors import ErrorCode
 from sandbox.spec import (
+    CodeSource,
     IsolationLevel,
     Limits,
     Mount,
     Network,
-    Outcome,
     Profile,
+    RunOutcome,
     SandboxResult,
     SandboxSpec,
-    Source,
 )
 from tests.attacks.attack import ATTACKS, NONE, USUAL, Attack, Duel
 from tests.attacks.evidence import ALWAYS, Evidence, got_something, outlived_its_run
@@ -150,7 +150,7 @@ class Wall:
 
     def run_body(self, body: Body, level: IsolationLevel) -> SandboxResult:
         """With all that attacks are told, and nothing judged."""
-        program, parameters = Source(source_of(body)), self._parameters(USUAL, level)
+        program, parameters = CodeSource(source_of(body)), self._parameters(USUAL, level)
         return self.client.run(SandboxSpec(_US, self.profile(level), USUAL, program, parameters))
 
     def _side(self, body: Body, duel: Duel, level: IsolationLevel, whose: str) -> SandboxResult:
@@ -158,7 +158,7 @@ class Wall:
         ours = body is duel.holder
         profile = self.profile(level) if ours or duel.same_organization else Profile(level)
         parameters = self._parameters(duel.limits, level)
-        program = Source(source_of(body))
+        program = CodeSource(source_of(body))
         return self.daemon.client.run(SandboxSpec(whose, profile, duel.limits, program, parameters))
 
     def profile(self, level: IsolationLevel, network: Network = Network.NONE) -> Profile:
@@ -175,7 +175,7 @@ class Wall:
     def _run(
         self, attack: Attack, source: str, parameters: dict[str, Any], level: IsolationLevel
     ) -> SandboxResult:
-        program, profile = Source(source), self.profile(level, attack.network)
+        program, profile = CodeSource(source), self.profile(level, attack.network)
         policy = attack.egress(self.scene) if attack.egress else EgressPolicy()
         spec = SandboxSpec(_US, profile, attack.limits, program, parameters, policy)
         return self.client.run(spec)
@@ -216,7 +216,7 @@ def said_by(result: SandboxResult) -> str:
 
 def _oddities(attack: Attack, result: SandboxResult) -> Iterator[str]:
     code, message = result.error_code or "", result.error_message or ""
-    if result.outcome == Outcome.SANDBOX_ERROR and code not in attack.ends:
+    if result.outcome == RunOutcome.SANDBOX_ERROR and code not in attack.ends:
         yield f"there was no run: {code} {message}"
     elif attack.ends and code not in attack.ends:
         yield f"it ended {code or 'well'}, not {' or '.join(sorted(attack.ends))}: {message[:200]}"
@@ -243,7 +243,7 @@ def _overdrawn(limits: Limits, result: SandboxResult) -> Iterator[str]:
 
 def _faults_of_side(result: SandboxResult, secret: str) -> Iterator[str]:
     message = result.error_message or ""
-    if result.outcome == Outcome.SANDBOX_ERROR:
+    if result.outcome == RunOutcome.SANDBOX_ERROR:
         yield f"there was no run: {result.error_code} {message}"
     if result.output:
         yield f"one of them got {ascii(result.output)[:200]}"
@@ -251,7 +251,7 @@ def _faults_of_side(result: SandboxResult, secret: str) -> Iterator[str]:
         yield "the secret came out"
     if result.error_code == ErrorCode.TOOL_ERROR and not message.startswith(_REFUSALS):
         yield f"the attack itself is broken: {message[:300]}"
-    if result.outcome in (Outcome.TIMEOUT, Outcome.CANCELLED):
+    if result.outcome in (RunOutcome.TIMEOUT, RunOutcome.CANCELLED):
         yield f"one of them ended {result.outcome}"
 
 

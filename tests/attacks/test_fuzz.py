@@ -15,7 +15,7 @@ from sandbox import strictjson, wire
 from sandbox.daemon.runs.answers import End, read_answer
 from sandbox.errors import ErrorCode, SpecInvalid
 from sandbox.inside.frames import FrameReader, FrameTooLarge, pack
-from sandbox.spec import IsolationLevel, Limits, Profile, SandboxSpec, Source
+from sandbox.spec import CodeSource, IsolationLevel, Limits, Profile, SandboxSpec
 from tests.attacks.siege import Wall
 from tests.waiting import LIMIT_S, until
 
@@ -157,7 +157,7 @@ def good_request() -> list[bytes]:
         "fuzz",
         Profile(IsolationLevel.STANDARD),
         Limits(wall_s=0.2),
-        Source("def main(p):\n    return 1"),
+        CodeSource("def main(p):\n    return 1"),
         {},
     )
     ticket = (None,) * (wire.run_frames.__code__.co_argcount - 1)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sandbox import wire
-from sandbox.spec import IsolationLevel, Outcome, SandboxResult, SandboxSpec, Source
+from sandbox.spec import CodeSource, IsolationLevel, RunOutcome, SandboxResult, SandboxSpec
 from tests.attacks.attack import NONE, USUAL, limited
 from tests.attacks.kit import Parameters, brand, forever, in_child, succeeds, tell
 from tests.attacks.siege import Wall
@@ -58,7 +58,7 @@ class Guest:
         limits = limited({"wall_s": ENDLESS_S})
         parameters = wall.scene.parameters(limits, walled=level != NONE)
         self.marker = parameters["marker"]
-        program = Source(source_of(stays))
+        program = CodeSource(source_of(stays))
         self.spec = SandboxSpec("acme", wall.profile(level), limits, program, parameters)
         self.connection = socket.socket(socket.AF_UNIX)
         self.connection.connect(daemon.path)
@@ -171,14 +171,14 @@ def test_runs_that_are_cancelled_at_any_point_leave_nothing(wall: Wall) -> None:
         asked.start()
         cancelled.set()
         asked.join(LIMIT_S)
-    assert {one.outcome for one in results} <= {Outcome.CANCELLED, Outcome.SUCCESS}
+    assert {one.outcome for one in results} <= {RunOutcome.CANCELLED, RunOutcome.SUCCESS}
     assert wall.leaves_settle() and wall.descriptors_settle()
 
 
 def _run_and_keep(
     wall: Wall, level: IsolationLevel, cancelled: threading.Event, results: list[SandboxResult]
 ) -> None:
-    program = Source("def main(p):\n    while True: pass")
+    program = CodeSource("def main(p):\n    while True: pass")
     spec = SandboxSpec("acme", wall.profile(level), USUAL, program, {})
     results.append(wall.daemon.client.run(spec, cancelled=cancelled))
 

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from sandbox.errors import ErrorCode
-from sandbox.spec import IsolationLevel, Mount, Profile, SandboxResult, SandboxSpec, Source
+from sandbox.spec import CodeSource, IsolationLevel, Mount, Profile, SandboxResult, SandboxSpec
 from tests.attacks.attack import USUAL
 from tests.attacks.kit import Parameters, call, tell, texts_of
 from tests.attacks.siege import Wall, said_by
@@ -45,7 +45,7 @@ def takes_what_it_was_given(p: Parameters) -> object:
 def run_with(wall: Wall, source: str, whose: str) -> SandboxResult:
     """A first run of its organization: the place is opened for it now."""
     profile = Profile(IsolationLevel.STANDARD, (Mount(source, "/given"),))
-    program = Source(source_of(takes_what_it_was_given))
+    program = CodeSource(source_of(takes_what_it_was_given))
     return wall.client.run(SandboxSpec(whose, profile, USUAL, program, {}))
 
 

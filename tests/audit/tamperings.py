@@ -12,7 +12,7 @@ from uuid import UUID
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from audit.log import merkle
-from audit.verification.rows import LogRow, Noted
+from audit.verification.rows import CheckpointRow, LogRow
 from tests.audit import worlds
 from tests.audit.worlds import FIELDS, Leaf, Record, World
 
@@ -267,7 +267,7 @@ def a_bit_of_a_note(attack: Attack) -> Expected:
     row = attack.world.noted[place]
     at = attack.rng.randrange(len(row.note))
     changed = row.note[:at] + _bit_of_text(attack.rng, row.note[at]) + row.note[at + 1 :]
-    attack.world.noted[place] = Noted(row.size, row.root, changed)
+    attack.world.noted[place] = CheckpointRow(row.size, row.root, changed)
     return {("wrong_key" if _other_key(row.note, changed) else "bad_signature", row.size)}
 
 
@@ -275,9 +275,9 @@ def a_bit_of_a_checkpoints_row(attack: Attack) -> Expected:
     place = attack.rng.randrange(len(attack.world.noted))
     row = attack.world.noted[place]
     if attack.rng.random() < 0.5:
-        changed = Noted(row.size ^ (1 << attack.rng.randrange(40)), row.root, row.note)
+        changed = CheckpointRow(row.size ^ (1 << attack.rng.randrange(40)), row.root, row.note)
     else:
-        changed = Noted(row.size, attack.flipped(row.root), row.note)
+        changed = CheckpointRow(row.size, attack.flipped(row.root), row.note)
     attack.world.noted[place] = changed
     return {("bad_signature", row.size)}
 

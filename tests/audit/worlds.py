@@ -17,8 +17,18 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from audit.log import checkpoints, keyfile, leaves, merkle
 from audit.log.checkpoints import Signer, Statement
 from audit.verification.chunks import Keys
-from audit.verification.findings import Finding
-from audit.verification.rows import HEAD, TAIL, Exported, LogRow, Noted, Raw, Row, Stray, micros_of
+from audit.verification.findings import VerificationFinding
+from audit.verification.rows import (
+    HEAD,
+    TAIL,
+    CheckpointRow,
+    ExportedRanges,
+    LogRow,
+    Raw,
+    RecordRow,
+    Stray,
+    micros_of,
+)
 from audit.verification.statements import Published
 from audit.verification.verify import Trust, verify
 
@@ -72,7 +82,7 @@ class World:
     records: dict[bytes, Record] = field(default_factory=dict)
     leaves: dict[int, Leaf] = field(default_factory=dict)
     stored: dict[tuple[int, int], bytes] = field(default_factory=dict)
-    noted: list[Noted] = field(default_factory=list)
+    noted: list[CheckpointRow] = field(default_factory=list)
     row: LogRow | None = None
     segments: list[tuple[int, int]] = field(default_factory=list)
     published: list[Published] = field(default_factory=list)
@@ -111,14 +121,14 @@ class World:
     def moment(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def checkpoints(self, since: int = 0) -> list[Noted]:
+    def checkpoints(self, since: int = 0) -> list[CheckpointRow]:
         return [one for one in self.noted if one.size >= since]
 
     def files(self) -> int:
         return len(self.segments)
 
-    def exported(self) -> Exported:
-        return Exported(self.segments, [])
+    def exported(self) -> ExportedRanges:
+        return ExportedRanges(self.segments, [])
 
     def strays(self) -> list[Stray]:
         placed = {leaf.record_id for leaf in self.leaves.values()}
@@ -134,16 +144,16 @@ class World:
     def unfinished(self) -> list[tuple[UUID, int | None]]:
         return []
 
-    def _row(self, index: int) -> Row:
+    def _row(self, index: int) -> RecordRow:
         leaf = self.leaves[index]
         record = self.records.get(leaf.record_id)
         rest = _columns(record) if record is not None else (None, None, None, None, None)
-        return Row(index, *leaf, *rest)
+        return RecordRow(index, *leaf, *rest)
 
     def findings(self, *, public: bool = False) -> set[tuple[str, int | None]]:
         return {(str(one.kind), one.index) for one in self.found(public=public)}
 
-    def found(self, *, public: bool = False) -> tuple[Finding, ...]:
+    def found(self, *, public: bool = False) -> tuple[VerificationFinding, ...]:
         keys = None if public else keys_of(self.name)
         public = self.key.public_key().public_bytes_raw()
         trust = Trust(self.origin, [public], self.published, keys)
@@ -212,15 +222,15 @@ def sign(world: World, frontier: list[bytes], at: int) -> World:
     return world.copy()
 
 
-def noted(world: World, size: int, root: bytes, at: int, key: Ed25519PrivateKey) -> Noted:
+def noted(world: World, size: int, root: bytes, at: int, key: Ed25519PrivateKey) -> CheckpointRow:
     moment = EPOCH + timedelta(microseconds=at)
     text = checkpoints.sign(Statement(world.origin, size, root, moment), Signer(world.origin, key))
-    return Noted(size, root, text)
+    return CheckpointRow(size, root, text)
 
 
 def read(source: Any, published: Sequence[Published], signer: Signer) -> World:
     """All of a log that is in the database."""
-    rows = [Row._make(row) for row in source.rows(0, source.count())]
+    rows = [RecordRow._make(row) for row in source.rows(0, source.count())]
     return World(
         source.name,
         {row.record_id: _record(source, row) for row in rows},
@@ -262,7 +272,7 @@ def write(cursor: Any, world: World) -> None:
     cursor.execute("UPDATE audit_auditlog SET size = %s, frontier = %s", [row.size, row.frontier])
 
 
-def _record(source: Any, row: Row) -> Record:
+def _record(source: Any, row: RecordRow) -> Record:
     said = json.loads(source.exact_body(row.record_id))
     fields = tuple(said[name] or "" for name in FIELDS)
     return Record(fields, row.details or "", micros_of(row.at or b""), row.record_mac or b"")

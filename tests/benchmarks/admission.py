@@ -49,7 +49,7 @@ from tools.models import (  # noqa: E402
     ToolVersion,
 )
 from tools.policy.authorization import usable_tools  # noqa: E402
-from tools.policy.decision import Asked  # noqa: E402
+from tools.policy.decision import EffectiveRequest  # noqa: E402
 
 TOOLS, GROUPS, GRANTS = 10_000, 200, 1_000
 TARGET_MS = 2.0
@@ -85,7 +85,7 @@ def _measure_all(organization: Organization, token: str, rounds: int) -> None:
     _cancel(organization)
     _show(
         "listing, a set of groups nobody has asked for before",
-        lambda at: usable_tools(caller, Asked.of(_groups(at, 3), f"s{at}"), snapshot),
+        lambda at: usable_tools(caller, EffectiveRequest.of(_groups(at, 3), f"s{at}"), snapshot),
         max(rounds // 20, 20),
         target=None,
     )

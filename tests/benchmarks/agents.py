@@ -46,7 +46,7 @@ from tests.stubs import llm  # noqa: E402
 from tests.tools.execution.workers import stopped  # noqa: E402
 from tests.tools.execution.working import work_off  # noqa: E402
 from tools.agents import actions as agent_actions  # noqa: E402
-from tools.agents.actions import Wanted  # noqa: E402
+from tools.agents.actions import AgentRunRequest  # noqa: E402
 from tools.definitions.callers import Caller  # noqa: E402
 from tools.execution import actions, composing, entrance, pipeline  # noqa: E402
 from tools.execution.call import Call  # noqa: E402
@@ -154,7 +154,7 @@ def _over_rest(running: crib.Crib, agent: Agent, wanted: dict[str, Any]) -> str:
 def _in_process(running: crib.Crib, agent: Agent, wanted: dict[str, Any]) -> str:
     with stopped(running):
         caller = factories.caller(agent)
-        call = agent_actions.call_of(caller, Wanted(wanted, group=GROUPS))
+        call = agent_actions.call_of(caller, AgentRunRequest(wanted, group=GROUPS))
         run = actions.execute(caller=caller, call=call, wait_s=0)
         with WATCHED.watching():
             work_off(agent.organization)

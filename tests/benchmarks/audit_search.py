@@ -126,7 +126,7 @@ def _searching(records: int) -> None:
     def some(most: int) -> int:
         return dice.randrange(most)
 
-    kinds: dict[str, Callable[[], search.Search]] = {
+    kinds: dict[str, Callable[[], search.RecordSearch]] = {
         "the newest": _search,
         "a range of time": lambda: _search(since=last - day * some(40), until=last - day),
         "an actor": lambda: _search(actor=f"agent-{some(60)}"),
@@ -179,15 +179,15 @@ def _late_pages(records: int) -> list[float]:
     return times
 
 
-def _search(**fields: object) -> search.Search:
-    return search.Search(PLACE, **fields)  # type: ignore[arg-type]
+def _search(**fields: object) -> search.RecordSearch:
+    return search.RecordSearch(PLACE, **fields)  # type: ignore[arg-type]
 
 
 def _execution(n: int) -> UUID:
     return UUID(str(_one("SELECT md5(%s::text)::uuid", n)))
 
 
-def _timed(one: search.Search) -> tuple[float, int]:
+def _timed(one: search.RecordSearch) -> tuple[float, int]:
     began = time.perf_counter()
     found = search.page(one, 50)
     return (time.perf_counter() - began) * 1000, len(found)

@@ -24,7 +24,7 @@ from tools.definitions.callers import Caller, CallerKind  # noqa: E402
 from tools.definitions.tool import ToolDefinition, digest, read_definition  # noqa: E402
 from tools.models import LicenseTier  # noqa: E402
 from tools.policy import authorization  # noqa: E402
-from tools.policy.decision import Asked, Question  # noqa: E402
+from tools.policy.decision import AccessRequest, EffectiveRequest  # noqa: E402
 
 SIZES = (10, 1_000, 10_000)
 
@@ -32,10 +32,10 @@ SIZES = (10, 1_000, 10_000)
 def main() -> None:
     print(f"{'tools':>8}{'lookup µs':>12}{'gates µs':>12}{'validate µs':>14}{'list ms':>10}")
     for size in SIZES:
-        snapshot, caller, asked = _snapshot(size), _caller(), Asked.of(["default"], None)
+        snapshot, caller, asked = _snapshot(size), _caller(), EffectiveRequest.of(["default"], None)
         name = f"tool-{size // 2}"
         tool = snapshot.tools[name]
-        question = Question(caller, tool, asked, snapshot)
+        question = AccessRequest(caller, tool, asked, snapshot)
         print(
             f"{size:>8}"
             f"{_median_us(lambda s=snapshot, n=name: s.tool(n)):>12.2f}"
@@ -45,7 +45,7 @@ def main() -> None:
         )
 
 
-def _listing_ms(caller: Caller, asked: Asked, snapshot: Snapshot) -> float:
+def _listing_ms(caller: Caller, asked: EffectiveRequest, snapshot: Snapshot) -> float:
     return _median_us(lambda: authorization.usable_tools(caller, asked, snapshot), 5) / 1000
 
 

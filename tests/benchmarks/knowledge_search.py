@@ -30,9 +30,9 @@ from django.db import connection  # noqa: E402
 
 from tests import crib, factories  # noqa: E402
 from tools.execution.pipeline import perform  # noqa: E402
-from tools.httpclient.upstreams import Bounds, Upstream  # noqa: E402
+from tools.httpclient.upstreams import RequestBounds, UpstreamPool  # noqa: E402
 from tools.knowledge import endpoint, finding, index  # noqa: E402
-from tools.knowledge.finding import Wanted  # noqa: E402
+from tools.knowledge.finding import EntitySearchQuery  # noqa: E402
 from tools.models import Agent, Execution, GraphScope, KnowledgeEntry, Organization  # noqa: E402
 
 ENTITIES, ROUNDS, CALLS = 100_000, 200, 40
@@ -67,12 +67,12 @@ def main(entities: int) -> None:
 
 
 def _stored(organization: Organization, entities: int) -> None:
-    upstream, graph = Upstream(), index.graph_of(GraphScope.of(organization.pk, None))
+    upstream, graph = UpstreamPool(), index.graph_of(GraphScope.of(organization.pk, None))
     began = time.monotonic()
     for start in range(0, entities, _BATCH):
         said = " ".join(_said(at) for at in range(start, min(entities, start + _BATCH)))
         text = f"INSERT DATA {{ GRAPH <{graph.iri}> {{ {said} }} }}"
-        bounds = Bounds(threading.Event(), time.monotonic() + 120)
+        bounds = RequestBounds(threading.Event(), time.monotonic() + 120)
         endpoint.update(upstream, graph.endpoint, text, bounds)
     upstream.close()
     print(f"{entities} entities, {time.monotonic() - began:.0f} s to store them")
@@ -136,22 +136,22 @@ def _known(at: int) -> str:
     return _LABELS.setdefault(at, _label(at))
 
 
-_QUESTIONS: dict[str, Callable[[int], Wanted]] = {
-    "one word": lambda at: Wanted(_word(at)),
-    "the commonest words": lambda at: Wanted(WORDS[at % 5]),
-    "two words": lambda at: Wanted(f"{_word(at)} {_word(at + 1)}"),
-    "two of the commonest words": lambda at: Wanted(f"{WORDS[at % 7]} {WORDS[at % 11]}"),
-    "a whole label": lambda at: Wanted(_known(at % 100)),
-    "a phrase": lambda at: Wanted(f'"{" ".join(_known(at % 100).split()[:2])}"'),
-    "a word and a type": lambda at: Wanted(_word(at), type=f"type-{at % 20}"),
-    "a common word and a type": lambda at: Wanted(WORDS[at % 5], type=f"type-{at % 20}"),
-    "the beginning of a word": lambda at: Wanted(_word(at)[:5]),
-    "a question of six words, not all there": lambda at: Wanted(
+_QUESTIONS: dict[str, Callable[[int], EntitySearchQuery]] = {
+    "one word": lambda at: EntitySearchQuery(_word(at)),
+    "the commonest words": lambda at: EntitySearchQuery(WORDS[at % 5]),
+    "two words": lambda at: EntitySearchQuery(f"{_word(at)} {_word(at + 1)}"),
+    "two of the commonest words": lambda at: EntitySearchQuery(f"{WORDS[at % 7]} {WORDS[at % 11]}"),
+    "a whole label": lambda at: EntitySearchQuery(_known(at % 100)),
+    "a phrase": lambda at: EntitySearchQuery(f'"{" ".join(_known(at % 100).split()[:2])}"'),
+    "a word and a type": lambda at: EntitySearchQuery(_word(at), type=f"type-{at % 20}"),
+    "a common word and a type": lambda at: EntitySearchQuery(WORDS[at % 5], type=f"type-{at % 20}"),
+    "the beginning of a word": lambda at: EntitySearchQuery(_word(at)[:5]),
+    "a question of six words, not all there": lambda at: EntitySearchQuery(
         f"where would {_word(at)} {_word(at + 3)} {_word(at + 7)} nowhere"
     ),
-    "a misspelt label": lambda at: Wanted(_known(at % 100).replace("a", "e", 1) + "x"),
-    "no match at all": lambda at: Wanted(f"xyz{at}qqq"),
-    "the hundredth page": lambda at: Wanted(WORDS[at % 5], offset=990),
+    "a misspelt label": lambda at: EntitySearchQuery(_known(at % 100).replace("a", "e", 1) + "x"),
+    "no match at all": lambda at: EntitySearchQuery(f"xyz{at}qqq"),
+    "the hundredth page": lambda at: EntitySearchQuery(WORDS[at % 5], offset=990),
 }
 
 

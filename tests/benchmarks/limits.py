@@ -29,10 +29,10 @@ from tests.tools.limits import allowing, rates  # noqa: E402
 from tools.catalog.registry import CatalogTool, Snapshot  # noqa: E402
 from tools.definitions.callers import Caller  # noqa: E402
 from tools.limits import budgets, ratelimits  # noqa: E402
-from tools.limits.ratewindow import Window  # noqa: E402
+from tools.limits.ratewindow import RateWindow  # noqa: E402
 from tools.models import Agent, Organization  # noqa: E402
 from tools.models.ids import new_id  # noqa: E402
-from tools.policy.decision import Asked  # noqa: E402
+from tools.policy.decision import EffectiveRequest  # noqa: E402
 
 ROUNDS = 1_000
 PRICE = Decimal("0.001")
@@ -50,13 +50,13 @@ def main() -> None:
 
 def _rates(place: Organization) -> None:
     caller, tool, snapshot = _call(factories.agent(place))
-    ratelimits.window = Window()
+    ratelimits.window = RateWindow()
     rates.trust()
     passed = ratelimits.count(caller, tool, snapshot)
     _show("count, by Redis", lambda: _ms(lambda: ratelimits.count(caller, tool, snapshot)))
     confirm = partial(ratelimits.confirm, passed, caller=caller, tool=tool)
     _show("confirm what Redis let pass", lambda: _inside(confirm))
-    ratelimits.window = Window(rates.nowhere)
+    ratelimits.window = RateWindow(rates.nowhere)
     count = partial(ratelimits.count, caller, tool, snapshot)
     _show("count, by PostgreSQL", lambda: _ms(count), rounds=200)
 
@@ -76,7 +76,7 @@ def _charges(what: str, agent: Agent) -> None:
 
 
 def _charge(caller: Caller, tool: CatalogTool, snapshot: Snapshot) -> None:
-    identifier, asked = new_id(), Asked.of(None, None)
+    identifier, asked = new_id(), EffectiveRequest.of(None, None)
     budgets.reserve(
         identifier, caller=caller, tool=tool, asked=asked, snapshot=snapshot, cost=PRICE
     )

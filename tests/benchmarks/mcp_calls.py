@@ -28,7 +28,7 @@ django.setup()
 
 from sandbox.egress.dial import Dialer  # noqa: E402
 from sandbox.egress.resolve import Resolver  # noqa: E402
-from sandbox.egress.rules.addresses import Gate, read_network  # noqa: E402
+from sandbox.egress.rules.addresses import AddressGate, read_network  # noqa: E402
 from sandbox.egress.rules.grammar import Url  # noqa: E402
 from sandbox.egress.trust import client_context  # noqa: E402
 from tests.stubs.mcp import MODERN, mcp_serving  # noqa: E402
@@ -103,7 +103,7 @@ def _message() -> tuple[bytes, dict[str, str]]:
 
 
 def _endpoint(url: str, name: str, fresh_s: float) -> Endpoint:
-    dialer = Dialer(Resolver(), Gate([read_network("127.0.0.0/8")]), client_context())
+    dialer = Dialer(Resolver(), AddressGate([read_network("127.0.0.0/8")]), client_context())
     return Endpoint(name, name, lambda: Streamable(Url.parse(url), [], dialer), fresh_s=fresh_s)
 
 

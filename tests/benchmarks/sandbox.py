@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sandbox.client import SandboxClient
-from sandbox.spec import IsolationLevel, Limits, Mount, Outcome, Profile, SandboxSpec, Source
+from sandbox.spec import CodeSource, IsolationLevel, Limits, Mount, Profile, RunOutcome, SandboxSpec
 from tests.sandbox.conftest import Daemon
 from tests.sandbox.watching import (
     SPAWN_AND_TELL,
@@ -89,7 +89,7 @@ def fresh_daemon() -> Iterator[Daemon]:
 def first_line_ms(daemon: Daemon, **options: object) -> float:
     began = time.monotonic()
     result = daemon.run(BEGAN, **options)  # type: ignore[arg-type]
-    if result.outcome != Outcome.SUCCESS:
+    if result.outcome != RunOutcome.SUCCESS:
         sys.exit(f"a run failed: {result.error_code} {result.error_message}")
     return float(result.output - began) * 1000
 
@@ -265,7 +265,7 @@ def _cancel_and_watch(daemon: Daemon, directory: Path) -> float:
 
 def be_worker(path: str, directory: str, marker: str) -> None:
     profile = Meeting(Path(directory)).profile
-    program, told = Source(SPAWN_AND_TELL), {"marker": marker}
+    program, told = CodeSource(SPAWN_AND_TELL), {"marker": marker}
     SandboxClient(path).run(SandboxSpec("bench", profile, Limits(), program, told))
 
 

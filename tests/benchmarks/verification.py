@@ -31,7 +31,7 @@ from audit.log import leaves  # noqa: E402
 from audit.log.proofs import proof_of  # noqa: E402
 from audit.log.sealer import seal  # noqa: E402
 from audit.models import AuditLeaf  # noqa: E402
-from audit.verification.inspection import Question, inspect  # noqa: E402
+from audit.verification.inspection import VerificationRequest, inspect  # noqa: E402
 from config.local import embedded  # noqa: E402
 
 LOG = "bench"
@@ -92,7 +92,7 @@ def _measure(records: int, processes: int, pool: Executor) -> None:
 
 def _verify(records: int, name: str, pool: Executor | None) -> None:
     began = time.perf_counter()
-    (report,) = inspect(Question(LOG), pool)
+    (report,) = inspect(VerificationRequest(LOG), pool)
     taken = time.perf_counter() - began
     if report.damaged or report.size != records:
         raise SystemExit(f"the log is not clean: {report.findings}")

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from sandbox.egress.dial import Dialer
 from sandbox.egress.resolve import Resolver
-from sandbox.egress.rules.addresses import Gate, read_network
+from sandbox.egress.rules.addresses import AddressGate, read_network
 from sandbox.egress.rules.grammar import Url
 from sandbox.egress.trust import client_context
 from tools.mcpclient.client import Client
@@ -36,7 +36,7 @@ type Work = Callable[[Client], Awaitable[None]]
 @cache
 def dialer(_scheme: str = "http") -> Dialer:
     opened = [read_network(one) for one in ("127.0.0.0/8", "::1/128")]
-    return Dialer(Resolver(), Gate(opened), client_context())
+    return Dialer(Resolver(), AddressGate(opened), client_context())
 
 
 class Person:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from sandbox.client import SandboxClient
-from sandbox.spec import IsolationLevel, Limits, Profile, SandboxResult, SandboxSpec, Source
+from sandbox.spec import CodeSource, IsolationLevel, Limits, Profile, SandboxResult, SandboxSpec
 from tests.waiting import LIMIT_S, until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,7 +73,7 @@ class Daemon:
         cancelled: threading.Event | None = None,
         **limits: Any,
     ) -> SandboxResult:
-        program = Source(source)
+        program = CodeSource(source)
         spec = SandboxSpec(organization, profile, Limits(**limits), program, parameters or {})
         return self.client.run(spec, cancelled=cancelled)
 

@@ -10,7 +10,7 @@ import os
 import struct
 from collections.abc import Mapping
 
-from sandbox.inside.filter.arguments import Case, Check, Rule
+from sandbox.inside.filter.arguments import ArgumentCase, Check, Rule
 from sandbox.inside.filter.bpf import ARCHITECTURES, Block
 
 _NUMBERS = range(1000)
@@ -64,7 +64,7 @@ class Library:
         try:
             self._only(context, machine)
             for name, rule in rules.items():
-                for case in rule.cases or (Case((), rule.otherwise),):
+                for case in rule.cases or (ArgumentCase((), rule.otherwise),):
                     if case.answer != default:
                         self._add(context, name, case)
             return self._exported(context)
@@ -77,7 +77,7 @@ class Library:
             assert self._library.seccomp_arch_add(context, ctypes.c_uint32(wanted)) == 0
             assert self._library.seccomp_arch_remove(context, ctypes.c_uint32(own)) == 0
 
-    def _add(self, context: ctypes.c_void_p, name: str, case: Case) -> None:
+    def _add(self, context: ctypes.c_void_p, name: str, case: ArgumentCase) -> None:
         """libseccomp wants the number of the machine it runs on, and translates."""
         number = self._library.seccomp_syscall_resolve_name(name.encode())
         for comparisons in itertools.product(*map(_comparisons, case.checks)):

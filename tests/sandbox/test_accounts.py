@@ -10,7 +10,7 @@ import pytest
 
 from sandbox.daemon import account_helper
 from sandbox.daemon.account_helper import UIDS
-from sandbox.daemon.accounts import Helper, LentAccount, OwnAccounts
+from sandbox.daemon.accounts import AccountHelperClient, LentAccount, OwnAccounts
 from sandbox.daemon.privileges import SANDBOX_UID
 from sandbox.spec import Backend, IsolationLevel, Mount, Profile
 from tests.sandbox.watching import ENDLESS_S, arrange
@@ -52,7 +52,9 @@ def closed(tmp_path):
 
 @pytest.fixture
 def helper():
-    one = Helper(*account_helper.fork(SANDBOX_UID, [Path("/sys/fs/cgroup/no-such-tree")]))
+    one = AccountHelperClient(
+        *account_helper.fork(SANDBOX_UID, [Path("/sys/fs/cgroup/no-such-tree")])
+    )
     yield one
     one.close()
 

@@ -20,14 +20,14 @@ import yaml
 from sandbox.backends import elf, javascript, oci_seccomp
 from sandbox.backends.bundle import Bundle
 from sandbox.backends.container import ContainerBackend, Containers
-from sandbox.backends.registry import Registry
-from sandbox.backends.runtimes import Runtime, installed
+from sandbox.backends.registry import BackendRegistry
+from sandbox.backends.runtimes import OciRuntime, installed
 from sandbox.daemon.limits.cgroups import NoDriver
 from sandbox.daemon.runs.reap import clear_away
-from sandbox.daemon.runs.run import Run
-from sandbox.daemon.runs.slot import Disk
-from sandbox.daemon.worker import Worker
-from sandbox.errors import Refused
+from sandbox.daemon.runs.run import SandboxRun
+from sandbox.daemon.runs.slot import SlotDisk
+from sandbox.daemon.worker import WorkerChannel
+from sandbox.errors import RunRefused
 from sandbox.inside.filter import calls, syscalls
 from sandbox.inside.filter.arguments import NO
 from sandbox.spec import (
@@ -37,8 +37,8 @@ from sandbox.spec import (
     Limits,
     Mount,
     Network,
-    Outcome,
     Profile,
+    RunOutcome,
     SandboxResult,
 )
 from tests.sandbox.conftest import ROOT
@@ -57,7 +57,7 @@ HERE = [name for name in NAMES if name != "crun"]
 type RunIt = Callable[..., SandboxResult]
 
 
-def found(name: str) -> Runtime:
+def found(name: str) -> OciRuntime:
     return next(runtime for runtime in installed() if runtime.name == name)
 
 
@@ -78,7 +78,7 @@ def run(root: str) -> Iterator[RunIt]:
     Path(root).mkdir()
 
     def one(
-        runtime: Runtime | str, source: str, profile: Profile = PROFILE, **limits: object
+        runtime: OciRuntime | str, source: str, profile: Profile = PROFILE, **limits: object
     ) -> SandboxResult:
         wanted = found(runtime) if isinstance(runtime, str) else runtime
         containers = Containers(wanted, profile, root, NoDriver())
@@ -94,11 +94,11 @@ def run(root: str) -> Iterator[RunIt]:
 def perform(containers: Containers, source: str, limits: Limits) -> SandboxResult:
     program = {"source": source, "entry_point": "main"}
     body = json.dumps({"program": program, "parameters": {}}).encode()
-    slot = containers.take(Disk.of(limits), 20)
+    slot = containers.take(SlotDisk.of(limits), 20)
     worker, far = socket.socketpair()
     with worker, far:
         try:
-            result, output = Run(slot, limits, Worker(far)).perform(body, 0, "test")
+            result, output = SandboxRun(slot, limits, WorkerChannel(far)).perform(body, 0, "test")
         finally:
             slot.kill()
             clear_away(slot)
@@ -113,7 +113,7 @@ def perform(containers: Containers, source: str, limits: Limits) -> SandboxResul
 def test_a_tool_in_a_container_has_its_result_and_both_its_streams(run, runtime):
     source = "import sys\ndef main(p):\n    print('out')\n    print('err', file=sys.stderr)\n"
     result = run(runtime, source + "    return {'twice': 42}")
-    assert (result.outcome, result.output) == (Outcome.SUCCESS, {"twice": 42})
+    assert (result.outcome, result.output) == (RunOutcome.SUCCESS, {"twice": 42})
     assert (result.stdout, result.stderr) == ("out\n", "err\n")
 
 
@@ -184,7 +184,7 @@ def test_a_library_of_the_profile_can_be_imported_in_a_container(run, runtime):
 def test_gvisor_does_not_have_what_restricted_needs(run):
     if "runsc" not in HERE:
         pytest.skip("runsc is not installed")
-    with pytest.raises(Refused, match="prctl 65"):
+    with pytest.raises(RunRefused, match="prctl 65"):
         run("runsc", "def main(p): return 1", container(IsolationLevel.RESTRICTED))
 
 
@@ -209,7 +209,7 @@ WRITE = "def main(p):\n    open('/data/{}', 'w').write('x')"
 @runc_only
 def test_what_a_run_writes_to_a_writable_path_is_there_afterwards(run, shared):
     profile = container(IsolationLevel.STRICT, Mount(str(shared), "/data", writable=True))
-    assert run("runc", WRITE.format("new"), profile).outcome == Outcome.SUCCESS
+    assert run("runc", WRITE.format("new"), profile).outcome == RunOutcome.SUCCESS
     assert (shared / "new").read_text() == "x"
 
 
@@ -237,14 +237,14 @@ def test_what_is_mounted_below_a_path_is_shut_as_well(run, shared):
     assert result.error_message.startswith("OSError: [Errno 30]")
 
 
-def lying(tmp_path: Path, lie: str) -> Runtime:
+def lying(tmp_path: Path, lie: str) -> OciRuntime:
     """runc, after a change of the bundle that sandboxd did not ask for."""
     program = tmp_path / "lying-runc"
     change = f"import json, os, pathlib, sys\nif 'run' in sys.argv:\n{lie}\n"
     change += f"os.execv({shutil.which('runc')!r}, ['runc', *sys.argv[1:]])\n"
     program.write_text(f"#!{sys.executable}\n{change}")
     program.chmod(0o755)
-    return Runtime("runc", str(program))
+    return OciRuntime("runc", str(program))
 
 
 FORGET_READ_ONLY = """
@@ -261,7 +261,7 @@ FORGET_READ_ONLY = """
 @runc_only
 def test_a_runtime_that_leaves_a_path_open_gets_no_job(run, shared, tmp_path):
     profile = container(IsolationLevel.STANDARD, Mount(str(shared), "/data"))
-    with pytest.raises(Refused, match="/data was mounted without nodev, noexec, nosuid, ro"):
+    with pytest.raises(RunRefused, match="/data was mounted without nodev, noexec, nosuid, ro"):
         run(lying(tmp_path, FORGET_READ_ONLY), WRITE.format("new"), profile)
     assert not (shared / "new").exists()
 
@@ -279,7 +279,7 @@ def test_a_path_that_is_exchanged_for_a_link_in_the_meantime_is_refused(run, sha
     other.mkdir()
     profile = container(IsolationLevel.STANDARD, Mount(str(shared), "/data", writable=True))
     runtime = lying(tmp_path, EXCHANGE.format(shared=str(shared), other=str(other)))
-    with pytest.raises(Refused, match="/data was exchanged"):
+    with pytest.raises(RunRefused, match="/data was exchanged"):
         run(runtime, WRITE.format("new"), profile)
     assert os.listdir(other) == []
 
@@ -288,7 +288,7 @@ def test_a_path_that_is_exchanged_for_a_link_in_the_meantime_is_refused(run, sha
 def test_gvisor_gets_no_paths_for_nobody_can_look_at_its_mounts(run, shared):
     if "runsc" not in HERE:
         pytest.skip("runsc is not installed")
-    with pytest.raises(Refused, match="cannot be looked at"):
+    with pytest.raises(RunRefused, match="cannot be looked at"):
         run("runsc", "def main(p): return 1", container(LEVELS[0], Mount(str(shared), "/data")))
 
 
@@ -299,7 +299,7 @@ def test_gvisor_gets_no_paths_for_nobody_can_look_at_its_mounts(run, shared):
 @pytest.mark.parametrize("runtime", HERE)
 def test_a_run_that_takes_too_long_is_killed_with_its_container(run, runtime):
     source = "import time\ndef main(p):\n    time.sleep(86400)"
-    assert run(runtime, source, wall_s=0.2).outcome == Outcome.TIMEOUT
+    assert run(runtime, source, wall_s=0.2).outcome == RunOutcome.TIMEOUT
 
 
 @RUNTIMES
@@ -307,7 +307,7 @@ def test_a_run_that_takes_too_long_is_killed_with_its_container(run, runtime):
 def test_retiring_ends_containers_that_are_still_at_work(root, runtime):
     Path(root).mkdir()
     containers = Containers(found(runtime), PROFILE, root, NoDriver())
-    slot = containers.take(Disk.of(Limits()), LIMIT_S)
+    slot = containers.take(SlotDisk.of(Limits()), LIMIT_S)
     containers.retire()
     assert all_end([slot.pidfd])
     clear_away(slot)
@@ -368,7 +368,7 @@ def test_no_container_survives_a_sandboxd_that_is_killed(killed, root, runtime):
 
 def test_the_bundles_of_another_living_sandboxd_are_left_alone(root):
     Path(root).mkdir()
-    bundle = Bundle.make(root, Runtime("runc", "runc"))
+    bundle = Bundle.make(root, OciRuntime("runc", "runc"))
     owner = subprocess.Popen(["sleep", "60"])
     try:
         bundle.path.rename(bundle.path.with_name(f"toolcrib-{owner.pid}-1"))
@@ -390,7 +390,7 @@ def test_the_container_backend_finds_a_runtime_that_really_works(root):
 
 
 def test_a_runtime_that_is_there_and_does_nothing_is_a_flaw_with_a_fix(root):
-    idle = Runtime("idle", "/bin/true")
+    idle = OciRuntime("idle", "/bin/true")
     flaw = ContainerBackend(root, NoDriver(), lambda: [idle]).flaw()
     assert flaw.startswith("no container can be made here (idle: no container: ")
     assert "Install an OCI runtime" in flaw
@@ -432,12 +432,12 @@ class Counted:
     ],
 )
 def test_what_a_backend_does_not_have_is_refused_with_the_reason(profile, reason):
-    assert reason in Registry([Counted()]).refusal(profile)
+    assert reason in BackendRegistry([Counted()]).refusal(profile)
 
 
 def test_a_backend_is_tried_once_and_its_flaw_refuses_everything():
     backend = Counted("it is broken")
-    registry = Registry([backend])
+    registry = BackendRegistry([backend])
     profile = Profile(IsolationLevel.STRICT, backend=Backend.MONTY)
     assert [registry.refusal(profile) for _ in range(3)] == ["it is broken"] * 3
     assert backend.asked == 1
@@ -449,15 +449,17 @@ def javascript_by_process(network: Network = Network.NONE) -> Profile:
 
 def test_javascript_that_does_not_run_here_is_refused_with_the_reason():
     process = Counted(name=Backend.PROCESS)
-    assert Registry([process], lambda: None).refusal(javascript_by_process()) is None
-    refusal = Registry([process], lambda: "there is no Deno").refusal(javascript_by_process())
+    assert BackendRegistry([process], lambda: None).refusal(javascript_by_process()) is None
+    refusal = BackendRegistry([process], lambda: "there is no Deno").refusal(
+        javascript_by_process()
+    )
     assert refusal == "there is no Deno"
 
 
 def test_javascript_has_no_network_whatever_its_backend_has():
     process = Counted(name=Backend.PROCESS)
     process.network = True
-    refusal = Registry([process]).refusal(javascript_by_process(Network.PROXY))
+    refusal = BackendRegistry([process]).refusal(javascript_by_process(Network.PROXY))
     assert refusal == "tools in JavaScript have no network"
 
 
@@ -467,7 +469,7 @@ def test_javascript_has_no_network_whatever_its_backend_has():
 def test_every_call_of_the_levels_can_be_made_in_a_container_or_is_refused_alike():
     rules = oci_seccomp.rules("x86_64")["syscalls"]
     known = {name for rule in rules for name in rule["names"]}
-    named = calls.rules(calls.Wanted("usual", programs=True, new_code=True))
+    named = calls.rules(calls.FilterRequirements("usual", programs=True, new_code=True))
     assert known >= {name for name, rule in named.items() if rule.otherwise != NO or rule.cases}
     assert known <= {*syscalls.NUMBERS}
 
@@ -532,4 +534,4 @@ def test_cancelling_ends_a_run_in_a_container(daemon):
     cancelled.set()
     source = "def main(p):\n    while True: pass"
     result = daemon.run(source, profile=container(), cancelled=cancelled)
-    assert result.outcome == Outcome.CANCELLED
+    assert result.outcome == RunOutcome.CANCELLED

@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 
 from sandbox import doctor, machine
-from sandbox.daemon.trials.capability import Attack, Capability
+from sandbox.daemon.trials.capability import AttackResult, Capability
 from sandbox.daemon.trials.trial import Trial, Wall, attempt
 from sandbox.inside.attacks import EVERY
 from sandbox.inside.selfcheck import ATTACKS
 from sandbox.machine import Facts, Signs
 from sandbox.spec import Backend, IsolationLevel, Network, Profile
-from sandbox.state import State, Watch, ask
+from sandbox.state import SandboxdState, SandboxdStateCache, ask
 from tests.sandbox import unwalled
 from tests.sandbox.conftest import GROUPS, ROOT
 
@@ -29,8 +29,8 @@ def trial(
     level: IsolationLevel, *through: str, failure: str = "", backend: Backend = Backend.PROCESS
 ) -> Trial:
     """With one attack that is contained, and those that get through."""
-    seen = [Attack("be root", level, backend, True, "nothing")]
-    seen += [Attack(name, level, backend, False, "EINVAL") for name in through]
+    seen = [AttackResult("be root", level, backend, True, "nothing")]
+    seen += [AttackResult(name, level, backend, False, "EINVAL") for name in through]
     wall = Wall(level, backend)
     return Trial(wall, failure=failure) if failure else Trial(wall, tuple(seen))
 
@@ -216,7 +216,7 @@ def test_a_daemon_that_is_not_there_is_noticed_and_remembered(tmp_path):
     missing = str(tmp_path / "none")
     with pytest.raises(OSError, match="No such file"):
         ask(missing, 1)
-    assert Watch(missing).state() is None
+    assert SandboxdStateCache(missing).state() is None
 
 
 # --- the attacks bite -----------------------------------------------------------------------------
@@ -236,7 +236,7 @@ MAY_FIND_NOTHING = {
 
 
 @pytest.fixture(scope="module")
-def seen_without_wall(tmp_path_factory) -> list[Attack]:
+def seen_without_wall(tmp_path_factory) -> list[AttackResult]:
     """Every attack on Standard, and its limits, where there is no wall."""
     place = tmp_path_factory.mktemp("unwalled")
 
@@ -280,8 +280,8 @@ def test_every_attack_is_contained_here_at_every_level(daemon):
 
 def test_a_watch_sees_the_daemon_and_its_slots(daemon):
     daemon.run("def main(p):\n    return 1")
-    state = Watch(daemon.path).state()
-    assert isinstance(state, State)
+    state = SandboxdStateCache(daemon.path).state()
+    assert isinstance(state, SandboxdState)
     assert state.pid == daemon.process.pid and state.templates >= 1
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from sandbox.client import SandboxClient
 from sandbox.daemon.limits import cgroups
-from sandbox.spec import Outcome
+from sandbox.spec import RunOutcome
 from tests.sandbox.conftest import GROUPS, ROOT
 from tests.sandbox.watching import ENDLESS_S, SPAWN_AND_TELL, all_end, arrange, pidfds_of
 from tests.waiting import LIMIT_S, until
@@ -60,7 +60,7 @@ def test_cancelling_ends_a_run_long_before_its_time(daemon, tmp_path):
     pidfds = pidfds_of(marker)
     cancelled.set()
     thread.join(LIMIT_S)
-    assert results[0].outcome == Outcome.CANCELLED and results[0].usage.wall_ms > 0
+    assert results[0].outcome == RunOutcome.CANCELLED and results[0].usage.wall_ms > 0
     assert len(pidfds) >= 3 and all_end(pidfds)
 
 
@@ -79,7 +79,7 @@ def test_a_daemonized_process_does_not_outlive_its_run(daemon, tmp_path):
     pidfds = pidfds_of(marker)
     (tmp_path / "fifo").write_text("go on")
     thread.join(LIMIT_S)
-    assert results[0].outcome == Outcome.SUCCESS
+    assert results[0].outcome == RunOutcome.SUCCESS
     assert len(pidfds) >= 3 and all_end(pidfds)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.spec import MIB, Backend, IsolationLevel, Language, Outcome, Profile
+from sandbox.spec import MIB, Backend, IsolationLevel, Language, Profile, RunOutcome
 from tests.sandbox.engines import Said, in_deno, in_monty
 
 RUNTIMES, SANDBOX = pytest.mark.part("runtimes"), pytest.mark.part("sandbox")
@@ -26,11 +26,11 @@ def say(request: pytest.FixtureRequest) -> Any:
             return {"monty": in_monty, "deno": in_deno}[engine](*job)
         result = request.getfixturevalue("run")(*job)
         assert result.sandbox_id
-        if result.outcome == Outcome.SUCCESS:
+        if result.outcome == RunOutcome.SUCCESS:
             assert result.error_code is None
             frame = b"R" + json.dumps(result.output).encode()
         else:
-            assert result.outcome == Outcome.FAILED
+            assert result.outcome == RunOutcome.FAILED
             error = {"code": result.error_code, "message": result.error_message}
             frame = b"E" + json.dumps(error).encode()
         return Said(frame, result.stdout, result.stderr)
@@ -276,7 +276,7 @@ LIMITS = {
 @pytest.mark.parametrize(("engine", "level"), AT_EVERY_LEVEL)
 def test_a_tool_runs_at_every_level(daemon, engine, level):
     result = daemon.run(TWICE[engine], {"n": 21}, profile=walled(engine, level))
-    assert (result.outcome, result.output) == (Outcome.SUCCESS, {"twice": 42})
+    assert (result.outcome, result.output) == (RunOutcome.SUCCESS, {"twice": 42})
     assert (result.stdout, result.stderr) == ("hi\n", "") and not result.usage.approximate
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from sandbox import strictjson
-from sandbox.spec import Outcome
+from sandbox.spec import RunOutcome
 
 FORGE = """
 import os, struct
@@ -22,7 +22,7 @@ def framed(payload: bytes) -> dict[str, str]:
 
 def test_a_forged_good_frame_is_no_more_than_a_result_of_that_tool(run):
     result = run(FORGE, framed(b'R{"forged":true}'))
-    assert (result.outcome, result.output) == (Outcome.SUCCESS, {"forged": True})
+    assert (result.outcome, result.output) == (RunOutcome.SUCCESS, {"forged": True})
     assert run("def main(p):\n    return 1").output == 1
 
 
@@ -38,7 +38,7 @@ def test_a_forged_good_frame_is_no_more_than_a_result_of_that_tool(run):
 )  # fmt: skip
 def test_an_unclean_frame_is_an_invalid_result(run, payload):
     result = run(FORGE, framed(payload))
-    assert (result.outcome, result.error_code) == (Outcome.FAILED, "INVALID_RESULT")
+    assert (result.outcome, result.error_code) == (RunOutcome.FAILED, "INVALID_RESULT")
 
 
 def test_a_frame_that_announces_too_much_is_not_read(run):
@@ -52,7 +52,7 @@ def test_half_a_frame_is_no_result(run):
 
 def test_a_forged_error_cannot_change_the_outcome_or_grow(run):
     result = run(FORGE, framed(b'E{"code":"SUCCESS","message":"' + b"x" * 5000 + b'"}'))
-    assert (result.outcome, result.error_code) == (Outcome.FAILED, "SUCCESS")
+    assert (result.outcome, result.error_code) == (RunOutcome.FAILED, "SUCCESS")
     assert len(result.error_message) <= 800
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from sandbox.backends import javascript
 from sandbox.inside import javascript as inside
-from sandbox.spec import MIB, IsolationLevel, Language, Outcome, Profile
+from sandbox.spec import MIB, IsolationLevel, Language, Profile, RunOutcome
 from tests.sandbox.engines import in_deno
 
 RUNTIMES = pytest.mark.part("runtimes")
@@ -112,4 +112,4 @@ def test_garbage_is_collected_before_the_limit_is_reached(daemon, level):
 
 def test_a_process_of_javascript_that_ends_itself_has_exited(daemon, level):
     result = daemon.run("function main() { Deno.exit(0) }", profile=profile(level))
-    assert (result.outcome, result.error_code) == (Outcome.FAILED, "EXITED")
+    assert (result.outcome, result.error_code) == (RunOutcome.FAILED, "EXITED")

@@ -3,7 +3,7 @@
 import pytest
 
 from sandbox.levels import LAYERS, strongest, within
-from sandbox.spec import IsolationLevel, Limits, Outcome, Profile
+from sandbox.spec import IsolationLevel, Limits, Profile, RunOutcome
 
 NAMESPACED = [IsolationLevel.STANDARD, IsolationLevel.STRICT, IsolationLevel.RESTRICTED]
 CLOSED = NAMESPACED[1:]
@@ -23,7 +23,7 @@ def level(request) -> IsolationLevel:
 
 def ask(run, level: IsolationLevel, expression: str) -> str:
     result = run(TRY, {"expression": expression}, profile=Profile(level))
-    assert result.outcome == Outcome.SUCCESS, result
+    assert result.outcome == RunOutcome.SUCCESS, result
     return result.output
 
 

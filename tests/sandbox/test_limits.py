@@ -2,7 +2,7 @@
 
 import pytest
 
-from sandbox.spec import MIB, Outcome
+from sandbox.spec import MIB, RunOutcome
 
 ENDLESS = "def main(p):\n    while True: pass"
 PATIENT_S = 60  # for a run that another limit ends
@@ -10,7 +10,7 @@ PATIENT_S = 60  # for a run that another limit ends
 
 def test_the_wall_clock_ends_a_run_that_sleeps(run):
     result = run("import time\ndef main(p):\n    time.sleep(60)", wall_s=0.4)
-    assert (result.outcome, result.error_code) == (Outcome.TIMEOUT, "TIMEOUT")
+    assert (result.outcome, result.error_code) == (RunOutcome.TIMEOUT, "TIMEOUT")
     assert 400 <= result.usage.wall_ms < 60_000  # what it would have slept
 
 
@@ -19,13 +19,13 @@ def test_the_wall_clock_ends_a_run_that_ignores_signals(run):
         "import signal, time\nfor n in range(1, 65):\n    try: signal.signal(n, lambda *a: 0)\n"
     )
     source += "    except (OSError, ValueError): continue\ndef main(p):\n    time.sleep(60)"
-    assert run(source, wall_s=0.3).outcome == Outcome.TIMEOUT
+    assert run(source, wall_s=0.3).outcome == RunOutcome.TIMEOUT
 
 
 def test_processor_time_ends_a_run(run):
     limit_ms = 400
     result = run(ENDLESS, cpu_s=limit_ms / 1000, wall_s=PATIENT_S)
-    assert (result.outcome, result.error_code) == (Outcome.FAILED, "CPU_LIMIT")
+    assert (result.outcome, result.error_code) == (RunOutcome.FAILED, "CPU_LIMIT")
     assert limit_ms <= result.usage.cpu_time_ms < 10 * limit_ms
 
 
@@ -41,7 +41,7 @@ def test_processor_time_of_all_processes_counts_together(run):
 def test_memory_taken_bit_by_bit_ends_a_run(run):
     source = "def main(p):\n    x = []\n    while True: x.append(bytearray(1 << 20))"
     result = run(source, memory_bytes=64 * MIB)
-    assert (result.outcome, result.error_code) == (Outcome.FAILED, "MEMORY_LIMIT")
+    assert (result.outcome, result.error_code) == (RunOutcome.FAILED, "MEMORY_LIMIT")
     assert result.usage.peak_memory_bytes == pytest.approx(64 * MIB, rel=0.05)
 
 
@@ -78,7 +78,7 @@ def test_files_in_tmp_count_as_memory(run):
 )
 def test_tmp_has_a_size_and_a_number_of_files(run, line):
     result = run(f"def main(p):\n    {line}", tmp_bytes=4 * MIB, tmp_inodes=50)
-    assert (result.outcome, result.error_code) == (Outcome.FAILED, "DISK_LIMIT")
+    assert (result.outcome, result.error_code) == (RunOutcome.FAILED, "DISK_LIMIT")
 
 
 def test_a_failure_of_a_tool_with_room_left_is_its_own(run):
@@ -91,7 +91,7 @@ def test_a_result_may_be_as_long_as_its_limit_and_no_longer(run):
     source = "def main(p):\n    return 'x' * p['n']"
     assert len(run(source, {"n": MIB - 2}, output_bytes=MIB).output) == MIB - 2
     result = run(source, {"n": MIB - 1}, output_bytes=MIB)
-    assert (result.outcome, result.error_code) == (Outcome.FAILED, "OUTPUT_LIMIT")
+    assert (result.outcome, result.error_code) == (RunOutcome.FAILED, "OUTPUT_LIMIT")
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
@@ -99,14 +99,14 @@ def test_a_flood_of_text_ends_a_run_and_keeps_head_and_tail(run, stream):
     source = "import sys\ndef main(p):\n    n = 0\n    while True:\n        n += 1\n"
     source += f"        sys.{stream}.write(f'line {{n}} ' + 'x' * 5000 + '\\n')"
     result = run(source, output_bytes=MIB)
-    assert (result.outcome, result.error_code) == (Outcome.FAILED, "OUTPUT_LIMIT")
+    assert (result.outcome, result.error_code) == (RunOutcome.FAILED, "OUTPUT_LIMIT")
     text = getattr(result, stream)
     assert text.startswith("line 1 ") and "cut" in text and len(text) < 70_000
 
 
 def test_long_text_below_the_limit_keeps_head_and_tail(run):
     result = run("def main(p):\n    for n in range(50_000): print('line', n)")
-    assert result.outcome == Outcome.SUCCESS
+    assert result.outcome == RunOutcome.SUCCESS
     assert result.stdout.startswith("line 0\n") and result.stdout.endswith("line 49999\n")
     assert len(result.stdout) < 66_000
 
@@ -117,7 +117,7 @@ def test_long_text_below_the_limit_keeps_head_and_tail(run):
 def test_a_bomb_of_processes_or_threads_ends_a_run(run, body):
     source = f"import os, threading, time\ndef main(p):\n    while True: {body}"
     result = run(source, processes=20, wall_s=PATIENT_S)
-    assert (result.outcome, result.error_code) == (Outcome.FAILED, "PROCESS_LIMIT")
+    assert (result.outcome, result.error_code) == (RunOutcome.FAILED, "PROCESS_LIMIT")
 
 
 def test_the_number_of_processes_is_exact(run):

@@ -16,7 +16,7 @@ import pytest
 
 from sandbox import wire
 from sandbox.client import SandboxClient
-from sandbox.spec import IsolationLevel, Limits, Mount, Outcome, Profile, SandboxSpec, Source
+from sandbox.spec import CodeSource, IsolationLevel, Limits, Mount, Profile, RunOutcome, SandboxSpec
 from tests.sandbox.conftest import GROUPS, ROOT, STANDARD
 from tests.sandbox.test_endings import leaves
 from tests.sandbox.watching import (
@@ -121,15 +121,15 @@ def test_a_stopped_workers_run_is_gone_before_the_time_it_named(daemon, tmp_path
 @pytest.mark.part("sandbox")
 def test_a_run_goes_on_as_long_as_its_worker_names_later_times(daemon):
     """It names one each second."""
-    sleeping = Source("import time\ndef main(p):\n    time.sleep(5.5)\n    return 'slept'")
+    sleeping = CodeSource("import time\ndef main(p):\n    time.sleep(5.5)\n    return 'slept'")
     spec = SandboxSpec("acme", STANDARD, Limits(), sleeping, {})
     result = daemon.client.run(spec, until=lambda: time.monotonic() + 5)
-    assert (result.outcome, result.output) == (Outcome.SUCCESS, "slept")
+    assert (result.outcome, result.output) == (RunOutcome.SUCCESS, "slept")
 
 
 def test_a_run_whose_time_is_not_moved_is_ended_then(daemon, tmp_path):
     meeting, limits = arrange(tmp_path), Limits(wall_s=ENDLESS_S)
-    spec = SandboxSpec("acme", meeting.profile, limits, Source(TELLS_AND_SLEEPS), {})
+    spec = SandboxSpec("acme", meeting.profile, limits, CodeSource(TELLS_AND_SLEEPS), {})
     named, results = [time.monotonic() + LIMIT_S], []
     thread = threading.Thread(
         target=lambda: results.append(daemon.client.run(spec, until=lambda: named[0]))
@@ -139,13 +139,13 @@ def test_a_run_whose_time_is_not_moved_is_ended_then(daemon, tmp_path):
     named[0] = time.monotonic() + 0.4
     thread.join(LIMIT_S)
     assert time.monotonic() >= named[0]
-    assert results[0].outcome == Outcome.CANCELLED or results[0].error_code == "LOST"
+    assert results[0].outcome == RunOutcome.CANCELLED or results[0].error_code == "LOST"
 
 
 def test_a_run_that_is_asked_for_too_late_does_not_begin(daemon, tmp_path):
     """As when a sandboxd that was stopped finds the request of a worker that is gone."""
     profile = Profile(IsolationLevel.STANDARD, (Mount(str(tmp_path), "/meet", True),))
-    source = Source("def main(p):\n    open('/meet/ran', 'w')")
+    source = CodeSource("def main(p):\n    open('/meet/ran', 'w')")
     spec = SandboxSpec("acme", profile, Limits(), source, {})
     answer = _asked(daemon, spec, time.monotonic() - 1)
     assert (answer["outcome"], answer["error_code"]) == ("CANCELLED", "NOT_BEGUN"), daemon.log[-3:]
@@ -155,18 +155,18 @@ def test_a_run_that_is_asked_for_too_late_does_not_begin(daemon, tmp_path):
 def test_a_run_that_was_given_up_is_not_even_asked_for(tmp_path):
     cancelled = threading.Event()
     cancelled.set()
-    spec = SandboxSpec("acme", STANDARD, Limits(), Source(ONE), {})
+    spec = SandboxSpec("acme", STANDARD, Limits(), CodeSource(ONE), {})
     result = SandboxClient(str(tmp_path / "none")).run(spec, cancelled=cancelled)
-    assert (result.outcome, result.error_code) == (Outcome.CANCELLED, "NOT_BEGUN")
+    assert (result.outcome, result.error_code) == (RunOutcome.CANCELLED, "NOT_BEGUN")
 
 
 def test_waiting_for_a_sandboxd_that_is_away_ends_when_the_run_is_given_up(tmp_path):
     cancelled = threading.Event()
     threading.Timer(0.3, cancelled.set).start()
-    spec = SandboxSpec("acme", STANDARD, Limits(), Source(ONE), {})
+    spec = SandboxSpec("acme", STANDARD, Limits(), CodeSource(ONE), {})
     client = SandboxClient(str(tmp_path / "none"), reach_s=ENDLESS_S)
     result = client.run(spec, cancelled=cancelled)
-    assert (result.outcome, result.error_code) == (Outcome.CANCELLED, "NOT_BEGUN")
+    assert (result.outcome, result.error_code) == (RunOutcome.CANCELLED, "NOT_BEGUN")
 
 
 @pytest.mark.part("sandbox", but_each=4)
@@ -180,7 +180,7 @@ def test_waiting_for_a_sandboxd_that_is_away_ends_when_the_run_is_given_up(tmp_p
 )  # fmt: skip
 def test_a_worker_that_says_anything_else_during_a_run_loses_it(daemon, tmp_path, word):
     meeting = arrange(tmp_path)
-    spec = SandboxSpec("acme", meeting.profile, Limits(), Source(TELLS_AND_SLEEPS), {})
+    spec = SandboxSpec("acme", meeting.profile, Limits(), CodeSource(TELLS_AND_SLEEPS), {})
     with socket.socket(socket.AF_UNIX) as worker:
         worker.connect(daemon.path)
         wire.send(worker, wire.profile_frame(spec), *wire.run_frames(spec, None))
@@ -192,7 +192,7 @@ def test_a_worker_that_says_anything_else_during_a_run_loses_it(daemon, tmp_path
 
 
 def test_a_word_that_comes_when_the_run_is_over_disturbs_nobody(daemon):
-    spec = SandboxSpec("acme", STANDARD, Limits(), Source(ONE), {})
+    spec = SandboxSpec("acme", STANDARD, Limits(), CodeSource(ONE), {})
     with socket.socket(socket.AF_UNIX) as worker:
         worker.connect(daemon.path)
         reader = wire.FrameReader(worker, wire.FRAME_CAP)
@@ -209,7 +209,7 @@ def test_a_sandboxd_that_is_away_for_a_moment_is_waited_for(own_daemon):
     client = SandboxClient(daemon.path, reach_s=LIMIT_S)
     daemon.process.kill()
     daemon.process.wait()
-    spec, results = SandboxSpec("acme", STANDARD, Limits(), Source(ONE), {}), []
+    spec, results = SandboxSpec("acme", STANDARD, Limits(), CodeSource(ONE), {}), []
     thread = threading.Thread(target=lambda: results.append(client.run(spec)))
     thread.start()
     own_daemon()
@@ -227,7 +227,7 @@ def test_eight_runs_under_a_killed_sandboxd_are_lost_and_gone(own_daemon, tmp_pa
     os.kill(daemon.process.pid, signal.SIGKILL)
     assert len(inside) >= 8 and all_end(inside)
     ends = {(run.result.outcome, run.result.error_code) for run in runs}
-    assert ends == {(Outcome.SANDBOX_ERROR, "LOST")}
+    assert ends == {(RunOutcome.SANDBOX_ERROR, "LOST")}
     assert own_daemon().run(ONE).output == 1
 
 
@@ -236,7 +236,7 @@ def test_a_sandboxd_that_hangs_under_a_run_loses_it(own_daemon):
     daemon = own_daemon()
     client = SandboxClient(daemon.path, reach_s=0.5, spare_s=0.5)
     patient, spec = (
-        SandboxSpec("acme", STANDARD, Limits(wall_s=wall_s), Source(ONE), {})
+        SandboxSpec("acme", STANDARD, Limits(wall_s=wall_s), CodeSource(ONE), {})
         for wall_s in (LIMIT_S, 0.5)
     )
     assert client.run(patient).output == 1
@@ -253,7 +253,7 @@ def test_a_slot_that_somebody_kills_is_lost_and_one_that_ends_itself_is_not(own_
     assert daemon.run(ENDS_ITSELF).error_code == "EXITED"
     lost = Begun(daemon, tmp_path)
     assert signalled(OWN, signal.SIGKILL)
-    assert (lost.result.outcome, lost.result.error_code) == (Outcome.SANDBOX_ERROR, "LOST")
+    assert (lost.result.outcome, lost.result.error_code) == (RunOutcome.SANDBOX_ERROR, "LOST")
     assert daemon.run(ONE).output == 1
 
 
@@ -276,7 +276,7 @@ def test_cancelling_leaves_nothing_of_grandchildren_that_refuse_to_end(own_daemo
     mine = [leaf for leaf in leaves(OWN) if any(marker in _words(pid) for pid in _inside(leaf))]
     cancelled.set()
     assert len(members) >= 4 and mine and all_end(members)
-    assert run.result.outcome == Outcome.CANCELLED
+    assert run.result.outcome == RunOutcome.CANCELLED
     until(lambda: not any(leaf.exists() for leaf in mine))
 
 
@@ -302,4 +302,4 @@ def test_a_slot_that_does_not_take_its_job_is_ended_and_the_next_one_gets_it(own
     assert daemon.run(ONE).output == 1
     assert signalled(OWN, signal.SIGSTOP)
     result = daemon.run("def main(p):\n    return len(p['text'])", {"text": text})
-    assert (result.outcome, result.output) == (Outcome.SUCCESS, len(text))
+    assert (result.outcome, result.output) == (RunOutcome.SUCCESS, len(text))

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.daemon.limits.counting import is_full
-from sandbox.daemon.limits.operations import Counter, Tally
+from sandbox.daemon.limits.operations import Counter, RunOperations
 from sandbox.inside.filter import bpf, notify, syscalls
 from sandbox.inside.filter.bpf import ARCHITECTURES
 from tests.sandbox.test_seccomp_filter import execute
@@ -77,7 +77,7 @@ class Child:
         self.process.stdout.close()
 
 
-type Start = Callable[[str], tuple[Child, Tally]]
+type Start = Callable[[str], tuple[Child, RunOperations]]
 
 
 @pytest.fixture
@@ -104,9 +104,9 @@ def child(tmp_path) -> Iterator[Callable[[str], Child]]:
 @pytest.fixture
 def start(counter, child) -> Iterator[Start]:
     """A child that is counted."""
-    tallies: list[Tally] = []
+    tallies: list[RunOperations] = []
 
-    def make(source: str) -> tuple[Child, Tally]:
+    def make(source: str) -> tuple[Child, RunOperations]:
         one = child(source)
         tallies.append(counter.adopt(*one.descriptors()))
         return one, tallies[-1]

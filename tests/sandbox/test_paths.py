@@ -21,7 +21,7 @@ from sandbox.daemon.runs.paths import (
     unchanged,
 )
 from sandbox.daemon.runs.template import close_all
-from sandbox.spec import Backend, IsolationLevel, Mount, Outcome, Profile, SandboxResult
+from sandbox.spec import Backend, IsolationLevel, Mount, Profile, RunOutcome, SandboxResult
 from tests.sandbox.watching import arrange
 
 
@@ -67,7 +67,7 @@ def test_sandboxd_says_what_its_user_cannot_reach(daemon, tmp_path):
 def test_a_run_whose_path_is_a_link_by_now_is_not_started(run, tmp_path):
     (tmp_path / "place").symlink_to("/etc")
     result = run("def main(p): pass", profile=profile(tmp_path / "place"))
-    assert (result.outcome, result.error_code) == (Outcome.SANDBOX_ERROR, "LAUNCH_FAILED")
+    assert (result.outcome, result.error_code) == (RunOutcome.SANDBOX_ERROR, "LAUNCH_FAILED")
     assert "symbolic link" in result.error_message
 
 
@@ -121,7 +121,7 @@ def test_a_path_that_vanished_is_named_and_works_when_it_is_back(read, tmp_path)
     shutil.rmtree(place)
     for _ in range(2):
         result = read()
-        assert (result.outcome, result.error_code) == (Outcome.SANDBOX_ERROR, "LAUNCH_FAILED")
+        assert (result.outcome, result.error_code) == (RunOutcome.SANDBOX_ERROR, "LAUNCH_FAILED")
         assert result.error_message == "/shared cannot be mounted: there is no such path"
     filled(place, "second")
     assert read().output == "second"

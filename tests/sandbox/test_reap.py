@@ -11,7 +11,7 @@ import pytest
 from sandbox.daemon.limits.leaves import NoLeaf
 from sandbox.daemon.runs import scratch
 from sandbox.daemon.runs.reap import Janitor
-from sandbox.daemon.runs.slot import Slot
+from sandbox.daemon.runs.slot import SandboxSlot
 
 
 class TellingLeaf(NoLeaf):
@@ -24,7 +24,7 @@ class TellingLeaf(NoLeaf):
         return True
 
 
-def ended_slot(directory: Path) -> tuple[Slot, TellingLeaf]:
+def ended_slot(directory: Path) -> tuple[SandboxSlot, TellingLeaf]:
     """What is left of a run without a mount namespace."""
     directory.mkdir()
     (directory / "file").touch()
@@ -35,7 +35,9 @@ def ended_slot(directory: Path) -> tuple[Slot, TellingLeaf]:
     far.close()
     out, err = (os.open("/dev/null", os.O_RDONLY) for _ in range(2))
     opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    return Slot(process.pid, pidfd, channel, out, err, leaf, lambda: None, scratch=opened), leaf
+    return SandboxSlot(
+        process.pid, pidfd, channel, out, err, leaf, lambda: None, scratch=opened
+    ), leaf
 
 
 def test_a_directory_that_takes_long_keeps_no_other_group(

@@ -11,10 +11,10 @@ import pytest
 
 from sandbox import wire
 from sandbox.client import SandboxClient
-from sandbox.spec import IsolationLevel, Limits, Outcome, Profile, SandboxSpec, Source
+from sandbox.spec import CodeSource, IsolationLevel, Limits, Profile, RunOutcome, SandboxSpec
 from tests.sandbox.conftest import GROUPS, ROOT
 
-SPEC = SandboxSpec("acme", Profile(IsolationLevel.STANDARD), Limits(), Source(""), {})
+SPEC = SandboxSpec("acme", Profile(IsolationLevel.STANDARD), Limits(), CodeSource(""), {})
 TELL = "def main(p):\n    open('/meet/ran', 'w')"
 
 
@@ -67,13 +67,13 @@ def test_the_probe_prints_what_can_be_had(broken_bwrap):
 def test_what_cannot_be_loaded_is_a_failed_launch_with_a_reason(daemon, loads, reason):
     profile = Profile(IsolationLevel.STANDARD, **loads)
     result = daemon.run("def main(p):\n    return 1", profile=profile)
-    assert (result.outcome, result.error_code) == (Outcome.SANDBOX_ERROR, "LAUNCH_FAILED")
+    assert (result.outcome, result.error_code) == (RunOutcome.SANDBOX_ERROR, "LAUNCH_FAILED")
     assert reason in result.error_message
 
 
 def test_no_daemon_is_an_answer_not_an_exception(tmp_path):
     result = SandboxClient(str(tmp_path / "none"), reach_s=0.3).run(SPEC)
-    assert (result.outcome, result.error_code) == (Outcome.SANDBOX_ERROR, "SANDBOX_UNREACHABLE")
+    assert (result.outcome, result.error_code) == (RunOutcome.SANDBOX_ERROR, "SANDBOX_UNREACHABLE")
 
 
 def test_a_daemon_that_hangs_up_is_asked_once_only(short_directory):
@@ -93,7 +93,7 @@ def test_a_daemon_that_hangs_up_is_asked_once_only(short_directory):
         listener.setblocking(False)
         with pytest.raises(BlockingIOError):
             listener.accept()
-    assert (result.outcome, result.error_code) == (Outcome.SANDBOX_ERROR, "LOST")
+    assert (result.outcome, result.error_code) == (RunOutcome.SANDBOX_ERROR, "LOST")
 
 
 def test_a_user_who_is_not_allowed_is_turned_away(daemon):

@@ -1,19 +1,19 @@
 import pytest
 import yaml
 
-from sandbox.spec import IsolationLevel, Limits, Outcome, Preloaded, Profile, SandboxSpec
+from sandbox.spec import IsolationLevel, Limits, Preloaded, Profile, RunOutcome, SandboxSpec
 
 
 def test_a_process_that_ends_without_a_result_has_exited(run):
     for way in ("os._exit(0)", "sys.exit(3)", "os.kill(os.getpid(), 11) or ctypes.string_at(0)"):
         result = run(f"import os, sys, ctypes\ndef main(p):\n    {way}")
-        assert (result.outcome, result.error_code) == (Outcome.FAILED, "EXITED")
+        assert (result.outcome, result.error_code) == (RunOutcome.FAILED, "EXITED")
 
 
 def test_what_a_tool_says_as_it_ends_itself_is_its_error(run):
     source = "import sys\ndef main(p):\n    sys.exit('no such city')"
     result = run(source)
-    assert (result.outcome, result.error_code) == (Outcome.FAILED, "TOOL_ERROR")
+    assert (result.outcome, result.error_code) == (RunOutcome.FAILED, "TOOL_ERROR")
     assert result.error_message == "SystemExit: no such city (line 3)"
     long = run("def main(p):\n    raise SystemExit('x' * 100_000)").error_message
     assert 500 <= len(long) < 600

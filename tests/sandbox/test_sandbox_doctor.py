@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from sandbox.daemon.trials.capability import Attack, Capability, Verdict
+from sandbox.daemon.trials.capability import AttackResult, Capability, LevelCapability
 from sandbox.management.commands.sandbox_doctor import lines, refuses_something
 from sandbox.spec import Backend, IsolationLevel
 from tests.sandbox.conftest import ROOT
@@ -15,9 +15,11 @@ from tests.sandbox.conftest import ROOT
 FULL = Capability(
     IsolationLevel.RESTRICTED,
     "hybrid",
-    levels={level: Verdict(True, network=True) for level in IsolationLevel},
+    levels={level: LevelCapability(True, network=True) for level in IsolationLevel},
 )
-HOLE = Attack("make a process", IsolationLevel.RESTRICTED, Backend.PROCESS, False, "a process")
+HOLE = AttackResult(
+    "make a process", IsolationLevel.RESTRICTED, Backend.PROCESS, False, "a process"
+)
 
 
 def doctor(*options: str) -> subprocess.CompletedProcess[bytes]:
@@ -40,13 +42,16 @@ def test_bad_usage_is_told_apart():
 
 
 def test_a_level_that_is_refused_is_a_failure():
-    levels = {**FULL.levels, IsolationLevel.STRICT: Verdict(False, ("its wall does not hold",))}
+    levels = {
+        **FULL.levels,
+        IsolationLevel.STRICT: LevelCapability(False, ("its wall does not hold",)),
+    }
     assert refuses_something(replace(FULL, levels=levels))
     assert not refuses_something(FULL)
 
 
 def test_people_read_the_levels_and_what_got_through():
-    levels = {**FULL.levels, IsolationLevel.RESTRICTED: Verdict(False, ("it leaks",))}
+    levels = {**FULL.levels, IsolationLevel.RESTRICTED: LevelCapability(False, ("it leaks",))}
     hurt = replace(FULL, levels=levels, attacks=(HOLE,), reasons=["Why."], fix=["Do this."])
     text = "\n".join(lines(hurt))
     assert "Restricted  refused: it leaks" in text and "cgroups     hybrid" in text

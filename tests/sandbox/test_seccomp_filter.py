@@ -22,7 +22,7 @@ import pytest
 from sandbox.inside.filter import bpf, calls, seccomp, syscalls
 from sandbox.inside.filter.arguments import Rule
 from sandbox.inside.filter.bpf import Block
-from sandbox.inside.filter.calls import Wanted
+from sandbox.inside.filter.calls import FilterRequirements
 from tests.sandbox import generate_syscalls
 from tests.sandbox.libseccomp import Library
 
@@ -33,13 +33,13 @@ ENOTSUP, ENOLCK = bpf.error(errno.ENOTSUP), bpf.error(errno.ENOLCK)
 FOREIGN = {"i386": 0x40000003, "arm": 0x40000028, "ppc64le": 0xC0000015, "none": 0}
 HIGH = 1 << 32
 
-NONE = Wanted("open", programs=True)
-STANDARD = Wanted("usual", programs=True, new_code=True, sessions=True)
-STRICT = Wanted("usual", new_code=True, sessions=True)
-DEGRADED = Wanted("usual", programs=True, new_code=True)
-RESTRICTED = Wanted("threads-only")
-RUNTIME = Wanted("threads-only", programs=True, new_code=True)
-PROXY = Wanted("usual", sockets=True, programs=True, new_code=True, sessions=True)
+NONE = FilterRequirements("open", programs=True)
+STANDARD = FilterRequirements("usual", programs=True, new_code=True, sessions=True)
+STRICT = FilterRequirements("usual", new_code=True, sessions=True)
+DEGRADED = FilterRequirements("usual", programs=True, new_code=True)
+RESTRICTED = FilterRequirements("threads-only")
+RUNTIME = FilterRequirements("threads-only", programs=True, new_code=True)
+PROXY = FilterRequirements("usual", sockets=True, programs=True, new_code=True, sessions=True)
 ALL = {
     "None": NONE, "Standard": STANDARD, "Strict": STRICT, "degraded": DEGRADED,
     "Restricted": RESTRICTED, "runtime": RUNTIME, "proxy": PROXY,
@@ -103,7 +103,7 @@ def execute(program: Block, architecture: int, number: int, arguments: Iterable[
 class Machine:
     """One of our machines with one program."""
 
-    def __init__(self, name: str, wanted: Wanted) -> None:
+    def __init__(self, name: str, wanted: FilterRequirements) -> None:
         self.name, self.wanted = name, wanted
         self.architecture = bpf.ARCHITECTURES[name]
         self.program = seccomp.program(name, wanted)
@@ -123,7 +123,7 @@ def machine(request) -> str:
     return request.param
 
 
-def on(*wanted: Wanted) -> Iterator[Machine]:
+def on(*wanted: FilterRequirements) -> Iterator[Machine]:
     for name, one in itertools.product(syscalls.MACHINES, wanted):
         yield Machine(name, one)
 
@@ -211,7 +211,7 @@ def tried(rule: Rule) -> Iterator[list[int]]:
         yield arguments
 
 
-def refused(text: str, answer: int, *wanted: Wanted) -> None:
+def refused(text: str, answer: int, *wanted: FilterRequirements) -> None:
     for one in on(*wanted):
         for name in text.split():
             if name in one.table:
@@ -358,12 +358,12 @@ def test_arguments_decide(lines, wanted):
 
 def test_a_machine_without_a_table_gets_no_filter_and_so_no_sandbox():
     with pytest.raises(ValueError, match="riscv64"):
-        seccomp.Filter("riscv64", STANDARD)
+        seccomp.SeccompFilter("riscv64", STANDARD)
 
 
 def test_a_word_that_is_no_levels_gets_no_filter():
     with pytest.raises(KeyError):
-        seccomp.Filter("x86_64", Wanted("everything"))
+        seccomp.SeccompFilter("x86_64", FilterRequirements("everything"))
 
 
 def test_every_jump_stays_inside_the_program():
@@ -398,7 +398,7 @@ def refused(call, *arguments):
 def under(tmp_path):
     """Run Python under the real filter of this machine; returns what it printed."""
 
-    def run(wanted: Wanted, source: str) -> str:
+    def run(wanted: FilterRequirements, source: str) -> str:
         command = [sys.executable, "-c", UNDER_IT + textwrap.dedent(source), repr(wanted)]
         command.append(str(tmp_path))
         done = subprocess.run(command, check=False, capture_output=True, cwd=ROOT, text=True)

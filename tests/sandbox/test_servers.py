@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from sandbox.errors import ErrorCode, Refused, SpecInvalid
+from sandbox.errors import ErrorCode, RunRefused, SpecInvalid
 from sandbox.servers import KEPT_WORDS, ServerSpec
 from sandbox.serving import start_server
 from sandbox.spec import Limits, Mount, Network
@@ -229,7 +229,7 @@ def test_there_are_never_more_than_so_many(own_daemon):
     daemon = own_daemon("--servers", "2", "--servers-each", "1")
     with started(daemon, ECHO), started(daemon, ECHO, organization="other"):
         for organization in ("acme", "third"):
-            with pytest.raises(Refused, match="too many servers"):
+            with pytest.raises(RunRefused, match="too many servers"):
                 start_server(daemon.path, None, spec(ECHO, organization=organization))
     until(lambda: servers(daemon) == 0)
     with started(daemon, ECHO) as process:
@@ -270,14 +270,14 @@ def test_with_the_process_that_asked_its_servers_end(daemon):
 
 
 def test_without_a_broker_there_is_no_server_with_a_network(daemon):
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RunRefused) as refused:
         start_server(daemon.path, None, spec(ECHO, network=Network.PROXY))
     assert refused.value.code == ErrorCode.EGRESS_UNAVAILABLE
 
 
 def test_a_directory_that_cannot_be_shown_is_a_refusal(daemon):
     mounts = (Mount("/no/such/place", "/shown"),)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RunRefused) as refused:
         start_server(daemon.path, None, spec(ECHO, mounts=mounts))
     assert refused.value.code == ErrorCode.LAUNCH_FAILED
     until(lambda: servers(daemon) == 0)

@@ -10,9 +10,9 @@ from sandbox.spec import (
     IsolationLevel,
     Limits,
     Mount,
-    Outcome,
     Profile,
     ResourceUsage,
+    RunOutcome,
     SandboxResult,
 )
 
@@ -28,7 +28,7 @@ def test_a_profile_and_limits_survive_the_wire():
 
 
 def test_a_result_survives_the_wire():
-    result = SandboxResult(Outcome.FAILED, None, "X_Y", "why", "o", "e", ResourceUsage(1), "7")
+    result = SandboxResult(RunOutcome.FAILED, None, "X_Y", "why", "o", "e", ResourceUsage(1), "7")
     assert SandboxResult.from_wire(json.loads(json.dumps(result.to_wire()))) == result
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from sandbox.errors import ErrorCode
 from sandbox.inside import selfcheck
-from sandbox.spec import Outcome, Profile, SandboxResult
+from sandbox.spec import Profile, RunOutcome, SandboxResult
 
 ROOT = Path(__file__).resolve().parents[2]
 ASSAULT_S, EXHAUSTION_S = 20, 0.3
@@ -36,8 +36,8 @@ def run(profile: Profile, body: dict[str, Any], place: Path) -> tuple[SandboxRes
             check=True,
         )
     except subprocess.TimeoutExpired:
-        return SandboxResult(Outcome.TIMEOUT, error_code=ErrorCode.TIMEOUT), b""
-    return SandboxResult(Outcome.SUCCESS), (place / "answer").read_bytes()
+        return SandboxResult(RunOutcome.TIMEOUT, error_code=ErrorCode.TIMEOUT), b""
+    return SandboxResult(RunOutcome.SUCCESS), (place / "answer").read_bytes()
 
 
 def main(place: str) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from aiosmtpd.smtp import SMTP, AuthResult, LoginPassword
 
-from tools.httpclient.loop import Loop
+from tools.httpclient.loop import EventLoopThread
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Office:
 def open_office(
     *, starttls: ssl.SSLContext | None = None, tls: ssl.SSLContext | None = None
 ) -> Iterator[Office]:
-    office, loop = Office(), Loop()
+    office, loop = Office(), EventLoopThread()
     conversations: list[SMTP] = []
 
     def conversation() -> SMTP:

@@ -23,7 +23,7 @@ from tools.accounts.grants.grant_actions import check_narrowing, grant
 from tools.accounts.grants.standing_in import check_may_issue
 from tools.accounts.tokens import hashed, new_token
 from tools.catalog.bounds import read_bound, read_days, read_quota
-from tools.catalog.listed import Listed
+from tools.catalog.listed import ListedFields
 from tools.catalog.sandbox.credentials import check_named
 from tools.catalog.sandbox.hosts import read_hosts
 from tools.catalog.tiers import require_level
@@ -66,7 +66,7 @@ def set_isolation(*, organization: Organization, minimum: IsolationLevel, by: Ac
 def set_allowed_hosts(*, organization: Organization, hosts: list[Any], by: Actor) -> None:
     """Hosts that the built-in web_fetch may reach; `["*"]` is every public host. Raises
     `Malformed`."""
-    fields = Listed({"allowed_hosts": hosts}, [])
+    fields = ListedFields({"allowed_hosts": hosts}, [])
     items = read_hosts(fields, "allowed_hosts")
     if fields.flaws:
         raise Malformed(

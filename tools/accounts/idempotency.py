@@ -44,7 +44,7 @@ class InProgress(Conflict):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class IdempotentResponse:
     """The stored response, with those of its secrets that may still be given; `withheld` says that
     others were left out."""
 
@@ -55,7 +55,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class IdempotentRequest:
     """A mutating request with its caller and key."""
 
     caller: Caller
@@ -80,7 +80,9 @@ def fingerprint(*parts: str) -> str:
     return salted_hmac(PURPOSE, json.dumps(parts), algorithm="sha256").hexdigest()
 
 
-def claim(request: Request, check_replay: Callable[[], None] = lambda: None) -> Attempt | Kept:
+def claim(
+    request: IdempotentRequest, check_replay: Callable[[], None] = lambda: None
+) -> Attempt | IdempotentResponse:
     """The attempt of the request that is to act, or the stored response of the first one. Call it
     in a transaction.
 
@@ -141,7 +143,9 @@ def forget() -> None:
     IdempotencyKey.objects.forget(timedelta(hours=settings.IDEMPOTENCY_HOURS))
 
 
-def _kept(request: Request, row: IdempotencyKey, check_replay: Callable[[], None]) -> Kept:
+def _kept(
+    request: IdempotentRequest, row: IdempotencyKey, check_replay: Callable[[], None]
+) -> IdempotentResponse:
     _check_may_still(request.caller, row.authority)
     check_replay()
     if row.fingerprint != request.fingerprint:
@@ -151,9 +155,9 @@ def _kept(request: Request, row: IdempotencyKey, check_replay: Callable[[], None
     if row.status is None:
         raise _in_progress()
     if not row.had_secrets:
-        return Kept(row.status, row.answer, row.headers)
+        return IdempotentResponse(row.status, row.answer, row.headers)
     if (hidden := _opened(row)) is None:
-        return Kept(row.status, row.answer, row.headers, withheld=True)
+        return IdempotentResponse(row.status, row.answer, row.headers, withheld=True)
     record(
         Event.SECRET_REPEAT,
         by=actor_of(request.caller),
@@ -161,7 +165,7 @@ def _kept(request: Request, row: IdempotencyKey, check_replay: Callable[[], None
         subject=request.address[1],
         details={"members": sorted(hidden), "began_at": row.began_at.isoformat()},
     )
-    return Kept(row.status, _text(json.loads(row.answer) | hidden), row.headers)
+    return IdempotentResponse(row.status, _text(json.loads(row.answer) | hidden), row.headers)
 
 
 def _opened(row: IdempotencyKey) -> dict[str, Any] | None:
@@ -172,7 +176,7 @@ def _opened(row: IdempotencyKey) -> dict[str, Any] | None:
         text = sealing.unseal(
             bytes(row.secrets), organization=row.organization_id, row=row.attempt, purpose=PURPOSE
         )
-    except sealing.Unreadable:
+    except sealing.UnreadableSealedText:
         return None
     hidden: dict[str, Any] = json.loads(text)
     return hidden

@@ -89,7 +89,7 @@ def _mark(name: str, value: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class SettingStatus:
     """A setting with its value. `value` is None for a secret: only whether it is set is shown."""
 
     described: Described
@@ -101,16 +101,16 @@ class Standing:
         return self.value is not None
 
 
-def standings() -> dict[str, list[Standing]]:
+def standings() -> dict[str, list[SettingStatus]]:
     """Every setting of an operator's, by section. Only settings that are recorded in the audit log
     have a value."""
     return {title: [_standing(one) for one in every] for title, every in SECTIONS.items()}
 
 
-def _standing(described: Described) -> Standing:
+def _standing(described: Described) -> SettingStatus:
     name = described.attribute or described.name
     value = plain(getattr(settings, name)) if name in SHOWN else None
-    return Standing(described, value, _source(described.name))
+    return SettingStatus(described, value, _source(described.name))
 
 
 def _source(name: str) -> str:

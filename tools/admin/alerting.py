@@ -14,20 +14,20 @@ from django.views.decorators.http import require_POST
 
 from audit.alerts import channels, deliveries, rules, senders
 from audit.alerts.kinds import OWN_KINDS
-from audit.flaws import Flaw
+from audit.flaws import AuditFlaw
 from audit.models import AlertChannel, AlertRule, ChannelKind
 from tools.admin.base import ActionAdmin, ActionForm, actor
 from tools.admin.catalog import RefusesAloud
 from tools.errors import Malformed
 
 
-class RuleForm(ActionForm):
+class AlertRuleActionForm(ActionForm):
     def act(self, data: dict[str, Any]) -> AlertRule:
         try:
             if self.instance._state.adding:
                 return rules.create_rule(by=self.by, **data)
             return rules.change_rule(rule=self.instance, by=self.by, **data)
-        except Flaw as flaw:
+        except AuditFlaw as flaw:
             raise Malformed(str(flaw)) from None
 
 
@@ -36,7 +36,7 @@ class AlertRuleAdmin(ActionAdmin):
     """Alert rules hold for the whole installation, so only superusers change them."""
 
     place = ""
-    form = RuleForm
+    form = AlertRuleActionForm
     list_display = ("name", "kind", "severity", "window_s", "least", "enabled", "looked_at")
     list_filter = ("enabled", "severity", "kind")
     search_fields = ("name", "description")
@@ -87,7 +87,7 @@ class ChannelForm(ActionForm):
                 if enabled
                 else channels.change_channel(channel=made, by=self.by, enabled=False)
             )
-        except Flaw as flaw:
+        except AuditFlaw as flaw:
             raise Malformed(str(flaw)) from None
 
 
@@ -137,7 +137,7 @@ class AlertChannelAdmin(RefusesAloud):
         by = actor(request, self.organization_of(channel))
         try:
             return self._show(request, channel, channels.replace_secret(channel=channel, by=by))
-        except Flaw as flaw:
+        except AuditFlaw as flaw:
             messages.error(request, str(flaw))
         return redirect(reverse("admin:audit_alertchannel_change", args=[channel.pk]))
 

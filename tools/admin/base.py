@@ -189,7 +189,7 @@ class OrganizationFilter(SimpleListFilter):
     place = "organization__slug"
 
 
-class Strict(ModelAdmin):
+class StrictAdmin(ModelAdmin):
     """Validates what a URL or a form names before it queries the database."""
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
@@ -213,7 +213,7 @@ class Strict(ModelAdmin):
         return super().response_action(request, queryset, *args, **options)
 
 
-class OwnOrganization(Strict):
+class OwnOrganization(StrictAdmin):
     """Staff see the rows of their own organization; superusers see all.
 
     `place` is the path from a row to its organization, "" where the row is one. Where rows name

@@ -35,7 +35,7 @@ class ConfirmationDecisionAdmin(ReadOnly):
     ordering = ("-id",)
 
 
-class RuleForm(ActionForm):
+class ConfirmationRuleActionForm(ActionForm):
     every_call = forms.BooleanField(
         required=False, help_text="Meant: without any condition it holds every call."
     )
@@ -69,7 +69,7 @@ class RuleForm(ActionForm):
 
 @admin.register(ConfirmationRule)
 class ConfirmationRuleAdmin(RefusesAloud):
-    form = RuleForm
+    form = ConfirmationRuleActionForm
     fields = (
         "name", "enabled", "tool_name", "group_name", "agent", "min_cost", "side_effects",
         "first_use", "every_call", "approvals_needed",

@@ -10,7 +10,7 @@ from tools.agents import recordings
 from tools.agents.asked import MOST_QUESTION, REACT
 from tools.agents.call_rows import Spent
 from tools.agents.planning.planned import rows_of
-from tools.agents.steps import Rows, Step
+from tools.agents.steps import AgentCallRows, AgentStep
 from tools.definitions.callers import Caller
 from tools.definitions.implementations.builtin import RUN_AGENT
 from tools.definitions.results import Status
@@ -25,13 +25,13 @@ one_of = recordings.one_of
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class AgentRunReport:
     """A run and its progress. `answer` is None until there is one."""
 
     run: Execution
     pattern: str
     question: str
-    steps: tuple[Step, ...]
+    steps: tuple[AgentStep, ...]
     spent: Spent
     session: str | None
     state: str
@@ -40,7 +40,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class AgentRunRequest:
     """A parsed request to an agent. `parameters` are those of `run_agent`; for a run that continues
     or replays another one, a missing parameter has the value of that run."""
 
@@ -52,7 +52,7 @@ class Wanted:
     idempotency_key: str | None = None
 
 
-def call_of(caller: Caller, wanted: Wanted) -> Call:
+def call_of(caller: Caller, wanted: AgentRunRequest) -> Call:
     """Validates the request. Raises `Malformed`, and `NotFound` or `Forbidden` for a run that may
     not be continued."""
     given = {name: one for name, one in wanted.parameters.items() if one is not None}
@@ -83,13 +83,13 @@ def models() -> list[str]:
     return sorted({settings.LLM_MODEL, *settings.LLM_PRICES} - {""})
 
 
-def report_of(caller: Caller, run: Execution) -> Report:
+def report_of(caller: Caller, run: Execution) -> AgentRunReport:
     """Of its calls those that the caller may read."""
     row = Execution.objects.only("memory", "parameters", "session", "state").get(pk=run.pk)
     rows = rows_of(row, readable(caller))
     session = str(row.session_id) if row.session_id else row.memory.get("session")
     given, output = row.parameters, run.output if isinstance(run.output, dict) else {}
-    return Report(
+    return AgentRunReport(
         run,
         str(given.get("pattern", REACT)),
         _question(row),
@@ -148,7 +148,7 @@ def _first_state(earlier: Execution, given: dict[str, Any]) -> str:
     return str(found or earlier.state)
 
 
-def _state(row: Execution, rows: Rows, session: str | None) -> str:
+def _state(row: Execution, rows: AgentCallRows, session: str | None) -> str:
     if session is None:
         return rows.state_after(str(row.state))
     found = Session.objects.filter(pk=session).values_list("state", flat=True).first()

@@ -14,7 +14,7 @@ TOKENS, MOST_TOKENS = 100_000, 2_000_000
 THRESHOLD = 0.7
 
 
-class Unusable(Exception):
+class UnusableParameters(Exception):
     """The parameters are invalid; the message is for the caller."""
 
 
@@ -29,7 +29,7 @@ class PastStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AgentRunParameters:
     """`cost` is None where the caller's own budget is the only bound; `thresholds` are by tool."""
 
     question: str
@@ -45,8 +45,11 @@ class Asked:
     replays: UUID | None
 
     @classmethod
-    def of(cls, given: dict[str, Any]) -> "Asked":
-        """From a call's parameters, whose schema may have been switched off. Raises `Unusable`."""
+    def of(cls, given: dict[str, Any]) -> "AgentRunParameters":
+        """From a call's parameters, whose schema may have been switched off.
+
+        Raises `UnusableParameters`.
+        """
         try:
             return cls(
                 question=_text(given["question"]),
@@ -62,7 +65,9 @@ class Asked:
                 replays=_identifier(given["replays"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
-            raise Unusable("The request of an agent is not as its parameters say.") from None
+            raise UnusableParameters(
+                "The request of an agent is not as its parameters say."
+            ) from None
 
     def threshold_of(self, tool_name: str) -> float:
         """Confidence below which a step needs an approval."""

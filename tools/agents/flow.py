@@ -27,11 +27,11 @@ from tools.agents.planning.planned import (
     PlannedRows,
 )
 from tools.agents.planning.planner import rows_of
-from tools.agents.planning.plans import Plan, PlanStep
-from tools.agents.runs import NotYet, Over, Run
-from tools.agents.steps import Action
+from tools.agents.planning.plans import AgentPlan, PlanStep
+from tools.agents.runs import AgentRun, RunMustWait, RunOver
+from tools.agents.steps import AgentAction
 from tools.definitions.chains import values
-from tools.definitions.chains.values import TooMuch, Unknown
+from tools.definitions.chains.values import Unknown, ValueTooLarge
 from tools.execution import outputs
 from tools.execution.composition import Waiting
 from tools.models import Execution
@@ -44,8 +44,8 @@ MOST_READ = 8 * 1024 * 1024  # bytes of outputs in one step's arguments
 _CLOSED = "closed"  # in its memory: plans whose end is on record
 
 
-def turn(run: Run) -> str:
-    """The answer. Raises `NotYet` and `Over`."""
+def turn(run: AgentRun) -> str:
+    """The answer. Raises `RunMustWait` and `RunOver`."""
     while (plan := _current(run)) is not None:
         for number, step in plan.numbered():
             _take(run, number, step)
@@ -53,7 +53,7 @@ def turn(run: Run) -> str:
     return planner.answer(run)
 
 
-def close(run: Run) -> None:
+def close(run: AgentRun) -> None:
     """Cancels open calls when the run ends before its plan does."""
     if not isinstance(run.rows, PlannedRows):
         return
@@ -67,18 +67,18 @@ def close(run: Run) -> None:
             _close(run, plan)
 
 
-def _current(run: Run) -> Plan | None:
-    """The plan to execute; None where the answer is next. Raises `NotYet`."""
+def _current(run: AgentRun) -> AgentPlan | None:
+    """The plan to execute; None where the answer is next. Raises `RunMustWait`."""
     rows, memory = rows_of(run), run.view.memory
     accepted = memory.get(PLANS, [])
     if len(rows.plans) < len(accepted):
-        raise Over("PLAN_EXPIRED", "The plan cannot be read any more.")
+        raise RunOver("PLAN_EXPIRED", "The plan cannot be read any more.")
     if opened := [plan for plan in rows.plans if plan.at not in memory.get(_CLOSED, ())]:
         return opened[0]
     return planner.next_plan(run) if _one_more(run) else None
 
 
-def _one_more(run: Run) -> bool:
+def _one_more(run: AgentRun) -> bool:
     rows, memory = rows_of(run), run.view.memory
     if ANSWER in memory or not rows.plans:
         return ANSWER not in memory
@@ -87,14 +87,14 @@ def _one_more(run: Run) -> bool:
     return failed and len(rows.plans) < MOST_PLANS and STOPPED not in memory
 
 
-def _take(run: Run, number: int, step: PlanStep) -> None:
-    """Run a step to its end. Raises `NotYet`."""
+def _take(run: AgentRun, number: int, step: PlanStep) -> None:
+    """Run a step to its end. Raises `RunMustWait`."""
     if number <= run.view.memory.get(SETTLED, 0):
         return
     while rows_of(run).outcomes[step.id].word != SKIPPED:
         standing = _standing(run, number)
         if isinstance(standing, Open):
-            raise NotYet(Waiting(standing.below, standing.until))
+            raise RunMustWait(Waiting(standing.below, standing.until))
         if not isinstance(standing, str):
             break
         if standing == f"{ACT}{number}" and run.nearly_spent():
@@ -105,7 +105,9 @@ def _take(run: Run, number: int, step: PlanStep) -> None:
     run.look()
 
 
-def _standing(run: Run, number: int) -> attempts.Succeeded | attempts.Failed | Open | str:
+def _standing(
+    run: AgentRun, number: int
+) -> attempts.Succeeded | attempts.AttemptFailure | Open | str:
     """A recorded step is not retried: it had its attempts when it was recorded."""
     most = MOST_ATTEMPTS if run.asked.replays is None else 1
     return attempts.standing(
@@ -117,31 +119,31 @@ def _standing(run: Run, number: int) -> attempts.Succeeded | attempts.Failed | O
     )
 
 
-def _begin(run: Run, number: int, step: PlanStep, place: str) -> None:
-    """Its call, where it may still be made. Raises `NotYet` as long as it is open."""
+def _begin(run: AgentRun, number: int, step: PlanStep, place: str) -> None:
+    """Its call, where it may still be made. Raises `RunMustWait` as long as it is open."""
     try:
-        resolved = values.resolved(step.arguments, _Given(rows_of(run)))
+        resolved = values.resolved(step.arguments, _StepArguments(rows_of(run)))
         arguments = run.fence.unmarked(resolved)
     except Unknown as absence:
         bar: Barred | None = Barred(absence.code, f"{absence}.")
     else:
         bar = _bar(run, step, arguments)
     if bar is None:
-        run.act(number, Action(step.tool, arguments), place=place, doubt=_doubt(run, step))
+        run.act(number, AgentAction(step.tool, arguments), place=place, doubt=_doubt(run, step))
         return
     run.view.give_up(place, step.tool, bar.code, bar.message)
     run.view.remember()
     run.look()
 
 
-def _bar(run: Run, step: PlanStep, arguments: dict[str, Any]) -> Barred | None:
+def _bar(run: AgentRun, step: PlanStep, arguments: dict[str, Any]) -> Barred | None:
     """Does not request an approval again for a call that a person has rejected."""
     if commitment([step.tool, arguments]) in rows_of(run).rejected:
         return Barred("REJECTED_BEFORE", "A person has refused exactly this call in this run.")
     return run.ground().bar(step.tool, run.state)
 
 
-def _doubt(run: Run, step: PlanStep) -> str:
+def _doubt(run: AgentRun, step: PlanStep) -> str:
     """The reason shown to the person who approves a step; empty where no approval is needed."""
     threshold = run.asked.threshold_of(step.tool)
     if step.confidence >= threshold:
@@ -155,14 +157,14 @@ def _share(number: float) -> str:
     return f"{number:.2f}" if round(number, 2) == number else f"{number:g}"
 
 
-def _stop(run: Run, number: int) -> None:
+def _stop(run: AgentRun, number: int) -> None:
     """Skip this step and all later ones."""
     run.view.memory[STOPPED] = [number, "NEARLY_SPENT", "what the run may spend is nearly spent"]
     run.view.remember()
     run.look()
 
 
-def _close(run: Run, plan: Plan) -> None:
+def _close(run: AgentRun, plan: AgentPlan) -> None:
     """Audits the plan's end once."""
     closed = run.view.memory.setdefault(_CLOSED, [])
     if plan.at not in closed:
@@ -172,7 +174,7 @@ def _close(run: Run, plan: Plan) -> None:
             run.view.remember()
 
 
-class _Given:
+class _StepArguments:
     """The outputs of steps that the arguments of one step may refer to, within a size limit."""
 
     input: dict[str, Any] = {}
@@ -186,7 +188,7 @@ class _Given:
             raise Unknown(f"it is {outcome.word}")
         self._left -= outcome.made.output_bytes or 0
         if self._left < 0:
-            raise TooMuch(f"what the arguments refer to is more than {MOST_READ} bytes")
+            raise ValueTooLarge(f"what the arguments refer to is more than {MOST_READ} bytes")
         row = Execution.objects.get(pk=outcome.made.id)
         if row.output_expired_at is not None:
             raise Unknown("what it gave back has expired")

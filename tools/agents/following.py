@@ -13,16 +13,16 @@ from uuid import UUID
 from django.db import connection
 
 from config.http import turns
-from tools.agents.actions import Report, one_of, report_of
+from tools.agents.actions import AgentRunReport, one_of, report_of
 from tools.agents.call_rows import Spent
-from tools.agents.steps import Step
+from tools.agents.steps import AgentStep
 from tools.definitions.callers import Caller
 from tools.definitions.results import Status
 from tools.execution import bell
 from tools.execution.events import HEARTBEAT_S
 
 
-class Kind(StrEnum):
+class AgentEventKind(StrEnum):
     THOUGHT = "thought"
     ACTION = "action"
     OBSERVATION = "observation"
@@ -35,7 +35,7 @@ class StepEvent:
     """`number` counts from 1 within the run."""
 
     number: int
-    kind: Kind
+    kind: AgentEventKind
     data: dict[str, Any]
 
 
@@ -63,12 +63,12 @@ def follow(caller: Caller, run_id: UUID, after: int) -> Generator[StepEvent | No
             listener.wait(bell.GLANCE_S)
 
 
-def events_of(report: Report) -> list[StepEvent]:
+def events_of(report: AgentRunReport) -> list[StepEvent]:
     told = [one for step in report.steps for one in _of_step(step)]
     if report.answer is not None:
-        told.append((Kind.ANSWER, {"text": report.answer}))
+        told.append((AgentEventKind.ANSWER, {"text": report.answer}))
     if report.run.over:
-        told.append((Kind.END, _end(report)))
+        told.append((AgentEventKind.END, _end(report)))
     return [StepEvent(number, *one) for number, one in enumerate(told, 1)]
 
 
@@ -80,27 +80,27 @@ def spent_shape(spent: Spent) -> dict[str, Any]:
     }
 
 
-def _of_step(step: Step) -> Iterator[tuple[Kind, dict[str, Any]]]:
+def _of_step(step: AgentStep) -> Iterator[tuple[AgentEventKind, dict[str, Any]]]:
     at, move = {"step": step.number}, step.move
     said = {"text": move.thought, "warnings": list(move.warnings)}
-    yield Kind.THOUGHT, at | said | spent_shape(step.thinking)
+    yield AgentEventKind.THOUGHT, at | said | spent_shape(step.thinking)
     if move.action is None and step.observation is None:
         return
     if move.action is not None:
         if step.status == "":  # it has not begun
             return
         action = {"action": move.action.name, "arguments": move.action.arguments}
-        yield Kind.ACTION, at | action | _execution(step)
+        yield AgentEventKind.ACTION, at | action | _execution(step)
     if step.observation is not None:
         seen = {"text": step.observation, "status": step.status}
-        yield Kind.OBSERVATION, at | seen | _execution(step) | spent_shape(step.acting)
+        yield AgentEventKind.OBSERVATION, at | seen | _execution(step) | spent_shape(step.acting)
 
 
-def _execution(step: Step) -> dict[str, Any]:
+def _execution(step: AgentStep) -> dict[str, Any]:
     return {"execution_id": str(step.execution_id) if step.execution_id else None}
 
 
-def _end(report: Report) -> dict[str, Any]:
+def _end(report: AgentRunReport) -> dict[str, Any]:
     run = report.run
     failed = run.status != Status.SUCCESS
     return {

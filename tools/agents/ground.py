@@ -12,11 +12,11 @@ from tools.agents.toolbox import usable_by
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.chains import values
-from tools.definitions.schemas.schemas import Flaw
+from tools.definitions.schemas.schemas import SchemaFlaw
 from tools.definitions.vocabulary import ArgumentValidation
 from tools.errors import Malformed, Refused
 from tools.policy import authorization
-from tools.policy.decision import Asked, Question
+from tools.policy.decision import AccessRequest, EffectiveRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,11 @@ class Ground:
 
     def bar(self, name: str, state: str) -> Barred | None:
         """Why the tool may not be used in this state; None where it may."""
-        asked, tool = Asked(self.groups, state), self.snapshot.tool(name)
+        asked, tool = EffectiveRequest(self.groups, state), self.snapshot.tool(name)
         try:
             authorization.groups_granted(self.caller, asked, self.snapshot)
             if tool is not None:
-                authorization.authorize(Question(self.caller, tool, asked, self.snapshot))
+                authorization.authorize(AccessRequest(self.caller, tool, asked, self.snapshot))
         except (Refused, Malformed) as refusal:
             return Barred(refusal.code, refusal.message)
         if tool is None or tool not in usable_by(self.caller, asked, self.snapshot):
@@ -74,7 +74,7 @@ def _flaws(tool: CatalogTool, arguments: dict[str, Any]) -> list[str]:
     return [*_names_amiss(tool.definition.raw["input_schema"], arguments), *clear]
 
 
-def _told(flaw: Flaw) -> str:
+def _told(flaw: SchemaFlaw) -> str:
     return f"its argument {flaw.place} does not fit: {flaw.message}"
 
 

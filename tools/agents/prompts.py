@@ -14,7 +14,7 @@ from typing import Any
 from tools.agents.asked import PastStep
 from tools.agents.call_rows import MOST_OBSERVATION
 from tools.agents.fences import Fence
-from tools.agents.steps import Step
+from tools.agents.steps import AgentStep
 from tools.agents.toolbox import Toolbox
 from tools.definitions.texts.names import TOOL_NAME
 from tools.definitions.texts.told import MOST_DESCRIPTION, function_name
@@ -80,7 +80,7 @@ class Prompt:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class PromptForm:
     """The tools and the form (one of two) of a run's next prompt."""
 
     toolbox: Toolbox
@@ -89,7 +89,9 @@ class Form:
     last: bool
 
 
-def prompt_of(question: str, past: Sequence[PastStep], steps: Sequence[Step], form: Form) -> Prompt:
+def prompt_of(
+    question: str, past: Sequence[PastStep], steps: Sequence[AgentStep], form: PromptForm
+) -> Prompt:
     """For the next turn of a run. Raises `TooLong`."""
     fence = form.fence
     told = [*(_of_past(one, fence) for one in past), *(_of_step(one, fence) for one in steps)]
@@ -101,7 +103,7 @@ def prompt_of(question: str, past: Sequence[PastStep], steps: Sequence[Step], fo
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _PromptStep:
     """A step as text of the prompt. Without an action it was a reply that could not be used."""
 
     thought: str
@@ -113,30 +115,30 @@ class _Told:
     further: tuple[dict[str, str], ...] = ()  # calls of the same turn, which were not made
 
 
-def _of_past(step: PastStep, fence: Fence) -> _Told:
+def _of_past(step: PastStep, fence: Fence) -> _PromptStep:
     """A part with untrusted text."""
     thought = fence.around(step.thought, _MOST_THOUGHT) if step.thought else ""
-    return _Told(
+    return _PromptStep(
         thought, _plain_name(step.action), fence.unmarked(step.arguments), step.observation
     )
 
 
-def _of_step(step: Step, fence: Fence) -> _Told:
+def _of_step(step: AgentStep, fence: Fence) -> _PromptStep:
     move, seen = step.move, step.observation or ""
     if move.action is None:
-        return _Told("", "", {}, seen, said=move.text)
+        return _PromptStep("", "", {}, seen, said=move.text)
     arguments = fence.unmarked(move.action.arguments)
     thought = fence.clean(move.thought)
-    return _Told(thought, move.action.name, arguments, seen, further=move.further)
+    return _PromptStep(thought, move.action.name, arguments, seen, further=move.further)
 
 
-def _shortened(told: list[_Told], count: int) -> list[_Told]:
+def _shortened(told: list[_PromptStep], count: int) -> list[_PromptStep]:
     """Shortens the observations of the oldest `count` parts."""
     short = [replace(one, most=_SHORT) for one in told]
     return short[:count] + told[count:]
 
 
-def _prompt(question: str, told: Iterable[_Told], form: Form) -> Prompt:
+def _prompt(question: str, told: Iterable[_PromptStep], form: PromptForm) -> Prompt:
     speak = _native if form.native else _as_text
     messages: list[dict[str, Any]] = [
         {"role": "system", "content": _system(form)},
@@ -152,7 +154,7 @@ def _prompt(question: str, told: Iterable[_Told], form: Form) -> Prompt:
     return Prompt(messages, tools, NATIVE if form.native else TEXT)
 
 
-def _system(form: Form) -> str:
+def _system(form: PromptForm) -> str:
     fence, toolbox = form.fence, form.toolbox
     parts = [_RULES.format(begin=fence.begin, end=fence.end)]
     if not form.native:
@@ -187,7 +189,7 @@ def _told_schema(schema: Any, fence: Fence) -> Any:
     return told | {name: fence.clean(one)[:MOST_DESCRIPTION] for name, one in words.items()}
 
 
-def _native(number: int, told: _Told, fence: Fence) -> list[dict[str, Any]]:
+def _native(number: int, told: _PromptStep, fence: Fence) -> list[dict[str, Any]]:
     name = f"step-{number}"
     action = {
         "id": name,
@@ -211,7 +213,7 @@ def _native(number: int, told: _Told, fence: Fence) -> list[dict[str, Any]]:
     ]
 
 
-def _as_text(number: int, told: _Told, fence: Fence) -> list[dict[str, Any]]:
+def _as_text(number: int, told: _PromptStep, fence: Fence) -> list[dict[str, Any]]:
     arguments = json.dumps(told.arguments, ensure_ascii=False)
     said = f"Thought: {told.thought}\nAction: {told.action}\nArguments: {arguments}"
     observed = f"Observation:\n{fence.around(told.observation, told.most)}"
@@ -226,7 +228,7 @@ def _plain_name(name: str) -> str:
     return name if TOOL_NAME.fullmatch(name) else function_name(name or "none")
 
 
-def _flawed(told: _Told, fence: Fence) -> list[dict[str, Any]]:
+def _flawed(told: _PromptStep, fence: Fence) -> list[dict[str, Any]]:
     """An unusable reply goes back to the model within delimiters: it may have copied anything."""
     flaw = told.observation[:_SHORT]
     return [

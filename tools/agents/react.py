@@ -7,27 +7,27 @@ continues. The last turn asks for the best possible answer.
 from functools import partial
 from itertools import count
 
-from tools.agents.prompts import Form, Prompt, TooLong, prompt_of
-from tools.agents.runs import Over, Run
+from tools.agents.prompts import Prompt, PromptForm, TooLong, prompt_of
+from tools.agents.runs import AgentRun, RunOver
 
 
-def turn(run: Run) -> str:
-    """The answer. Raises `NotYet` and `Over`."""
+def turn(run: AgentRun) -> str:
+    """The answer. Raises `NotYet` and `RunOver`."""
     for number in count(1):
         last = run.is_last(number)
         move = run.think(number, partial(_prompt, run, number, last=last))
         if move.answer is not None:
             return move.answer
         if last:
-            raise Over("NO_ANSWER", "It gave no answer when it was asked for the best it has.")
+            raise RunOver("NO_ANSWER", "It gave no answer when it was asked for the best it has.")
         if move.action is not None:
             run.act(number, move.action)
-    raise AssertionError("a run ends with an answer, or with `Over`")
+    raise AssertionError("a run ends with an answer, or with `RunOver`")
 
 
-def _prompt(run: Run, number: int, *, last: bool) -> Prompt:
-    form = Form(run.toolbox(), run.fence, run.native, last)
+def _prompt(run: AgentRun, number: int, *, last: bool) -> Prompt:
+    form = PromptForm(run.toolbox(), run.fence, run.native, last)
     try:
         return prompt_of(run.asked.question, run.past, run.rows.steps()[: number - 1], form)
     except TooLong as limit:
-        raise Over("PROMPT_TOO_LONG", str(limit)) from None
+        raise RunOver("PROMPT_TOO_LONG", str(limit)) from None

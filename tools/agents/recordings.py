@@ -13,7 +13,7 @@ from tools.accounts.callers import caller_of_account
 from tools.agents.asked import PastStep
 from tools.agents.call_rows import MOST_OBSERVATION
 from tools.agents.planning.planned import rows_of
-from tools.agents.steps import Action, Step
+from tools.agents.steps import AgentAction, AgentStep
 from tools.definitions.callers import Caller, CallerKind
 from tools.definitions.implementations.builtin import RUN_AGENT
 from tools.definitions.results import REFUSED
@@ -24,7 +24,7 @@ from tools.models import Execution, User
 from tools.models.execution import ExecutionQuerySet
 from tools.policy import authorization
 from tools.policy.availability import STATE
-from tools.policy.decision import Asked, Question
+from tools.policy.decision import AccessRequest, EffectiveRequest
 from tools.policy.pins import snapshot_for
 
 
@@ -34,7 +34,7 @@ class Recording:
 
     calls: tuple[tuple[str, str], ...]
 
-    def place_of(self, action: Action, used: set[str]) -> str | None:
+    def place_of(self, action: AgentAction, used: set[str]) -> str | None:
         """Of the first call like it that has not been replayed yet."""
         wanted = _print_of(action)
         return next((at for at, one in self.calls if one == wanted and at not in used), None)
@@ -75,15 +75,15 @@ def recording_of(caller: Caller, replays: UUID) -> Recording:
     return Recording(tuple((one.place, _print_of(one.move.action)) for one in steps if one.place))
 
 
-def steps_of(run: Execution) -> list[Step]:
+def steps_of(run: Execution) -> list[AgentStep]:
     """All steps of a run; the caller of this function calls `check_rights`."""
     row = Execution.objects.only("memory", "parameters", "organization").get(pk=run.pk)
     return rows_of(row, Execution.objects.filter(organization=row.organization_id)).steps()
 
 
-def check_rights(caller: Caller, run: Execution, steps: list[Step]) -> None:
+def check_rights(caller: Caller, run: Execution, steps: list[AgentStep]) -> None:
     """Raises `Forbidden` for a caller that could not have made the run."""
-    asked = Asked.of(run.requested_groups, run.state)
+    asked = EffectiveRequest.of(run.requested_groups, run.state)
     granted = caller.granted_groups
     beyond = frozenset() if WILDCARD in granted else asked.groups - granted
     closed = [name for name in _used(steps) if not _may_call(caller, asked, name)]
@@ -95,7 +95,7 @@ def check_rights(caller: Caller, run: Execution, steps: list[Step]) -> None:
         )
 
 
-def _steps_for(caller: Caller, identifier: UUID) -> list[Step]:
+def _steps_for(caller: Caller, identifier: UUID) -> list[AgentStep]:
     run = to_go_on_from(caller, identifier)
     steps = steps_of(run)
     check_rights(caller, run, steps)
@@ -119,7 +119,7 @@ def _of_who_acts_for(caller: Caller) -> ExecutionQuerySet:
     return runs(person).filter(organization_id=caller.organization_id)
 
 
-def _used(steps: list[Step]) -> set[str]:
+def _used(steps: list[AgentStep]) -> set[str]:
     """Tools whose results are in the steps; a refusal is no result."""
     return {
         one.move.action.name
@@ -128,21 +128,21 @@ def _used(steps: list[Step]) -> set[str]:
     }
 
 
-def _may_call(caller: Caller, asked: Asked, name: str) -> bool:
+def _may_call(caller: Caller, asked: EffectiveRequest, name: str) -> bool:
     """In the groups of the run, whatever the state it was in: that has moved on."""
     snapshot = snapshot_for(caller)
     tool = snapshot.tool(name)
     if tool is None:
         return False
-    verdicts = authorization.explain(Question(caller, tool, asked, snapshot))
+    verdicts = authorization.explain(AccessRequest(caller, tool, asked, snapshot))
     return all(one.passed for one in verdicts if one.gate != STATE)
 
 
-def _past(step: Step) -> PastStep:
+def _past(step: AgentStep) -> PastStep:
     assert step.move.action is not None
     seen = (step.observation or "It was not over when the run ended.")[:MOST_OBSERVATION]
     return PastStep(step.move.thought, step.move.action.name, step.move.action.arguments, seen)
 
 
-def _print_of(action: Action | None) -> str:
+def _print_of(action: AgentAction | None) -> str:
     return commitment([action.name, action.arguments]) if action else ""

@@ -11,14 +11,14 @@ from django.utils.crypto import salted_hmac
 
 from tools.accounts.callers import actor_of
 from tools.agents import recordings
-from tools.agents.asked import Asked, PastStep, Unusable
+from tools.agents.asked import AgentRunParameters, PastStep, UnusableParameters
 from tools.agents.call_rows import ACT, THINK, Spent
 from tools.agents.fences import Fence
 from tools.agents.ground import Ground
 from tools.agents.planning.planned import rows_of
 from tools.agents.prompts import Prompt
 from tools.agents.recordings import Recording
-from tools.agents.steps import Action, Move
+from tools.agents.steps import AgentAction, AgentReply
 from tools.agents.toolbox import Toolbox, toolbox_of, workflow_toolbox
 from tools.catalog.registry import Snapshot
 from tools.definitions.callers import Caller
@@ -32,7 +32,7 @@ from tools.execution.composition import Waiting
 from tools.execution.context import Result
 from tools.models import Execution, Session
 from tools.policy import pins
-from tools.policy.decision import Asked as Filter
+from tools.policy.decision import EffectiveRequest
 
 MOST_SAID = 4_096  # tokens of one reply
 clock = timezone.now
@@ -44,7 +44,7 @@ _AGAIN = frozenset(
 _NEARLY = 0.8  # of what may be spent: then comes the last turn
 
 
-class Over(Exception):
+class RunOver(Exception):
     """The run ends here. Code and message are for its caller."""
 
     def __init__(self, code: str, message: str, status: Status = Status.FAILED) -> None:
@@ -52,7 +52,7 @@ class Over(Exception):
         self.code, self.status = code, status
 
 
-class NotYet(Exception):
+class RunMustWait(Exception):
     """The turn waits for the end of a call, or for a time."""
 
     def __init__(self, waiting: Waiting) -> None:
@@ -60,14 +60,14 @@ class NotYet(Exception):
         self.waiting = waiting
 
 
-class Run:
+class AgentRun:
     """`view` is the composite call that it is."""
 
     def __init__(self, view: Composition) -> None:
         self.view = view
         try:
-            self.asked = Asked.of(view.parameters)
-        except Unusable as flaw:
+            self.asked = AgentRunParameters.of(view.parameters)
+        except UnusableParameters as flaw:
             raise CannotGoOn("PARAMETERS_WRONG", str(flaw)) from None
         self.look()
         view.made = self.rows.made
@@ -123,8 +123,8 @@ class Run:
         return self.view.performance.caller
 
     @property
-    def _filter(self) -> Filter:
-        return Filter.of(self.view.execution.requested_groups, self.state)
+    def _filter(self) -> EffectiveRequest:
+        return EffectiveRequest.of(self.view.execution.requested_groups, self.state)
 
     @property
     def _snapshot(self) -> Snapshot:
@@ -178,16 +178,16 @@ class Run:
         )
 
     def _check_spending(self) -> None:
-        """Raises `Over` where the budget of tokens or cost is spent."""
+        """Raises `RunOver` where the budget of tokens or cost is spent."""
         spent, asked = self.spent, self.asked
         if spent.tokens >= asked.tokens:
-            raise Over("TOKENS_SPENT", f"It used its {asked.tokens} tokens without an answer.")
+            raise RunOver("TOKENS_SPENT", f"It used its {asked.tokens} tokens without an answer.")
         if asked.cost is not None and spent.cost >= asked.cost:
-            raise Over("MONEY_SPENT", f"It used its {asked.cost} without an answer.")
+            raise RunOver("MONEY_SPENT", f"It used its {asked.cost} without an answer.")
 
     # --- what it does ---
-    def think(self, number: int, prompt: Callable[[], Prompt]) -> Move:
-        """The model's answer at this step. Raises `NotYet` and `Over`.
+    def think(self, number: int, prompt: Callable[[], Prompt]) -> AgentReply:
+        """The model's answer at this step. Raises `RunMustWait` and `RunOver`.
 
         An endpoint that is busy is asked again after a while; one that knows no native calls is
         asked in the text form from then on.
@@ -197,16 +197,18 @@ class Run:
         if made is None:
             self._ask(place, prompt())
         elif made.succeeded:
-            return self.rows.move(number) or Move(flaw="What was said cannot be read any more.")
+            return self.rows.move(number) or AgentReply(
+                flaw="What was said cannot be read any more."
+            )
         elif not made.open:
             self._check_worth_asking(made, attempt)
             self._ask(f"{place}#{attempt + 1}", prompt())
         else:
-            raise NotYet(Waiting())
+            raise RunMustWait(Waiting())
         return self.think(number, prompt)
 
-    def act(self, number: int, action: Action, *, place: str = "", doubt: str = "") -> None:
-        """The call that a step leads to. Raises `NotYet` until it is over, however it ends.
+    def act(self, number: int, action: AgentAction, *, place: str = "", doubt: str = "") -> None:
+        """The call that a step leads to. Raises `RunMustWait` until it is over, however it ends.
 
         A retry has a `place` of its own; with `doubt`, the call needs an approval.
         """
@@ -222,7 +224,7 @@ class Run:
         if new:
             bell.ring(self.view.execution.pk)
         if made.open:
-            raise NotYet(Waiting())
+            raise RunMustWait(Waiting())
         if new:  # refused, or known already
             self.look()
 
@@ -230,25 +232,25 @@ class Run:
         """Read the rows again after a change."""
         self.rows = rows_of(self.view.execution, Execution.objects.all())
 
-    def _called(self, action: Action) -> Action:
+    def _called(self, action: AgentAction) -> AgentAction:
         """By the tool's own name, and without the marks of this run."""
         known = self.view.performance.snapshot.tool(action.name) is not None
         name = action.name if known else self.toolbox().named(action.name)
-        return Action(name, self.fence.unmarked(action.arguments))
+        return AgentAction(name, self.fence.unmarked(action.arguments))
 
     @property
     def native(self) -> bool:
         return bool(self.view.memory.get("native", settings.LLM_TOOL_CALLS))
 
-    def _replay(self, number: int, action: Action) -> None:
-        """Raises `Over` where the recording knows no such call."""
+    def _replay(self, number: int, action: AgentAction) -> None:
+        """Raises `RunOver` where the recording knows no such call."""
         replayed = self.view.memory.setdefault("replayed", {})
         place = f"{ACT}{number}"
         if place in replayed:
             return
         there = self.recording.place_of(self._called(action), set(replayed.values()))
         if there is None:
-            raise Over(
+            raise RunOver(
                 "DIVERGED",
                 f"At step {number} it calls {action.name}, which the recorded run did not with"
                 " these arguments. A replay calls no tool, so it ends here.",
@@ -258,23 +260,23 @@ class Run:
         self.look()
 
     def _check_worth_asking(self, made: Made, attempt: int) -> None:
-        """Raises `Over`, or `NotYet` until the moment has come."""
+        """Raises `RunOver`, or `RunMustWait` until the moment has come."""
         if made.error_code == NO_NATIVE and self.native:
             self.view.memory["native"] = False
             self.view.remember()
             return
         if made.error_code not in _AGAIN or attempt >= _ATTEMPTS:
-            raise Over(made.error_code, made.error_message, made.status)
+            raise RunOver(made.error_code, made.error_message, made.status)
         due = (made.completed_at or clock()) + timedelta(seconds=2**attempt)
         if clock() < due:
-            raise NotYet(Waiting(below=0, until=due))
+            raise RunMustWait(Waiting(below=0, until=due))
 
     def _ask(self, place: str, prompt: Prompt) -> None:
         self._check_spending()
         tool = self.view.performance.snapshot.tool(ASK_MODEL)
         if tool is not None and tool.definition.entry_point != ASK_MODEL:
             message = f"{ASK_MODEL} is another tool here; an administrator renames it."
-            raise Over("MODEL_TOOL_TAKEN", message)
+            raise RunOver("MODEL_TOOL_TAKEN", message)
         question = {
             "messages": prompt.messages,
             "tools": prompt.tools,
@@ -289,7 +291,7 @@ class Run:
     def answered(self, answer: str) -> Result:
         return Result(Status.SUCCESS, output=self.summary() | {"answer": answer})
 
-    def ended(self, end: Over) -> Result:
+    def ended(self, end: RunOver) -> Result:
         """Without an answer; the details list its steps."""
         return Result(
             end.status,

@@ -26,18 +26,18 @@ _MOST_REASON = 300  # characters
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class AgentAction:
     name: str
     arguments: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class AgentReply:
     """The model's reply in one turn: an action, an answer, or an error."""
 
     text: str = ""
     thought: str = ""
-    action: Action | None = None
+    action: AgentAction | None = None
     answer: str | None = None
     flaw: str | None = None
     further: tuple[dict[str, str], ...] = ()  # calls of the same reply, which were not made
@@ -52,7 +52,7 @@ class Move:
         return cls(
             str(output.get("text") or ""),
             str(output.get("thought") or ""),
-            Action(action["name"], action["arguments"]) if action else None,
+            AgentAction(action["name"], action["arguments"]) if action else None,
             output.get("answer"),
             output.get("flaw"),
             tuple(output.get("further_actions") or ()),
@@ -61,12 +61,12 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class AgentStep:
     """`execution_id` is the action's; None where there is no row of it. `observation` is None as
     long as the action is open, or where there was none; `status` is empty before it begins."""
 
     number: int
-    move: Move
+    move: AgentReply
     observation: str | None
     status: str
     execution_id: UUID | None
@@ -103,7 +103,7 @@ def absence_of(made: Made) -> str:
     return f"{made.error_code}: {made.error_message}"
 
 
-class Rows:
+class AgentCallRows:
     """The calls of one run, of those that a reader may see. One query; of a replay three.
 
     Of a replay the calls are those of the run that it replays: a reader of the replay's questions
@@ -135,14 +135,14 @@ class Rows:
             state = row.state_after or state if row is not None else state
         return state
 
-    def move(self, number: int) -> Move | None:
+    def move(self, number: int) -> AgentReply | None:
         """Of a step, once the model has said something."""
         row = self._last_thought(number)
         if row is None or row.status != Status.SUCCESS:
             return None
-        return Move.of(outputs.whole(row) if row.output_expired_at is None else None)
+        return AgentReply.of(outputs.whole(row) if row.output_expired_at is None else None)
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[AgentStep]:
         """Those whose thought is over, in their order."""
         found = []
         number = 1
@@ -180,27 +180,27 @@ class Rows:
             attempt += 1
         return last
 
-    def _step(self, number: int, move: Move) -> Step:
+    def _step(self, number: int, move: AgentReply) -> AgentStep:
         move = self._by_own_name(number, move)
         thinking, place = self.thinking(number), f"{ACT}{number}"
         row = self.acts.get(place)
         if row is not None:
             came = None if row.open else observation_of(row)
-            return Step(number, move, came, row.status, row.pk, thinking, row.spent, place)
+            return AgentStep(number, move, came, row.status, row.pk, thinking, row.spent, place)
         made = self.absent.get(place)
         if made is not None:
             came = absence_of(made)
-            return Step(number, move, came, made.status, None, thinking, place=place)
+            return AgentStep(number, move, came, made.status, None, thinking, place=place)
         status = "" if move.action else Status.SUCCESS
-        return Step(number, move, move.flaw, status, None, thinking)
+        return AgentStep(number, move, move.flaw, status, None, thinking)
 
-    def _by_own_name(self, number: int, move: Move) -> Move:
+    def _by_own_name(self, number: int, move: AgentReply) -> AgentReply:
         """Endpoints do not allow every name of a tool (`toolbox.function_name`)."""
         place = f"{ACT}{number}"
         made = self.acts.get(place) or self.absent.get(place)
         if move.action is None or made is None:
             return move
-        return replace(move, action=Action(made.tool_name, move.action.arguments))
+        return replace(move, action=AgentAction(made.tool_name, move.action.arguments))
 
     def thinking(self, number: int) -> Spent:
         """With the attempts that came to nothing."""

@@ -16,7 +16,7 @@ from tools.definitions.implementations.builtin import ASK_MODEL, CALL_TOOL, FIND
 from tools.definitions.texts import told
 from tools.definitions.tool import ToolDefinition
 from tools.policy import authorization
-from tools.policy.decision import Asked
+from tools.policy.decision import EffectiveRequest
 
 MOST_TOOLS = 64  # in a prompt; more are found by find_tools
 MOST_STATES = 32  # examined for a workflow
@@ -54,18 +54,22 @@ class Toolbox:
         return {told.function_name(tool.name): tool.name for tool in self.tools}
 
 
-def toolbox_of(caller: Caller, asked: Asked, snapshot: Snapshot, question: str) -> Toolbox:
+def toolbox_of(
+    caller: Caller, asked: EffectiveRequest, snapshot: Snapshot, question: str
+) -> Toolbox:
     """What the caller may use in these groups and this state, the best for the question first where
     there are more than fit into a prompt."""
     return _toolbox(usable_by(caller, asked, snapshot), snapshot, question)
 
 
-def workflow_toolbox(caller: Caller, asked: Asked, snapshot: Snapshot, question: str) -> Toolbox:
+def workflow_toolbox(
+    caller: Caller, asked: EffectiveRequest, snapshot: Snapshot, question: str
+) -> Toolbox:
     """The same in this state and in each that these tools can lead to, as far as the caller may."""
     found: dict[str, CatalogTool] = {}
     states = [asked.state]
     for state in states:  # it grows on the way
-        for tool in usable_by(caller, Asked(asked.groups, state), snapshot):
+        for tool in usable_by(caller, EffectiveRequest(asked.groups, state), snapshot):
             found.setdefault(tool.name, tool)
             after = tool.definition.raw["state"]
             if after is not None and after not in states and len(states) < MOST_STATES:
@@ -73,7 +77,7 @@ def workflow_toolbox(caller: Caller, asked: Asked, snapshot: Snapshot, question:
     return _toolbox(list(found.values()), snapshot, question)
 
 
-def usable_by(caller: Caller, asked: Asked, snapshot: Snapshot) -> list[CatalogTool]:
+def usable_by(caller: Caller, asked: EffectiveRequest, snapshot: Snapshot) -> list[CatalogTool]:
     """Without the tools that agents are built on."""
     return [
         tool

@@ -37,7 +37,7 @@ _NONE: dict[str, Any] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class ConfirmationRuleReach:
     """Which tools a rule touches now: the first of them by name, and how many there are."""
 
     tools: list[str]
@@ -122,7 +122,7 @@ def find_rule(organization: Organization, name: str) -> ConfirmationRule:
     return found
 
 
-def reach_of(row: ConfirmationRule, snapshot: Snapshot) -> Reach:
+def reach_of(row: ConfirmationRule, snapshot: Snapshot) -> ConfirmationRuleReach:
     rule = CatalogConfirmationRule(
         name=row.name,
         tool_name=row.tool_name,
@@ -138,7 +138,7 @@ def reach_of(row: ConfirmationRule, snapshot: Snapshot) -> Reach:
         for tool in snapshot.sorted_tools
         if touches_tool(rule, tool, snapshot.groups_of(tool))
     ]
-    return Reach(touched[:_NAMED], len(touched))
+    return ConfirmationRuleReach(touched[:_NAMED], len(touched))
 
 
 def _write(row: ConfirmationRule, wanted: dict[str, Any], by: Actor) -> ConfirmationRule:

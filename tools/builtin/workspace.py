@@ -28,13 +28,14 @@ def workspace_of(organization: str) -> Path:
     return place
 
 
-class Busy(Exception):
+class WorkspaceBusy(Exception):
     """Another writer held the lock for too long."""
 
 
 @contextmanager
 def writing(organization: str, within_s: float, stopped: Callable[[], bool]) -> Iterator[None]:
-    """One writer at a time, of all workers on this host. Raises `Busy`, also when it was stopped.
+    """One writer at a time, of all workers on this host. Raises `WorkspaceBusy`, also when it was
+    stopped.
 
     The lock is on a file beside the workspaces: nothing inside the sandbox sees or holds it.
     """
@@ -54,5 +55,5 @@ def _take(held: int, until: float, stopped: Callable[[], bool]) -> None:
             return fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if stopped() or time.monotonic() > until:
-                raise Busy from None
+                raise WorkspaceBusy from None
             time.sleep(0.005)

@@ -15,7 +15,7 @@ from sandbox.spec import IsolationLevel
 from tools.catalog.bounds import read_bound
 from tools.catalog.groups import (
     KEPT,
-    Kept,
+    UnchangedField,
     check_names,
     dependants_of,
     note_groups,
@@ -272,7 +272,7 @@ def save_group(
     by: Actor,
     description: str | None = None,
     permissions: list[str] | None = None,
-    parent: str | Kept | None = KEPT,
+    parent: str | UnchangedField | None = KEPT,
     **opening: Any,
 ) -> ToolGroup:
     """Create a group, or change its given fields. Raises `Malformed`.
@@ -294,10 +294,10 @@ def _write_group(
     *,
     by: Actor,
     before: dict[str, Any] | None,
-    parent: str | Kept | None,
+    parent: str | UnchangedField | None,
     columns: dict[str, Any],
 ) -> ToolGroup:
-    if not isinstance(parent, Kept):
+    if not isinstance(parent, UnchangedField):
         group.parent = parent_for(group, parent)
     for column, value in columns.items():
         setattr(group, column, value)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum, auto
 from typing import Any
 
-from tools.catalog.listed import Listed
+from tools.catalog.listed import ListedFields
 from tools.definitions.texts.names import WILDCARD, flaw_in_group, is_address
 from tools.definitions.values.schedules import read_schedule
 from tools.errors import Malformed
@@ -15,13 +15,13 @@ BOUNDS = {"max_queue_age_s": 86_400, "max_cpu_percent": 100}
 _NAMED = 20
 
 
-class Kept(Enum):
+class UnchangedField(Enum):
     """Marks a field that a change leaves unchanged, where None is a value."""
 
     KEPT = auto()
 
 
-KEPT = Kept.KEPT
+KEPT = UnchangedField.KEPT
 
 
 def check_names(name: str, permissions: Iterable[str]) -> None:
@@ -37,7 +37,7 @@ def check_names(name: str, permissions: Iterable[str]) -> None:
 
 def read_opening(given: Mapping[str, Any]) -> dict[str, Any]:
     """The columns that say when a group is open, of those that are given. Raises `Malformed`."""
-    fields = Listed(dict(given), [])
+    fields = ListedFields(dict(given), [])
     fields.known(("schedule", *BOUNDS))
     columns: dict[str, Any] = {}
     if "schedule" in given:
@@ -114,7 +114,7 @@ def dependants_of(group: ToolGroup) -> tuple[str, list[str]] | None:
     return None
 
 
-def _bound(fields: Listed, name: str, most: float) -> float | None:
+def _bound(fields: ListedFields, name: str, most: float) -> float | None:
     value = fields.raw[name]
     if value is None:
         return None

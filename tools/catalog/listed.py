@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 from sandbox.errors import SpecInvalid
-from tools.definitions.fields import Fields
+from tools.definitions.fields import DefinitionFields
 
 
-class Listed(Fields):
+class ListedFields(DefinitionFields):
     """Fields with lists of numbers or texts, and with objects in lists."""
 
     def known(self, allowed: Iterable[str]) -> None:

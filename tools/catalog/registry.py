@@ -29,7 +29,7 @@ from tools.catalog.sandbox.hosts import Header, Item
 from tools.catalog.sandbox.paths import mounts_of
 from tools.catalog.signatures import sealing, versions
 from tools.catalog.signatures.keys import keys_of
-from tools.catalog.signatures.newest import Known, newest
+from tools.catalog.signatures.newest import SignatureFileState, newest
 from tools.catalog.signatures.verified import ALTERED, ROLLED_BACK, signed
 from tools.definitions.schemas.schemas import Validator
 from tools.definitions.tool import (
@@ -306,7 +306,7 @@ class Snapshot:
         return tuple(sorted(self.tools.values(), key=lambda tool: tool.name.lower()))
 
 
-class Registry:
+class SnapshotRegistry:
     """The snapshots of this process."""
 
     def __init__(self) -> None:
@@ -333,7 +333,7 @@ class Registry:
         newest.forget()
 
 
-registry = Registry()
+registry = SnapshotRegistry()
 
 
 def _load(organization_id: UUID, known: Snapshot | None, *, kept: bool = True) -> Snapshot:
@@ -391,7 +391,7 @@ def _load(organization_id: UUID, known: Snapshot | None, *, kept: bool = True) -
 
 
 def _signed_rows(
-    organization_id: UUID, known: Snapshot | None, noted: Known
+    organization_id: UUID, known: Snapshot | None, noted: SignatureFileState
 ) -> tuple[Mapping[str, bytes], list[Tool], list[Pin]]:
     """Keys are read after the versions that they signed, so that a new key is included."""
     keys = keys_of(organization_id, noted)
@@ -522,7 +522,7 @@ def catalog_tool(
     version: ToolVersion,
     organization: str,
     keys: Mapping[str, bytes],
-    noted: Known | None = None,
+    noted: SignatureFileState | None = None,
 ) -> CatalogTool:
     """A tool in one of its versions. `noted` is given for the version in use, to detect a
     rollback."""
@@ -555,7 +555,7 @@ def _flaw(
     version: ToolVersion,
     organization: str,
     keys: Mapping[str, bytes],
-    noted: Known | None,
+    noted: SignatureFileState | None,
 ) -> str:
     own = version.tool_id == row.pk
     if not own or not signed(organization=organization, name=row.name, version=version, keys=keys):

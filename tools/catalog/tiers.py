@@ -27,7 +27,7 @@ _SHIPPED = {
 
 
 @dataclass(frozen=True)
-class Standing:
+class LicenseStatus:
     """The state of an organization's license at a moment. `tier` is the effective one."""
 
     state: LicenseState
@@ -60,14 +60,14 @@ def tier_of(organization_id: UUID) -> LicenseTier:
     return standing_of(row).tier
 
 
-def standing_of(organization: Organization, lowest: LicenseTier | None = None) -> Standing:
+def standing_of(organization: Organization, lowest: LicenseTier | None = None) -> LicenseStatus:
     """Reads the tiers only where the license is over, and where `lowest` is not given."""
     expires_at, days = organization.license_expires_at, organization.license_grace_days
     state = LicenseState.NONE
     if organization.license_id or expires_at is not None:
         state = state_of(expires_at, days, timezone.now())
     own = organization.tier
-    return Standing(
+    return LicenseStatus(
         state=state,
         tier=(lowest or lowest_tier() or own) if state == LicenseState.EXPIRED else own,
         own=own,

@@ -9,7 +9,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from toolcrib_service.announcing import MOST, digest_of, statement
-from tools.definitions.dialects.settling import Known, settled
+from tools.definitions.dialects.settling import KnownReferences, settled
 from tools.definitions.services import (
     Descriptor,
     flaws_in_config,
@@ -89,7 +89,7 @@ def _tool(raw: Any, service: Descriptor) -> Definition:
     later."""
     if not isinstance(raw, dict):
         raise _wrong("each of its tools is an object")
-    known = Known(services={service["id"]: service["config_params"]})
+    known = KnownReferences(services={service["id"]: service["config_params"]})
     raw, flaws = settled(raw, known)
     if flaws:
         raise InvalidDefinition("A tool of the announcement is wrong.", errors=flaws)

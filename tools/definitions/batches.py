@@ -9,12 +9,12 @@ MOST_INPUTS = 1_000
 MOST_NAME = 128
 
 
-class Input(NamedTuple):
+class BatchInput(NamedTuple):
     tool_name: str
     parameters: dict[str, Any]
 
 
-def inputs_of(parameters: dict[str, Any]) -> list[Input]:
+def inputs_of(parameters: dict[str, Any]) -> list[BatchInput]:
     """In their order. Raises `ValueError`, in words for the caller."""
     inputs = parameters.get("inputs")
     if not isinstance(inputs, list) or not 1 <= len(inputs) <= MOST_INPUTS:
@@ -22,7 +22,7 @@ def inputs_of(parameters: dict[str, Any]) -> list[Input]:
     return [_input(number, one) for number, one in enumerate(inputs)]
 
 
-def inputs_as_sent(resolved: dict[str, Any], sent: dict[str, Any]) -> list[Input]:
+def inputs_as_sent(resolved: dict[str, Any], sent: dict[str, Any]) -> list[BatchInput]:
     """The same with references kept in each input's parameters, so that its call records what it
     refers to; the resolved value where a reference is more than a part of the parameters. Raises
     `ValueError`."""
@@ -32,14 +32,14 @@ def inputs_as_sent(resolved: dict[str, Any], sent: dict[str, Any]) -> list[Input
     return [_as_sent(one, written) for one, written in zip(inputs, raw, strict=True)]
 
 
-def _as_sent(one: Input, written: Any) -> Input:
+def _as_sent(one: BatchInput, written: Any) -> BatchInput:
     parameters = written.get("parameters") if isinstance(written, dict) else None
     if not isinstance(parameters, dict) or references.MARK in parameters:
         return one
     return one._replace(parameters=parameters)
 
 
-def _input(number: int, one: object) -> Input:
+def _input(number: int, one: object) -> BatchInput:
     if not isinstance(one, dict):
         raise ValueError(f"inputs.{number} must be an object.")
     name, parameters = one.get("tool_name"), one.get("parameters")
@@ -47,4 +47,4 @@ def _input(number: int, one: object) -> Input:
         raise ValueError(f"inputs.{number}.tool_name must have 1 to {MOST_NAME} characters.")
     if not isinstance(parameters, dict):
         raise ValueError(f"inputs.{number}.parameters must be an object.")
-    return Input(name, parameters)
+    return BatchInput(name, parameters)

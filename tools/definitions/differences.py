@@ -16,21 +16,21 @@ _NAMED = frozenset({"parameters"})  # lists whose members have names
 MOST = 500  # differences that are listed individually
 
 
-class Kind(StrEnum):
+class DifferenceKind(StrEnum):
     ADDED = "added"
     REMOVED = "removed"
     CHANGED = "changed"
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class DefinitionDifference:
     """`path` is a JSON pointer; invisible characters of texts are named.
 
     `warnings` name invisible and look-alike characters in the change.
     """
 
     path: str
-    kind: Kind
+    kind: DifferenceKind
     before: Json
     after: Json
     warnings: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class Difference:
         return asdict(self) | {"kind": str(self.kind), "warnings": list(self.warnings)}
 
 
-def differences(before: Json, after: Json) -> list[Difference]:
+def differences(before: Json, after: Json) -> list[DefinitionDifference]:
     """At most `MOST`, in the order of the fields of the later definition."""
     return [found for _, found in zip(range(MOST), _between(before, after, ""), strict=False)]
 
@@ -66,37 +66,39 @@ def words_changed(before: str, after: str) -> list[tuple[str, str]]:
     return pieces
 
 
-def _between(before: Json, after: Json, path: str) -> Iterator[Difference]:
+def _between(before: Json, after: Json, path: str) -> Iterator[DefinitionDifference]:
     if isinstance(before, dict) and isinstance(after, dict):
         yield from _of_members(before, after, path)
     elif isinstance(before, list) and isinstance(after, list):
         yield from _of_lists(before, after, path)
     elif before != after or isinstance(before, bool) != isinstance(after, bool):
-        yield _one(path, Kind.CHANGED, before, after)
+        yield _one(path, DifferenceKind.CHANGED, before, after)
 
 
-def _of_members(before: dict[str, Json], after: dict[str, Json], path: str) -> Iterator[Difference]:
+def _of_members(
+    before: dict[str, Json], after: dict[str, Json], path: str
+) -> Iterator[DefinitionDifference]:
     gone = [key for key in before if key not in after]
     for key in [*after, *gone]:
         place = f"{path}/{visible(key).replace('~', '~0').replace('/', '~1')}"
         if key not in after:
-            yield _one(place, Kind.REMOVED, before[key], None)
+            yield _one(place, DifferenceKind.REMOVED, before[key], None)
         elif key not in before:
-            yield _one(place, Kind.ADDED, None, after[key])
+            yield _one(place, DifferenceKind.ADDED, None, after[key])
         elif key in _NAMED:
             yield from _of_named(before[key], after[key], place)
         else:
             yield from _between(before[key], after[key], place)
 
 
-def _of_named(before: Json, after: Json, path: str) -> Iterator[Difference]:
+def _of_named(before: Json, after: Json, path: str) -> Iterator[DefinitionDifference]:
     old, new = _by_name(before), _by_name(after)
     if old is None or new is None:
         yield from _between(before, after, path)
         return
     yield from _of_members(old, new, path)
     if [name for name in old if name in new] != [name for name in new if name in old]:
-        yield _one(f"{path}/order", Kind.CHANGED, list(old), list(new))
+        yield _one(f"{path}/order", DifferenceKind.CHANGED, list(old), list(new))
 
 
 def _by_name(items: Json) -> dict[str, Json] | None:
@@ -106,20 +108,22 @@ def _by_name(items: Json) -> dict[str, Json] | None:
     return named if len(named) == len(items) else None
 
 
-def _of_lists(before: list[Json], after: list[Json], path: str) -> Iterator[Difference]:
+def _of_lists(before: list[Json], after: list[Json], path: str) -> Iterator[DefinitionDifference]:
     for at in range(max(len(before), len(after))):
         place = f"{path}/{at}"
         if at >= len(after):
-            yield _one(place, Kind.REMOVED, before[at], None)
+            yield _one(place, DifferenceKind.REMOVED, before[at], None)
         elif at >= len(before):
-            yield _one(place, Kind.ADDED, None, after[at])
+            yield _one(place, DifferenceKind.ADDED, None, after[at])
         else:
             yield from _between(before[at], after[at], place)
 
 
-def _one(path: str, kind: Kind, before: Json, after: Json) -> Difference:
+def _one(path: str, kind: DifferenceKind, before: Json, after: Json) -> DefinitionDifference:
     warnings = [one for one in _warnings(after) if one not in set(_warnings(before))]
-    return Difference(path, kind, shown(before), shown(after), tuple(dict.fromkeys(warnings)))
+    return DefinitionDifference(
+        path, kind, shown(before), shown(after), tuple(dict.fromkeys(warnings))
+    )
 
 
 def _warnings(value: Json) -> list[str]:

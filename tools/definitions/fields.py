@@ -12,7 +12,7 @@ from tools.definitions.values import durations
 DECIMAL = re.compile(r"[0-9]{1,40}(\.[0-9]{1,40})?")
 
 
-class Fields:
+class DefinitionFields:
     """One object of a definition. `flaws` collects `{"field", "message"}` for all of them."""
 
     def __init__(self, raw: dict[str, Any], flaws: list[dict[str, str]], prefix: str = "") -> None:

@@ -24,7 +24,7 @@ class BadReference(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class OutputReference:
     execution_id: UUID
     path: str
     place: Place  # in the parameters
@@ -48,7 +48,7 @@ def found(parameters: Any) -> Iterator[tuple[Place, dict[str, Any]]]:
             pending += [((*place, at), item) for at, item in enumerate(value)]
 
 
-def read(place: Place, raw: dict[str, Any]) -> Reference:
+def read(place: Place, raw: dict[str, Any]) -> OutputReference:
     """Raises `BadReference`."""
     if not place:
         raise BadReference("the parameters as a whole cannot be a reference")
@@ -62,7 +62,7 @@ def read(place: Place, raw: dict[str, Any]) -> Reference:
     if _ESCAPED.search(path):
         raise BadReference(f"in {PATH}, ~ stands only before 0 or 1 (RFC 6901)")
     try:
-        return Reference(UUID(identifier), path, place)
+        return OutputReference(UUID(identifier), path, place)
     except ValueError:
         raise BadReference(f"{MARK} must be the identifier of an execution") from None
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any
 from urllib.parse import urlsplit
 
-from tools.definitions.fields import Fields
+from tools.definitions.fields import DefinitionFields
 from tools.definitions.texts import names
 from tools.errors import InvalidDefinition
 
@@ -22,15 +22,17 @@ _PLACEHOLDER = re.compile(r"\$\{(input|command):")
 _PRINTABLE = re.compile(r"[\x20-\x7e]{0,8192}")
 
 
-class Transport(StrEnum):
+class ServerTransport(StrEnum):
     HTTP = "streamable-http"
     SSE = "sse"
     STDIO = "stdio"
 
 
 _TRANSPORTS = {
-    "http": Transport.HTTP, "streamable-http": Transport.HTTP, "streamableHttp": Transport.HTTP,
-    "streamable_http": Transport.HTTP, "sse": Transport.SSE, "stdio": Transport.STDIO,
+    "http": ServerTransport.HTTP, "streamable-http": ServerTransport.HTTP,
+    "streamableHttp": ServerTransport.HTTP,
+    "streamable_http": ServerTransport.HTTP, "sse": ServerTransport.SSE,
+    "stdio": ServerTransport.STDIO,
 }  # fmt: skip
 _KNOWN = (
     "name", "transport", "type", "url", "serverUrl", "headers", "command", "args", "env",
@@ -43,7 +45,7 @@ _SET_ASIDE = ("autoApprove", "alwaysAllow", "description", "gallery", "timeout",
 @dataclass(frozen=True)
 class ServerDescriptor:
     name: str
-    transport: Transport
+    transport: ServerTransport
     url: str = ""
     headers: dict[str, str] = field(default_factory=dict, repr=False)
     command: str = ""
@@ -56,7 +58,7 @@ class ServerDescriptor:
     def written(self) -> dict[str, Any]:
         """The neutral form."""
         shown: dict[str, Any] = {"name": self.name, "transport": str(self.transport)}
-        if self.transport == Transport.STDIO:
+        if self.transport == ServerTransport.STDIO:
             shown |= {"command": self.command, "args": list(self.args), "env": dict(self.env)}
         else:
             shown |= {"url": self.url, "headers": dict(self.headers)}
@@ -72,14 +74,14 @@ def read_server(raw: Any, name: str = "") -> ServerDescriptor:
     if not isinstance(raw, dict):
         raise InvalidDefinition("A server's configuration is a JSON object.", errors=[])
     flaws: list[dict[str, str]] = []
-    fields = Fields({str(key): value for key, value in raw.items()}, flaws)
+    fields = DefinitionFields({str(key): value for key, value in raw.items()}, flaws)
     fields.known((*_KNOWN, *_SET_ASIDE))
     group = fields.texts("group", None, flaw_of=names.flaw_in_group)
     transport = _transport(fields)
     descriptor = ServerDescriptor(
         name=_name(fields, name),
         transport=transport,
-        **(_started(fields) if transport == Transport.STDIO else _reached(fields)),
+        **(_started(fields) if transport == ServerTransport.STDIO else _reached(fields)),
         remote_name=fields.text("remote-name", "", longest=256),
         group=None if group is None else tuple(group),
         enabled=fields.boolean("enabled", True) and not fields.boolean("disabled", False),
@@ -89,30 +91,30 @@ def read_server(raw: Any, name: str = "") -> ServerDescriptor:
     return descriptor
 
 
-def _name(fields: Fields, given: str) -> str:
+def _name(fields: DefinitionFields, given: str) -> str:
     name = fields.text("name", given or None, longest=128)
     if name and not names.TOOL_NAME.fullmatch(name):
         fields.wrong("name", "may hold only letters, digits, '_', '.' and '-', at most 128")
     return name
 
 
-def _transport(fields: Fields) -> Transport:
+def _transport(fields: DefinitionFields) -> ServerTransport:
     if fields.given("command") and (fields.given("url") or fields.given("serverUrl")):
         fields.wrong("url", "stands beside command; a server is started or reached, not both")
     said = fields.raw.get("transport", fields.raw.get("type"))
     if said is None:
-        return Transport.STDIO if fields.given("command") else _guessed(fields)
+        return ServerTransport.STDIO if fields.given("command") else _guessed(fields)
     kind = _TRANSPORTS.get(said) if isinstance(said, str) else None
     if kind is None:
         key = "transport" if "transport" in fields.raw else "type"
-        fields.wrong(key, "must be one of " + ", ".join(Transport))
-    return kind or Transport.HTTP
+        fields.wrong(key, "must be one of " + ", ".join(ServerTransport))
+    return kind or ServerTransport.HTTP
 
 
-def _guessed(fields: Fields) -> Transport:
+def _guessed(fields: DefinitionFields) -> ServerTransport:
     url = fields.raw.get("url")
     old = isinstance(url, str) and urlsplit_safe(url).endswith("/sse")
-    return Transport.SSE if old else Transport.HTTP
+    return ServerTransport.SSE if old else ServerTransport.HTTP
 
 
 def urlsplit_safe(url: str) -> str:
@@ -123,7 +125,7 @@ def urlsplit_safe(url: str) -> str:
         return ""
 
 
-def _reached(fields: Fields) -> dict[str, Any]:
+def _reached(fields: DefinitionFields) -> dict[str, Any]:
     key = "serverUrl" if "serverUrl" in fields.raw else "url"
     url = fields.text(key, longest=2_000)
     if url and not _is_address(url):
@@ -146,7 +148,7 @@ def _is_address(url: str) -> bool:
     return port_fits and plain and known and url.isprintable() and " " not in url
 
 
-def _started(fields: Fields) -> dict[str, Any]:
+def _started(fields: DefinitionFields) -> dict[str, Any]:
     args = fields.raw.get("args") or []
     if not isinstance(args, list) or len(args) > MOST or not all(map(_is_word, args)):
         fields.wrong("args", f"must be a list of at most {MOST} texts")
@@ -164,7 +166,7 @@ def _is_word(word: Any) -> bool:
     return isinstance(word, str) and len(word) <= 8_192 and "\0" not in word
 
 
-def _texts(fields: Fields, name: str, key: re.Pattern[str]) -> dict[str, str]:
+def _texts(fields: DefinitionFields, name: str, key: re.Pattern[str]) -> dict[str, str]:
     given = fields.object(name, {})
     if len(given) > MOST:
         fields.wrong(name, f"must have at most {MOST} entries")

@@ -7,7 +7,7 @@ Queue names are kept to the letter, as names (ruling 12).
 from typing import Any
 
 from tools.definitions.descriptors import FLAT, Flaws, canonical_key
-from tools.definitions.fields import Fields
+from tools.definitions.fields import DefinitionFields
 from tools.definitions.texts import names
 from tools.definitions.tool import OPTIONAL, SHOWN, WRITTEN
 from tools.definitions.values import strict_json
@@ -66,7 +66,7 @@ def flaws_in_config(params: list[dict[str, Any]], config: dict[str, Any]) -> lis
     ]  # fmt: skip
 
 
-def _fields(raw: Any) -> Fields:
+def _fields(raw: Any) -> DefinitionFields:
     if not isinstance(raw, dict):
         raise InvalidDefinition("A tool service is a JSON object.", errors=[])
     try:
@@ -80,10 +80,10 @@ def _fields(raw: Any) -> Fields:
         if name in found:
             flaws.append({"field": name[:60], "message": "stands twice, in two spellings"})
         found[name] = value
-    return Fields(found, flaws)
+    return DefinitionFields(found, flaws)
 
 
-def _id(fields: Fields) -> str:
+def _id(fields: DefinitionFields) -> str:
     name = fields.text("id", longest=128)
     if name and not names.TOOL_NAME.fullmatch(name):
         fields.wrong("id", "may hold only letters, digits, '_', '.' and '-', at most 128")
@@ -92,7 +92,7 @@ def _id(fields: Fields) -> str:
     return name
 
 
-def _parameters(parent: Fields) -> list[dict[str, Any]]:
+def _parameters(parent: DefinitionFields) -> list[dict[str, Any]]:
     value = parent.raw.get("config_params")
     if value is None:
         return []
@@ -106,11 +106,11 @@ def _parameters(parent: Fields) -> list[dict[str, Any]]:
     return read
 
 
-def _parameter(parent: Fields, at: int, raw: Any) -> dict[str, Any]:
+def _parameter(parent: DefinitionFields, at: int, raw: Any) -> dict[str, Any]:
     if not isinstance(raw, dict):
         parent.wrong(f"config_params[{at}]", "must be an object")
         return {"name": "", "required": False}
-    fields = Fields(raw, parent.flaws, f"config_params[{at}].")
+    fields = DefinitionFields(raw, parent.flaws, f"config_params[{at}].")
     fields.known(("name", "required"))
     name = fields.text("name", longest=64)
     if name and not names.PARAMETER_NAME.fullmatch(name):

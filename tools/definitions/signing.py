@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
 from audit import files
 
 
-class SigningKey:
+class PrivateSigningKey:
     """A key that signs. `key_id` is the beginning of the public key's hash."""
 
     def __init__(self, private: Ed25519PrivateKey) -> None:
@@ -32,11 +32,11 @@ class SigningKey:
         self.key_id = key_id_of(self.public)
 
     @classmethod
-    def new(cls) -> "SigningKey":
+    def new(cls) -> "PrivateSigningKey":
         return cls(Ed25519PrivateKey.generate())
 
     @classmethod
-    def from_hex(cls, text: str) -> "SigningKey":
+    def from_hex(cls, text: str) -> "PrivateSigningKey":
         """Raises `ValueError`."""
         return cls(Ed25519PrivateKey.from_private_bytes(bytes.fromhex(text)))
 
@@ -45,7 +45,7 @@ class SigningKey:
         return self._private.private_bytes_raw().hex()
 
     @classmethod
-    def from_file(cls, path: Path) -> "SigningKey":
+    def from_file(cls, path: Path) -> "PrivateSigningKey":
         """The key in `path`; made there on first use, readable by its owner only."""
         if not path.exists():
             _write_new_key(path)

@@ -16,7 +16,7 @@ from audit.canonical import commitment
 from sandbox.spec import Language
 from tools.definitions import descriptors, implementations, transforms
 from tools.definitions.chains.document import Chain
-from tools.definitions.fields import Fields
+from tools.definitions.fields import DefinitionFields
 from tools.definitions.implementations import defaults
 from tools.definitions.implementations.builtin import COMPOSITES
 from tools.definitions.schemas import schemas
@@ -80,7 +80,7 @@ def read_definition(raw: Any) -> Definition:
         raise InvalidDefinition("A definition is a JSON object.", errors=[])
     flaws: list[dict[str, str]] = []
     _check_weight(raw)
-    fields = Fields(descriptors.canonical_keys(raw, flaws), flaws)
+    fields = DefinitionFields(descriptors.canonical_keys(raw, flaws), flaws)
     fields.known({*WRITTEN, *OPTIONAL, *SHOWN})
     definition = {
         **_identity(fields),
@@ -263,7 +263,7 @@ def _sensitive(part: Any) -> Iterator[str]:
             yield from _sensitive(item)
 
 
-def _identity(fields: Fields) -> Definition:
+def _identity(fields: DefinitionFields) -> Definition:
     name = fields.text("name", longest=128)
     if name and not names.TOOL_NAME.fullmatch(name):
         fields.wrong("name", "may hold only letters, digits, '_', '.' and '-', at most 128")
@@ -279,7 +279,7 @@ def _identity(fields: Fields) -> Definition:
     }
 
 
-def _interface(fields: Fields) -> Definition:
+def _interface(fields: DefinitionFields) -> Definition:
     parameters = _parameters(fields)
     mode = fields.choice("argument_validation", ArgumentValidation, _usual_mode(fields))
     passing = mode == ArgumentValidation.OFF and _passes(fields)
@@ -302,7 +302,7 @@ def _interface(fields: Fields) -> Definition:
     }
 
 
-def _usual_mode(fields: Fields) -> ArgumentValidation:
+def _usual_mode(fields: DefinitionFields) -> ArgumentValidation:
     """Ruling 13: arguments of definitions from before typed parameters are passed on unchanged."""
     raw = fields.raw
     if not _passes(fields) or raw.get("input_schema") is not None:
@@ -318,7 +318,7 @@ def _usual_mode(fields: Fields) -> ArgumentValidation:
     return ArgumentValidation.ENFORCE if said else ArgumentValidation.OFF
 
 
-def _passes(fields: Fields) -> bool:
+def _passes(fields: DefinitionFields) -> bool:
     kind = fields.raw.get("type")
     return isinstance(kind, str) and kind in PASSING_TYPES
 
@@ -348,7 +348,7 @@ def _property(parameter: Definition) -> Definition:
     return schema
 
 
-def _parameters(fields: Fields) -> list[Definition]:
+def _parameters(fields: DefinitionFields) -> list[Definition]:
     value = fields.raw.get("parameters")
     if value is None or value == []:
         value = defaults.parameters_of(fields.raw)
@@ -364,11 +364,11 @@ def _parameters(fields: Fields) -> list[Definition]:
     return read
 
 
-def _parameter(parent: Fields, at: int, raw: Any) -> Definition:
+def _parameter(parent: DefinitionFields, at: int, raw: Any) -> Definition:
     if not isinstance(raw, dict):
         parent.wrong(f"parameters[{at}]", "must be an object")
         raw = {"name": f"p{at}", "description": "-", "type": ParameterType.STRING}
-    fields = Fields(raw, parent.flaws, f"parameters[{at}].")
+    fields = DefinitionFields(raw, parent.flaws, f"parameters[{at}].")
     fields.known(_PARAMETER)
     name = fields.text("name", longest=64)
     if name and not names.PARAMETER_NAME.fullmatch(name):
@@ -386,7 +386,7 @@ def _parameter(parent: Fields, at: int, raw: Any) -> Definition:
     return parameter
 
 
-def _check_parameter(fields: Fields, parameter: Definition) -> None:
+def _check_parameter(fields: DefinitionFields, parameter: Definition) -> None:
     schema, enum = parameter["schema"], parameter["enum"]
     if schema is not None and not isinstance(schema, dict):
         fields.wrong("schema", "must be a JSON Schema object")
@@ -410,7 +410,7 @@ def _check_parameter(fields: Fields, parameter: Definition) -> None:
         fields.wrong("default", f"does not fit the parameter: {flaws[0].message}")
 
 
-def _check_input_schema(fields: Fields, schema: Any) -> None:
+def _check_input_schema(fields: DefinitionFields, schema: Any) -> None:
     if not isinstance(schema, dict) or schema.get("type", "object") != "object":
         fields.wrong("input_schema", "must be a JSON Schema whose type is object")
         return
@@ -420,14 +420,14 @@ def _check_input_schema(fields: Fields, schema: Any) -> None:
     _check_schema(fields, "input_schema", schema)
 
 
-def _check_schema(fields: Fields, name: str, schema: Any) -> None:
+def _check_schema(fields: DefinitionFields, name: str, schema: Any) -> None:
     try:
         schemas.check(schema)
     except schemas.BadSchema as error:
         fields.wrong(name, str(error))
 
 
-def _longest_s(fields: Fields) -> int:
+def _longest_s(fields: DefinitionFields) -> int:
     raw = fields.raw
     if raw.get("type") == ToolType.CHAIN:
         return MAX_COMPOSITE_S
@@ -444,8 +444,8 @@ def _usual_time(longest_s: float) -> str:
     return "P1D" if longest_s == MAX_COMPOSITE_S else "PT30S"
 
 
-def _constraints(parent: Fields) -> Definition:
-    fields = Fields(parent.object("constraints", {}), parent.flaws, "constraints.")
+def _constraints(parent: DefinitionFields) -> Definition:
+    fields = DefinitionFields(parent.object("constraints", {}), parent.flaws, "constraints.")
     fields.known(
         (
             "max_execution_time", "max_output_size", "allow_side_effects", "required_isolation",
@@ -470,7 +470,7 @@ def _constraints(parent: Fields) -> Definition:
     return constraints
 
 
-def _profile_name(fields: Fields) -> str:
+def _profile_name(fields: DefinitionFields) -> str:
     """The catalog checks that the profile exists."""
     name = fields.text("sandbox_profile", longest=63)
     if name and not PROFILE_NAME.fullmatch(name):
@@ -478,7 +478,7 @@ def _profile_name(fields: Fields) -> str:
     return name
 
 
-def _availability(fields: Fields) -> Definition:
+def _availability(fields: DefinitionFields) -> Definition:
     state = fields.raw.get("state")
     if state is not None and (not isinstance(state, str) or names.flaw_in_group(state)):
         fields.wrong("state", "must be the name of a state: a text of 1 to 100 characters")
@@ -495,7 +495,7 @@ def _availability(fields: Fields) -> Definition:
     }
 
 
-def _economy(fields: Fields) -> Definition:
+def _economy(fields: DefinitionFields) -> Definition:
     hit = "cost_per_cache_hit"
     optional = {hit: fields.money(hit)} if fields.given(hit) else {}
     return optional | {
@@ -509,16 +509,16 @@ def _economy(fields: Fields) -> Definition:
     }
 
 
-def _transform(fields: Fields) -> Definition:
+def _transform(fields: DefinitionFields) -> Definition:
     read = transforms.read(fields)
     return {"transform": read} if read else {}
 
 
-def _usual_delivery(fields: Fields) -> Delivery:
+def _usual_delivery(fields: DefinitionFields) -> Delivery:
     return Delivery.IDEMPOTENT if fields.raw.get("type") in _IDEMPOTENT else Delivery.EXTERNAL
 
 
-def _check_together(fields: Fields, definition: Definition) -> None:
+def _check_together(fields: DefinitionFields, definition: Definition) -> None:
     """Checks that need several fields."""
     pure = definition["delivery"] == Delivery.PURE
     if pure and definition["constraints"]["allow_side_effects"]:
@@ -535,7 +535,7 @@ def _check_together(fields: Fields, definition: Definition) -> None:
         fields.wrong("cache_ttl", "only a tool whose delivery is pure may be cached")
 
 
-def _check_shown(fields: Fields) -> None:
+def _check_shown(fields: DefinitionFields) -> None:
     """The keys beside the definition: two switches, and its version's label."""
     fields.boolean("enabled", True)
     fields.boolean("critical", False)

@@ -15,7 +15,7 @@ from typing import Any
 
 from jsonpath_rfc9535 import JSONPathEnvironment, JSONPathError, JSONPathNode, JSONPathQuery
 
-from tools.definitions.fields import Fields
+from tools.definitions.fields import DefinitionFields
 from tools.definitions.schemas.path_work import BadPath, check_path, is_singular
 from tools.definitions.texts import templates
 
@@ -72,9 +72,11 @@ class Transform:
         return output
 
 
-def read(fields: Fields) -> dict[str, Any]:
+def read(fields: DefinitionFields) -> dict[str, Any]:
     """The canonical form; it has only the given keys."""
-    own = Fields(fields.object("transform", {}), fields.flaws, f"{fields.prefix}transform.")
+    own = DefinitionFields(
+        fields.object("transform", {}), fields.flaws, f"{fields.prefix}transform."
+    )
     own.known(KNOWN)
     made: dict[str, Any] = {}
     if own.given("select"):
@@ -87,13 +89,13 @@ def read(fields: Fields) -> dict[str, Any]:
     return made
 
 
-def _path(own: Fields, name: str, path: str) -> str:
+def _path(own: DefinitionFields, name: str, path: str) -> str:
     if flaw := _flaw_in_path(path):
         own.wrong(name, flaw)
     return path
 
 
-def _template(own: Fields) -> str:
+def _template(own: DefinitionFields) -> str:
     text = own.text("observation", "", longest=templates.LONGEST_TEMPLATE)
     try:
         templates.check(text, ["output"])

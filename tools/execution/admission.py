@@ -8,7 +8,7 @@ limit: refusals are recorded by the pipeline.
 from collections.abc import Callable
 from typing import Any
 
-from tools.definitions.schemas.schemas import Flaw
+from tools.definitions.schemas.schemas import SchemaFlaw
 from tools.definitions.values import strict_json
 from tools.definitions.vocabulary import ArgumentValidation
 from tools.errors import InvalidCall, Malformed, NotFound, Refused, Shed
@@ -112,7 +112,7 @@ def validate_arguments(admission: Admission) -> None:
     admission.warnings += [f"{flaw.place}: {flaw.message}" for flaw in flaws]
 
 
-def _error(flaw: Flaw, refers_to: list[dict[str, Any]]) -> dict[str, Any]:
+def _error(flaw: SchemaFlaw, refers_to: list[dict[str, Any]]) -> dict[str, Any]:
     """With the reference whose value does not fit, where it is one's."""
     source = references.source_of(flaw.place, refers_to)
     if source is None:

@@ -6,7 +6,7 @@ Told from its calls alone, so that a run that ends without a turn of its own say
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tools.definitions.chains.document import Chain, Step
+from tools.definitions.chains.document import Chain, ChainStep
 from tools.definitions.vocabulary import ToolType
 from tools.execution.composing import Made, absent_calls, calls_in_order
 from tools.models import Execution
@@ -53,7 +53,7 @@ def end_of(execution: Execution, definition: Any) -> dict[str, Any]:
         return {}
 
 
-def done(chain: Chain, made: dict[str, Made]) -> Iterator[tuple[Step, str, Made]]:
+def done(chain: Chain, made: dict[str, Made]) -> Iterator[tuple[ChainStep, str, Made]]:
     """What succeeded, the last first: each with the place of its call, without the attempt."""
     for step in reversed(chain.steps):
         calls = [(place, call) for place, call in calls_of(step.id, made).items() if call.succeeded]

@@ -23,7 +23,7 @@ from tools.execution.entrance import admit
 from tools.models import Execution
 from tools.models.execution import MOST_PLACE, UNDO
 from tools.models.ids import new_id
-from tools.runners.base import Run
+from tools.runners.base import ToolRun
 
 MOST_CALLS = 1_000
 ONCE = "execution_once_per_place"
@@ -162,10 +162,10 @@ class Composition:
         """Whether somebody has said that the call of this place is not to begin."""
         return place in self.execution.cancelled_places
 
-    def job(self, parameters: dict[str, Any]) -> Run:
+    def job(self, parameters: dict[str, Any]) -> ToolRun:
         """A run behind the wall of its own, for a turn that needs one."""
         performance = self._performance
-        return Run(
+        return ToolRun(
             organization=performance.caller.organization,
             definition=self.definition,
             parameters=parameters,

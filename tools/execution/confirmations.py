@@ -27,7 +27,7 @@ from tools.execution.context import Admission, Performance, Result
 from tools.limits import budgets
 from tools.models import Confirmation, ConfirmationStatus, Execution
 from tools.policy.confirmations import Need, StoredOptions, bound_hash, needed
-from tools.policy.decision import Asked, Question
+from tools.policy.decision import AccessRequest, EffectiveRequest
 
 MOST_HELD = 100  # of one account, so that nobody can bury a call among others
 PERMISSION = "tools.decide_confirmation"
@@ -115,10 +115,10 @@ def matches(confirmation: Confirmation, performance: Performance) -> bool:
 def needed_now(performance: Performance) -> Need | None:
     """A rule may have been added, or the tool marked critical, since the call was accepted."""
     execution = performance.execution
-    question = Question(
+    question = AccessRequest(
         performance.caller,
         performance.tool,
-        Asked.of(execution.requested_groups, execution.state),
+        EffectiveRequest.of(execution.requested_groups, execution.state),
         performance.snapshot,
     )
     return needed(question, StoredOptions.of(execution))

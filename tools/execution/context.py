@@ -21,7 +21,7 @@ from tools.limits.pressure import Arrival
 from tools.models import Execution, Session
 from tools.policy import isolation, pins
 from tools.policy.confirmations import Need
-from tools.policy.decision import Asked, Question
+from tools.policy.decision import AccessRequest, EffectiveRequest
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Admission:
 
     caller: Caller
     call: Call
-    asked: Asked = field(init=False)
+    asked: EffectiveRequest = field(init=False)
     parameters: dict[str, Any] = field(init=False)  # of the call, with its references resolved
     refers_to: list[dict[str, Any]] = field(default_factory=list)
     snapshot: Snapshot = field(init=False)
@@ -62,7 +62,7 @@ class Admission:
     began: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
-        self.asked = Asked.of(self.call.group, self.call.state)
+        self.asked = EffectiveRequest.of(self.call.group, self.call.state)
         self.parameters = self.call.parameters
         self.snapshot = pins.snapshot_for(self.caller, self.call.session)
 
@@ -88,9 +88,9 @@ class Admission:
         return self.session.groups if self.session else self.call.group
 
     @property
-    def question(self) -> Question:
+    def question(self) -> AccessRequest:
         at_its_door = self.call.at_its_door
-        return Question(self.caller, self.resolved, self.asked, self.snapshot, at_its_door)
+        return AccessRequest(self.caller, self.resolved, self.asked, self.snapshot, at_its_door)
 
     @property
     def timeout_s(self) -> float:

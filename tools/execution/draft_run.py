@@ -35,8 +35,8 @@ from tools.limits import budgets, pressure, ratelimits
 from tools.models import Organization, Tool
 from tools.policy import accountability, authorization, isolation
 from tools.policy.confirmations import StoredOptions, needed
-from tools.policy.decision import DEFAULT_STATE, Asked, Question
-from tools.runners.base import Run
+from tools.policy.decision import DEFAULT_STATE, AccessRequest, EffectiveRequest
+from tools.runners.base import ToolRun
 from tools.runners.registry import RUNNERS
 
 MOST_A_MINUTE = 10
@@ -73,7 +73,7 @@ def run_draft(
     )
     try:
         with _room(caller):
-            _admit(Question(caller, draft, _asked(caller, draft), catalog), parameters)
+            _admit(AccessRequest(caller, draft, _asked(caller, draft), catalog), parameters)
             return _performed(draft, parameters, catalog, by)
     except Refused as refusal:
         _record(draft, by, Outcome.DENIED, parameters, {}, reason=refusal.code)
@@ -90,15 +90,15 @@ def _room(caller: Caller) -> Iterator[None]:
         pressure.HERE.leave(arrival, written=False)
 
 
-def _asked(caller: Caller, draft: CatalogTool) -> Asked:
+def _asked(caller: Caller, draft: CatalogTool) -> EffectiveRequest:
     """All that the person was granted, in a state in which the tool is offered."""
     states = draft.definition.states
     open_at_once = WILDCARD in states or DEFAULT_STATE in states
     state = DEFAULT_STATE if open_at_once else min(states, default=DEFAULT_STATE)
-    return Asked(frozenset(caller.granted_groups), state)
+    return EffectiveRequest(frozenset(caller.granted_groups), state)
 
 
-def _admit(question: Question, parameters: dict[str, Any]) -> None:
+def _admit(question: AccessRequest, parameters: dict[str, Any]) -> None:
     """The gates of the road, in its order."""
     caller, draft = question.caller, question.tool
     if draft.definition.type != ToolType.CODE:
@@ -146,7 +146,7 @@ def _performed(
     timeout_s = min(draft.definition.timeout_s, LONGEST_S)
     about = {"isolation": level, "timeout_s": timeout_s}
     _record(draft, by, Outcome.STARTED, parameters, about)
-    run = Run(
+    run = ToolRun(
         organization=by.organization,
         definition=draft.definition,
         parameters=parameters,

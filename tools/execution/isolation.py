@@ -13,7 +13,7 @@ from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.models import AuditRecord
 from sandbox.daemon.trials.capability import Capability
-from sandbox.state import Watch
+from sandbox.state import SandboxdStateCache
 from tools.definitions.callers import CallerKind
 from tools.models import Organization
 
@@ -21,8 +21,8 @@ SUBJECT = "sandboxd"
 
 
 @lru_cache(maxsize=1)
-def watch() -> Watch:
-    return Watch(settings.SANDBOX_SOCKET)
+def watch() -> SandboxdStateCache:
+    return SandboxdStateCache(settings.SANDBOX_SOCKET)
 
 
 def record_changes() -> int:

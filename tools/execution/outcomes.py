@@ -4,9 +4,9 @@ import logging
 from typing import Any
 
 from sandbox.egress.rules.denials import Code
-from sandbox.egress.rules.policy import Attempt
+from sandbox.egress.rules.policy import EgressAttempt
 from sandbox.errors import ErrorCode
-from sandbox.spec import Outcome, ResourceUsage, SandboxResult
+from sandbox.spec import ResourceUsage, RunOutcome, SandboxResult
 from tools import metrics
 from tools.definitions.results import Status
 from tools.execution.context import Result
@@ -14,11 +14,11 @@ from tools.runners.base import UpstreamResult
 
 log = logging.getLogger(__name__)
 _STATUS = {
-    Outcome.SUCCESS: Status.SUCCESS,
-    Outcome.FAILED: Status.FAILED,
-    Outcome.TIMEOUT: Status.TIMEOUT,
-    Outcome.CANCELLED: Status.CANCELLED,
-    Outcome.SANDBOX_ERROR: Status.SANDBOX_ERROR,
+    RunOutcome.SUCCESS: Status.SUCCESS,
+    RunOutcome.FAILED: Status.FAILED,
+    RunOutcome.TIMEOUT: Status.TIMEOUT,
+    RunOutcome.CANCELLED: Status.CANCELLED,
+    RunOutcome.SANDBOX_ERROR: Status.SANDBOX_ERROR,
 }
 _MOST_ATTEMPTS = 50  # of a run's requests are written down; all are counted
 _OUR_CODES = frozenset(ErrorCode)
@@ -65,7 +65,7 @@ def network(outcome: SandboxResult) -> list[dict[str, Any]]:
     return [_attempt(one) for one in outcome.network[:_MOST_ATTEMPTS]]
 
 
-def _attempt(attempt: Attempt) -> dict[str, Any]:
+def _attempt(attempt: EgressAttempt) -> dict[str, Any]:
     return {
         "door": _plain(attempt.door)[:20],
         "method": _plain(attempt.method)[:20],
@@ -94,7 +94,7 @@ def count(outcome: SandboxResult) -> None:
 
 def _message(outcome: SandboxResult) -> str:
     """What a tool says of its error is for the caller; what sandboxd says is for operators."""
-    if outcome.outcome == Outcome.SANDBOX_ERROR:
+    if outcome.outcome == RunOutcome.SANDBOX_ERROR:
         log.error("the sandbox failed: %s %s", outcome.error_code, outcome.error_message)
         usual = "The sandbox could not run the tool. Its operators have a record of it."
         return _MESSAGES.get(outcome.error_code or "", usual)

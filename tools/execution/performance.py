@@ -51,7 +51,7 @@ from tools.limits import budgets
 from tools.models import Execution
 from tools.models.execution import EFFECT_POSSIBLE, Ending
 from tools.policy import accountability, authorization, pins
-from tools.policy.decision import Asked, Question
+from tools.policy.decision import AccessRequest, EffectiveRequest
 from tools.policy.labels import group_label
 
 
@@ -64,10 +64,10 @@ def ask_again(performance: Performance) -> None:
         authorization.check_standing(caller)
         cancelling.check_parent(execution)
         tool = _same_version(performance)
-        asked = Asked.of(execution.requested_groups, execution.state)
+        asked = EffectiveRequest.of(execution.requested_groups, execution.state)
         authorization.check_groups(caller, asked, snapshot)
         at_its_door = execution.options.get("at_its_door") is True
-        authorization.authorize(Question(caller, tool, asked, snapshot, at_its_door))
+        authorization.authorize(AccessRequest(caller, tool, asked, snapshot, at_its_door))
         check_delivery(tool.definition)
     except (Refused, Malformed) as refusal:
         performance.result = Result(
@@ -333,7 +333,7 @@ def _effect(result: Result) -> dict[str, bool]:
 
 
 def _group_labels(performance: Performance) -> set[str]:
-    asked = Asked.of(performance.execution.requested_groups, performance.execution.state)
+    asked = EffectiveRequest.of(performance.execution.requested_groups, performance.execution.state)
     return {group_label(name, performance.snapshot) for name in asked.groups}
 
 

@@ -30,7 +30,7 @@ from tools.execution.performance import CLAIM, RUN, claim, finish
 from tools.execution.returning import LEASE_LOST, effect_of, give_back
 from tools.limits import requests
 from tools.models import Execution
-from tools.policy.decision import Asked
+from tools.policy.decision import EffectiveRequest
 
 log = logging.getLogger(__name__)
 _MOST_TURNS = 8
@@ -115,7 +115,7 @@ def _claim(turn: Turn, seat: Seat) -> Performance | None:
 
 def _tell_end(performance: Performance) -> None:
     execution, result = performance.execution, performance.result
-    asked = Asked.of(execution.requested_groups, execution.state)
+    asked = EffectiveRequest.of(execution.requested_groups, execution.state)
     if result is not None and result.status == Status.SUCCESS:
         execution.state_after = performance.definition.raw["state"] or execution.state
     requests.tell(

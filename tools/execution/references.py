@@ -11,7 +11,7 @@ from uuid import UUID
 
 from tools.definitions import references
 from tools.definitions.implementations.builtin import RUN_BATCH
-from tools.definitions.references import BadReference, Reference
+from tools.definitions.references import BadReference, OutputReference
 from tools.definitions.results import Status
 from tools.definitions.values import strict_json
 from tools.errors import Gone, InvalidCall
@@ -74,8 +74,8 @@ def source_of(place: str, refers_to: list[dict[str, Any]]) -> dict[str, Any] | N
     return next(around, None)
 
 
-def _read(admission: Admission) -> list[Reference]:
-    read: list[Reference] = []
+def _read(admission: Admission) -> list[OutputReference]:
+    read: list[OutputReference] = []
     counted: Counter[references.Place] = Counter()
     for place, raw in references.found(admission.call.parameters):
         part = _part(admission, place)
@@ -96,7 +96,7 @@ def _part(admission: Admission, place: references.Place) -> references.Place:
     return place[:2] if batch and place[:1] == ("inputs",) else ()
 
 
-def _check_sources(admission: Admission, asked: list[Reference]) -> None:
+def _check_sources(admission: Admission, asked: list[OutputReference]) -> None:
     sources = {(_part(admission, one.place), one.execution_id): one for one in asked}
     counted: Counter[references.Place] = Counter()
     for (part, _), one in sources.items():
@@ -106,7 +106,7 @@ def _check_sources(admission: Admission, asked: list[Reference]) -> None:
             raise _refused(one, message, "limit")
 
 
-def _sources(admission: Admission, asked: list[Reference]) -> dict[UUID, Execution]:
+def _sources(admission: Admission, asked: list[OutputReference]) -> dict[UUID, Execution]:
     """All of them, and each good: nothing of their outputs has been read before that is known."""
     _check_sources(admission, asked)
     wanted = {one.execution_id for one in asked}
@@ -120,7 +120,7 @@ def _sources(admission: Admission, asked: list[Reference]) -> dict[UUID, Executi
     return {row.pk: row for row in rows.only(*_COLUMNS)}
 
 
-def _check_state(one: Reference, source: Execution | None) -> None:
+def _check_state(one: OutputReference, source: Execution | None) -> None:
     """What is another's and what is not there are answered alike."""
     if source is None:
         raise _refused(one, _UNKNOWN, "not_found")
@@ -132,14 +132,14 @@ def _check_state(one: Reference, source: Execution | None) -> None:
         raise _refused(one, "points at an output that has expired", "expired")
 
 
-def _output(one: Reference, source: Execution) -> Any:
+def _output(one: OutputReference, source: Execution) -> Any:
     try:
         return outputs.whole(source)
     except Gone:
         raise _refused(one, "points at an output that has expired", "expired") from None
 
 
-def _value(one: Reference, output: Any) -> Any:
+def _value(one: OutputReference, output: Any) -> Any:
     """It is data: what looks like a reference in it is none, and is not passed on."""
     try:
         value = references.at(output, one.path)
@@ -150,7 +150,7 @@ def _value(one: Reference, output: Any) -> Any:
     return value
 
 
-def _check_json(asked: list[Reference], parameters: Any) -> None:
+def _check_json(asked: list[OutputReference], parameters: Any) -> None:
     try:
         strict_json.check(parameters)
     except strict_json.BadJson as error:
@@ -158,7 +158,7 @@ def _check_json(asked: list[Reference], parameters: Any) -> None:
         raise _refused(asked[-1], message, "large") from None
 
 
-def _written(one: Reference, size: int) -> dict[str, Any]:
+def _written(one: OutputReference, size: int) -> dict[str, Any]:
     return {
         "place": one.where,
         "execution_id": str(one.execution_id),
@@ -167,7 +167,7 @@ def _written(one: Reference, size: int) -> dict[str, Any]:
     }
 
 
-def _refused(one: Reference, message: str, code: str) -> InvalidCall:
+def _refused(one: OutputReference, message: str, code: str) -> InvalidCall:
     pointed = {"$result": str(one.execution_id), "path": one.path}
     said = f"{message} ({one.path} of {one.execution_id})"
     return _wrong(one.place, said, f"reference_{code}", pointed)

@@ -14,7 +14,7 @@ from django.db import connection
 from config import ladder
 from sandbox.client import Until
 from sandbox.errors import NEVER_RAN, ErrorCode
-from sandbox.spec import Outcome, SandboxResult
+from sandbox.spec import RunOutcome, SandboxResult
 from tools.catalog.registry import CatalogTool
 from tools.definitions.results import Status
 from tools.definitions.tool import ToolDefinition
@@ -25,7 +25,7 @@ from tools.errors import Refused
 from tools.execution import leases, outcomes, outputs, progress, returning
 from tools.execution.context import Performance, Result
 from tools.models.execution import EFFECT_POSSIBLE
-from tools.runners.base import Run, nobody_listens
+from tools.runners.base import ToolRun, nobody_listens
 from tools.runners.registry import RUNNERS
 
 _UNKNOWN = "The call was stopped midway; whether its effect happened is not known."
@@ -75,7 +75,7 @@ def run(performance: Performance) -> None:
     outcomes.count(outcome)
     if outcome.error_code == ErrorCode.LOST:
         _give_up(performance, outcome, returning.SANDBOX_LOST)
-    elif outcome.outcome == Outcome.CANCELLED and not lease.cancelled:  # nobody asked for it
+    elif outcome.outcome == RunOutcome.CANCELLED and not lease.cancelled:  # nobody asked for it
         _give_up(performance, outcome, lease.reason or returning.LEASE_LOST)
     else:
         performance.result = _stopped(performance, outcome) or outcomes.result_of(outcome)
@@ -86,9 +86,9 @@ def _job(
     stop: threading.Event,
     until: Until | None = None,
     tell: Callable[[str], None] = nobody_listens,
-) -> Run:
+) -> ToolRun:
     execution = performance.execution
-    return Run(
+    return ToolRun(
         organization=performance.caller.organization,
         definition=performance.definition,
         parameters=execution.parameters,
@@ -132,7 +132,7 @@ def _give_up(performance: Performance, outcome: SandboxResult, reason: str) -> N
 
 def _stopped(performance: Performance, outcome: SandboxResult) -> Result | None:
     """The result of a run that was stopped; it says so where an effect may have come first."""
-    if outcome.outcome not in {Outcome.CANCELLED, Outcome.TIMEOUT}:
+    if outcome.outcome not in {RunOutcome.CANCELLED, RunOutcome.TIMEOUT}:
         return None
     result = outcomes.result_of(outcome)
     if outcome.error_code in NEVER_RAN:

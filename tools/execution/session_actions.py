@@ -19,7 +19,7 @@ from tools.errors import Conflict, Malformed, NotFound, Refused
 from tools.models import Organization, Session, StateTransition
 from tools.models.session import SessionQuerySet
 from tools.policy import authorization, pins
-from tools.policy.decision import Asked
+from tools.policy.decision import EffectiveRequest
 
 MOST_OPEN = 1_000  # sessions of one caller
 MOST_TRANSITIONS = 200  # shown with a session; its history holds all
@@ -38,7 +38,7 @@ def open_session(
 
     The state it begins in is a filter, not a permission. Raises `Malformed`, `Refused`, `Conflict`.
     """
-    asked = Asked.of(group, state)
+    asked = EffectiveRequest.of(group, state)
     _check_names(asked)
     warnings = _granted(caller, asked)
     return _open(caller, asked, pins or {}), warnings
@@ -114,21 +114,21 @@ def transitions(session: Session) -> list[StateTransition]:
 def available_tools(caller: Caller, session: Session) -> list[CatalogTool]:
     """The tools that exist in the session now, for the one it belongs to."""
     owner = caller if caller.user_id == session.user_id else _owner(session)
-    asked = Asked.of(session.groups, session.state)
+    asked = EffectiveRequest.of(session.groups, session.state)
     snapshot = pins.snapshot_for(owner, session.pk)
     if session.closed_at is not None or not _may_ask(owner, asked, snapshot):
         return []
     return authorization.usable_tools(owner, asked, snapshot)
 
 
-def _check_names(asked: Asked) -> None:
+def _check_names(asked: EffectiveRequest) -> None:
     for field, given in (("group", asked.groups), ("state", [asked.state])):
         for name in given:
             if flaw := names.flaw_in_group(name):
                 raise Malformed(f"The name of a {field} {flaw}.", field=field)
 
 
-def _granted(caller: Caller, asked: Asked) -> list[str]:
+def _granted(caller: Caller, asked: EffectiveRequest) -> list[str]:
     snapshot = registry.snapshot(caller.organization_id, caller.revision)
     try:
         return authorization.check_groups(caller, asked, snapshot)
@@ -149,7 +149,7 @@ def _granted(caller: Caller, asked: Asked) -> list[str]:
 
 
 @transaction.atomic
-def _open(caller: Caller, asked: Asked, wanted: dict[str, Any]) -> Session:
+def _open(caller: Caller, asked: EffectiveRequest, wanted: dict[str, Any]) -> Session:
     mine = Session.objects.open().filter(
         user_id=caller.user_id, organization_id=caller.organization_id
     )
@@ -186,7 +186,7 @@ def _owner(session: Session) -> Caller:
     return caller_of_user(session.user, organization=home)
 
 
-def _may_ask(owner: Caller, asked: Asked, snapshot: Snapshot) -> bool:
+def _may_ask(owner: Caller, asked: EffectiveRequest, snapshot: Snapshot) -> bool:
     """Whether a call in the session would come as far as the gates."""
     try:
         authorization.groups_granted(owner, asked, snapshot)

@@ -23,7 +23,7 @@ from tools.execution.call import Call
 from tools.execution.context import Admission, Performance, Result
 from tools.models import Execution, Session, StateTransition
 from tools.policy.availability import matches_state
-from tools.policy.decision import Asked
+from tools.policy.decision import EffectiveRequest
 from tools.policy.labels import state_label
 
 CLOSED = "The session is closed. Open a new one with POST /api/v1/sessions."
@@ -49,15 +49,17 @@ def enter(admission: Admission) -> None:
     if not admission.resolved.definition.composite and open_execution(session.pk) is not None:
         raise Overtaken("Another call of this session is not over yet.")
     admission.session = session
-    admission.asked = Asked.of(session.groups, session.state)
+    admission.asked = EffectiveRequest.of(session.groups, session.state)
 
 
-def asked_in(caller: Caller, identifier: str, group: list[str] | None, state: str | None) -> Asked:
+def asked_in(
+    caller: Caller, identifier: str, group: list[str] | None, state: str | None
+) -> EffectiveRequest:
     """What a listing in a session asks for. Raises as `enter` does, save that it may be busy."""
     session = own(caller, identifier)
     _check_open(caller, session)
     _check_agreement(caller, session, group, state)
-    return Asked.of(session.groups, session.state)
+    return EffectiveRequest.of(session.groups, session.state)
 
 
 def own(caller: Caller, identifier: str) -> Session:

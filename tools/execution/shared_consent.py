@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from tools.catalog.registry import CatalogTool
-from tools.definitions.batches import Input, inputs_of
+from tools.definitions.batches import BatchInput, inputs_of
 from tools.definitions.implementations.builtin import RUN_BATCH
 from tools.definitions.results import Status
 from tools.errors import Refused
@@ -18,7 +18,7 @@ from tools.execution.context import Admission
 from tools.models import Confirmation, ConfirmationStatus, Execution
 from tools.policy import authorization
 from tools.policy.confirmations import Need, StoredOptions, needed
-from tools.policy.decision import Question
+from tools.policy.decision import AccessRequest
 
 _UNTIGHTENED = StoredOptions(require_confirmation=False)
 
@@ -87,7 +87,7 @@ _ALIVE = (Status.RUNNING, Status.PENDING)
 
 def _need_of(admission: Admission, tool: CatalogTool) -> Need | None:
     """Nothing of a call that would be refused as things stand: nobody is asked about that."""
-    question = Question(admission.caller, tool, admission.asked, admission.snapshot)
+    question = AccessRequest(admission.caller, tool, admission.asked, admission.snapshot)
     try:
         authorization.authorize(question)
     except Refused:
@@ -100,7 +100,7 @@ def _covers(shared: Confirmation, tool: CatalogTool) -> bool:
     return bool(shown == {"id": str(tool.id), "digest": tool.digest})
 
 
-def _input(batch: Execution, place: str) -> Input | None:
+def _input(batch: Execution, place: str) -> BatchInput | None:
     if batch.tool_version.definition["implementation"].get("entry_point") != RUN_BATCH:
         return None
     inputs = inputs_of(batch.parameters)

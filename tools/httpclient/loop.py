@@ -10,7 +10,7 @@ from typing import Any
 _GOODBYE_S = 5.0
 
 
-class Loop:
+class EventLoopThread:
     """Starts with the first task, and again in a forked process."""
 
     def __init__(self) -> None:

@@ -13,23 +13,23 @@ from django.conf import settings
 
 from audit.alerts.senders import NotTold
 from sandbox.egress.dial import Dialer
-from sandbox.egress.doors.messages import Answer, Asked
-from sandbox.egress.reach import HELPER, Reach
+from sandbox.egress.doors.messages import EgressRequest, EgressResponse
+from sandbox.egress.reach import HELPER, RunEgress
 from sandbox.egress.resolve import Resolver
-from sandbox.egress.rules.addresses import Gate, read_network
+from sandbox.egress.rules.addresses import AddressGate, read_network
 from sandbox.egress.rules.denials import Denied
-from sandbox.egress.rules.grammar import Address, Malformed, Url
+from sandbox.egress.rules.grammar import Address, BrokenGrammar, Url
 from sandbox.egress.rules.policy import EgressLimits, EgressPolicy, HostRule
 from sandbox.egress.trust import client_context
 from sandbox.errors import SpecInvalid
-from tools.httpclient.loop import Loop
+from tools.httpclient.loop import EventLoopThread
 
 _MOST_BYTES = 262_144
 _MOST_WORDS = 500
-_LOOP = Loop()
+_LOOP = EventLoopThread()
 
 
-class Opened(Gate):
+class OperatorNetworkGate(AddressGate):
     """Allows only the networks that the operator opened."""
 
     def refusal(self, address: Address) -> str:
@@ -58,8 +58,8 @@ async def send(
     try:
         target = Url.parse(url)
         dialer = _dialer(target.scheme, tuple(settings.EGRESS_ALLOW_PRIVATE))
-        reach = Reach(_policy(target, timeout_s), dialer, organization)
-    except (Malformed, SpecInvalid) as flaw:
+        reach = RunEgress(_policy(target, timeout_s), dialer, organization)
+    except (BrokenGrammar, SpecInvalid) as flaw:
         raise NotTold(f"The address cannot be called: {flaw}.") from None
     try:
         async with reach.request(HELPER, _asked(url, headers, body, timeout_s)) as answer:
@@ -71,7 +71,7 @@ async def send(
         raise NotTold(words, begun=_begun(reach)) from None
 
 
-async def _first(answer: Answer) -> bytes:
+async def _first(answer: EgressResponse) -> bytes:
     """The status decides, so a body that does not arrive is no error."""
     words = b""
     try:
@@ -84,7 +84,7 @@ async def _first(answer: Answer) -> bytes:
     return words[:_MOST_WORDS]
 
 
-def _begun(reach: Reach) -> bool:
+def _begun(reach: RunEgress) -> bool:
     return any(one.bytes_sent for one in reach.ledger.tally().attempts)
 
 
@@ -100,8 +100,10 @@ def _policy(target: Url, timeout_s: float) -> EgressPolicy:
     return EgressPolicy((rule,), limits)
 
 
-def _asked(url: str, headers: list[tuple[str, str]], body: bytes, timeout_s: float) -> Asked:
-    return Asked("POST", url, headers, len(body), _whole(body), timeout_s)
+def _asked(
+    url: str, headers: list[tuple[str, str]], body: bytes, timeout_s: float
+) -> EgressRequest:
+    return EgressRequest("POST", url, headers, len(body), _whole(body), timeout_s)
 
 
 async def _whole(body: bytes) -> AsyncIterator[bytes]:
@@ -111,5 +113,5 @@ async def _whole(body: bytes) -> AsyncIterator[bytes]:
 @lru_cache(maxsize=4)
 def _dialer(scheme: str, opened: tuple[str, ...]) -> Dialer:
     networks = [read_network(text) for text in opened]
-    gate = Gate(networks) if scheme == "https" else Opened(networks)
+    gate = AddressGate(networks) if scheme == "https" else OperatorNetworkGate(networks)
     return Dialer(Resolver(), gate, client_context(settings.EGRESS_CA_FILE))

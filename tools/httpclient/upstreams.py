@@ -23,7 +23,7 @@ _IDLE_CONNECTIONS = 32
 _IDLE_S = 60.0
 
 
-class Stopped(Exception):
+class RequestStopped(Exception):
     """The run was cancelled."""
 
 
@@ -40,7 +40,7 @@ class Broken(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class RequestBounds:
     """What ends one run: an event, a time of the monotonic clock, and a deadline that may move."""
 
     stop: threading.Event
@@ -48,10 +48,10 @@ class Bounds:
     until: Callable[[], float] | None = None
 
     def check(self) -> None:
-        """Raises `Stopped` or `TimeUp`."""
+        """Raises `RequestStopped` or `TimeUp`."""
         now = time.monotonic()
         if self.stop.is_set() or (self.until is not None and self.until() <= now):
-            raise Stopped
+            raise RequestStopped
         if now >= self.ends_at:
             raise TimeUp
 
@@ -67,8 +67,10 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """`headers` have names in lower case; `pieces` raises `Stopped`, `TimeUp` and `Broken`."""
+class UpstreamResponse:
+    """`headers` have names in lower case; `pieces` raises `RequestStopped`, `TimeUp` and
+    `Broken`.
+    """
 
     status: int
     headers: Mapping[str, str]
@@ -88,12 +90,12 @@ class Answer:
         with much left, or without data for long, is closed."""
         bounds = _of_thread.bounds
         _of_thread.bounds = replace(bounds, ends_at=min(bounds.ends_at, time.monotonic() + DRAIN_S))
-        with suppress(Stopped, TimeUp, Broken):
+        with suppress(RequestStopped, TimeUp, Broken):
             self.body(DRAIN_BYTES)
         _of_thread.bounds = bounds
 
 
-class Upstream:
+class UpstreamPool:
     """The connections of this process to servers of one kind; threads share them."""
 
     def __init__(self) -> None:
@@ -107,9 +109,9 @@ class Upstream:
 
     @contextmanager
     def post(
-        self, url: str, headers: Mapping[str, str], body: bytes, bounds: Bounds
-    ) -> Iterator[Answer]:
-        """Raises `Unreachable`, `Broken`, `Stopped` and `TimeUp`."""
+        self, url: str, headers: Mapping[str, str], body: bytes, bounds: RequestBounds
+    ) -> Iterator[UpstreamResponse]:
+        """Raises `Unreachable`, `Broken`, `RequestStopped` and `TimeUp`."""
         bounds.check()
         with (
             _translated(bounds),
@@ -122,13 +124,15 @@ class Upstream:
                 extensions={"timeout": _timeouts(bounds)},
             ) as response,
         ):
-            yield Answer(response.status, _headers(response.headers), _pieces(response, bounds))
+            yield UpstreamResponse(
+                response.status, _headers(response.headers), _pieces(response, bounds)
+            )
 
     def close(self) -> None:
         self._pool.close()
 
 
-def _timeouts(bounds: Bounds) -> dict[str, float]:
+def _timeouts(bounds: RequestBounds) -> dict[str, float]:
     left_s = bounds.left_s()
     return {"connect": min(CONNECT_S, left_s), "read": left_s, "write": left_s, "pool": left_s}
 
@@ -137,7 +141,7 @@ def _headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in raw}
 
 
-def _pieces(response: httpcore2.Response, bounds: Bounds) -> Iterator[bytes]:
+def _pieces(response: httpcore2.Response, bounds: RequestBounds) -> Iterator[bytes]:
     with _translated(bounds):
         for piece in response.iter_stream():
             bounds.check()
@@ -146,7 +150,7 @@ def _pieces(response: httpcore2.Response, bounds: Bounds) -> Iterator[bytes]:
 
 
 @contextmanager
-def _translated(bounds: Bounds) -> Iterator[None]:
+def _translated(bounds: RequestBounds) -> Iterator[None]:
     try:
         yield
     except (
@@ -174,7 +178,7 @@ _of_thread = threading.local()
 
 
 @contextmanager
-def _bounded(bounds: Bounds) -> Iterator[None]:
+def _bounded(bounds: RequestBounds) -> Iterator[None]:
     """All reads of this thread meanwhile are within these bounds."""
     _of_thread.bounds = bounds
     try:

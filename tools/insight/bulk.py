@@ -44,7 +44,7 @@ class Do(StrEnum):
     TIER = "tier"
 
 
-class Kind(StrEnum):
+class BulkEffectKind(StrEnum):
     CHANGES = "changes"
     SAME = "same"
     CANNOT = "cannot"
@@ -75,11 +75,11 @@ class Deed:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class BulkEffect:
     """The effect of the change on one tool, or why there is none."""
 
     tool: CatalogTool
-    kind: Kind
+    kind: BulkEffectKind
     before: str = ""
     after: str = ""
     why: str = ""
@@ -95,7 +95,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Account:
+class BulkOutcome:
     """The results: changed tools with their new revisions, tools that had changed since the
     preview, and refused ones with the reason."""
 
@@ -111,7 +111,7 @@ def permit(caller: Caller, deed: Deed) -> None:
         raise Forbidden("Only a superuser changes what tiers include.", code="not_permitted")
 
 
-def plan(deed: Deed, tools: Sequence[CatalogTool], snapshot: Snapshot) -> list[Line]:
+def plan(deed: Deed, tools: Sequence[CatalogTool], snapshot: Snapshot) -> list[BulkEffect]:
     """A line for each tool, in their order. Raises `Malformed` for more tools than the change
     allows."""
     if len(tools) > deed.most:
@@ -123,9 +123,9 @@ def plan(deed: Deed, tools: Sequence[CatalogTool], snapshot: Snapshot) -> list[L
     return [_PLANS[deed.do](outlook, tool) for tool in tools]
 
 
-def lost_by(deed: Deed, lines: Iterable[Line], snapshot: Snapshot) -> Losers | None:
+def lost_by(deed: Deed, lines: Iterable[BulkEffect], snapshot: Snapshot) -> Losers | None:
     """Which agents would lose which tools; None where the change cannot take any away."""
-    changing = [line for line in lines if line.kind == Kind.CHANGES]
+    changing = [line for line in lines if line.kind == BulkEffectKind.CHANGES]
     after = _after(deed, changing, snapshot)
     if after is None or not changing:
         return None
@@ -139,17 +139,17 @@ def carry_out(
     marks: Mapping[str, str],
     snapshot: Snapshot,
     by: Actor,
-) -> Account:
+) -> BulkOutcome:
     """Apply the change in one transaction, in which each tool succeeds or fails by itself. `marks`
     are those of the preview's lines, by tool name. Raises `Conflict` where the catalog changes
     meanwhile."""
     there = {tool.name for tool in tools}
-    account = Account(stale=[name for name in marks if name not in there])
+    account = BulkOutcome(stale=[name for name in marks if name not in there])
     ready = []
     for line in plan(deed, tools, snapshot):
         if marks.get(line.tool.name) != line.mark:
             account.stale.append(line.tool.name)
-        elif line.kind == Kind.CHANGES:
+        elif line.kind == BulkEffectKind.CHANGES:
             ready.append(line)
     with transaction.atomic():
         _hold(deed, snapshot)
@@ -212,17 +212,23 @@ class _Outlook:
         return left > 0
 
 
-def _switched(outlook: _Outlook, tool: CatalogTool, enabled: bool) -> Line:
+def _switched(outlook: _Outlook, tool: CatalogTool, enabled: bool) -> BulkEffect:
     wanted = ToolStatus.ACTIVE if enabled else ToolStatus.DISABLED
     now = ToolStatus(tool.status)
     if now not in _SWITCHED:
-        return Line(tool, Kind.CANNOT, now, why=f"It is {now}; it must be approved first.")
+        return BulkEffect(
+            tool, BulkEffectKind.CANNOT, now, why=f"It is {now}; it must be approved first."
+        )
     if now == wanted:
-        return Line(tool, Kind.SAME, now, why=f"It is {now} already.")
+        return BulkEffect(tool, BulkEffectKind.SAME, now, why=f"It is {now} already.")
     if enabled and not outlook.seats(tool):
         tier = tier_now(outlook.snapshot).name
-        return Line(tool, Kind.CANNOT, now, why=f"The {tier} licence has no room for it.")
-    return Line(tool, Kind.CHANGES, now, wanted, notes=() if enabled else _chains(outlook, tool))
+        return BulkEffect(
+            tool, BulkEffectKind.CANNOT, now, why=f"The {tier} licence has no room for it."
+        )
+    return BulkEffect(
+        tool, BulkEffectKind.CHANGES, now, wanted, notes=() if enabled else _chains(outlook, tool)
+    )
 
 
 def _chains(outlook: _Outlook, tool: CatalogTool) -> tuple[str, ...]:
@@ -230,32 +236,38 @@ def _chains(outlook: _Outlook, tool: CatalogTool) -> tuple[str, ...]:
     return (f"Chains that call it will fail there: {_some(chains)}.",) if chains else ()
 
 
-def _put(outlook: _Outlook, tool: CatalogTool) -> Line:
+def _put(outlook: _Outlook, tool: CatalogTool) -> BulkEffect:
     group, own = outlook.deed.name, outlook.snapshot.own_groups(tool)
     if tool.flaw:
-        return Line(tool, Kind.CANNOT, _listed(own), why=tool.flaw)
+        return BulkEffect(tool, BulkEffectKind.CANNOT, _listed(own), why=tool.flaw)
     if group in own:
-        return Line(tool, Kind.SAME, _listed(own), why="It is in the group already.")
+        return BulkEffect(
+            tool, BulkEffectKind.SAME, _listed(own), why="It is in the group already."
+        )
     after = (*_ordered(tool, own), group)
     notes = _now_named(tool, own)
-    return Line(tool, Kind.CHANGES, _listed(own), _listed(after), notes=notes, groups=after)
+    return BulkEffect(
+        tool, BulkEffectKind.CHANGES, _listed(own), _listed(after), notes=notes, groups=after
+    )
 
 
-def _take(outlook: _Outlook, tool: CatalogTool) -> Line:
+def _take(outlook: _Outlook, tool: CatalogTool) -> BulkEffect:
     group, own = outlook.deed.name, outlook.snapshot.own_groups(tool)
     if tool.flaw:
-        return Line(tool, Kind.CANNOT, _listed(own), why=tool.flaw)
+        return BulkEffect(tool, BulkEffectKind.CANNOT, _listed(own), why=tool.flaw)
     if group not in own:
         through = [name for name in own if group in line_of(name, outlook.snapshot)]
         if through:
             why = f"It is in it as a parent of {_some(sorted(through))}."
-            return Line(tool, Kind.CANNOT, _listed(own), why=why)
-        return Line(tool, Kind.SAME, _listed(own), why="It is not in the group.")
+            return BulkEffect(tool, BulkEffectKind.CANNOT, _listed(own), why=why)
+        return BulkEffect(tool, BulkEffectKind.SAME, _listed(own), why="It is not in the group.")
     after = tuple(name for name in _ordered(tool, own) if name != group)
     notes = _now_named(tool, own)
     if not after:
         notes += ("Then it is in no group: only requests for * reach it.",)
-    return Line(tool, Kind.CHANGES, _listed(own), _listed(after), notes=notes, groups=after)
+    return BulkEffect(
+        tool, BulkEffectKind.CHANGES, _listed(own), _listed(after), notes=notes, groups=after
+    )
 
 
 def _now_named(tool: CatalogTool, own: frozenset[str]) -> tuple[str, ...]:
@@ -264,25 +276,27 @@ def _now_named(tool: CatalogTool, own: frozenset[str]) -> tuple[str, ...]:
     return ("Its groups came from its source; then it names its own.",)
 
 
-def _tiered(outlook: _Outlook, tool: CatalogTool) -> Line:
+def _tiered(outlook: _Outlook, tool: CatalogTool) -> BulkEffect:
     including = [tier for tier in outlook.tiers if tier.includes_builtin(tool.name)]
     if tool.custom:
         why = "It is a custom tool: tiers limit how many there are, not which."
-        return Line(tool, Kind.CANNOT, why=why)
+        return BulkEffect(tool, BulkEffectKind.CANNOT, why=why)
     before = including[0].name if including else "none"
     if tool.name in IN_EVERY_LICENCE:
-        return Line(tool, Kind.CANNOT, before, why="Every licence includes it.")
+        return BulkEffect(tool, BulkEffectKind.CANNOT, before, why="Every licence includes it.")
     wanted = _from(outlook.deed.name, outlook.tiers)
     if including == wanted:
-        return Line(tool, Kind.SAME, before, why=f"It is in {before} and above already.")
+        return BulkEffect(
+            tool, BulkEffectKind.SAME, before, why=f"It is in {before} and above already."
+        )
     open_ = [tier.name for tier in including if tier.builtin_tools is None and tier not in wanted]
     if open_:
         why = f"{_some(open_)} includes every built-in tool, also future ones."
-        return Line(tool, Kind.CANNOT, before, why=why)
-    return Line(tool, Kind.CHANGES, before, outlook.deed.name)
+        return BulkEffect(tool, BulkEffectKind.CANNOT, before, why=why)
+    return BulkEffect(tool, BulkEffectKind.CHANGES, before, outlook.deed.name)
 
 
-_PLANS: dict[Do, Callable[[_Outlook, CatalogTool], Line]] = {
+_PLANS: dict[Do, Callable[[_Outlook, CatalogTool], BulkEffect]] = {
     Do.ENABLE: lambda outlook, tool: _switched(outlook, tool, True),
     Do.DISABLE: lambda outlook, tool: _switched(outlook, tool, False),
     Do.PUT: _put,
@@ -291,7 +305,7 @@ _PLANS: dict[Do, Callable[[_Outlook, CatalogTool], Line]] = {
 }
 
 
-def _after(deed: Deed, changing: list[Line], snapshot: Snapshot) -> Snapshot | None:
+def _after(deed: Deed, changing: list[BulkEffect], snapshot: Snapshot) -> Snapshot | None:
     """The catalog after the change, where the change narrows anything."""
     if deed.do == Do.DISABLE:
         new = {line.tool.name: replace(line.tool, status=ToolStatus.DISABLED) for line in changing}
@@ -304,12 +318,12 @@ def _after(deed: Deed, changing: list[Line], snapshot: Snapshot) -> Snapshot | N
     return snapshot.changed(tools=MappingProxyType({**snapshot.tools, **new}))
 
 
-def _in_groups(line: Line) -> CatalogTool:
+def _in_groups(line: BulkEffect) -> CatalogTool:
     raw = line.tool.definition.raw
     return replace(line.tool, definition=ToolDefinition({**raw, "group": list(line.groups)}))
 
 
-def _without(tier: LicenseTier, changing: list[Line]) -> LicenseTier:
+def _without(tier: LicenseTier, changing: list[BulkEffect]) -> LicenseTier:
     names = {line.tool.name for line in changing}
     narrowed = copy(tier)
     narrowed.builtin_tools = [name for name in tier.builtin_tools or () if name not in names]
@@ -328,13 +342,13 @@ def _called_by(snapshot: Snapshot) -> MappingProxyType[str, list[str]]:
 
 # --- doing it -------------------------------------------------------------------------------------
 
-type Act = Callable[[Deed, list[Line], Actor, Account], None]
+type Act = Callable[[Deed, list[BulkEffect], Actor, BulkOutcome], None]
 
 
-def _each(act: Callable[[Deed, Line, Tool, Actor], Tool]) -> Act:
+def _each(act: Callable[[Deed, BulkEffect, Tool, Actor], Tool]) -> Act:
     """One action for each tool; an error is the result of its tool, and the others continue."""
 
-    def act_on_all(deed: Deed, lines: list[Line], by: Actor, account: Account) -> None:
+    def act_on_all(deed: Deed, lines: list[BulkEffect], by: Actor, account: BulkOutcome) -> None:
         rows = Tool.objects.present().select_related("version", "organization__tier")
         found = rows.in_bulk([line.tool.id for line in lines])
         for line in lines:
@@ -348,18 +362,18 @@ def _each(act: Callable[[Deed, Line, Tool, Actor], Tool]) -> Act:
     return act_on_all
 
 
-def _switch(deed: Deed, line: Line, tool: Tool, by: Actor) -> Tool:
+def _switch(deed: Deed, line: BulkEffect, tool: Tool, by: Actor) -> Tool:
     return set_enabled(tool=tool, enabled=deed.do == Do.ENABLE, by=by, reason="ui")
 
 
-def _regroup(deed: Deed, line: Line, tool: Tool, by: Actor) -> Tool:
+def _regroup(deed: Deed, line: BulkEffect, tool: Tool, by: Actor) -> Tool:
     assert tool.version is not None
     definition = amended(tool.version.definition, {"group": list(line.groups)})
     way = "Into" if deed.do == Do.PUT else "Out of"
     return update_tool(tool=tool, definition=definition, by=by, note=f"{way} {deed.name}.")
 
 
-def _move(deed: Deed, lines: list[Line], by: Actor, account: Account) -> None:
+def _move(deed: Deed, lines: list[BulkEffect], by: Actor, account: BulkOutcome) -> None:
     """Changes the tier as a whole, with the consequences for every organization that has it."""
     names, wanted = [line.tool.name for line in lines], _names_from(deed.name)
     for tier in _tiers() if lines else ():

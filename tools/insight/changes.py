@@ -23,7 +23,7 @@ _NO_OPENING = ("parent", "permissions")
 
 
 @dataclass(frozen=True)
-class Change:
+class PreviewedChange:
     """`permission` is the one that a person needs to make it. A change alters the catalog, or one
     agent."""
 
@@ -38,7 +38,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Grant(Change):
+class GrantChange(PreviewedChange):
     """An agent's grants, as they would be; None leaves a kind as it is. `more_tools` are beside
     those it has."""
 
@@ -82,7 +82,7 @@ class Grant(Change):
 
 
 @dataclass(frozen=True)
-class Tier(Change):
+class Tier(PreviewedChange):
     """The organization's tier. Tools for which the new one has a seat are enabled again."""
 
     permission = "change_organization"
@@ -104,7 +104,7 @@ class Tier(Change):
 
 
 @dataclass(frozen=True)
-class ToolGroups(Change):
+class ToolGroups(PreviewedChange):
     """A tool's own groups; None is absent, which is `default` or its source's (ruling 2)."""
 
     permission = "change_tool"
@@ -122,7 +122,7 @@ class ToolGroups(Change):
 
 
 @dataclass(frozen=True)
-class Group(Change):
+class Group(PreviewedChange):
     """Changed fields of a group: `parent`, `permissions`, `schedule`, `max_queue_age_s` and
     `max_cpu_percent`, as they would be written."""
 

@@ -14,19 +14,19 @@ from tools.accounts.people import may, require
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller, CallerKind
 from tools.errors import Malformed, NotFound, Refused, ToolcribError
-from tools.insight.changes import Grant, Tier
+from tools.insight.changes import GrantChange, Tier
 from tools.insight.reach import reach_of
 from tools.limits import budgets, pressure, ratelimits
 from tools.models import Agent
 from tools.policy import authorization, confirmations
-from tools.policy.decision import Asked, Question, Verdict
-from tools.policy.remedies import Case, Reader, closings, remedy
+from tools.policy.decision import AccessRequest, EffectiveRequest, Verdict
+from tools.policy.remedies import ExplanationReader, RefusalCase, closings, remedy
 
 CONFIRMATION = "confirmation"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class GateExplanation:
     """One gate's verdict, with what would change it."""
 
     gate: str
@@ -45,10 +45,10 @@ class Explained:
 
     tool: CatalogTool
     available: bool
-    rows: tuple[Row, ...]
+    rows: tuple[GateExplanation, ...]
 
     @property
-    def refused_by(self) -> Row | None:
+    def refused_by(self) -> GateExplanation | None:
         """The first gate that would refuse a call; awaiting approval is no refusal."""
         refusals = (row for row in self.rows if not row.passed and row.gate != CONFIRMATION)
         return next(refusals, None)
@@ -74,17 +74,17 @@ class Explanation:
     """Of one caller's request; `everything` where its reader may know every tool and group."""
 
     caller: Caller
-    asked: Asked
+    asked: EffectiveRequest
     snapshot: Snapshot
     everything: bool
     account: UUID | None = None  # whose use is read, where the caller is a hypothetical one
 
     @cached_property
-    def reader(self) -> Reader:
-        return Reader(self.caller, self.snapshot, self.everything)
+    def reader(self) -> ExplanationReader:
+        return ExplanationReader(self.caller, self.snapshot, self.everything)
 
     @cached_property
-    def request(self) -> tuple[Row, ...]:
+    def request(self) -> tuple[GateExplanation, ...]:
         """The gates that ask about the caller and the request alone."""
         return tuple(self._row(gate(self)) for gate in _REQUEST)
 
@@ -108,14 +108,14 @@ class Explanation:
     def _reached(self) -> Set[str]:
         return reach_of(self.snapshot).of(self.caller, self.asked) if self.allowed else set()
 
-    def question(self, tool: CatalogTool) -> Question:
-        return Question(self.caller, tool, self.asked, self.snapshot)
+    def question(self, tool: CatalogTool) -> AccessRequest:
+        return AccessRequest(self.caller, tool, self.asked, self.snapshot)
 
     def available(self, tool: CatalogTool) -> bool:
         """Whether the tool exists for the request: what a listing would say."""
         return tool.name in self._reached
 
-    def gates_of(self, tool: CatalogTool) -> list[Row]:
+    def gates_of(self, tool: CatalogTool) -> list[GateExplanation]:
         """What decides whether the tool exists for the request."""
         question = self.question(tool)
         return [self._row(verdict, question) for verdict in authorization.explain(question)]
@@ -133,11 +133,11 @@ class Explanation:
         available = self.allowed and all(row.passed for row in gates)
         return Explained(tool, available, (*gates, *looked_at))
 
-    def _row(self, verdict: Verdict, question: Question | None = None) -> Row:
+    def _row(self, verdict: Verdict, question: AccessRequest | None = None) -> GateExplanation:
         if not verdict.passed and not self.everything:
             verdict = _fit_to_be_seen(verdict, question, self.reader)
-        said = remedy(Case(verdict, self.reader, self.asked, question))
-        return Row(verdict.gate, verdict.passed, verdict.code, verdict.reason, said)
+        said = remedy(RefusalCase(verdict, self.reader, self.asked, question))
+        return GateExplanation(verdict.gate, verdict.passed, verdict.code, verdict.reason, said)
 
 
 def subject_of(viewer: Caller, agent: str | None) -> tuple[Caller, bool]:
@@ -172,7 +172,7 @@ def pretended(
         return caller, snapshot
     if caller.kind != CallerKind.AGENT:
         raise Malformed("Only grants of an agent can be supposed: name one.")
-    more = Grant(
+    more = GrantChange(
         caller.name,
         groups=(*caller.granted_groups, *groups),
         permissions=(*caller.granted_permissions, *permissions),
@@ -201,7 +201,7 @@ def _granted_groups(explanation: Explanation) -> Verdict:
 _REQUEST: tuple[Callable[[Explanation], Verdict], ...] = (_standing, _granted_groups)
 
 
-def _confirmation(question: Question) -> Verdict:
+def _confirmation(question: AccessRequest) -> Verdict:
     """A held call is not refused, but does not run before its approval."""
     need = confirmations.needed(question, SUPPOSED)
     if need is None:
@@ -211,12 +211,12 @@ def _confirmation(question: Question) -> Verdict:
     return Verdict(CONFIRMATION, False, "confirmation_needed", reason)
 
 
-def _rate(question: Question) -> Verdict:
+def _rate(question: AccessRequest) -> Verdict:
     return ratelimits.peek(question.caller, question.tool)
 
 
 # Checks that read without spending, in their place after the gates.
-LOOKS: tuple[Callable[[Question], Verdict], ...] = (
+LOOKS: tuple[Callable[[AccessRequest], Verdict], ...] = (
     pressure.peek,
     _rate,
     budgets.peek,
@@ -224,30 +224,32 @@ LOOKS: tuple[Callable[[Question], Verdict], ...] = (
 )
 
 
-def _fit_to_be_seen(verdict: Verdict, question: Question | None, reader: Reader) -> Verdict:
+def _fit_to_be_seen(
+    verdict: Verdict, question: AccessRequest | None, reader: ExplanationReader
+) -> Verdict:
     """Some gates name groups of the tool; an agent sees only those it was granted."""
     if question is None or verdict.code not in _NAMING:
         return verdict
     return replace(verdict, reason=_NAMING[verdict.code](question, reader))
 
 
-def _groups_known(question: Question, reader: Reader) -> str:
+def _groups_known(question: AccessRequest, reader: ExplanationReader) -> str:
     groups = sorted(filter(reader.may_know_group, question.snapshot.groups_of(question.tool)))
     known = f" Of its groups you were granted: {', '.join(groups)}." if groups else ""
     return f"The tool {question.tool.name} is not in a requested group.{known}"
 
 
-def _closings_known(question: Question, reader: Reader) -> str:
+def _closings_known(question: AccessRequest, reader: ExplanationReader) -> str:
     reasons = " ".join(closing.reason for closing in closings(question, reader))
     return reasons or f"A group that leads to the tool {question.tool.name} is closed now."
 
 
-def _consent(question: Question, reader: Reader) -> str:
+def _consent(question: AccessRequest, reader: ExplanationReader) -> str:
     """Rules may name groups, so no rule is shown."""
     return f"A call of the tool {question.tool.name} waits until a person agreed."
 
 
-_NAMING: dict[str, Callable[[Question, Reader], str]] = {
+_NAMING: dict[str, Callable[[AccessRequest, ExplanationReader], str]] = {
     "tool_not_in_group": _groups_known,
     "group_closed": _closings_known,
     "confirmation_needed": _consent,

@@ -4,25 +4,27 @@ from typing import Any
 from uuid import UUID
 
 from tools.catalog.registry import Snapshot
-from tools.catalog.workflow.lint import Finding, in_service, lint, with_definition
+from tools.catalog.workflow.lint import WorkflowFinding, in_service, lint, with_definition
 from tools.catalog.workflow.workflow import EVERY_GROUP
 from tools.definitions.tool import read_definition
 from tools.models import Agent
 
 
-def findings(snapshot: Snapshot, groups: frozenset[str] = EVERY_GROUP) -> tuple[Finding, ...]:
+def findings(
+    snapshot: Snapshot, groups: frozenset[str] = EVERY_GROUP
+) -> tuple[WorkflowFinding, ...]:
     granted = granted_to_agents(snapshot.organization_id)
     if groups != EVERY_GROUP:
         return lint(snapshot, groups, granted)
     return snapshot.remember(("lint", granted), lambda: lint(snapshot, groups, granted))
 
 
-def findings_about(snapshot: Snapshot, name: str) -> list[Finding]:
+def findings_about(snapshot: Snapshot, name: str) -> list[WorkflowFinding]:
     """Findings about one tool; a disabled tool is checked as if it were enabled."""
     return [one for one in findings(in_service(snapshot, name)) if one.concerns(name)]
 
 
-def findings_of_proposal(snapshot: Snapshot, written: Any) -> list[Finding]:
+def findings_of_proposal(snapshot: Snapshot, written: Any) -> list[WorkflowFinding]:
     """Findings for a definition in any dialect, as if it were saved. Raises `InvalidDefinition`."""
     definition = read_definition(written)
     name = definition["name"]

@@ -24,7 +24,7 @@ from tools.definitions.texts.names import WILDCARD
 from tools.models import Execution
 from tools.policy.authorization import GATES
 from tools.policy.availability import AVAILABILITY, STATE
-from tools.policy.decision import DEFAULT_STATE, Asked, Question
+from tools.policy.decision import DEFAULT_STATE, AccessRequest, EffectiveRequest
 
 MOST_GROUPS = 20
 MOST_TOOLS = 5  # named for one group
@@ -116,8 +116,10 @@ class _Asking:
 
     def could_have(self, tool: CatalogTool, group: str) -> bool:
         """The gate's question for a request with only this group."""
-        asked = Asked(frozenset([group]), DEFAULT_STATE if self.state is None else self.state)
-        question = Question(self.caller, tool, asked, self.snapshot)
+        asked = EffectiveRequest(
+            frozenset([group]), DEFAULT_STATE if self.state is None else self.state
+        )
+        question = AccessRequest(self.caller, tool, asked, self.snapshot)
         verdicts = (gate(question) for gate in (AVAILABILITY if self.manages else GATES))
         return all(
             verdict.passed or (verdict.gate == STATE and self.state is None) for verdict in verdicts

@@ -20,7 +20,7 @@ from tools.errors import ToolcribError
 from tools.insight.reach import OF_THE_REQUEST
 from tools.models import Execution
 from tools.policy import authorization, openings
-from tools.policy.decision import Asked, Question, Verdict
+from tools.policy.decision import AccessRequest, EffectiveRequest, Verdict
 
 MOST_COMBINATIONS = 10_000
 MOST_TURNED = 200
@@ -45,7 +45,7 @@ class Combination:
 
 
 @dataclass(frozen=True, slots=True)
-class Turned:
+class ChangedVerdict:
     """Calls that would end otherwise. `verdict` is that of the refusing gate: for accepted calls
     with the change, for refused ones without it."""
 
@@ -65,11 +65,11 @@ class Replay:
     cut: bool = False
     calls_refused: int = 0
     calls_passed: int = 0
-    would_be_refused: list[Turned] = field(default_factory=list)
-    would_pass: list[Turned] = field(default_factory=list)
+    would_be_refused: list[ChangedVerdict] = field(default_factory=list)
+    would_pass: list[ChangedVerdict] = field(default_factory=list)
 
 
-class Clock(openings.Watch):
+class ReplayClock(openings.OpeningsWatch):
     """Opening hours as of a given moment."""
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -87,12 +87,12 @@ class Clock(openings.Watch):
 class Then(Snapshot):
     """A catalog whose opening hours follow a clock of their own."""
 
-    clock: Clock | None = field(default=None, repr=False)
+    clock: ReplayClock | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> "Then":
         kept = {one.name: getattr(snapshot, one.name) for one in fields(Snapshot)}
-        return cls(**kept, clock=Clock(snapshot)).changed()
+        return cls(**kept, clock=ReplayClock(snapshot)).changed()
 
     def settle(self, key: Any, work: Any) -> Any:
         return self.clock if key == openings.WATCH else super().settle(key, work)
@@ -120,7 +120,7 @@ class World:
             granted = self._granted[key] = self._beforehand(combination) is None
         if not granted or combination.tool not in self.there:
             return False
-        question = Question(
+        question = AccessRequest(
             self.callers[combination.agent_id], tool, _asked(combination), self.snapshot
         )
         return all(gate(question).passed for gate in OF_THE_REQUEST)
@@ -130,7 +130,7 @@ class World:
         tool, caller = self.snapshot.tools[combination.tool], self.callers[combination.agent_id]
         if verdict := self._beforehand(combination):
             return verdict
-        question = Question(caller, tool, _asked(combination), self.snapshot)
+        question = AccessRequest(caller, tool, _asked(combination), self.snapshot)
         verdicts = (gate(question) for gate in authorization.GATES)
         return next((verdict for verdict in verdicts if not verdict.passed), None)
 
@@ -220,15 +220,15 @@ class _Alike:
         )
 
 
-def _tell(turned: list[Turned], one: Combination, refusing: World) -> None:
+def _tell(turned: list[ChangedVerdict], one: Combination, refusing: World) -> None:
     verdict = refusing.refusal(one) if len(turned) < MOST_TURNED else None
     if verdict is not None:
-        turned.append(Turned(one, verdict))
+        turned.append(ChangedVerdict(one, verdict))
 
 
-def _asked(combination: Combination) -> Asked:
+def _asked(combination: Combination) -> EffectiveRequest:
     groups = combination.groups
-    return Asked.of(None if groups is None else list(groups), combination.state)
+    return EffectiveRequest.of(None if groups is None else list(groups), combination.state)
 
 
 def _combination(row: tuple[Any, ...]) -> Combination:

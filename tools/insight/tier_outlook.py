@@ -18,7 +18,7 @@ from tools.definitions.results import Status
 from tools.errors import Conflict
 from tools.insight.reach import Losers, losers
 from tools.licensing.licenses import (
-    Change,
+    TierImpact,
     held_to,
     locked,
     locked_places,
@@ -40,7 +40,7 @@ class Effect:
     disabled."""
 
     place: Organization
-    change: Change
+    change: TierImpact
     losers: Losers | None = None
     waiting: Mapping[str, int] = MappingProxyType({})
 
@@ -95,7 +95,7 @@ def outlook_of_move(place: Organization, tier: LicenseTier) -> Outlook:
 @transaction.atomic
 def apply_terms(
     *, tier: LicenseTier, terms: Mapping[str, Any], mark: str, by: Actor
-) -> dict[str, Change]:
+) -> dict[str, TierImpact]:
     """The consequences, by organization. Raises `Conflict` where they differ from the preview."""
     tier = locked_tier(tier)
     locked_places(tier)
@@ -105,7 +105,9 @@ def apply_terms(
 
 
 @transaction.atomic
-def apply_move(*, organization: Organization, tier: LicenseTier, mark: str, by: Actor) -> Change:
+def apply_move(
+    *, organization: Organization, tier: LicenseTier, mark: str, by: Actor
+) -> TierImpact:
     tier = locked_tier(tier)
     place = locked(organization.pk).place
     # The row is locked, and its next revision may be rolled back.
@@ -117,7 +119,7 @@ def apply_move(*, organization: Organization, tier: LicenseTier, mark: str, by: 
 @transaction.atomic
 def take_terms_back(
     *, tier: LicenseTier, left: Mapping[str, Any], back: Mapping[str, Any], by: Actor
-) -> dict[str, Change]:
+) -> dict[str, TierImpact]:
     """The terms before a change, unless they were changed since."""
     tier = locked_tier(tier)
     if not same_terms(terms_of(tier), left):
@@ -128,7 +130,7 @@ def take_terms_back(
 @transaction.atomic
 def take_move_back(
     *, organization: Organization, left: LicenseTier, back: LicenseTier, by: Actor
-) -> Change:
+) -> TierImpact:
     back = locked_tier(back)
     place = locked(organization.pk).place
     if place.tier != left:
@@ -189,7 +191,7 @@ def _looked(effect: Effect, tier: LicenseTier) -> Effect:
     return replace(effect, losers=lost, waiting=_calls_waiting(place, effect.closed))
 
 
-def _after(before: Snapshot, change: Change, tier: LicenseTier) -> Snapshot:
+def _after(before: Snapshot, change: TierImpact, tier: LicenseTier) -> Snapshot:
     """Without the tools that would be disabled, since no caller would reach them."""
     out = frozenset(change.disabled)
     left = {name: tool for name, tool in before.tools.items() if name not in out}

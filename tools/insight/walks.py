@@ -9,13 +9,13 @@ from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.workflow.workflow import leads_to
 from tools.definitions.callers import Caller
 from tools.insight.explain import Explanation
-from tools.policy.decision import Asked
+from tools.policy.decision import EffectiveRequest
 
 MOST_STEPS = 50
 
 
 @dataclass(frozen=True)
-class Step:
+class WorkflowStep:
     """`refusal` is the verdict of the first gate that refuses; the walk ends there then."""
 
     tool: str
@@ -26,7 +26,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Walk:
-    steps: tuple[Step, ...]
+    steps: tuple[WorkflowStep, ...]
     explanation: Explanation  # of its current state
 
     @property
@@ -55,7 +55,7 @@ class Walk:
 
 def walked(
     caller: Caller,
-    asked: Asked,
+    asked: EffectiveRequest,
     names: Sequence[str],
     *,
     snapshot: Snapshot,
@@ -64,7 +64,7 @@ def walked(
     """From `asked.state` on, as far as the gates allow."""
     steps = tuple(_steps(caller, asked, names[:MOST_STEPS], snapshot, everything))
     state = steps[-1].after if steps else asked.state
-    now = Asked(asked.groups, state)
+    now = EffectiveRequest(asked.groups, state)
     return Walk(steps, Explanation(caller, now, snapshot, everything))
 
 
@@ -74,18 +74,24 @@ def refusal_of(explanation: Explanation, tool: CatalogTool) -> str:
 
 
 def _steps(
-    caller: Caller, asked: Asked, names: Sequence[str], snapshot: Snapshot, everything: bool
-) -> Iterator[Step]:
+    caller: Caller,
+    asked: EffectiveRequest,
+    names: Sequence[str],
+    snapshot: Snapshot,
+    everything: bool,
+) -> Iterator[WorkflowStep]:
     state = asked.state
     for name in names:
-        explanation = Explanation(caller, Asked(asked.groups, state), snapshot, everything)
+        explanation = Explanation(
+            caller, EffectiveRequest(asked.groups, state), snapshot, everything
+        )
         tool = snapshot.tool(name)
         if tool is None or not explanation.reader.may_know(tool):
-            yield Step(name, state, state, "There is no such tool here.")
+            yield WorkflowStep(name, state, state, "There is no such tool here.")
             return
         refusal = refusal_of(explanation, tool)
         after = state if refusal else leads_to(tool) or state
-        yield Step(name, state, after, refusal)
+        yield WorkflowStep(name, state, after, refusal)
         if refusal:
             return
         state = after

@@ -13,8 +13,8 @@ from tools.accounts.people import may, require
 from tools.catalog.registry import Snapshot
 from tools.definitions.callers import Caller
 from tools.errors import Malformed, NotFound
-from tools.insight.changes import Change, Grant
-from tools.insight.reach import Reach, is_licensed, known_callers, there_for_somebody
+from tools.insight.changes import GrantChange, PreviewedChange
+from tools.insight.reach import CallerToolReach, is_licensed, known_callers, there_for_somebody
 from tools.insight.replay import Replay, World, combinations_of, hours_count, replay
 from tools.licensing.kinds import Kinds, kinds_after, kinds_in, left_of, names_of, passing
 from tools.models import Agent
@@ -26,7 +26,7 @@ _MOST_QUESTIONS = 500_000
 
 
 @dataclass(frozen=True)
-class Seen:
+class VisibilityDifference:
     """What one agent would see in its own groups, in some state, beside what it sees now."""
 
     agent: str
@@ -35,7 +35,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Difference:
+class ImpactPreview:
     """`calls` is None for a reader who may not view executions; `cut` where there are more
     agents."""
 
@@ -43,13 +43,13 @@ class Difference:
     until: datetime
     agents: dict[UUID, str]
     cut: bool
-    seen: list[Seen]
+    seen: list[VisibilityDifference]
     calls: Replay | None
 
 
 def what_if(
-    *, viewer: Caller, change: Change, snapshot: Snapshot, since: datetime | None = None
-) -> Difference:
+    *, viewer: Caller, change: PreviewedChange, snapshot: Snapshot, since: datetime | None = None
+) -> ImpactPreview:
     """Raises `Forbidden` for a caller who may not make the change, or not view agents and tools."""
     for permission in (change.permission, "view_agent", "view_tool"):
         require(viewer, permission)
@@ -64,7 +64,7 @@ def what_if(
     changed = {pk: change.caller(one, snapshot) for pk, one in known.items()}
     before = World(snapshot, known, _there(snapshot, kinds[0]))
     then = World(after, changed, _there(after, kinds[1]))
-    return Difference(
+    return ImpactPreview(
         since=since,
         until=until,
         agents={agent.pk: agent.slug for agent in agents},
@@ -82,11 +82,11 @@ def _checked(since: datetime, until: datetime) -> datetime:
     return since
 
 
-def _agents(change: Change, snapshot: Snapshot, tools: int) -> tuple[list[Agent], bool]:
+def _agents(change: PreviewedChange, snapshot: Snapshot, tools: int) -> tuple[list[Agent], bool]:
     """Agents that the change affects, and whether there are more than can be examined."""
     rows = Agent.objects.filter(organization_id=snapshot.organization_id, active=True)
     rows = rows.select_related("service_account", "organization").order_by("slug")
-    if isinstance(change, Grant):
+    if isinstance(change, GrantChange):
         found = list(rows.filter(slug=change.agent))
         if not found:
             raise NotFound(f"There is no active agent {change.agent!r}.", code="agent_not_found")
@@ -102,16 +102,18 @@ def _there(snapshot: Snapshot, kinds: Kinds) -> set[str]:
 
 def _seen(
     touched: list[str], before: World, after: World, kinds: tuple[Kinds, Kinds]
-) -> Iterator[Seen]:
+) -> Iterator[VisibilityDifference]:
     names, some = sorted(touched), frozenset(touched)
     reached, would_be = (
-        Reach(left_of(of, lambda tool: tool.name in some), world.snapshot)
+        CallerToolReach(left_of(of, lambda tool: tool.name in some), world.snapshot)
         for of, world in zip(kinds, (before, after), strict=True)
     )
     for pk, caller in before.callers.items():
         now, then = reached.of(caller), would_be.of(after.callers[pk])
         if now != then:
-            yield Seen(caller.name, _in_order(then - now, names), _in_order(now - then, names))
+            yield VisibilityDifference(
+                caller.name, _in_order(then - now, names), _in_order(now - then, names)
+            )
 
 
 def _in_order(some: Set[str], names: list[str]) -> list[str]:
@@ -119,10 +121,10 @@ def _in_order(some: Set[str], names: list[str]) -> list[str]:
 
 
 def _touched(
-    change: Change, before: Snapshot, after: Snapshot, kinds: tuple[Kinds, Kinds]
+    change: PreviewedChange, before: Snapshot, after: Snapshot, kinds: tuple[Kinds, Kinds]
 ) -> list[str]:
     """The tools for which the change may alter a verdict."""
-    if isinstance(change, Grant):
+    if isinstance(change, GrantChange):
         return list(before.tools)
     groups = {name for name, group in after.groups.items() if before.groups.get(name) is not group}
     licensed: set[str] = set()

@@ -32,24 +32,24 @@ _FORMATS = {Syntax.TURTLE: ox.RdfFormat.TURTLE, Syntax.JSON_LD: ox.RdfFormat.JSO
 
 
 @dataclass(frozen=True, slots=True)
-class Flaw:
+class GraphDocumentFlaw:
     """An error in a document; `line` where it is known."""
 
     message: str
     line: int | None = None
 
 
-class BadDocument(ValueError):
+class BadGraphDocument(ValueError):
     """The document is no graph, or too large: all errors that were found, up to a limit."""
 
-    def __init__(self, message: str, flaws: Sequence[Flaw] = ()) -> None:
+    def __init__(self, message: str, flaws: Sequence[GraphDocumentFlaw] = ()) -> None:
         super().__init__(message)
-        self.flaws = tuple(flaws) or (Flaw(message),)
+        self.flaws = tuple(flaws) or (GraphDocumentFlaw(message),)
 
 
 _MOST_QUOTED = 1_000
 # RDF-star is not part of SPARQL 1.1, which endpoints implement.
-_NESTED = Flaw("A statement may not be about another statement.")
+_NESTED = GraphDocumentFlaw("A statement may not be about another statement.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Insertion:
 def insertion(graph: str, data: bytes, syntax: Syntax) -> Insertion:
     """The update, how many statements it adds, and which IRIs they are about.
 
-    Raises `BadDocument`. A graph that the document itself names is refused.
+    Raises `BadGraphDocument`. A graph that the document itself names is refused.
     """
     found = _read(data, syntax)
     statements = " . ".join(f"{one.subject} {one.predicate} {one.object}" for one in found)
@@ -84,7 +84,7 @@ def insertion(graph: str, data: bytes, syntax: Syntax) -> Insertion:
 
 
 def contents(data: bytes, syntax: Syntax) -> Contents:
-    """Raises `BadDocument`, as `insertion` does."""
+    """Raises `BadGraphDocument`, as `insertion` does."""
     found = _read(data, syntax)
     about = dict.fromkeys(one.subject for one in found)
     named = [node.value for node in about if isinstance(node, ox.NamedNode)]
@@ -97,7 +97,7 @@ def contents(data: bytes, syntax: Syntax) -> Contents:
 
 
 def write(n_triples: IO[bytes], syntax: Syntax, into: IO[bytes]) -> None:
-    """An endpoint's statements as a document, streamed. Raises `BadDocument`."""
+    """An endpoint's statements as a document, streamed. Raises `BadGraphDocument`."""
     try:
         read = ox.parse(n_triples, format=ox.RdfFormat.N_TRIPLES)
         found = (ox.Triple(one.subject, one.predicate, one.object) for one in read)
@@ -108,7 +108,7 @@ def write(n_triples: IO[bytes], syntax: Syntax, into: IO[bytes]) -> None:
 
 def statements(n_triples: bytes, limit: int) -> tuple[list[dict[str, str]], bool]:
     """The first statements of an endpoint's response, and whether there are more. Raises
-    `BadDocument`."""
+    `BadGraphDocument`."""
     found = sorted(
         (str(one.subject), str(one.predicate), str(one.object)) for one in _parsed(n_triples)
     )
@@ -123,50 +123,53 @@ def _parsed(n_triples: bytes) -> Iterable[Any]:
         raise _no_graph(flaw) from None
 
 
-def _no_graph(flaw: Exception) -> BadDocument:
-    return BadDocument(f"The knowledge store's answer is no graph: {str(flaw)[:200]}")
+def _no_graph(flaw: Exception) -> BadGraphDocument:
+    return BadGraphDocument(f"The knowledge store's answer is no graph: {str(flaw)[:200]}")
 
 
 def _read(data: bytes, syntax: Syntax) -> list[Any]:
     if len(data) > MOST_BYTES:
-        raise BadDocument(f"The document is longer than {MOST_BYTES} bytes.")
+        raise BadGraphDocument(f"The document is longer than {MOST_BYTES} bytes.")
     _check_depth(data, syntax)
     found: list[Any] = []
-    flaws: list[Flaw] = []
+    flaws: list[GraphDocumentFlaw] = []
     for one in _statements(data, syntax):
-        if isinstance(one, Flaw):
+        if isinstance(one, GraphDocumentFlaw):
             flaws.append(one)
         elif isinstance(one.object, ox.Triple):
             flaws.append(_NESTED)
         else:
             found.append(one)
         if len(found) > MOST_TRIPLES:
-            raise BadDocument(f"The document has more than {MOST_TRIPLES} statements.")
+            raise BadGraphDocument(f"The document has more than {MOST_TRIPLES} statements.")
         if len(flaws) == MOST_FLAWS:
             break
     if flaws:
-        raise BadDocument(flaws[0].message, flaws)
+        raise BadGraphDocument(flaws[0].message, flaws)
     if not found:
-        raise BadDocument("The document holds no statement.")
+        raise BadGraphDocument("The document holds no statement.")
     return found
 
 
 def _check_depth(data: bytes, syntax: Syntax) -> None:
-    """Raises `BadDocument`. The parsers are recursive, and a stack overflow ends the process: the
+    """Raises `BadGraphDocument`. The parsers are recursive, and a stack overflow ends the process:
+    the
     JSON-LD parser gets only strict JSON, and in Turtle only statements about statements nest. `<<`
     may also occur in a text, but never so often in a genuine one."""
     if syntax is Syntax.TURTLE:
         if data.count(b"<<") > _MOST_QUOTED:
-            raise BadDocument(_NESTED.message, [_NESTED])
+            raise BadGraphDocument(_NESTED.message, [_NESTED])
         return
     try:
         strict_json.parse(data)
     except BadJson as flaw:
-        raise BadDocument(f"The document cannot be read: {flaw}.") from None
+        raise BadGraphDocument(f"The document cannot be read: {flaw}.") from None
 
 
 def _statements(data: bytes, syntax: Syntax) -> Iterator[Any]:
-    """Each statement; a `Flaw` for each that cannot be read, after which the parser continues."""
+    """Each statement; a `GraphDocumentFlaw` for each that cannot be read, after which the parser
+    continues.
+    """
     try:
         parsed = ox.parse(data, format=_FORMATS[syntax], without_named_graphs=True)
         while True:
@@ -175,6 +178,6 @@ def _statements(data: bytes, syntax: Syntax) -> Iterator[Any]:
             except StopIteration:
                 return
             except SyntaxError as flaw:
-                yield Flaw(str(flaw.msg)[:200], flaw.lineno)
+                yield GraphDocumentFlaw(str(flaw.msg)[:200], flaw.lineno)
     except (OSError, UnicodeError) as flaw:
-        yield Flaw(str(flaw)[:200])
+        yield GraphDocumentFlaw(str(flaw)[:200])

@@ -10,7 +10,13 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from tools.definitions.values import strict_json
-from tools.httpclient.upstreams import Answer, Bounds, Broken, Unreachable, Upstream
+from tools.httpclient.upstreams import (
+    Broken,
+    RequestBounds,
+    Unreachable,
+    UpstreamPool,
+    UpstreamResponse,
+)
 
 log = logging.getLogger(__name__)
 _QUERY, _UPDATE = "application/sparql-query", "application/sparql-update"
@@ -26,21 +32,21 @@ _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True)
-class Endpoint:
+class SparqlEndpoint:
     query_url: str
     update_url: str
 
 
 @dataclass(frozen=True)
-class Graph:
+class EndpointGraph:
     """The one graph of an endpoint that a query reads."""
 
-    endpoint: Endpoint
+    endpoint: SparqlEndpoint
     iri: str
 
 
 @dataclass(frozen=True)
-class Rows:
+class QueryRows:
     """`truncated` says that there are more."""
 
     variables: list[str]
@@ -48,7 +54,7 @@ class Rows:
     truncated: bool
 
 
-class Failure(Exception):
+class EndpointFailure(Exception):
     """No answer. `lost` says that an update may have been applied nevertheless."""
 
     def __init__(self, code: str, message: str, *, lost: bool = False) -> None:
@@ -57,24 +63,24 @@ class Failure(Exception):
 
 
 def select(
-    upstream: Upstream, graph: Graph, text: str, bounds: Bounds, *,
+    upstream: UpstreamPool, graph: EndpointGraph, text: str, bounds: RequestBounds, *,
     limit: int, most_bytes: int,
-) -> Rows:  # fmt: skip
-    """Raises `Failure`, and what ends a run."""
+) -> QueryRows:  # fmt: skip
+    """Raises `EndpointFailure`, and what ends a run."""
     document = _asked(upstream, graph, text, bounds, most_bytes)
     results, head = _member(document, "results"), _member(document, "head")
     bindings, names = results.get("bindings"), head.get("vars")
     if not isinstance(bindings, list) or not isinstance(names, list):
         raise _unreadable("results without rows")
     rows = [_row(one) for one in bindings[:limit]]
-    return Rows([_plain(str(name)) for name in names[:1000]], rows, len(bindings) > limit)
+    return QueryRows([_plain(str(name)) for name in names[:1000]], rows, len(bindings) > limit)
 
 
 def ask(
-    upstream: Upstream, graph: Graph, text: str, bounds: Bounds, *,
+    upstream: UpstreamPool, graph: EndpointGraph, text: str, bounds: RequestBounds, *,
     most_bytes: int,
 ) -> bool:  # fmt: skip
-    """Raises `Failure`, and what ends a run."""
+    """Raises `EndpointFailure`, and what ends a run."""
     answer = _asked(upstream, graph, text, bounds, most_bytes).get("boolean")
     if not isinstance(answer, bool):
         raise _unreadable("an answer that is neither true nor false")
@@ -82,28 +88,32 @@ def ask(
 
 
 def construct(
-    upstream: Upstream, graph: Graph, text: str, bounds: Bounds, *,
+    upstream: UpstreamPool, graph: EndpointGraph, text: str, bounds: RequestBounds, *,
     most_bytes: int,
 ) -> bytes:  # fmt: skip
-    """Statements, as N-Triples. Raises `Failure`, and what ends a run."""
+    """Statements, as N-Triples. Raises `EndpointFailure`, and what ends a run."""
     return _fetched(upstream, graph, text, bounds, most_bytes, accept=_STATEMENTS)
 
 
-def lines(upstream: Upstream, graph: Graph, text: str, bounds: Bounds) -> Iterator[bytes]:
+def lines(
+    upstream: UpstreamPool, graph: EndpointGraph, text: str, bounds: RequestBounds
+) -> Iterator[bytes]:
     """The rows of a SELECT as tab-separated values, as they come, without the head.
 
-    They are streamed, regardless of their number. Raises `Failure`, and what ends a run.
+    They are streamed, regardless of their number. Raises `EndpointFailure`, and what ends a run.
     """
     return islice(_split(_streamed(upstream, graph, text, bounds, _LINES)), 1, None)
 
 
-def stated(upstream: Upstream, graph: Graph, text: str, bounds: Bounds) -> Iterator[bytes]:
+def stated(
+    upstream: UpstreamPool, graph: EndpointGraph, text: str, bounds: RequestBounds
+) -> Iterator[bytes]:
     """The statements of `construct`, streamed in pieces. Raises as `lines` does."""
     return _streamed(upstream, graph, text, bounds, _STATEMENTS)
 
 
 def _streamed(
-    upstream: Upstream, graph: Graph, text: str, bounds: Bounds, accept: str
+    upstream: UpstreamPool, graph: EndpointGraph, text: str, bounds: RequestBounds, accept: str
 ) -> Iterator[bytes]:
     try:
         with _posted(upstream, graph, text, bounds, accept=accept) as answer:
@@ -125,8 +135,10 @@ def _split(pieces: Iterable[bytes]) -> Iterator[bytes]:
         yield rest
 
 
-def update(upstream: Upstream, endpoint: Endpoint, text: str, bounds: Bounds) -> None:
-    """Raises `Failure`, and what ends a run."""
+def update(
+    upstream: UpstreamPool, endpoint: SparqlEndpoint, text: str, bounds: RequestBounds
+) -> None:
+    """Raises `EndpointFailure`, and what ends a run."""
     headers = {"Content-Type": _UPDATE}
     try:
         with upstream.post(endpoint.update_url, headers, text.encode(), bounds) as answer:
@@ -137,11 +149,11 @@ def update(upstream: Upstream, endpoint: Endpoint, text: str, bounds: Bounds) ->
         raise _unreachable(error) from None
     except Broken as error:
         log.error("the answer of the SPARQL endpoint to an update was lost: %s", error)
-        raise Failure("LOST", "The knowledge store's answer was lost.", lost=True) from None
+        raise EndpointFailure("LOST", "The knowledge store's answer was lost.", lost=True) from None
 
 
 def _asked(
-    upstream: Upstream, graph: Graph, text: str, bounds: Bounds, most_bytes: int
+    upstream: UpstreamPool, graph: EndpointGraph, text: str, bounds: RequestBounds, most_bytes: int
 ) -> dict[str, Any]:
     body = _fetched(upstream, graph, text, bounds, most_bytes, accept=_RESULTS)
     try:
@@ -154,7 +166,8 @@ def _asked(
 
 
 def _fetched(
-    upstream: Upstream, graph: Graph, text: str, bounds: Bounds, most_bytes: int, *,
+    upstream: UpstreamPool, graph: EndpointGraph, text: str,
+    bounds: RequestBounds, most_bytes: int, *,
     accept: str,
 ) -> bytes:  # fmt: skip
     try:
@@ -168,8 +181,8 @@ def _fetched(
 
 @contextmanager
 def _posted(
-    upstream: Upstream, graph: Graph, text: str, bounds: Bounds, *, accept: str
-) -> Iterator[Answer]:
+    upstream: UpstreamPool, graph: EndpointGraph, text: str, bounds: RequestBounds, *, accept: str
+) -> Iterator[UpstreamResponse]:
     """The graph is the query's default graph, and no other can be named in it."""
     url = with_query(graph.endpoint.query_url, {"default-graph-uri": graph.iri})
     headers = {"Content-Type": _QUERY, "Accept": accept}
@@ -179,9 +192,9 @@ def _posted(
         yield answer
 
 
-def _cut(error: Exception) -> Failure:
+def _cut(error: Exception) -> EndpointFailure:
     log.error("the answer of the SPARQL endpoint was cut: %s", error)
-    return Failure("KNOWLEDGE_CUT", "The answer did not come to its end. Try again.")
+    return EndpointFailure("KNOWLEDGE_CUT", "The answer did not come to its end. Try again.")
 
 
 def with_query(url: str, more: dict[str, str]) -> str:
@@ -190,11 +203,11 @@ def with_query(url: str, more: dict[str, str]) -> str:
     return urlunsplit(parts._replace(query=query))
 
 
-def _whole(answer: Answer, most: int) -> bytes:
+def _whole(answer: UpstreamResponse, most: int) -> bytes:
     body = answer.body(most + 1)
     if len(body) > most:
         message = "The answer is longer than the tool may return. Ask for less, with LIMIT."
-        raise Failure("OUTPUT_LIMIT", message)
+        raise EndpointFailure("OUTPUT_LIMIT", message)
     return body
 
 
@@ -229,24 +242,26 @@ def _member(document: dict[str, Any], name: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _refusal(answer: Answer) -> Failure:
+def _refusal(answer: UpstreamResponse) -> EndpointFailure:
     """Errors in a query are shown to its author; all others are for operators."""
     complaint = answer.body(_LONGEST_COMPLAINT).decode("utf-8", "replace")
     said = _UNSHOWN.sub(" ", complaint)[:_SHOWN].strip()
     if answer.status == 400:
-        return Failure("QUERY_INVALID", f"The query cannot be run: {said}")
+        return EndpointFailure("QUERY_INVALID", f"The query cannot be run: {said}")
     log.error("the SPARQL endpoint answered %d: %s", answer.status, said)
-    return Failure(
+    return EndpointFailure(
         "KNOWLEDGE_UNAVAILABLE", "The knowledge store failed to answer. Try again later.",
         lost=answer.status >= 500,
     )  # fmt: skip
 
 
-def _unreachable(error: Exception) -> Failure:
+def _unreachable(error: Exception) -> EndpointFailure:
     log.error("the SPARQL endpoint cannot be reached: %s", error)
-    return Failure("KNOWLEDGE_UNAVAILABLE", "The knowledge store cannot be reached. Try again.")
+    return EndpointFailure(
+        "KNOWLEDGE_UNAVAILABLE", "The knowledge store cannot be reached. Try again."
+    )
 
 
-def _unreadable(why: str) -> Failure:
+def _unreadable(why: str) -> EndpointFailure:
     log.error("the SPARQL endpoint's answer cannot be read: %s", why)
-    return Failure("KNOWLEDGE_UNREADABLE", "The knowledge store's answer cannot be read.")
+    return EndpointFailure("KNOWLEDGE_UNREADABLE", "The knowledge store's answer cannot be read.")

@@ -51,14 +51,14 @@ class Exists(Exception):
 
 
 @dataclass(frozen=True)
-class Entity:
+class GraphEntity:
     """`statements` are those about it; its IRI is their subject."""
 
     iri: str
     statements: tuple[Statement, ...]
 
 
-def read(organization_id: UUID, given: dict[str, Any]) -> Entity:
+def read(organization_id: UUID, given: dict[str, Any]) -> GraphEntity:
     """Raises `BadTerm`, which says where."""
     kind = _named(given.get("type"), "type")
     node = _entity(organization_id, kind, given, "")
@@ -70,10 +70,10 @@ def read(organization_id: UUID, given: dict[str, Any]) -> Entity:
     said += _relations(organization_id, _object(given, "relations"))
     if len(said) > MOST_STATEMENTS:
         raise BadTerm(f"An entity is created with at most {MOST_STATEMENTS} statements.")
-    return Entity(node.value, tuple(dict.fromkeys(said)))
+    return GraphEntity(node.value, tuple(dict.fromkeys(said)))
 
 
-def creation(graph: str, entity: Entity, *, call: str, merge: bool) -> str:
+def creation(graph: str, entity: GraphEntity, *, call: str, merge: bool) -> str:
     """The update: a new entity gets all statements; an existing one is only added to."""
     place, node = ox.NamedNode(graph), ox.NamedNode(entity.iri)
     marked = f"{node} {CREATED_BY} {ox.Literal(call)} ."
@@ -84,7 +84,7 @@ def creation(graph: str, entity: Entity, *, call: str, merge: bool) -> str:
     return update if not merge else f"{update} ;\nINSERT DATA {{ GRAPH {place} {{ {said} }} }}"
 
 
-def whether_created(entity: Entity, *, call: str) -> str:
+def whether_created(entity: GraphEntity, *, call: str) -> str:
     """The query whether this very call has created it."""
     return f"ASK {{ {ox.NamedNode(entity.iri)} {CREATED_BY} {ox.Literal(call)} }}"
 

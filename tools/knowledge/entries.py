@@ -34,7 +34,7 @@ _ACCENTS = re.compile("[\u0300-\u036f]")
 
 
 @dataclass
-class Entry:
+class EntityIndexEntry:
     """The search entry of one entity. `texts` are its labels, descriptions, and other literals."""
 
     iri: str
@@ -79,14 +79,14 @@ class Entry:
             self.others.append(text)
 
 
-def entries(n_triples: bytes) -> list[Entry]:
+def entries(n_triples: bytes) -> list[EntityIndexEntry]:
     """One for each IRI that is a subject. Raises `SyntaxError`, `ValueError`."""
-    found: dict[str, Entry] = {}
+    found: dict[str, EntityIndexEntry] = {}
     for one in ox.parse(n_triples, format=ox.RdfFormat.N_TRIPLES):
         if isinstance(one.subject, ox.NamedNode) and isinstance(
             one.object, ox.NamedNode | ox.Literal
         ):
-            entry = found.setdefault(one.subject.value, Entry(one.subject.value))
+            entry = found.setdefault(one.subject.value, EntityIndexEntry(one.subject.value))
             entry.add(one.predicate.value, one.object)
     return list(found.values())
 

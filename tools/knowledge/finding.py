@@ -24,7 +24,7 @@ _MATCHES = ("exact", "label", "description", "text")
 _NO_LANGUAGE = ""
 
 
-class Way(StrEnum):
+class EntitySearchMode(StrEnum):
     """How the words were matched; each way is tried when the one before found nothing."""
 
     ALL = "all"
@@ -34,7 +34,7 @@ class Way(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class EntitySearchQuery:
     query: str
     type: str | None = None
     language: str | None = None
@@ -43,7 +43,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class EntityHit:
     iri: str
     label: str
     language: str
@@ -53,17 +53,17 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class EntitySearchResult:
     """`capped` says that more match than were ranked, so that `total` is a lower bound."""
 
-    hits: list[Hit]
-    way: Way
+    hits: list[EntityHit]
+    way: EntitySearchMode
     total: int
     capped: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class EntityIndexStatus:
     """When the index was built, and whether it may be behind the graph."""
 
     indexed_at: datetime | None
@@ -112,16 +112,16 @@ _ALIKE = "SELECT set_config('pg_trgm.word_similarity_threshold', '0.3', true)"
 _BOUNDS = {"most_named": _NAMED, "most_labelled": _LABELLED, "most_said": _SAID}
 
 
-def find(scope: GraphScope, wanted: Wanted) -> Found:
+def find(scope: GraphScope, wanted: EntitySearchQuery) -> EntitySearchResult:
     """The best first. A phrase in quotes is exact: nothing looser is tried for it."""
     kinds = kinds_called(scope, wanted.type) if wanted.type else None
-    for way in Way:
+    for way in EntitySearchMode:
         if (statement := _statement(way, wanted.query)) is None:
             continue
         found = _asked(scope, wanted, way, statement, kinds)
-        if found.total or (way is Way.ALL and '"' in wanted.query):
+        if found.total or (way is EntitySearchMode.ALL and '"' in wanted.query):
             return found
-    return Found([], Way.ALL, 0, False)
+    return EntitySearchResult([], EntitySearchMode.ALL, 0, False)
 
 
 def kinds_called(scope: GraphScope, name: str) -> list[str]:
@@ -131,13 +131,13 @@ def kinds_called(scope: GraphScope, name: str) -> list[str]:
     return [entries.plain(name), folded, *labelled.values_list("iri", flat=True)[:_MOST_KINDS]]
 
 
-def standing(scope: GraphScope) -> Standing:
+def standing(scope: GraphScope) -> EntityIndexStatus:
     """Stale also where the index was never complete."""
     index = KnowledgeIndex.objects.within(scope).values("indexed_at", "complete").first()
     if index is None:
-        return Standing(None, stale=True)
+        return EntityIndexStatus(None, stale=True)
     behind = KnowledgePending.objects.within(scope).exists()
-    return Standing(index["indexed_at"], stale=behind or not index["complete"])
+    return EntityIndexStatus(index["indexed_at"], stale=behind or not index["complete"])
 
 
 def labels_of(scope: GraphScope, iris: list[str], language: str | None) -> dict[str, str]:
@@ -147,16 +147,16 @@ def labels_of(scope: GraphScope, iris: list[str], language: str | None) -> dict[
     return {iri: known.get(iri) or entries.local_name(iri) for iri in iris}
 
 
-def _statement(way: Way, query: str) -> str | None:
-    if way is Way.SIMILAR:
+def _statement(way: EntitySearchMode, query: str) -> str | None:
+    if way is EntitySearchMode.SIMILAR:
         return _BY_LETTERS.format(scope=_OF_SCOPE, kind=_OF_KIND, **_BOUNDS)
     words = _words(query)
-    if way is not Way.ALL and not words:
+    if way is not EntitySearchMode.ALL and not words:
         return None
     parsed, coverage = "websearch_to_tsquery('simple', %(folded)s)", "0"
-    if way is Way.BEGINNINGS:
+    if way is EntitySearchMode.BEGINNINGS:
         parsed = "to_tsquery('simple', %(every)s)"
-    if way is Way.ANY:
+    if way is EntitySearchMode.ANY:
         parsed = "to_tsquery('simple', %(any)s)"
         coverage = " + ".join(
             f"(e.words @@ to_tsquery('simple', %(word{at})s))::int" for at in range(len(words))
@@ -175,8 +175,12 @@ def _words(query: str) -> list[str]:
 
 
 def _asked(
-    scope: GraphScope, wanted: Wanted, way: Way, statement: str, kinds: list[str] | None
-) -> Found:
+    scope: GraphScope,
+    wanted: EntitySearchQuery,
+    way: EntitySearchMode,
+    statement: str,
+    kinds: list[str] | None,
+) -> EntitySearchResult:
     words = _words(wanted.query)
     given: dict[str, Any] = {
         "organization": scope.organization_id,
@@ -198,25 +202,25 @@ def _asked(
         first = _asked(scope, replace(wanted, offset=0, limit=1), way, statement, kinds)
         return replace(first, hits=[])
     if not rows:
-        return Found([], way, 0, False)
+        return EntitySearchResult([], way, 0, False)
     hits = [_hit(way, wanted.language, row) for row in rows]
-    return Found(hits, way, total=rows[0][4], capped=rows[0][5])
+    return EntitySearchResult(hits, way, total=rows[0][4], capped=rows[0][5])
 
 
-def _hit(way: Way, language: str | None, row: tuple[Any, ...]) -> Hit:
+def _hit(way: EntitySearchMode, language: str | None, row: tuple[Any, ...]) -> EntityHit:
     iri, shown, types, tier = row[:4]
     said = json.loads(shown) if isinstance(shown, str) else shown
-    match = way.value if way is Way.SIMILAR else _MATCHES[tier]
+    match = way.value if way is EntitySearchMode.SIMILAR else _MATCHES[tier]
     return hit(language, iri, said, types, match)
 
 
 def hit(
     language: str | None, iri: str, shown: dict[str, Any], types: list[str], match: str = ""
-) -> Hit:
+) -> EntityHit:
     """A row as a result, in the wanted language or a related one."""
     label, tag = _preferred(shown["labels"], language)
     description, _ = _preferred(shown["descriptions"], language)
-    return Hit(iri, label or entries.local_name(iri), tag, description, types, match)
+    return EntityHit(iri, label or entries.local_name(iri), tag, description, types, match)
 
 
 def _preferred(texts: list[tuple[str, str]], language: str | None) -> tuple[str, str]:

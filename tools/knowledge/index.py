@@ -26,9 +26,9 @@ from django.conf import settings
 from django.db import DatabaseError, connection, transaction
 from django.db.models.functions import Now
 
-from tools.httpclient.upstreams import Bounds, Stopped, TimeUp, Upstream
+from tools.httpclient.upstreams import RequestBounds, RequestStopped, TimeUp, UpstreamPool
 from tools.knowledge import endpoint, entries, terms
-from tools.knowledge.entries import Entry
+from tools.knowledge.entries import EntityIndexEntry
 from tools.models import GraphScope, KnowledgeEntry, KnowledgeIndex, KnowledgePending
 
 log = logging.getLogger(__name__)
@@ -58,7 +58,14 @@ ON CONFLICT (organization_id, collection, iri) DO UPDATE SET shown = excluded.sh
 """
 _BREAK = "\n"
 
-Failures = (endpoint.Failure, TimeUp, Stopped, DatabaseError, SyntaxError, ValueError)
+Failures = (
+    endpoint.EndpointFailure,
+    TimeUp,
+    RequestStopped,
+    DatabaseError,
+    SyntaxError,
+    ValueError,
+)
 
 
 @contextmanager
@@ -101,7 +108,7 @@ def rebuild(
 
     `tell` is called with the number of subjects read so far. Raises what `Failures` names.
     """
-    bounds = Bounds(stop or threading.Event(), time.monotonic() + REBUILD_S)
+    bounds = RequestBounds(stop or threading.Event(), time.monotonic() + REBUILD_S)
     began = _now()
     with SpooledTemporaryFile(_IN_MEMORY) as listed:
         _list(scope, listed, bounds)
@@ -126,7 +133,7 @@ def _is_empty(scope: GraphScope) -> bool:
     """False also where the store does not answer."""
     try:
         return not endpoint.ask(_upstream(), graph_of(scope), _ANYTHING, _soon(), most_bytes=10_000)
-    except (endpoint.Failure, TimeUp):
+    except (endpoint.EndpointFailure, TimeUp):
         return False
 
 
@@ -140,12 +147,12 @@ def _end(scope: GraphScope, pending: KnowledgePending, iris: list[str]) -> None:
         log.error("entities of %s are not indexed: %s", graph_of(scope).iri, error)
 
 
-def _soon() -> Bounds:
-    return Bounds(threading.Event(), time.monotonic() + TOUCH_S)
+def _soon() -> RequestBounds:
+    return RequestBounds(threading.Event(), time.monotonic() + TOUCH_S)
 
 
 @transaction.atomic
-def _refresh(scope: GraphScope, iris: list[str], bounds: Bounds) -> int:
+def _refresh(scope: GraphScope, iris: list[str], bounds: RequestBounds) -> int:
     """Rebuild the rows of these entities, and delete those without statements."""
     with connection.cursor() as cursor:
         cursor.execute(_LOCK, [graph_of(scope).iri])
@@ -156,13 +163,15 @@ def _refresh(scope: GraphScope, iris: list[str], bounds: Bounds) -> int:
     return len(found)
 
 
-def _read(scope: GraphScope, iris: list[str], bounds: Bounds, limit: int = 0) -> list[Entry]:
+def _read(
+    scope: GraphScope, iris: list[str], bounds: RequestBounds, limit: int = 0
+) -> list[EntityIndexEntry]:
     """The store's current statements about them; a very long batch in parts."""
     try:
         said = endpoint.construct(
             _upstream(), graph_of(scope), _question(iris, limit), bounds, most_bytes=_MOST_BYTES
         )
-    except endpoint.Failure as failure:
+    except endpoint.EndpointFailure as failure:
         if failure.code != "OUTPUT_LIMIT" or limit:
             raise
         half = len(iris) // 2
@@ -181,7 +190,7 @@ def _question(iris: list[str], limit: int) -> str:
     return f"CONSTRUCT {{ ?s ?p ?o }} WHERE {{ {parts} {wanted} }}{cut}"
 
 
-def _row(scope: GraphScope, entry: Entry) -> dict[str, Any]:
+def _row(scope: GraphScope, entry: EntityIndexEntry) -> dict[str, Any]:
     return {
         "organization": scope.organization_id,
         "collection": scope.collection,
@@ -201,7 +210,7 @@ def _joined(texts: Iterable[str]) -> str:
     return _BREAK.join(entries.fold(text) for text in texts)
 
 
-def _list(scope: GraphScope, file: IO[bytes], bounds: Bounds) -> None:
+def _list(scope: GraphScope, file: IO[bytes], bounds: RequestBounds) -> None:
     """All subjects, spooled as they arrive, so that the store does not wait for the rows."""
     for line in endpoint.lines(_upstream(), graph_of(scope), _SUBJECTS, bounds):
         file.write(line + b"\n")
@@ -238,11 +247,11 @@ def _now() -> datetime:
 
 
 @lru_cache(maxsize=1)
-def _upstream() -> Upstream:
+def _upstream() -> UpstreamPool:
     """Connections to the SPARQL endpoint; kept, never made in a call."""
-    return Upstream()
+    return UpstreamPool()
 
 
-def graph_of(scope: GraphScope) -> endpoint.Graph:
-    place = endpoint.Endpoint(settings.SPARQL_URL, settings.SPARQL_UPDATE_URL)
-    return endpoint.Graph(place, terms.graph_of(scope.organization_id, scope.collection))
+def graph_of(scope: GraphScope) -> endpoint.EndpointGraph:
+    place = endpoint.SparqlEndpoint(settings.SPARQL_URL, settings.SPARQL_UPDATE_URL)
+    return endpoint.EndpointGraph(place, terms.graph_of(scope.organization_id, scope.collection))

@@ -24,7 +24,7 @@ class Named:
     known: bool = True
 
 
-def listed(scope: GraphScope, wanted: finding.Wanted) -> finding.Found:
+def listed(scope: GraphScope, wanted: finding.EntitySearchQuery) -> finding.EntitySearchResult:
     """A page of all, or of those of a type."""
     rows = KnowledgeEntry.objects.within(scope)
     if wanted.type:
@@ -32,7 +32,9 @@ def listed(scope: GraphScope, wanted: finding.Wanted) -> finding.Found:
     page = rows.order_by("iri").values_list("iri", "shown", "types")
     end = wanted.offset + wanted.limit
     hits = [finding.hit(wanted.language, *row) for row in page[wanted.offset : end]]
-    return finding.Found(hits, finding.Way.ALL, rows.count(), capped=False)
+    return finding.EntitySearchResult(
+        hits, finding.EntitySearchMode.ALL, rows.count(), capped=False
+    )
 
 
 def kinds(scope: GraphScope, most: int) -> list[tuple[str, int]]:

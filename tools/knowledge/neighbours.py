@@ -5,10 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 from tools.knowledge import terms
-from tools.knowledge.endpoint import Rows
+from tools.knowledge.endpoint import QueryRows
 from tools.knowledge.entries import TYPE
 
-type Select = Callable[[str, int], Rows]
+type Select = Callable[[str, int], QueryRows]
 MOST = 200  # statements in all
 OF_EACH = 10  # in each direction
 _FROM_AT_MOST = 50  # entities, whose neighbors are asked for at once

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tools.knowledge import entries, terms
-from tools.knowledge.endpoint import Rows
+from tools.knowledge.endpoint import QueryRows
 from tools.knowledge.neighbours import Select
 
 MOST_SAID, MOST_FROM = 500, 200  # statements of it, and of others that lead to it
@@ -78,7 +78,7 @@ def _ordered(question: str, by: str, most: int) -> str:
     return f"{question} ORDER BY {by} LIMIT {most + 1}"
 
 
-def _pairs(found: Rows, name: str) -> Iterable[tuple[str, dict[str, Any]]]:
+def _pairs(found: QueryRows, name: str) -> Iterable[tuple[str, dict[str, Any]]]:
     return ((row["p"]["value"], row[name]) for row in found.rows if {"p", name} <= row.keys())
 
 

@@ -69,7 +69,7 @@ _CHANGES = frozenset(
 _OPENING, _CLOSING = frozenset("{(["), {"}": "{", ")": "(", "]": "["}
 
 
-class BadQuery(ValueError):
+class BadGraphQuery(ValueError):
     """The query must not be sent; the message says why, for its author."""
 
 
@@ -91,20 +91,20 @@ def read(
     text: str, *, statements: bool = False, parameters: Mapping[str, Any] | None = None
 ) -> Query:
     """`statements` allows CONSTRUCT and DESCRIBE as well. `parameters` are values for variables, by
-    name. Raises `BadQuery`, and `BadTerm` for a value that is no RDF term."""
+    name. Raises `BadGraphQuery`, and `BadTerm` for a value that is no RDF term."""
     if len(text) > LONGEST_QUERY:
-        raise BadQuery(f"The query is longer than {LONGEST_QUERY} characters.")
+        raise BadGraphQuery(f"The query is longer than {LONGEST_QUERY} characters.")
     if re.search(r"\\[uU]", text):
-        raise BadQuery("The query may not hold \\u escapes; write the character itself.")
+        raise BadGraphQuery("The query may not hold \\u escapes; write the character itself.")
     if re.search("[\ud800-\udfff]", text):
-        raise BadQuery("The query holds half a character.")
+        raise BadGraphQuery("The query holds half a character.")
     forms = _READS | STATEMENTS if statements else _READS
     words = _words(text, forms)
     _check_brackets(words)
     if parameters:
         words = _bound(words, parameters)
     if too_much := effort.flaw(words):
-        raise BadQuery(f"The query {too_much}.")
+        raise BadGraphQuery(f"The query {too_much}.")
     kind = _kind(words, forms)
     written = "".join(_rendered(*word) for word in words).strip()
     return Query(written, asks=kind == "ASK", states=kind in STATEMENTS, limited=_limited(words))
@@ -130,7 +130,7 @@ def _bound(words: list[tuple[str, str]], parameters: Mapping[str, Any]) -> list[
     """
     values = {_variable(name): _term(name, value) for name, value in parameters.items()}
     if sum(map(len, values.values())) > LONGEST_QUERY:
-        raise BadQuery(f"The parameters are longer than {LONGEST_QUERY} characters.")
+        raise BadGraphQuery(f"The parameters are longer than {LONGEST_QUERY} characters.")
     _check_bound(words, values)
     root, groups = _blocks(words)
     if root.where is None:  # DESCRIBE ?x
@@ -156,7 +156,7 @@ def _variable(name: str) -> str:
     bare = name[1:] if name[:1] in {"?", "$"} else name
     match = _WORDS.fullmatch(f"?{bare}")
     if match is None or match.lastgroup != "variable":
-        raise BadQuery(f"parameters.{name[:60]} is no name of a variable.")
+        raise BadGraphQuery(f"parameters.{name[:60]} is no name of a variable.")
     return bare
 
 
@@ -179,17 +179,17 @@ def _values(name: str, values: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def _check_bound(words: list[tuple[str, str]], values: Mapping[str, str]) -> None:
-    """Raises `BadQuery` for a parameter that the query does not use, or assigns itself."""
+    """Raises `BadGraphQuery` for a parameter that the query does not use, or assigns itself."""
     used = {text[1:] for kind, text in words if kind == "variable"}
     plain = [word for word in words if word[0] != "space"]
     for name in values:
         if name not in used:
             near = get_close_matches(name, used, n=1, cutoff=0.7)
             hint = f"; is ?{near[0]} meant?" if near else ""
-            raise BadQuery(f"The query has no variable ?{name} for its parameter{hint}.")
+            raise BadGraphQuery(f"The query has no variable ?{name} for its parameter{hint}.")
         for before, (kind, text) in pairwise(plain):
             if before[1].upper() == "AS" and kind == "variable" and text[1:] == name:
-                raise BadQuery(f"The query assigns ?{name} (AS), which is a parameter.")
+                raise BadGraphQuery(f"The query assigns ?{name} (AS), which is a parameter.")
 
 
 def _blocks(words: list[tuple[str, str]]) -> tuple[_Block, list[_Block]]:
@@ -205,7 +205,7 @@ def _blocks(words: list[tuple[str, str]]) -> tuple[_Block, list[_Block]]:
         elif kind == "word":
             data = data or text.upper() == "VALUES"
             if text.upper() == "WHERE" and before == "CONSTRUCT":
-                raise BadQuery("CONSTRUCT WHERE takes no parameters; write out its template.")
+                raise BadGraphQuery("CONSTRUCT WHERE takes no parameters; write out its template.")
             if text.upper() == "SELECT" and top in groups and before == "{":
                 groups.remove(top)
                 top.is_query = True
@@ -263,36 +263,36 @@ def _words(text: str, forms: frozenset[str]) -> list[tuple[str, str]]:
     while at < len(text):
         match = _WORDS.match(text, at)
         if match is None or match.lastgroup is None:
-            raise BadQuery(f"The query cannot be read at character {at + 1}.")
+            raise BadGraphQuery(f"The query cannot be read at character {at + 1}.")
         found.append((match.lastgroup, match.group()))
         _check_word(*found[-1], forms)
         at = match.end()
         if len(found) > _MOST_WORDS:
-            raise BadQuery(f"The query has more than {_MOST_WORDS} words.")
+            raise BadGraphQuery(f"The query has more than {_MOST_WORDS} words.")
         if match.lastgroup == "short" and text[at : at + 1] == text[at - 1]:
-            raise BadQuery(f"A text that begins at character {match.start() + 1} has no end.")
+            raise BadGraphQuery(f"A text that begins at character {match.start() + 1} has no end.")
     return found
 
 
 def _check_word(kind: str, text: str, forms: frozenset[str]) -> None:
     if kind == "iri" and re.search(r"['()]", text):
-        raise BadQuery("An IRI in angle brackets may not hold quotes or parentheses.")
+        raise BadGraphQuery("An IRI in angle brackets may not hold quotes or parentheses.")
     if kind == "word":
         _check_keyword(text.upper(), forms)
     if kind in {"prefixed", "blank"}:
         prefix, _, local = text.partition(":")
         _check_keyword(prefix.upper(), forms)
         if re.search(r"\.[^:]*service", local, re.IGNORECASE):
-            raise BadQuery("A name may not hold the word service after a full stop.")
+            raise BadGraphQuery("A name may not hold the word service after a full stop.")
 
 
 def _check_keyword(word: str, forms: frozenset[str]) -> None:
     """SERVICE also as a part: some endpoints read keywords without a gap between them."""
     for refused, why in _REFUSED.items():
         if word == refused or (refused == "SERVICE" and refused in word):
-            raise BadQuery(f"The query {why}.")
+            raise BadGraphQuery(f"The query {why}.")
     if word in _CHANGES:
-        raise BadQuery(f"The query may only {_listed(forms)}; it says {word}.")
+        raise BadGraphQuery(f"The query may only {_listed(forms)}; it says {word}.")
 
 
 def _check_brackets(words: list[tuple[str, str]]) -> None:
@@ -303,11 +303,11 @@ def _check_brackets(words: list[tuple[str, str]]) -> None:
         if text in _OPENING:
             open_ones.append(text)
         elif text in _CLOSING and (not open_ones or open_ones.pop() != _CLOSING[text]):
-            raise BadQuery(f"The query closes {text} where none is open.")
+            raise BadGraphQuery(f"The query closes {text} where none is open.")
         if len(open_ones) > _DEEPEST:
-            raise BadQuery(f"The query nests deeper than {_DEEPEST} brackets.")
+            raise BadGraphQuery(f"The query nests deeper than {_DEEPEST} brackets.")
     if open_ones:
-        raise BadQuery(f"The query does not close {open_ones[-1]}.")
+        raise BadGraphQuery(f"The query does not close {open_ones[-1]}.")
 
 
 def _kind(words: list[tuple[str, str]], forms: frozenset[str]) -> str:
@@ -319,7 +319,7 @@ def _kind(words: list[tuple[str, str]], forms: frozenset[str]) -> str:
             break
         if kind not in {"word", "space", "iri", "prefixed"}:
             break
-    raise BadQuery(f"The query must be one of {_listed(forms)}.")
+    raise BadGraphQuery(f"The query must be one of {_listed(forms)}.")
 
 
 def _listed(forms: frozenset[str]) -> str:

@@ -46,7 +46,7 @@ _COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Change:
+class TierImpact:
     """The effects of another tier: names of custom tools that are disabled or enabled again, of
     tools in use that the license would refuse or no longer refuses, and of profiles that stop
     working."""
@@ -139,7 +139,7 @@ class Tools:
 
 
 @dataclass(frozen=True)
-class Held:
+class LockedOrganization:
     """A locked organization, and the effective tier before the change."""
 
     place: Organization
@@ -157,14 +157,16 @@ def locked_tier(tier: LicenseTier) -> LicenseTier:
     return LicenseTier.objects.select_for_update(no_key=True).get(pk=tier.pk)
 
 
-def locked_places(tier: LicenseTier) -> list[Held]:
+def locked_places(tier: LicenseTier) -> list[LockedOrganization]:
     """The organizations that a change of the tier may affect, in their next revisions: those that
     have it, and those whose license expires, since it may be or become the lowest."""
     concerned = Q(tier_id=tier.pk) | Q(license_expires_at__isnull=False)
     revisions = Organization.objects.filter(concerned).next_revisions()
     rows = Organization.objects.select_related("tier").filter(pk__in=revisions).order_by("pk")
     lowest = lowest_tier()
-    return [Held(row, standing_of(row, lowest).tier, revisions[row.pk]) for row in rows]
+    return [
+        LockedOrganization(row, standing_of(row, lowest).tier, revisions[row.pk]) for row in rows
+    ]
 
 
 def held_to(tier: LicenseTier) -> list[Organization]:
@@ -175,19 +177,19 @@ def held_to(tier: LicenseTier) -> list[Organization]:
     return [place for place in rows if standing_of(place, lowest).tier == tier]
 
 
-def locked(organization_id: UUID) -> Held:
+def locked(organization_id: UUID) -> LockedOrganization:
     """Its next revision, which has all consequences."""
     revision = Organization.objects.next_revision(organization_id)
     place = Organization.objects.select_related("tier").get(pk=organization_id)
-    return Held(place, effective_tier(place), revision)
+    return LockedOrganization(place, effective_tier(place), revision)
 
 
-def hold(held: Held, by: Actor, *, before: LicenseTier | None = None) -> Change:
+def hold(held: LockedOrganization, by: Actor, *, before: LicenseTier | None = None) -> TierImpact:
     """Make an organization's tools fit the effective tier. Call it after the change is saved."""
     return hold_all([replace(held, before=before or held.before)], by)[held.place.slug]
 
 
-def hold_all(every: Iterable[Held], by: Actor) -> dict[str, Change]:
+def hold_all(every: Iterable[LockedOrganization], by: Actor) -> dict[str, TierImpact]:
     """The same for many, by slug, in a few statements for each hundred; more are made only for
     tools that are disabled or enabled.
 
@@ -195,13 +197,15 @@ def hold_all(every: Iterable[Held], by: Actor) -> dict[str, Change]:
     made for all organizations.
     """
     lowest = lowest_tier()
-    changes: dict[str, Change] = {}
+    changes: dict[str, TierImpact] = {}
     for some in batched(every, _AT_ONCE, strict=False):
         changes |= _hold_some(some, lowest, by)
     return changes
 
 
-def _hold_some(some: Sequence[Held], lowest: LicenseTier | None, by: Actor) -> dict[str, Change]:
+def _hold_some(
+    some: Sequence[LockedOrganization], lowest: LicenseTier | None, by: Actor
+) -> dict[str, TierImpact]:
     """Tools are examined where a status or the terms change: otherwise there are no
     consequences."""
     rows = Organization.objects.select_related("tier").in_bulk([held.place.pk for held in some])
@@ -218,7 +222,7 @@ def _hold_some(some: Sequence[Held], lowest: LicenseTier | None, by: Actor) -> d
         pk, slug = held.place.pk, held.place.slug
         moved, tier = moves.get(pk, _NOBODY), tiers[pk]
         changes[slug] = (
-            Change(held.before.name, tier.name)
+            TierImpact(held.before.name, tier.name)
             if pk in same
             else _difference(Tools(catalogs[pk]), held.before, tier, moved)
         )
@@ -228,14 +232,14 @@ def _hold_some(some: Sequence[Held], lowest: LicenseTier | None, by: Actor) -> d
 
 def preview(
     organization: Organization, tier: LicenseTier, *, catalog: Snapshot | None = None
-) -> Change:
+) -> TierImpact:
     """The effect of `set_tier` on the current row and catalog; a caller that has locked the row
     passes the catalog that it read. Nothing is saved."""
     tools = Tools.of(catalog or registry.snapshot(organization.pk, organization.revision))
     return _moved_to(tier, tools, effective_tier(organization))
 
 
-def preview_all(organizations: Sequence[Organization], tier: LicenseTier) -> list[Change]:
+def preview_all(organizations: Sequence[Organization], tier: LicenseTier) -> list[TierImpact]:
     """The same for many, with their current rows, in a few queries."""
     lowest, catalogs = lowest_tier(), license_catalogs(organizations)
     return [
@@ -245,7 +249,7 @@ def preview_all(organizations: Sequence[Organization], tier: LicenseTier) -> lis
 
 
 @transaction.atomic
-def install_license(*, organization: Organization, file: bytes, by: Actor) -> Change:
+def install_license(*, organization: Organization, file: bytes, by: Actor) -> TierImpact:
     """Set the organization's tier, and until when, as a signed license says.
 
     Raises `Malformed` for an invalid file, `BadSignature`, `Conflict` and `NotFound` for a license
@@ -271,7 +275,7 @@ def install_license(*, organization: Organization, file: bytes, by: Actor) -> Ch
 
 
 @transaction.atomic
-def remove_license(*, organization: Organization, by: Actor) -> Change:
+def remove_license(*, organization: Organization, by: Actor) -> TierImpact:
     """The lowest tier is then effective, until a person sets another one.
 
     The document stays in the row, so that no older license can be installed later.
@@ -338,16 +342,16 @@ def _expired_subject(place: Organization) -> str:
     return f"{place.license_id or 'licence'} {_text(place.license_expires_at)}"
 
 
-def _moved_to(tier: LicenseTier, tools: Tools, before: LicenseTier) -> Change:
+def _moved_to(tier: LicenseTier, tools: Tools, before: LicenseTier) -> TierImpact:
     return _difference(tools, before, tier, tools.moves(tier))
 
 
 def _difference(
     tools: Tools, before: LicenseTier, after: LicenseTier, moved: seats.Moves[Any]
-) -> Change:
+) -> TierImpact:
     refused = tools.refused(before), tools.refused(after, moved)
     lost = before.custom_sandbox_profiles and not after.custom_sandbox_profiles
-    return Change(
+    return TierImpact(
         tier_before=before.name,
         tier=after.name,
         disabled=_names(moved.out, lambda tool: tool.status == ToolStatus.ACTIVE),

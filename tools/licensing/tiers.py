@@ -15,13 +15,13 @@ from audit.changes import difference
 from audit.events import Event, Outcome
 from tools.errors import Conflict
 from tools.licensing import licenses
-from tools.licensing.licenses import Change
+from tools.licensing.licenses import TierImpact
 from tools.licensing.tier_terms import check_tier
 from tools.models import LicenseTier, Organization
 
 
 @transaction.atomic
-def set_tier(*, organization: Organization, tier: LicenseTier, by: Actor) -> Change:
+def set_tier(*, organization: Organization, tier: LicenseTier, by: Actor) -> TierImpact:
     """Raises `Conflict` where an installed license determines the tier."""
     tier = licenses.locked_tier(tier)
     held = licenses.locked(organization.pk)
@@ -43,7 +43,7 @@ def set_tier(*, organization: Organization, tier: LicenseTier, by: Actor) -> Cha
 
 
 @transaction.atomic
-def change_tier(*, tier: LicenseTier, by: Actor, **changes: Any) -> dict[str, Change]:
+def change_tier(*, tier: LicenseTier, by: Actor, **changes: Any) -> dict[str, TierImpact]:
     """The consequences, by the slugs of the affected organizations.
 
     Increments the revision of every organization that it may affect, so that all processes see it.

@@ -26,7 +26,7 @@ Key = tuple[str, str, str]  # tool ("" for all), kind, period
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class AllowanceStatus:
     """One allowance, and what is used and reserved of it in the current period."""
 
     tool_name: str
@@ -42,12 +42,12 @@ class Standing:
         return _is_budget((self.tool_name, self.kind, self.period))
 
 
-def allowances_of(agent: Agent) -> list[Standing]:
+def allowances_of(agent: Agent) -> list[AllowanceStatus]:
     """The budget of a day before that of a month."""
     return allowances_of_many([agent])[agent.pk]
 
 
-def allowances_of_many(agents: Collection[Agent]) -> dict[UUID, list[Standing]]:
+def allowances_of_many(agents: Collection[Agent]) -> dict[UUID, list[AllowanceStatus]]:
     """By the agent, with two queries, however many there are."""
     now = timezone.now()
     zones = {agent.pk: ZoneInfo(agent.organization.time_zone) for agent in agents}
@@ -55,7 +55,7 @@ def allowances_of_many(agents: Collection[Agent]) -> dict[UUID, list[Standing]]:
     begun = {starts_on(period, zone, now) for period in Period for zone in zones.values()}
     uses = AllowanceUse.objects.filter(allowance__in=rows, starts_on__in=begun) if rows else []
     by_row = {(use.allowance_id, use.starts_on): use for use in uses}
-    found: dict[UUID, list[Standing]] = {agent.pk: [] for agent in agents}
+    found: dict[UUID, list[AllowanceStatus]] = {agent.pk: [] for agent in agents}
     for row in rows:
         zone = zones[row.agent_id]
         use = by_row.get((row.pk, starts_on(row.period, zone, now)))
@@ -63,8 +63,10 @@ def allowances_of_many(agents: Collection[Agent]) -> dict[UUID, list[Standing]]:
     return found
 
 
-def _standing(row: Allowance, use: AllowanceUse | None, zone: ZoneInfo, now: datetime) -> Standing:
-    return Standing(
+def _standing(
+    row: Allowance, use: AllowanceUse | None, zone: ZoneInfo, now: datetime
+) -> AllowanceStatus:
+    return AllowanceStatus(
         tool_name=row.tool_name,
         kind=row.kind,
         period=row.period,

@@ -27,7 +27,7 @@ from tools.limits.periods import ends_at, starts_on
 from tools.models import Allowance, AllowanceUse
 from tools.models.allowance import Kind
 from tools.policy.authorization import usable_tools
-from tools.policy.decision import Asked, Question, Verdict, passed
+from tools.policy.decision import AccessRequest, EffectiveRequest, Verdict, passed
 
 THRESHOLDS = (80, 100)  # percent
 MOST_SUGGESTED = 3
@@ -103,7 +103,7 @@ def reserve(
     *,
     caller: Caller,
     tool: CatalogTool,
-    asked: Asked,
+    asked: EffectiveRequest,
     snapshot: Snapshot,
     cost: Decimal,
 ) -> None:
@@ -129,7 +129,7 @@ def reserve(
         raise _refusal(shortage, caller, tool, asked, snapshot)
 
 
-def peek(question: Question) -> Verdict:
+def peek(question: AccessRequest) -> Verdict:
     """The gate's current verdict, without a reservation."""
     caller, tool, snapshot = question.caller, question.tool, question.snapshot
     now = timezone.now()
@@ -205,7 +205,11 @@ def _longest(short: Iterable[CatalogAllowance], snapshot: Snapshot, now: datetim
 
 
 def _refusal(
-    shortage: _Shortage, caller: Caller, tool: CatalogTool, asked: Asked, snapshot: Snapshot
+    shortage: _Shortage,
+    caller: Caller,
+    tool: CatalogTool,
+    asked: EffectiveRequest,
+    snapshot: Snapshot,
 ) -> QuotaExceeded:
     allowance, wait_s = shortage.allowance, shortage.resets_in_s
     budget = allowance.kind == Kind.COST
@@ -230,7 +234,11 @@ def _refusal(
 
 
 def _cheaper(
-    shortage: _Shortage, caller: Caller, tool: CatalogTool, asked: Asked, snapshot: Snapshot
+    shortage: _Shortage,
+    caller: Caller,
+    tool: CatalogTool,
+    asked: EffectiveRequest,
+    snapshot: Snapshot,
 ) -> list[str]:
     """Tools the caller may use in this request, in a group of this one, that cost less and fit the
     allowance."""

@@ -25,9 +25,9 @@ from config.database import GONE
 from tools import metrics
 from tools.definitions.callers import Caller
 from tools.errors import Overloaded, Shed
-from tools.limits.turned_away import Tally
+from tools.limits.turned_away import RejectionCounter
 from tools.models import queue
-from tools.policy.decision import Question, Verdict, passed
+from tools.policy.decision import AccessRequest, Verdict, passed
 
 log = logging.getLogger(__name__)
 GATE = "load"
@@ -85,7 +85,7 @@ class Pressure:
     `sample`."""
 
     def __init__(self) -> None:
-        self.tally = Tally()
+        self.tally = RejectionCounter()
         self._known = Sample()
         self._recent: dict[UUID, set[Arrival]] = defaultdict(set)
         self._lock = threading.Lock()
@@ -249,7 +249,7 @@ class Watched(Pressure):
 HERE = Watched()
 
 
-def peek(question: Question) -> Verdict:
+def peek(question: AccessRequest) -> Verdict:
     """The gate's current verdict, without admitting a call."""
     refusal = HERE.refusal(question.caller)
     if refusal is None:

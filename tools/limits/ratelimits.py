@@ -19,12 +19,12 @@ from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.values.rates import Rate
 from tools.errors import RateLimited
-from tools.limits.ratewindow import WINDOW_S, Window
+from tools.limits.ratewindow import WINDOW_S, RateWindow
 from tools.models import RateHit
 from tools.policy.decision import Verdict, passed
 
 REDIS, POSTGRES = "redis", "postgres"
-window = Window()
+window = RateWindow()
 _DRAFTS = "a draft"  # no tool's name has a space
 # Two locks, always in this order. Rows that Redis let pass share the first, so that they do not
 # wait for each other; a process that counts here and writes hits holds it exclusively.

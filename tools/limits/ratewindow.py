@@ -57,7 +57,7 @@ _SHA = sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RateLimitDecision:
     """Whether a call passes. `used` counts it then; `leaves_in_s` is when the next may pass."""
 
     passes: bool
@@ -76,21 +76,21 @@ def server() -> redis.Redis:
     )
 
 
-class Window:
+class RateWindow:
     """A process's client of the Redis that counts. `connect` is called once, at the first use."""
 
     def __init__(self, connect: Callable[[], redis.Redis] = server) -> None:
         self._connect = connect
         self._away_until = 0.0
 
-    def ask(self, key: str, limit: int) -> Answer | None:
+    def ask(self, key: str, limit: int) -> RateLimitDecision | None:
         """None where Redis does not answer, or has not counted for long enough."""
         ticket = new_id().bytes
         found = self._try(lambda: self._run(key, limit, ticket, ASK))
         if found is None or not found[0]:
             return None
         _, passes, used, leaves_in_us = found
-        return Answer(bool(passes), used, leaves_in_us / 1e6, ticket)
+        return RateLimitDecision(bool(passes), used, leaves_in_us / 1e6, ticket)
 
     def note(self, key: str, limit: int) -> None:
         """Adds a call that PostgreSQL admitted, so that the count is complete once Redis is

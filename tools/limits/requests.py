@@ -28,7 +28,7 @@ from tools.definitions.callers import Caller
 from tools.definitions.texts.names import WILDCARD
 from tools.models import CatalogNames, Execution, RequestRecord, StateTransition, ToolFilter
 from tools.policy.availability import matches_state
-from tools.policy.decision import Asked
+from tools.policy.decision import EffectiveRequest
 from tools.policy.labels import group_label, known_part, state_label
 from tools.policy.openings import is_reached, openings_of
 
@@ -63,7 +63,7 @@ class Filtered:
         return (tool.name for tool in snapshot.sorted_tools if tool.name not in rest)
 
 
-def filtered(asked: Asked, snapshot: Snapshot) -> Filtered:
+def filtered(asked: EffectiveRequest, snapshot: Snapshot) -> Filtered:
     """Examines only the tools of the requested groups: a catalog is larger than a request."""
     asked, closed = known_part(asked, snapshot), openings_of(snapshot).closed
     return snapshot.remember(
@@ -71,7 +71,7 @@ def filtered(asked: Asked, snapshot: Snapshot) -> Filtered:
     )
 
 
-def count(asked: Asked, snapshot: Snapshot) -> None:
+def count(asked: EffectiveRequest, snapshot: Snapshot) -> None:
     """A group or state that no row names is counted under one word: labels stay bounded."""
     for name in asked.groups:
         label = group_label(name, snapshot)
@@ -84,7 +84,7 @@ def count(asked: Asked, snapshot: Snapshot) -> None:
 
 def note(
     caller: Caller,
-    asked: Asked,
+    asked: EffectiveRequest,
     snapshot: Snapshot,
     *,
     kind: str,
@@ -115,7 +115,9 @@ def note(
     )
 
 
-def listed(caller: Caller, asked: Asked, snapshot: Snapshot, *, shown: int, began: float) -> None:
+def listed(
+    caller: Caller, asked: EffectiveRequest, snapshot: Snapshot, *, shown: int, began: float
+) -> None:
     """Records a finished listing. `began` is of `time.perf_counter`."""
     metrics.filtered_tools.observe(shown)
     if not shown:
@@ -127,7 +129,7 @@ def listed(caller: Caller, asked: Asked, snapshot: Snapshot, *, shown: int, bega
 
 def tell(
     caller: Caller,
-    asked: Asked,
+    asked: EffectiveRequest,
     snapshot: Snapshot,
     *,
     duration_ms: float,
@@ -154,7 +156,7 @@ def tell(
 
 
 @dataclass(frozen=True)
-class Told:
+class RequestDetails:
     """A row with what became known after it was written."""
 
     row: RequestRecord
@@ -185,7 +187,7 @@ def readable(
     return found.filter(**{name: value for name, value in wanted.items() if value})
 
 
-def told(rows: Sequence[RequestRecord]) -> list[Told]:
+def told(rows: Sequence[RequestRecord]) -> list[RequestDetails]:
     identifiers = [row.execution_id for row in rows if row.execution_id]
     steps = {
         step.execution_id: step
@@ -198,11 +200,11 @@ def told(rows: Sequence[RequestRecord]) -> list[Told]:
 
 def _told(
     row: RequestRecord, steps: dict[UUID, StateTransition], lengths: dict[UUID, float | None]
-) -> Told:
+) -> RequestDetails:
     if row.execution_id is None:
-        return Told(row, row.state_transitions, row.execution_ms)
+        return RequestDetails(row, row.state_transitions, row.execution_ms)
     step = steps.get(row.execution_id)
-    return Told(row, [_step(step)] if step else [], lengths.get(row.execution_id))
+    return RequestDetails(row, [_step(step)] if step else [], lengths.get(row.execution_id))
 
 
 def _step(step: StateTransition) -> dict[str, str]:
@@ -210,7 +212,7 @@ def _step(step: StateTransition) -> dict[str, str]:
     return {"tool": step.tool_name, "from": step.from_state, "to": step.to_state, "timestamp": at}
 
 
-def _filtered(asked: Asked, snapshot: Snapshot, closed: frozenset[str]) -> Filtered:
+def _filtered(asked: EffectiveRequest, snapshot: Snapshot, closed: frozenset[str]) -> Filtered:
     """A tool that fails the group test is in that list only (ruling 7); so does one all of whose
     requested groups are closed."""
     available, by_state, out_of_service = [], [], []

@@ -23,7 +23,7 @@ _MINUTE_S = 60
 _MOST_SUMS = 1000  # beyond it later minutes are added to an earlier one
 
 
-class _Key(NamedTuple):
+class _RejectionKey(NamedTuple):
     organization: str
     code: str
     minute: int
@@ -35,10 +35,10 @@ class _Sum:
     first: list[dict[str, Any]] = field(default_factory=list)
 
 
-class Tally:
+class RejectionCounter:
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._sums: dict[_Key, _Sum] = {}
+        self._sums: dict[_RejectionKey, _Sum] = {}
         self._lock = threading.Lock()
 
     def __bool__(self) -> bool:
@@ -48,7 +48,7 @@ class Tally:
         return str({tuple(key): found.count for key, found in self._sums.items()})
 
     def add(self, caller: Caller, tool: str, code: str) -> None:
-        key = _Key(caller.organization, code, int(self._clock()) // _MINUTE_S)
+        key = _RejectionKey(caller.organization, code, int(self._clock()) // _MINUTE_S)
         with self._lock:
             found = self._sums.get(key) or self._new(key)
             found.count += 1
@@ -68,12 +68,12 @@ class Tally:
                 self._put_back(key, found)
                 raise
 
-    def _put_back(self, key: _Key, found: _Sum) -> None:
+    def _put_back(self, key: _RejectionKey, found: _Sum) -> None:
         with self._lock:
             found.count += self._sums[key].count if key in self._sums else 0
             self._sums[key] = found
 
-    def _new(self, key: _Key) -> _Sum:
+    def _new(self, key: _RejectionKey) -> _Sum:
         if len(self._sums) < _MOST_SUMS:
             return self._sums.setdefault(key, _Sum())
         same = (one for one in self._sums if one[:2] == key[:2])
@@ -91,7 +91,7 @@ def _described(caller: Caller, tool: str) -> dict[str, Any]:
     }
 
 
-def _record(key: _Key, found: _Sum) -> None:
+def _record(key: _RejectionKey, found: _Sum) -> None:
     record(
         Event.TOOL_SHED,
         by=Actor(CallerKind.SYSTEM, "load", key.organization),

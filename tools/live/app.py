@@ -14,10 +14,10 @@ from django.conf import settings
 from django.http.cookie import parse_cookie
 
 from tools.live.asgi import Receive, Scope, Send, head, headers_of, refuse, send_end, send_piece
-from tools.live.asking import NO_ANSWER, Door
+from tools.live.asking import NO_ANSWER, ReaderLookup
 from tools.live.origins import own
 from tools.live.relay import Relay
-from tools.live.streams import Full, Stream, Streams, Topics
+from tools.live.streams import Full, LiveStream, LiveStreams, Topics
 
 log = logging.getLogger(__name__)
 PATH = "/live/"
@@ -38,8 +38,8 @@ class Refusal(Exception):
 
 class Live:
     def __init__(self) -> None:
-        self.streams = Streams(settings.LIVE_STREAMS)
-        self.door = Door()
+        self.streams = LiveStreams(settings.LIVE_STREAMS)
+        self.door = ReaderLookup()
         self.relay = Relay(self.streams)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -96,7 +96,7 @@ class Live:
         except ValueError:
             raise Refusal(400) from None
 
-    async def _enter(self, stream: Stream) -> None:
+    async def _enter(self, stream: LiveStream) -> None:
         if not self.relay.hears:
             raise Refusal(503)
         try:
@@ -110,7 +110,7 @@ class Live:
         if not self.relay.hears:  # the subscription may have ended meanwhile
             raise Refusal(503)
 
-    async def _follow(self, stream: Stream, receive: Receive, send: Send) -> None:
+    async def _follow(self, stream: LiveStream, receive: Receive, send: Send) -> None:
         """Send events until the client disconnects or loses access."""
         gone = asyncio.create_task(_left(receive, stream))
         try:
@@ -123,7 +123,7 @@ class Live:
         finally:
             gone.cancel()
 
-    async def _next(self, stream: Stream, send: Send) -> None:
+    async def _next(self, stream: LiveStream, send: Send) -> None:
         try:
             async with asyncio.timeout(HEARTBEAT_S):
                 await stream.rung.wait()
@@ -145,7 +145,7 @@ def _never_ends(task: asyncio.Task[None]) -> None:
         os._exit(1)
 
 
-async def _left(receive: Receive, stream: Stream) -> None:
+async def _left(receive: Receive, stream: LiveStream) -> None:
     try:
         with suppress(OSError, RuntimeError):  # raised by the server after a client disconnected
             while (await receive())["type"] != "http.disconnect":

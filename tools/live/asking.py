@@ -8,7 +8,7 @@ from typing import Any
 from django.db import Error, connections
 from psycopg_pool import PoolTimeout
 
-from tools.live.readers import Reader, readers
+from tools.live.readers import LiveReader, readers
 
 NO_ANSWER = (Error, PoolTimeout)
 _GATHER_S = 0.02
@@ -28,15 +28,15 @@ def _asked[T](question: Callable[[Iterable[Any]], T], of: Iterable[Any]) -> T:
         connections.close_all()
 
 
-class Door:
+class ReaderLookup:
     """Authenticates clients in batches, since a thousand pages reconnect at the same moment after
     this process was down."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, asyncio.Future[Reader | None]] = {}
+        self._waiting: dict[str, asyncio.Future[LiveReader | None]] = {}
         self._some = asyncio.Event()
 
-    async def reader(self, key: str) -> Reader | None:
+    async def reader(self, key: str) -> LiveReader | None:
         """None where no user is logged in. Raises what the database raises."""
         if key not in self._waiting:
             self._waiting[key] = asyncio.get_running_loop().create_future()

@@ -10,7 +10,7 @@ from tools.models import Confirmation, Execution
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ExecutionChange:
     execution_id: UUID
     parent_id: UUID | None
     organization_id: UUID
@@ -18,13 +18,13 @@ class Change:
     held: bool  # it is or was awaiting approval
 
 
-def changes(ids: Iterable[UUID]) -> list[Change]:
+def changes(ids: Iterable[UUID]) -> list[ExecutionChange]:
     """Uses one query for all of them. Calls that no longer exist are left out."""
     held = Exists(Confirmation.objects.filter(execution=OuterRef("pk")))
     rows = Execution.objects.filter(pk__in=list(ids)).annotate(was_held=held).values_list(
         "pk", "parent_id", "organization_id", "user_id", "made_by_id", "was_held"
     )  # fmt: skip
     return [
-        Change(pk, parent, organization, frozenset({user, maker}), was_held)
+        ExecutionChange(pk, parent, organization, frozenset({user, maker}), was_held)
         for pk, parent, organization, user, maker, was_held in rows
     ]

@@ -16,14 +16,14 @@ from tools.models import User
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class LiveReader:
     organization_id: UUID
     user_id: UUID
     everyone: bool  # may see the calls of others
     decides: bool  # may see calls that await approval
 
 
-def readers(keys: Iterable[str]) -> dict[str, Reader]:
+def readers(keys: Iterable[str]) -> dict[str, LiveReader]:
     """The logged-in user of each session key, in six queries; other keys are left out."""
     sessions = BrowserSession.objects.filter(
         session_key__in=list(keys), expire_date__gt=timezone.now()
@@ -36,14 +36,14 @@ def readers(keys: Iterable[str]) -> dict[str, Reader]:
 
 def _told(
     found: Mapping[str, Mapping[str, Any]], people: Mapping[UUID, User]
-) -> Iterable[tuple[str, Reader]]:
+) -> Iterable[tuple[str, LiveReader]]:
     everyone = holders(people, "view_execution")
     decide = holders(people, "view_confirmation") | holders(people, "decide_confirmation")
     for key, data in found.items():
         user = people.get(_id(data))  # type: ignore[arg-type]
         if user is not None and _logged_in(user, data):
             pk = user.pk
-            yield key, Reader(user.organization_id, pk, pk in everyone, pk in decide)
+            yield key, LiveReader(user.organization_id, pk, pk in everyone, pk in decide)
 
 
 def _id(data: Mapping[str, Any]) -> UUID | None:

@@ -10,8 +10,8 @@ from django.conf import settings
 from tools.execution.bell import CHANNEL, NEWS
 from tools.live.asking import NO_ANSWER, ask
 from tools.live.changes import changes
-from tools.live.readers import Reader, readers
-from tools.live.streams import Streams
+from tools.live.readers import LiveReader, readers
+from tools.live.streams import LiveStreams
 
 log = logging.getLogger(__name__)
 CHECK_S = 20.0  # between two checks of who is still logged in
@@ -22,7 +22,7 @@ _KEYS = 500
 
 
 class Relay:
-    def __init__(self, streams: Streams) -> None:
+    def __init__(self, streams: LiveStreams) -> None:
         self.hears = False  # without a subscription no stream is opened: it would get no events
         self._streams = streams
         self._rung: set[UUID] = set()
@@ -84,7 +84,7 @@ class Relay:
                 some = keys[start : start + _KEYS]
                 self._streams.hold_to(await self._still(some), set(some))
 
-    async def _still(self, keys: list[str]) -> dict[str, Reader]:
+    async def _still(self, keys: list[str]) -> dict[str, LiveReader]:
         try:
             return await ask(readers, keys)
         except NO_ANSWER as error:

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from tools.live.changes import Change
-from tools.live.readers import Reader
+from tools.live.changes import ExecutionChange
+from tools.live.readers import LiveReader
 
 EXECUTIONS, CONFIRMATIONS = "executions", "confirmations"
 MOST_TOPICS = 8
@@ -45,16 +45,16 @@ class Topics:
 
 
 @dataclass(eq=False, slots=True)
-class Stream:
+class LiveStream:
     key: str
     topics: Topics
-    reader: Reader | None = None  # None until it is authenticated
+    reader: LiveReader | None = None  # None until it is authenticated
     address: str = ""
     organization_id: UUID | None = None  # for which it counts
     over: bool = False
     rung: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def wants(self, change: Change) -> bool:
+    def wants(self, change: ExecutionChange) -> bool:
         reader, topics = self.reader, self.topics
         if reader is None or reader.organization_id != change.organization_id:
             return False
@@ -73,12 +73,12 @@ class Stream:
         self.rung.set()
 
 
-class Streams:
+class LiveStreams:
     def __init__(self, most: int) -> None:
         self._most = most
         self._most_unknown = max(1, most // 4)
         self._most_of_organization = max(1, most * 3 // 4)
-        self._open: set[Stream] = set()
+        self._open: set[LiveStream] = set()
         self._of: Counter[str] = Counter()
         self._unknown: Counter[str] = Counter()  # by address
         self._organizations: Counter[UUID] = Counter()
@@ -87,7 +87,7 @@ class Streams:
         return len(self._open)
 
     @contextmanager
-    def place(self, key: str, topics: Topics, address: str) -> Iterator[Stream]:
+    def place(self, key: str, topics: Topics, address: str) -> Iterator[LiveStream]:
         """Open an unauthenticated stream during the context. Raises `Full`."""
         if (
             len(self._open) >= self._most
@@ -96,7 +96,7 @@ class Streams:
             or self._unknown.total() >= self._most_unknown
         ):
             raise Full
-        stream = Stream(key, topics, address=address)
+        stream = LiveStream(key, topics, address=address)
         self._open.add(stream)
         self._of[key] += 1
         self._unknown[address] += 1
@@ -110,7 +110,7 @@ class Streams:
             else:
                 _one_less(self._organizations, stream.organization_id)
 
-    def admit(self, stream: Stream, reader: Reader) -> None:
+    def admit(self, stream: LiveStream, reader: LiveReader) -> None:
         """Count the stream for its reader's organization. Raises `Full`."""
         organization = reader.organization_id
         if self._organizations.get(organization, 0) >= self._most_of_organization:
@@ -128,7 +128,7 @@ class Streams:
         """The time over which pages spread their reloads after a change."""
         return max(0, len(self._open) - _AT_ONCE) * _SPREAD_MS
 
-    def tell(self, found: Iterable[Change]) -> None:
+    def tell(self, found: Iterable[ExecutionChange]) -> None:
         for change in found:
             for stream in self._open:
                 if not stream.rung.is_set() and stream.wants(change):
@@ -142,7 +142,7 @@ class Streams:
         for stream in self._open:
             stream.end()
 
-    def hold_to(self, told: Mapping[str, Reader], asked: set[str]) -> None:
+    def hold_to(self, told: Mapping[str, LiveReader], asked: set[str]) -> None:
         """End the streams of users who are logged out; update the permissions of the others."""
         for stream in self._open:
             if stream.key not in asked or stream.reader is None:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tools.definitions.values import strict_json
-from tools.httpclient.upstreams import Answer, Broken
+from tools.httpclient.upstreams import Broken, UpstreamResponse
 from tools.llm import sse
-from tools.llm.calls import Call, Calls
+from tools.llm.calls import ModelToolCall, ModelToolCalls
 
 _CHUNKS_BESIDE = 1_000  # without content: roles, pings, usage
 _CHUNKS_PER_TOKEN = 4
@@ -23,19 +23,19 @@ _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True)
-class Said:
+class ModelAnswer:
     """Tokens are None where the endpoint did not count them. `call` is the first of the tool calls
     and `more` are those behind it; `cut` says that the answer reached its token limit."""
 
     text: str
-    call: Call | None = None
+    call: ModelToolCall | None = None
     input_tokens: int | None = None
     output_tokens: int | None = None
-    more: tuple[Call, ...] = ()
+    more: tuple[ModelToolCall, ...] = ()
     cut: bool = False
 
 
-class Failure(Exception):
+class ModelFailure(Exception):
     """No answer. `began` says whether the model may have started one."""
 
     def __init__(self, code: str, message: str, *, began: bool) -> None:
@@ -44,16 +44,18 @@ class Failure(Exception):
 
 
 @dataclass(frozen=True)
-class Limits:
+class AnswerLimits:
     """Of an answer."""
 
     max_tokens: int
     max_bytes: int
 
 
-def read(answer: Answer, limits: Limits, tell: Callable[[str], None]) -> Said:
-    """Each piece of the text is passed to `tell` as it arrives. Raises `Failure`, `Broken` and the
-    errors of an invalid stream or its JSON."""
+def read(
+    answer: UpstreamResponse, limits: AnswerLimits, tell: Callable[[str], None]
+) -> ModelAnswer:
+    """Each piece of the text is passed to `tell` as it arrives. Raises `ModelFailure`, `Broken`
+    and the errors of an invalid stream or its JSON."""
     told = _Telling(limits, tell)
     if answer.headers.get("content-type", "").startswith("application/json"):
         told.take(strict_json.parse(answer.body(6 * limits.max_bytes + sse.LONGEST_EVENT)))
@@ -65,22 +67,22 @@ def read(answer: Answer, limits: Limits, tell: Callable[[str], None]) -> Said:
     return told.said()
 
 
-def _chunks(answer: Answer, limits: Limits) -> Iterator[Any]:
+def _chunks(answer: UpstreamResponse, limits: AnswerLimits) -> Iterator[Any]:
     most = _CHUNKS_BESIDE + _CHUNKS_PER_TOKEN * limits.max_tokens
     for count, data in enumerate(sse.data_of(answer.pieces)):
         if data == b"[DONE]":
             answer.drain()
             return
         if count >= most:
-            raise Failure("MODEL_ENDLESS", "The model did not come to an end.", began=True)
+            raise ModelFailure("MODEL_ENDLESS", "The model did not come to an end.", began=True)
         yield strict_json.parse(data)
 
 
 class _Telling:
-    def __init__(self, limits: Limits, tell: Callable[[str], None]) -> None:
+    def __init__(self, limits: AnswerLimits, tell: Callable[[str], None]) -> None:
         self._limits, self._tell = limits, tell
         self._parts: list[str] = []
-        self._calls = Calls(self._weigh)
+        self._calls = ModelToolCalls(self._weigh)
         self._bytes = 0
         self._usage: dict[str, Any] = {}
         self.finished = self._cut = False
@@ -132,11 +134,11 @@ class _Telling:
     def _weigh(self, text: str) -> None:
         self._bytes += len(text.encode())
         if self._bytes > self._limits.max_bytes:
-            raise Failure(
+            raise ModelFailure(
                 "OUTPUT_LIMIT", "The model's answer is longer than the tool may return.", began=True
             )
 
-    def said(self) -> Said:
+    def said(self) -> ModelAnswer:
         """A question and a nonempty answer have some tokens: a count of zero is no count."""
         calls = self._calls.in_order()
         call = calls[0] if calls else None
@@ -144,7 +146,7 @@ class _Telling:
         went = _count(self._usage, "completion_tokens", least=1 if self._parts or call else 0)
         if came is None or went is None:
             came = went = None
-        return Said("".join(self._parts), call, came, went, calls[1:], self._cut)
+        return ModelAnswer("".join(self._parts), call, came, went, calls[1:], self._cut)
 
 
 def _count(usage: dict[str, Any], name: str, *, least: int) -> int | None:

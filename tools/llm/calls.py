@@ -18,7 +18,7 @@ MOST_INDEX = 10_000
 
 
 @dataclass(frozen=True)
-class Call:
+class ModelToolCall:
     """A call as the model wrote it: the name may be no tool's, the arguments no JSON."""
 
     name: str
@@ -33,7 +33,7 @@ class _Coming:
     arguments: list[str] = field(default_factory=list)
 
 
-class Calls:
+class ModelToolCalls:
     """`weigh` is called with all text that is kept."""
 
     def __init__(self, weigh: Callable[[str], None]) -> None:
@@ -48,13 +48,13 @@ class Calls:
                 raise BadStream("a tool call is no object")
             self._add(self._call_of(piece, place), piece.get("function"))
 
-    def first(self) -> Call | None:
+    def first(self) -> ModelToolCall | None:
         return next(iter(self.in_order()), None)
 
-    def in_order(self) -> tuple[Call, ...]:
+    def in_order(self) -> tuple[ModelToolCall, ...]:
         """All of them, by their indexes; those of one index as they came."""
         ordered = sorted(self._every, key=lambda call: call.index)
-        return tuple(Call("".join(one.name), "".join(one.arguments)) for one in ordered)
+        return tuple(ModelToolCall("".join(one.name), "".join(one.arguments)) for one in ordered)
 
     def _call_of(self, piece: dict[str, Any], place: int) -> _Coming:
         index, given = piece.get("index"), piece.get("id")

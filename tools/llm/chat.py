@@ -12,11 +12,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tools.definitions.values import strict_json
-from tools.httpclient.upstreams import Answer, Bounds, Broken, Unreachable, Upstream
+from tools.httpclient.upstreams import (
+    Broken,
+    RequestBounds,
+    Unreachable,
+    UpstreamPool,
+    UpstreamResponse,
+)
 from tools.llm import answers, sse
-from tools.llm.answers import Failure, Limits, Said
+from tools.llm.answers import AnswerLimits, ModelAnswer, ModelFailure
 
-__all__ = ["Failure", "Limits", "Model", "Question", "Said", "ask"]
+__all__ = ["AnswerLimits", "ChatRequest", "Model", "ModelAnswer", "ModelFailure", "ask"]
 log = logging.getLogger(__name__)
 ATTEMPTS = 3
 LONGEST_PAUSE_S = 10.0
@@ -36,25 +42,25 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Question:
+class ChatRequest:
     """Messages and tools are in the protocol's form; an answer ends before one of the texts of
     `stop`."""
 
     messages: list[dict[str, Any]]
-    limits: Limits
+    limits: AnswerLimits
     tools: list[dict[str, Any]] = field(default_factory=list)
     stop: tuple[str, ...] = ()
 
 
 def ask(
-    upstream: Upstream,
+    upstream: UpstreamPool,
     model: Model,
-    question: Question,
-    bounds: Bounds,
+    question: ChatRequest,
+    bounds: RequestBounds,
     tell: Callable[[str], None],
-) -> Said:
-    """Each piece of the answer is passed to `tell` as it arrives. Raises `Failure`, and what ends a
-    run: `Stopped` and `TimeUp`."""
+) -> ModelAnswer:
+    """Each piece of the answer is passed to `tell` as it arrives. Raises `ModelFailure`, and what
+    ends a run: `Stopped` and `TimeUp`."""
     for attempt in range(1, ATTEMPTS + 1):
         try:
             with upstream.post(*_request(model, question), bounds) as answer:
@@ -63,19 +69,19 @@ def ask(
                 pause_s = _refusal(answer, model, question, last=attempt == ATTEMPTS)
         except Unreachable as error:
             log.error("the model's endpoint cannot be reached: %s", error)
-            raise Failure(
+            raise ModelFailure(
                 "MODEL_UNAVAILABLE", "The model cannot be reached. Try again later.", began=False
             ) from None
         except (Broken, sse.BadStream, strict_json.BadJson) as error:
             log.error("the answer of model %s was cut or cannot be read: %s", model.name, error)
-            raise Failure(
+            raise ModelFailure(
                 "MODEL_CUT", "The model's answer did not come to its end. Try again.", began=True
             ) from None
         bounds.pause(pause_s)
     raise AssertionError("the last attempt returns or raises")
 
 
-def _request(model: Model, question: Question) -> tuple[str, dict[str, str], bytes]:
+def _request(model: Model, question: ChatRequest) -> tuple[str, dict[str, str], bytes]:
     body = {
         "model": model.name,
         "messages": question.messages,
@@ -93,36 +99,38 @@ def _request(model: Model, question: Question) -> tuple[str, dict[str, str], byt
     return f"{model.url.rstrip('/')}/chat/completions", headers, json.dumps(body).encode()
 
 
-def _refusal(answer: Answer, model: Model, question: Question, *, last: bool) -> float:
-    """How long to wait before the next attempt. Raises `Failure` where there is none."""
+def _refusal(answer: UpstreamResponse, model: Model, question: ChatRequest, *, last: bool) -> float:
+    """How long to wait before the next attempt. Raises `ModelFailure` where there is none."""
     status = answer.status
     complaint = answer.body(_LONGEST_COMPLAINT).decode("utf-8", "replace")
     if model.key:
         complaint = complaint.replace(model.key, "***")
     log.error("the endpoint of model %s answered %d: %.300r", model.name, status, complaint)
     if status in {401, 403}:
-        raise Failure(
+        raise ModelFailure(
             "MODEL_REFUSED",
             "The model's endpoint refused this installation; its operators have a record of it.",
             began=False,
         )
     if status in _BUSY:
         if last:
-            raise Failure("MODEL_BUSY", "The model is busy. Try again later.", began=False)
+            raise ModelFailure("MODEL_BUSY", "The model is busy. Try again later.", began=False)
         return _pause_s(answer)
     if question.tools and status in _NOT_TAKEN:
-        raise Failure(
+        raise ModelFailure(
             "MODEL_NO_TOOLS", "The model did not take a question with tools.", began=False
         )
     if 400 <= status < 500:
-        raise Failure(
+        raise ModelFailure(
             "MODEL_REJECTED",
             "The model's endpoint did not take the question; its operators have a record of it.",
             began=False,
         )
-    raise Failure("MODEL_UNAVAILABLE", "The model failed to answer. Try again later.", began=True)
+    raise ModelFailure(
+        "MODEL_UNAVAILABLE", "The model failed to answer. Try again later.", began=True
+    )
 
 
-def _pause_s(answer: Answer) -> float:
+def _pause_s(answer: UpstreamResponse) -> float:
     given = answer.headers.get("retry-after", "")
     return min(float(given), LONGEST_PAUSE_S) if _SECONDS.fullmatch(given) else 1.0

@@ -21,7 +21,7 @@ from typing import Any
 from tools.definitions.texts.names import TOOL_NAME
 from tools.definitions.values import strict_json
 from tools.llm import reasoning
-from tools.llm.calls import Call
+from tools.llm.calls import ModelToolCall
 
 OBSERVATION = "Observation:"
 _THOUGHT, _ACTION, _ANSWER, _ARGUMENTS = "Thought", "Action", "Answer", "Arguments"
@@ -93,31 +93,33 @@ NAMELESS = (
 
 
 @dataclass(frozen=True)
-class Action:
+class ModelAction:
     name: str
     arguments: dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Move:
+class ModelReply:
     """`text` is the whole reply. Exactly one of `action`, `answer` and `flaw` is set."""
 
     text: str
     thought: str = ""
-    action: Action | None = None
+    action: ModelAction | None = None
     answer: str | None = None
     flaw: str | None = None
-    further: tuple[Call, ...] = ()  # calls after the action, which were not made
+    further: tuple[ModelToolCall, ...] = ()  # calls after the action, which were not made
 
 
-def plain(text: str) -> Move:
+def plain(text: str) -> ModelReply:
     """A reply to a question without tools: its text is the answer."""
     if answer := _words(text):
-        return Move(text, answer=answer)
-    return Move(text, flaw=REASONED if text.strip() else SILENT)
+        return ModelReply(text, answer=answer)
+    return ModelReply(text, flaw=REASONED if text.strip() else SILENT)
 
 
-def native(text: str, call: Call | None, more: tuple[Call, ...] = ()) -> Move:
+def native(
+    text: str, call: ModelToolCall | None, more: tuple[ModelToolCall, ...] = ()
+) -> ModelReply:
     """A reply with native tool calls: text beside a call is its thought.
 
     Where the first of several calls cannot be made, none is.
@@ -128,8 +130,8 @@ def native(text: str, call: Call | None, more: tuple[Call, ...] = ()) -> Move:
     if "flaw" in found:
         asked = "\n".join(map(_told, (call, *more)))
         text = f"{text}\n{asked}".strip()
-        return Move(text, _words(text.removesuffix(asked)).strip(), **found)
-    return Move(text, _words(text).strip(), further=more, **found)
+        return ModelReply(text, _words(text.removesuffix(asked)).strip(), **found)
+    return ModelReply(text, _words(text).strip(), further=more, **found)
 
 
 def _words(text: str) -> str:
@@ -138,11 +140,11 @@ def _words(text: str) -> str:
     return text if shown == text and text.strip() else shown.strip()
 
 
-def _told(call: Call) -> str:
+def _told(call: ModelToolCall) -> str:
     return f"[{call.name[:128]} {call.arguments[:_LONGEST_CALL]}]"
 
 
-class Reader:
+class ModelReplyParser:
     """Of the text format. The move is the same however the text is cut.
 
     `tell` is called with the thought piece by piece, and nothing else.
@@ -167,12 +169,12 @@ class Reader:
         else:
             self._decided.append(text)
 
-    def close(self) -> Move:
+    def close(self) -> ModelReply:
         text = "".join(self._said)
         behind = reasoning.closed_removed(text)
         answer = reasoning.behind_left_over(behind)
         if answer != behind:  # all before it was reasoning whose opening tag the endpoint removed
-            reader = Reader()
+            reader = ModelReplyParser()
             reader.feed(answer)
             found = reader.close()
             flaw = REASONED if found.flaw == NEITHER else found.flaw
@@ -182,9 +184,9 @@ class Reader:
             self._add(self._open)
         thought = "".join(self._thought).rstrip()
         if not self._label and reasoned:
-            return Move(text, thought, flaw=REASONED)
+            return ModelReply(text, thought, flaw=REASONED)
         end = _end(self._label, "".join(self._decided), fenced=self._fenced)
-        return Move(text, thought, **end)
+        return ModelReply(text, thought, **end)
 
     def _think(self, text: str) -> None:
         at, self._open = 0, ""
@@ -294,7 +296,7 @@ def _asked(text: str) -> tuple[str, str]:
     return name, text[arguments.end() :] if arguments else ""
 
 
-def _further(text: str) -> tuple[Call, ...]:
+def _further(text: str) -> tuple[ModelToolCall, ...]:
     """The actions after the first. An observation that the model invented ends them, and no label
     begins a line within the arguments of the first, for JSON has no such line."""
     text = reasoning.visible(text)
@@ -302,13 +304,13 @@ def _further(text: str) -> tuple[Call, ...]:
         text = text[: made_up.start()]
     labels = [*_LABEL_LINE.finditer(text)]
     ends = [*(label.start() for label in labels[1:]), len(text)]
-    found = list[Call]()
+    found = list[ModelToolCall]()
     for at, label in enumerate(labels):
         if _LABELS[label.group()] == _ACTION and len(found) < _MOST_FURTHER:
             with_arguments = labels[at + 1 : at + 2]
             goes_on = with_arguments and _LABELS[with_arguments[0].group()] == _ARGUMENTS
             name, arguments = _asked(text[label.end() : ends[at + bool(goes_on)]])
-            found.append(Call(name[:128], arguments.strip("` \t\r\n")[:_LONGEST_CALL]))
+            found.append(ModelToolCall(name[:128], arguments.strip("` \t\r\n")[:_LONGEST_CALL]))
     return tuple(found)
 
 
@@ -322,7 +324,9 @@ def _decided(
     if not TOOL_NAME.fullmatch(name):
         return {"flaw": NAMELESS}
     if arguments.strip() in _EMPTY:
-        return {"flaw": _no_arguments(name)} if empty is None else {"action": Action(name, empty)}
+        return (
+            {"flaw": _no_arguments(name)} if empty is None else {"action": ModelAction(name, empty)}
+        )
     try:
         value = read(arguments)
         strict_json.check(value, depth=_ROOM)
@@ -330,7 +334,7 @@ def _decided(
         return {"flaw": f"The arguments of {name} were not taken: {error}. Nothing was called."}
     if not isinstance(value, dict):
         return {"flaw": f"The arguments of {name} are no JSON object. Nothing was called."}
-    return {"action": Action(name, value)}
+    return {"action": ModelAction(name, value)}
 
 
 def _no_arguments(name: str) -> str:

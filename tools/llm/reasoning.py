@@ -92,7 +92,7 @@ def _stands_apart(text: str, opening: re.Match[str]) -> bool:
     return not before.strip() or not behind.strip()
 
 
-class Filter:
+class ReasoningFilter:
     """Streams the text without its blocks."""
 
     def __init__(self, tell: Tell) -> None:

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from config.local.accounts import Account
+from config.local.accounts import UnixAccount
 from config.local.children import ProcessSpec, launcher
 
 FORMAT = 1
@@ -199,7 +199,7 @@ def pack(directory: Path, target: Path) -> list[str]:
     return [f"{target.name}: {line.partition(': ')[2]}" for line in said]
 
 
-def unpack(source: Path, directory: Path, account: Account, reach: tuple[Path, ...]) -> None:
+def unpack(source: Path, directory: Path, account: UnixAccount, reach: tuple[Path, ...]) -> None:
     """Run as that account, so that it owns all files and nothing outside can be written."""
     command = (_tar(), "--extract", "--gzip", "--no-same-owner", "--preserve-permissions")
     spec = ProcessSpec("tar", command, directory, account=account, reach=(*reach, directory))

@@ -51,8 +51,8 @@ CANNOT = (
     BackupFailed,
     BadBackup,
     anchors.BadAnchor,
-    oxigraph.CannotCopy,
-    postgres.CannotCopy,
+    oxigraph.GraphCopyFailed,
+    postgres.DatabaseCopyFailed,
     psycopg.Error,
     OSError,
 )

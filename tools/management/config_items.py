@@ -7,28 +7,28 @@ from tools.catalog.actions import find_tool
 from tools.catalog.imports import exporting
 from tools.catalog.imports.importing_sources import server_descriptor, service_descriptor
 from tools.catalog.signatures.verified import INVALID, trusted
-from tools.definitions.dialects.items import Kind
+from tools.definitions.dialects.items import ImportItemKind
 from tools.definitions.texts.trustgraph import as_item
 from tools.errors import Conflict, NotFound
 from tools.models import McpServer, Organization, Tool, ToolService
 
-KINDS = (Kind.TOOL, Kind.SERVICE, Kind.SERVER)
+KINDS = (ImportItemKind.TOOL, ImportItemKind.SERVICE, ImportItemKind.SERVER)
 Found = Tool | ToolService | McpServer
 
 
-def key(text: str) -> tuple[Kind, str]:
+def key(text: str) -> tuple[ImportItemKind, str]:
     kind, _, name = text.partition("/")
     if kind not in set(KINDS) or not name:
         known = ", ".join(f"{one}/<id>" for one in KINDS)
         raise ArgumentTypeError(f"{text!r} is no key; keys are {known}")
-    return Kind(kind), name
+    return ImportItemKind(kind), name
 
 
-def find(organization: Organization, kind: Kind, name: str) -> Found:
+def find(organization: Organization, kind: ImportItemKind, name: str) -> Found:
     """Raises `NotFound`."""
-    if kind == Kind.TOOL:
+    if kind == ImportItemKind.TOOL:
         return _tool(organization, name)
-    model = ToolService if kind == Kind.SERVICE else McpServer
+    model = ToolService if kind == ImportItemKind.SERVICE else McpServer
     found: Found | None = model.objects.filter(organization=organization, name=name).first()
     if found is None:
         raise NotFound(f"There is no item {kind}/{name[:128]}.", code="item_not_found")
@@ -69,7 +69,7 @@ def keys_of(organization: Organization) -> list[str]:
     tools = Tool.objects.present().filter(organization=organization)
     keys = sorted(key or name for key, name in tools.values_list("config_key", "name"))
     return [
-        *(f"{Kind.TOOL}/{key}" for key in keys),
-        *(f"{Kind.SERVICE}/{name}" for name in named(ToolService)),
-        *(f"{Kind.SERVER}/{name}" for name in named(McpServer)),
+        *(f"{ImportItemKind.TOOL}/{key}" for key in keys),
+        *(f"{ImportItemKind.SERVICE}/{name}" for name in named(ToolService)),
+        *(f"{ImportItemKind.SERVER}/{name}" for name in named(McpServer)),
     ]

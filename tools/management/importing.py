@@ -6,11 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tools.catalog.imports.importing_items import CREATED, REFUSED, UPDATED, Imported
+from tools.catalog.imports.importing_items import CREATED, REFUSED, UPDATED, ItemImportResult
 from tools.catalog.registry import registry
 from tools.definitions.dialects import documents, items
-from tools.definitions.dialects.documents import MAX_BYTES, Document
-from tools.definitions.dialects.items import Choice, Item, Kind, Source
+from tools.definitions.dialects.documents import MAX_BYTES, ImportDocument
+from tools.definitions.dialects.items import (
+    ImportItem,
+    ImportItemKind,
+    ImportSelection,
+    ImportSource,
+)
 from tools.errors import Malformed, NotFound
 from tools.insight.findings import findings
 from tools.management import text
@@ -44,7 +49,7 @@ def files_of(place: str) -> list[str]:
     return [str(path) for path in shown]
 
 
-def items_of(place: str, source: Source | None, choice: Choice) -> list[Item]:
+def items_of(place: str, source: ImportSource | None, choice: ImportSelection) -> list[ImportItem]:
     """The items of a file; one item with the error where the file cannot be parsed."""
     try:
         return [
@@ -53,13 +58,13 @@ def items_of(place: str, source: Source | None, choice: Choice) -> list[Item]:
             for item in _split(document, place, source, choice)
         ]
     except (Malformed, NotFound) as error:
-        return [Item(None, place, None, flaw=error.message)]
+        return [ImportItem(None, place, None, flaw=error.message)]
 
 
 def report(
     command: ToolcribCommand,
     options: dict[str, Any],
-    imported: list[Imported],
+    imported: list[ItemImportResult],
     places: list[str],
     organization: Organization,
 ) -> int:
@@ -80,12 +85,12 @@ def report(
     return FAILED if counts[REFUSED] else DONE
 
 
-def add_lint(organization: Organization, imported: list[Imported]) -> None:
+def add_lint(organization: Organization, imported: list[ItemImportResult]) -> None:
     """Add the linter's findings for the tools that were written."""
     written = [
         one
         for one in imported
-        if one.result in {CREATED, UPDATED} and one.key.startswith(f"{Kind.TOOL}/")
+        if one.result in {CREATED, UPDATED} and one.key.startswith(f"{ImportItemKind.TOOL}/")
     ]
     found = lint_of(organization, [one.name for one in written])
     for one in written:
@@ -112,15 +117,17 @@ def _hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
 
 
-def _split(document: Document, place: str, source: Source | None, choice: Choice) -> Iterator[Item]:
+def _split(
+    document: ImportDocument, place: str, source: ImportSource | None, choice: ImportSelection
+) -> Iterator[ImportItem]:
     """In a directory named for a kind, such as `mcp`, each file is one item, named by its id."""
     path = Path(place)
     kind = path.parent.name
     found = source or items.recognized(document)
-    alone = isinstance(document.value, dict) and found == Source.DEFINITIONS
-    if source is None and alone and kind in set(Kind):
-        place = "id" if kind == Kind.SERVICE else "name"
-        value = document.value | ({} if kind == Kind.SERVER else {place: path.stem})
+    alone = isinstance(document.value, dict) and found == ImportSource.DEFINITIONS
+    if source is None and alone and kind in set(ImportItemKind):
+        place = "id" if kind == ImportItemKind.SERVICE else "name"
+        value = document.value | ({} if kind == ImportItemKind.SERVER else {place: path.stem})
         yield items.item(f"{kind}/{path.stem}", value | document.value, document.lines)
     else:
         yield from items.split(document, found, choice)

@@ -10,12 +10,12 @@ NOTHING = "-"
 _COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
-class Stream(Protocol):
+class TextStream(Protocol):
     def write(self, text: str) -> object: ...
     def isatty(self) -> bool: ...
 
 
-def show(stream: Stream, text: str) -> None:
+def show(stream: TextStream, text: str) -> None:
     """Replaces control characters in texts of tools and servers for a terminal, not for a file."""
     stream.write(_COMMANDS.sub("\ufffd", text) if stream.isatty() else text)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from sandbox import strictjson
 from sandbox.egress.dial import Dialer
-from sandbox.egress.rules.grammar import Malformed, Url
+from sandbox.egress.rules.grammar import BrokenGrammar, Url
 from tools.mcpclient.errors import Lost, NeverBegan, NotAllowed, Unusable
 from tools.mcpclient.http import Headers, Origin
 
@@ -67,7 +67,7 @@ def checked_url(text: object) -> Url:
     """https, or http to this machine. Raises AuthorizationFailed, which does not quote it."""
     try:
         url = Url.parse(text if isinstance(text, str) else "")
-    except Malformed as flaw:
+    except BrokenGrammar as flaw:
         raise AuthorizationFailed(f"An address for authorization is of no use: {flaw}.") from None
     if url.scheme == "http" and not is_loopback(url):
         raise AuthorizationFailed("An address for authorization is not https.")

@@ -11,10 +11,10 @@ from urllib.parse import urljoin
 
 import h11
 
-from sandbox.egress.dial import Dialer, Line
-from sandbox.egress.doors.streams import Stream
+from sandbox.egress.dial import Dialer, UpstreamConnection
+from sandbox.egress.doors.streams import ByteStream
 from sandbox.egress.rules.denials import Denied
-from sandbox.egress.rules.grammar import Malformed, Url
+from sandbox.egress.rules.grammar import BrokenGrammar, Url
 from tools.mcpclient.challenge import read_challenge
 from tools.mcpclient.errors import Lost, NeverBegan, Unauthorized, Unusable, quoted
 from tools.mcpclient.messages import MOST_BYTES
@@ -74,7 +74,7 @@ def redirected(answer: Answer, url: Url) -> Unusable:
     here = f"{url.scheme}://{url.authority}{url.target}"
     try:
         there = Url.parse(urljoin(here, answer.headers.get("location", "").strip()))
-    except (Malformed, ValueError):
+    except (BrokenGrammar, ValueError):
         there = url
     if there == url:
         message = f"The MCP server redirects (status {answer.status}); that is not followed."
@@ -184,7 +184,7 @@ class Origin:
 
 
 class _Connection:
-    def __init__(self, line: Line, stream: Stream) -> None:
+    def __init__(self, line: UpstreamConnection, stream: ByteStream) -> None:
         self._line, self._stream = line, stream
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEADER_BYTES)
         self._kept_s = KEPT_S

@@ -11,7 +11,7 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from tools.httpclient.loop import Loop
+from tools.httpclient.loop import EventLoopThread
 from tools.mcpclient.breaker import Breaker
 from tools.mcpclient.channel import Channel
 from tools.mcpclient.client import Client
@@ -105,7 +105,7 @@ class _Kept:
 
 class Hub:
     def __init__(self) -> None:
-        self._loop, self._lock = Loop(), threading.Lock()
+        self._loop, self._lock = EventLoopThread(), threading.Lock()
         self._clients: dict[str, _Kept] = {}
         self._breakers: dict[str, Breaker] = {}
         self._house: asyncio.Task[None] | None = None

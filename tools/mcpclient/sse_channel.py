@@ -5,7 +5,7 @@ import asyncio
 from urllib.parse import urljoin
 
 from sandbox.egress.dial import Dialer
-from sandbox.egress.rules.grammar import Malformed, Url
+from sandbox.egress.rules.grammar import BrokenGrammar, Url
 from tools.mcpclient.duplex import Duplex, never_usable
 from tools.mcpclient.errors import Lost, NeverBegan, Unusable, UpstreamFailure
 from tools.mcpclient.http import Headers, Origin, redirected, refused
@@ -100,7 +100,7 @@ class Sse(Duplex):
         here = f"{self._url.scheme}://{self._url.authority}{self._url.target}"
         try:
             there = Url.parse(urljoin(here, data.decode("ascii").strip()))
-        except (Malformed, ValueError):
+        except (BrokenGrammar, ValueError):
             raise Unusable("The MCP server named an address that cannot be called.") from None
         same = (self._url.scheme, self._url.host, self._url.port)
         if (there.scheme, there.host, there.port) != same:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable
 
-from sandbox.errors import Refused
+from sandbox.errors import RunRefused
 from sandbox.serving import ServerProcess
 from tools.mcpclient.channel import Hear
 from tools.mcpclient.duplex import DISCOVER, Duplex, never_usable
@@ -59,7 +59,7 @@ class Stdio(Duplex):
         except asyncio.CancelledError:
             starting.add_done_callback(_close_unwanted)
             raise
-        except Refused as reason:
+        except RunRefused as reason:
             raise NeverBegan(f"The MCP server was not started: {reason}.") from None
         except OSError as error:
             message = f"The MCP server was not started: the sandbox cannot be reached ({error})."

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from sandbox.egress.rules.grammar import Malformed, Url, parse_host
-from tools.catalog.listed import Listed
+from sandbox.egress.rules.grammar import BrokenGrammar, Url, parse_host
+from tools.catalog.listed import ListedFields
 from tools.definitions.texts import templates
 from tools.definitions.tool import PROFILE_NAME
 from tools.definitions.values.recipients import (
@@ -33,7 +33,7 @@ _OWN = {
 
 
 @dataclass
-class Read:
+class ChannelFields:
     """A parsed channel: columns, options, and secrets."""
 
     columns: dict[str, Any]
@@ -42,8 +42,8 @@ class Read:
     flaws: list[dict[str, str]] = field(default_factory=list)
 
 
-def read(raw: dict[str, Any]) -> Read:
-    fields = Listed(raw, [])
+def read(raw: dict[str, Any]) -> ChannelFields:
+    fields = ListedFields(raw, [])
     kind = fields.choice("kind", MessageKind)
     fields.known((*COMMON, *_OWN[MessageKind(kind)]))
     columns = _columns(fields, MessageKind(kind)) | {"kind": kind}
@@ -53,7 +53,7 @@ def read(raw: dict[str, Any]) -> Read:
         options, secrets = _mail(fields)
     elif kind != MessageKind.INBOX:
         secrets = {"url": _url(fields)}
-    return Read(columns, options, secrets, fields.flaws)
+    return ChannelFields(columns, options, secrets, fields.flaws)
 
 
 def shown_url(url: str) -> str:
@@ -62,7 +62,7 @@ def shown_url(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}/…"
 
 
-def _columns(fields: Listed, kind: MessageKind) -> dict[str, Any]:
+def _columns(fields: ListedFields, kind: MessageKind) -> dict[str, Any]:
     name = fields.text("name", longest=63)
     if name and not PROFILE_NAME.fullmatch(name):
         fields.wrong("name", "may hold only letters, digits, '_', '.' and '-'")
@@ -77,7 +77,7 @@ def _columns(fields: Listed, kind: MessageKind) -> dict[str, Any]:
     }
 
 
-def _recipients(fields: Listed, kind: MessageKind) -> list[str]:
+def _recipients(fields: ListedFields, kind: MessageKind) -> list[str]:
     flaw_of = flaw_in_mail_entry if kind == MessageKind.EMAIL else flaw_in_person_entry
     found = fields.texts("recipients", [], flaw_of=flaw_of, most=500) or []
     if found and kind in {MessageKind.WEBHOOK, MessageKind.SLACK}:
@@ -85,7 +85,7 @@ def _recipients(fields: Listed, kind: MessageKind) -> list[str]:
     return found
 
 
-def _template(fields: Listed, name: str, usual: str) -> str:
+def _template(fields: ListedFields, name: str, usual: str) -> str:
     text = fields.text(name, usual, longest=templates.LONGEST_TEMPLATE)
     try:
         templates.check(text, VARIABLES)
@@ -94,7 +94,7 @@ def _template(fields: Listed, name: str, usual: str) -> str:
     return text
 
 
-def _mail(fields: Listed) -> tuple[dict[str, Any], dict[str, str]]:
+def _mail(fields: ListedFields) -> tuple[dict[str, Any], dict[str, str]]:
     security = fields.text("security", "starttls", longest=10)
     if security not in SECURITIES:
         fields.wrong("security", "must be one of " + ", ".join(SECURITIES))
@@ -111,24 +111,24 @@ def _mail(fields: Listed) -> tuple[dict[str, Any], dict[str, str]]:
     return {**options, "sender": sender}, {"password": password}
 
 
-def _host(fields: Listed) -> str:
+def _host(fields: ListedFields) -> str:
     host = fields.text("host", longest=253)
     if not host:
         return ""
     try:
         return parse_host(host).text
-    except Malformed as flaw:
+    except BrokenGrammar as flaw:
         fields.wrong("host", f"is no name of a server: {flaw}")
         return ""
 
 
-def _url(fields: Listed) -> str:
+def _url(fields: ListedFields) -> str:
     url = fields.text("url", longest=2000)
     if not url:
         return ""
     try:
         if Url.parse(url).scheme not in {"http", "https"} or "#" in url:
-            raise Malformed("only http and https, without a fragment")
-    except Malformed as flaw:
+            raise BrokenGrammar("only http and https, without a fragment")
+    except BrokenGrammar as flaw:
         fields.wrong("url", f"must be like https://hooks.example.com/key: {flaw}")
     return url

@@ -16,7 +16,7 @@ from tools.catalog.signatures import sealing
 from tools.catalog.uniqueness import unique
 from tools.definitions.texts.names import is_address
 from tools.errors import Conflict, Malformed, NotFound
-from tools.messaging.channel_fields import COMMON, Read, read, shown_url
+from tools.messaging.channel_fields import COMMON, ChannelFields, read, shown_url
 from tools.models import MessageChannel, MessageKind, Organization
 
 MOST_CHANNELS = 100
@@ -115,7 +115,7 @@ def opened(row: MessageChannel) -> dict[str, str]:
             row=row.pk,
             purpose=sealing.MESSAGES,
         )
-    except sealing.Unreadable:
+    except sealing.UnreadableSealedText:
         words = f"The secrets of the channel {row.name} do not open. Remove it and make it anew."
         raise Conflict(words, code="channel_unreadable") from None
     found: dict[str, str] = json.loads(text)
@@ -161,7 +161,7 @@ def _object(raw: Any) -> dict[str, Any]:
     return raw
 
 
-def _accepted(raw: dict[str, Any]) -> Read:
+def _accepted(raw: dict[str, Any]) -> ChannelFields:
     wanted = read(raw)
     if wanted.flaws:
         raise _invalid(wanted.flaws)
@@ -178,7 +178,7 @@ def _check_unchanged(row: MessageChannel, changes: Mapping[str, Any]) -> None:
         raise _invalid(flaws)
 
 
-def _moved(row: MessageChannel, wanted: Read) -> bool:
+def _moved(row: MessageChannel, wanted: ChannelFields) -> bool:
     names = ("host", "port", "security")
     return any(row.options.get(name) != wanted.options.get(name) for name in names)
 

@@ -28,7 +28,7 @@ _MOST_REPLIES = 256 * 1024  # bytes of one conversation
 _CONNECT_S = 15.0
 
 
-class Turned(NotTold):
+class RecipientsRefused(NotTold):
     """The server refuses some recipients; the message was sent to none."""
 
     def __init__(self, refused: dict[str, str], *, lasting: bool) -> None:
@@ -52,7 +52,7 @@ def mail(
     """The server's reply when it accepted the message. Raises `NotTold`."""
     channel = _connected(options, organization)
     with _given_up_after(timeout_s, channel):
-        return _handed_in(_Conversation(channel, options, timeout_s), options, password, letter)
+        return _handed_in(_MailConnection(channel, options, timeout_s), options, password, letter)
 
 
 def content(sender: str, letter: Letter) -> bytes:
@@ -125,7 +125,7 @@ class _Replies:
         self._file.close()
 
 
-class _Conversation(smtplib.SMTP):
+class _MailConnection(smtplib.SMTP):
     """SMTP over an existing connection."""
 
     def __init__(self, channel: socket.socket, options: dict[str, Any], timeout_s: float) -> None:
@@ -151,7 +151,7 @@ class _Conversation(smtplib.SMTP):
 
 
 def _handed_in(
-    server: _Conversation, options: dict[str, Any], password: str, letter: Letter
+    server: _MailConnection, options: dict[str, Any], password: str, letter: Letter
 ) -> str:
     begun = False
     try:
@@ -172,7 +172,7 @@ def _handed_in(
         _ended(server)
 
 
-def _introduced(server: _Conversation, options: dict[str, Any], password: str) -> None:
+def _introduced(server: _MailConnection, options: dict[str, Any], password: str) -> None:
     code, words = server.connect(options["host"], options["port"])
     if code != 220:
         raise smtplib.SMTPConnectError(code, words)
@@ -184,8 +184,10 @@ def _introduced(server: _Conversation, options: dict[str, Any], password: str) -
         server.login(options["username"], password)
 
 
-def _addressed(server: _Conversation, sender: str, recipients: list[str]) -> None:
-    """Raises `Turned` where one of them is refused, so that no message goes to only some."""
+def _addressed(server: _MailConnection, sender: str, recipients: list[str]) -> None:
+    """Raises `RecipientsRefused` where one of them is refused, so that no message goes to only
+    some.
+    """
     code, words = server.mail(sender)
     if code != 250:
         raise smtplib.SMTPResponseException(code, words)
@@ -193,7 +195,9 @@ def _addressed(server: _Conversation, sender: str, recipients: list[str]) -> Non
     refused = {one: answer for one, answer in answers.items() if answer[0] not in {250, 251}}
     if refused:
         lasting = any(code >= 500 for code, _ in refused.values())
-        raise Turned({one: _told(*answer) for one, answer in refused.items()}, lasting=lasting)
+        raise RecipientsRefused(
+            {one: _told(*answer) for one, answer in refused.items()}, lasting=lasting
+        )
 
 
 def _refusal(refusal: smtplib.SMTPResponseException) -> str:
@@ -209,7 +213,7 @@ def _told(code: int, words: bytes | str) -> str:
     return f"{code} {' '.join(text.split())}"[:300]
 
 
-def _ended(server: _Conversation) -> None:
+def _ended(server: _MailConnection) -> None:
     with suppress(OSError, smtplib.SMTPException):
         if server.sock is not None:
             server.quit()

@@ -33,7 +33,7 @@ class NotWritten(Exception):
 
 
 @dataclass(frozen=True)
-class Draft:
+class MessageDraft:
     """A message to be sent. One execution creates one message, also when it is retried."""
 
     channel: str
@@ -46,7 +46,7 @@ class Draft:
 
 
 @transaction.atomic
-def write(organization_id: UUID, draft: Draft) -> Message:
+def write(organization_id: UUID, draft: MessageDraft) -> Message:
     """The message's row, also where it was stored before. Raises `NotWritten`."""
     locked = MessageChannel.objects.select_for_update()
     channel = locked.filter(organization_id=organization_id, name=draft.channel).first()
@@ -93,9 +93,9 @@ def deliver(message: Message, data: dict[str, Any], timeout_s: float) -> None:
     _note(message, MessageState.UNKNOWN)  # the state if the worker dies now
     try:
         answer = _sent(channel, secrets, message, data, timeout_s)
-    except mailing.Turned as problem:
+    except mailing.RecipientsRefused as problem:
         refused = {one: mask.text(words) for one, words in problem.refused.items()}
-        raise _noted(message, mailing.Turned(refused, lasting=problem.lasting)) from None
+        raise _noted(message, mailing.RecipientsRefused(refused, lasting=problem.lasting)) from None
     except NotTold as problem:
         said = NotTold(mask.text(str(problem)), begun=problem.begun)
         raise _noted(message, said) from None
@@ -171,7 +171,7 @@ def _check_hour(channel: MessageChannel) -> None:
         raise NotWritten("CHANNEL_FULL", words)
 
 
-def _rendered(channel: MessageChannel, draft: Draft) -> tuple[str, str]:
+def _rendered(channel: MessageChannel, draft: MessageDraft) -> tuple[str, str]:
     values = {
         "subject": draft.subject,
         "body": draft.body,
@@ -192,7 +192,7 @@ def _rendered(channel: MessageChannel, draft: Draft) -> tuple[str, str]:
 
 
 def _noted(message: Message, problem: NotTold) -> NotTold:
-    if isinstance(problem, mailing.Turned):
+    if isinstance(problem, mailing.RecipientsRefused):
         state = MessageState.BOUNCED if problem.lasting else MessageState.FAILED
         _note(message, state, answer=str(problem), refused=problem.refused)
     else:

@@ -142,7 +142,7 @@ class Shares(NamedTuple):
         return cls(max(1, places // 2), max(1, places - -(-places // 4)))
 
 
-class Waiting(NamedTuple):
+class WaitingCall(NamedTuple):
     """A call that may start."""
 
     id: UUID
@@ -173,7 +173,7 @@ class InFlight:
 
 def next_waiting(
     most: int, *, full: Sequence[UUID] = (), last: Sequence[UUID] = ()
-) -> list[Waiting]:
+) -> list[WaitingCall]:
     """The order of organizations in the queue: those that run the fewest calls first.
 
     Calls without room beside the running ones, those that wait for another's result or waited too
@@ -184,7 +184,7 @@ def next_waiting(
         # A literal in the SQL: with a parameter as its limit PostgreSQL would sort the whole queue.
         asked = _NEXT.replace("{most}", str(int(most)))
         cursor.execute(asked, _values(full=[*full], last=[*last]))
-        return [Waiting(*row) for row in cursor.fetchall()]
+        return [WaitingCall(*row) for row in cursor.fetchall()]
 
 
 def next_of(organization_id: UUID) -> list[UUID]:

@@ -21,7 +21,7 @@ from tools.policy.availability import (
     in_state,
     told,
 )
-from tools.policy.decision import Asked, Gate, Question, Verdict
+from tools.policy.decision import AccessRequest, EffectiveRequest, Gate, Verdict
 from tools.policy.labels import group_label, known_part
 from tools.policy.licensing import LICENSE, tier_now
 from tools.policy.openings import is_reached, openings_of
@@ -40,12 +40,12 @@ def _lends_nothing(tool: CatalogTool) -> bool:
     return tool.definition.entry_point in _LENDS_NOTHING
 
 
-def explain(question: Question) -> list[Verdict]:
+def explain(question: AccessRequest) -> list[Verdict]:
     """Every gate's verdict, also after one has refused."""
     return [gate(question) for gate in GATES]
 
 
-def authorize(question: Question, gates: tuple[Gate, ...] = GATES) -> None:
+def authorize(question: AccessRequest, gates: tuple[Gate, ...] = GATES) -> None:
     """Raises `Refused` with the first gate's reason."""
     lent = LENT if question.at_its_door and _lends_nothing(question.tool) else ()
     for gate in gates:
@@ -66,7 +66,7 @@ def check_standing(caller: Caller) -> None:
         )
 
 
-def check_groups(caller: Caller, asked: Asked, snapshot: Snapshot) -> list[str]:
+def check_groups(caller: Caller, asked: EffectiveRequest, snapshot: Snapshot) -> list[str]:
     """Privileges never come from the request: what is asked for must have been granted (ruling 5).
 
     Returns warnings about names no group has; a strict caller gets `Malformed` for them (ruling 6).
@@ -78,7 +78,7 @@ def check_groups(caller: Caller, asked: Asked, snapshot: Snapshot) -> list[str]:
         raise
 
 
-def groups_granted(caller: Caller, asked: Asked, snapshot: Snapshot) -> list[str]:
+def groups_granted(caller: Caller, asked: EffectiveRequest, snapshot: Snapshot) -> list[str]:
     """The same for a hypothetical request: an attempt is not counted."""
     granted = caller.granted_groups
     beyond = frozenset() if WILDCARD in granted else asked.groups - granted
@@ -101,7 +101,7 @@ def groups_granted(caller: Caller, asked: Asked, snapshot: Snapshot) -> list[str
     return [f"There is no group {name}; it was ignored." for name in unknown]
 
 
-def usable_tools(caller: Caller, asked: Asked, snapshot: Snapshot) -> list[CatalogTool]:
+def usable_tools(caller: Caller, asked: EffectiveRequest, snapshot: Snapshot) -> list[CatalogTool]:
     """The tools that exist for this request, in the order of their names.
 
     Cached for the caller as long as nothing changes that the gates depend on: the catalog, whose
@@ -122,16 +122,16 @@ def usable_tools(caller: Caller, asked: Asked, snapshot: Snapshot) -> list[Catal
 
 
 def _usable(
-    caller: Caller, asked: Asked, snapshot: Snapshot, closed: frozenset[str]
+    caller: Caller, asked: EffectiveRequest, snapshot: Snapshot, closed: frozenset[str]
 ) -> Iterator[CatalogTool]:
     left = snapshot.remember(
         ("available", asked, closed), lambda: _available(caller, asked, snapshot, closed)
     )
-    return (tool for tool in left if _permits(Question(caller, tool, asked, snapshot)))
+    return (tool for tool in left if _permits(AccessRequest(caller, tool, asked, snapshot)))
 
 
 def _available(
-    caller: Caller, asked: Asked, snapshot: Snapshot, closed: frozenset[str]
+    caller: Caller, asked: EffectiveRequest, snapshot: Snapshot, closed: frozenset[str]
 ) -> tuple[CatalogTool, ...]:
     """Status, groups and state depend on the request alone: the remaining tools are shared by all
     callers.
@@ -141,12 +141,12 @@ def _available(
     return tuple(
         tool
         for tool in snapshot.sorted_tools
-        if all(gate(Question(caller, tool, asked, snapshot)).passed for gate in TIMELESS)
+        if all(gate(AccessRequest(caller, tool, asked, snapshot)).passed for gate in TIMELESS)
         and is_reached(tool, asked.groups, snapshot, closed)
     )
 
 
-def _permits(question: Question) -> bool:
+def _permits(question: AccessRequest) -> bool:
     return all(gate(question).passed for gate in PERMISSION + LICENSE)
 
 

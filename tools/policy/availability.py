@@ -6,7 +6,7 @@ from tools.definitions.callers import CallerKind
 from tools.definitions.texts.names import WILDCARD
 from tools.definitions.vocabulary import ToolType
 from tools.models import ToolStatus
-from tools.policy.decision import Question, Verdict, passed
+from tools.policy.decision import AccessRequest, Verdict, passed
 from tools.policy.openings import in_the_way, is_reached, openings_of
 from tools.policy.permissions import may_know
 
@@ -25,7 +25,7 @@ def matches_state(tool_states: frozenset[str], current: str) -> bool:
     return WILDCARD in tool_states or current in tool_states
 
 
-def in_service(question: Question) -> Verdict:
+def in_service(question: AccessRequest) -> Verdict:
     if question.tool.flaw:
         return Verdict("status", False, INVALID, question.tool.flaw)
     status = question.tool.status
@@ -36,7 +36,7 @@ def in_service(question: Question) -> Verdict:
     return Verdict("status", False, f"tool_{status}", reason)
 
 
-def source_open(question: Question) -> Verdict:
+def source_open(question: AccessRequest) -> Verdict:
     """Of a tool whose service announced itself: the service is approved and available."""
     raw = question.tool.definition.raw
     if raw["type"] == ToolType.SERVICE:
@@ -47,7 +47,7 @@ def source_open(question: Question) -> Verdict:
     return passed("source_open")
 
 
-def told(verdict: Verdict, question: Question) -> str:
+def told(verdict: Verdict, question: AccessRequest) -> str:
     """The reason as its own caller may read it: an agent learns of no group that it was not
     granted and nothing about a tool that it may not know, as in an explanation."""
     tool, granted = question.tool, question.caller.granted_groups
@@ -68,7 +68,7 @@ def told(verdict: Verdict, question: Question) -> str:
     return verdict.reason
 
 
-def in_group(question: Question) -> Verdict:
+def in_group(question: AccessRequest) -> Verdict:
     tool, asked = question.tool, question.asked
     held = question.snapshot.groups_of(tool)
     if matches_groups(held, asked.groups):
@@ -78,7 +78,7 @@ def in_group(question: Question) -> Verdict:
     return Verdict("group", False, "tool_not_in_group", reason)
 
 
-def group_open(question: Question) -> Verdict:
+def group_open(question: AccessRequest) -> Verdict:
     """One open path to the tool is enough. The gate before has checked that there is a path."""
     tool, requested, snapshot = question.tool, question.asked.groups, question.snapshot
     openings = openings_of(snapshot)
@@ -90,7 +90,7 @@ def group_open(question: Question) -> Verdict:
     return Verdict("group_open", False, "group_closed", " ".join(reasons))
 
 
-def in_state(question: Question) -> Verdict:
+def in_state(question: AccessRequest) -> Verdict:
     tool, asked = question.tool, question.asked
     if matches_state(tool.definition.states, asked.state):
         return passed(STATE)

@@ -17,7 +17,7 @@ from tools.definitions.implementations.builtin import ALWAYS_CONFIRMED
 from tools.definitions.results import Status
 from tools.definitions.vocabulary import ToolType
 from tools.models import Execution
-from tools.policy.decision import Question
+from tools.policy.decision import AccessRequest
 
 OF_CRITICAL = 2
 
@@ -55,7 +55,7 @@ class StoredOptions:
         return cls(execution.options.get("require_confirmation", False) is not False)
 
 
-def needed(question: Question, call: Tightened) -> Need | None:
+def needed(question: AccessRequest, call: Tightened) -> Need | None:
     """None for a call that may run without approval."""
     found = [*_own_reasons(question, call), *_reasons_of_rules(question)]
     if not found:
@@ -113,7 +113,7 @@ def conditions_of(rule: CatalogConfirmationRule) -> list[str]:
     return [words for words, given in found.items() if given]
 
 
-def _own_reasons(question: Question, call: Tightened) -> Iterator[tuple[str, int]]:
+def _own_reasons(question: AccessRequest, call: Tightened) -> Iterator[tuple[str, int]]:
     tool = question.tool
     if tool.critical:
         yield f"{tool.name} is marked critical: two people must agree.", OF_CRITICAL
@@ -130,14 +130,14 @@ def _always(tool: CatalogTool) -> bool:
     return built_in and raw["implementation"]["entry_point"] in ALWAYS_CONFIRMED
 
 
-def _reasons_of_rules(question: Question) -> Iterator[tuple[str, int]]:
+def _reasons_of_rules(question: AccessRequest) -> Iterator[tuple[str, int]]:
     for rule in question.snapshot.confirmation_rules:
         if _touches(rule, question) and (not rule.first_use or _never_used(question)):
             words = ", ".join(conditions_of(rule)) or "every call"
             yield f"The rule “{rule.name}” asks for it: {words}.", rule.approvals_needed
 
 
-def _touches(rule: CatalogConfirmationRule, question: Question) -> bool:
+def _touches(rule: CatalogConfirmationRule, question: AccessRequest) -> bool:
     """Whether the conditions of a rule match that need no query."""
     if rule.agent_id is not None and rule.agent_id != question.caller.agent_id:
         return False
@@ -155,7 +155,7 @@ def touches_tool(rule: CatalogConfirmationRule, tool: CatalogTool, groups: froze
     )
 
 
-def _never_used(question: Question) -> bool:
+def _never_used(question: AccessRequest) -> bool:
     """A tool that was deleted and registered again under its name counts as another one."""
     caller = question.caller
     return not Execution.objects.filter(

@@ -12,14 +12,14 @@ DEFAULT_STATE = "undefined"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class EffectiveRequest:
     """The effective request: groups after the default was put in, and the current state."""
 
     groups: frozenset[str]
     state: str
 
     @classmethod
-    def of(cls, group: list[str] | None, state: str | None) -> "Asked":
+    def of(cls, group: list[str] | None, state: str | None) -> "EffectiveRequest":
         """Absent or null groups are `default`; an empty list stays empty (ruling 2). An empty text
         is the state `undefined`, as an absent one is."""
         groups = [DEFAULT_GROUP] if group is None else group
@@ -27,12 +27,12 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class AccessRequest:
     """May this caller use this tool in this request?"""
 
     caller: Caller
     tool: CatalogTool
-    asked: Asked
+    asked: EffectiveRequest
     snapshot: Snapshot
     at_its_door: bool = False  # at the address of batches: see `authorization.LENT`
 
@@ -61,4 +61,4 @@ def passed(gate: str) -> Verdict:
     return Verdict(gate, True)
 
 
-Gate = Callable[[Question], Verdict]
+Gate = Callable[[AccessRequest], Verdict]

@@ -10,7 +10,7 @@ from typing import Any
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.search.likeness import ranked, relevant
 from tools.policy import authorization
-from tools.policy.decision import Question
+from tools.policy.decision import AccessRequest
 from tools.policy.permissions import PERMISSION
 
 MOST = 3
@@ -22,13 +22,13 @@ _MOST_ASKED = 50  # candidates for which the gates are asked
 _MOST_READ = 10_000  # entries of the index: a refusal must stay cheap
 
 
-def offered(question: Question, code: str) -> dict[str, Any]:
+def offered(question: AccessRequest, code: str) -> dict[str, Any]:
     """What a refusal adds to its details; empty where there is no alternative."""
     names = fallbacks(question) if code in REPLACEABLE else []
     return {"alternatives": names} if names else {}
 
 
-def fallbacks(question: Question) -> list[str]:
+def fallbacks(question: AccessRequest) -> list[str]:
     """At most three tools like the one asked for, the likest first, that the caller may use."""
     if not all(gate(question).passed for gate in PERMISSION):
         return []
@@ -41,8 +41,8 @@ def fallbacks(question: Question) -> list[str]:
     return found
 
 
-def _may_use(tool: CatalogTool, question: Question) -> bool:
-    asked = Question(question.caller, tool, question.asked, question.snapshot)
+def _may_use(tool: CatalogTool, question: AccessRequest) -> bool:
+    asked = AccessRequest(question.caller, tool, question.asked, question.snapshot)
     return all(gate(asked).passed for gate in authorization.GATES)
 
 

@@ -11,7 +11,7 @@ from tools.builtin.manifest import ISOLATED
 from tools.catalog.registry import CatalogProfile, CatalogTool, Snapshot
 from tools.definitions.vocabulary import ToolType
 from tools.models import VOUCHED
-from tools.policy.decision import Question, Verdict, passed
+from tools.policy.decision import AccessRequest, Verdict, passed
 
 
 def effective_level(tool: CatalogTool, snapshot: Snapshot) -> IsolationLevel:
@@ -28,7 +28,7 @@ def profile_of(tool: CatalogTool, snapshot: Snapshot) -> CatalogProfile | None:
     return snapshot.profiles.get(tool.definition.sandbox_profile or "")
 
 
-def profile_there(question: Question) -> Verdict:
+def profile_there(question: AccessRequest) -> Verdict:
     """Checks again at use that the profile exists: it existed when the definition was written."""
     tool = question.tool
     name = tool.definition.sandbox_profile
@@ -38,7 +38,7 @@ def profile_there(question: Question) -> Verdict:
     return Verdict("isolation", False, "sandbox_profile_missing", reason)
 
 
-def network_permitted(question: Question) -> Verdict:
+def network_permitted(question: AccessRequest) -> Verdict:
     """At Restricted there is no network, unless the profile says so: a tool that needs it is
     refused rather than run without."""
     tool, snapshot = question.tool, question.snapshot

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from tools import metrics
 from tools.catalog.registry import Snapshot
 from tools.definitions.texts.names import WILDCARD
-from tools.policy.decision import DEFAULT_STATE, Asked
+from tools.policy.decision import DEFAULT_STATE, EffectiveRequest
 
 _NO_STATE = ""  # not the name of a state
 
@@ -22,11 +22,13 @@ def state_label(name: str, snapshot: Snapshot) -> str:
     return name if name in _known_states(snapshot) else metrics.UNKNOWN
 
 
-def known_part(asked: Asked, snapshot: Snapshot) -> Asked:
+def known_part(asked: EffectiveRequest, snapshot: Snapshot) -> EffectiveRequest:
     """The same request without unknown names, which match nothing, so that stored and cached keys
     are bounded by the catalog."""
     known = asked.state in _known_states(snapshot)
-    return Asked(asked.groups & _known_groups(snapshot), asked.state if known else _NO_STATE)
+    return EffectiveRequest(
+        asked.groups & _known_groups(snapshot), asked.state if known else _NO_STATE
+    )
 
 
 def _known_groups(snapshot: Snapshot) -> frozenset[str]:

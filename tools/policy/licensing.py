@@ -23,7 +23,7 @@ from tools.catalog.tiers import (
 )
 from tools.definitions.licenses import LicenseState, ends_at
 from tools.models import LicenseTier
-from tools.policy.decision import Question, Verdict, passed
+from tools.policy.decision import AccessRequest, Verdict, passed
 from tools.policy.isolation import ISOLATION, profile_of
 
 __all__ = ["LICENSE", "standing_of", "state_now", "tier_now", "tier_of", "warnings"]
@@ -39,15 +39,15 @@ class LowestTiers:
     of: Mapping[UUID, str]
 
 
-def licensed(question: Question) -> Verdict:
+def licensed(question: AccessRequest) -> Verdict:
     return _included(question.tool, question.snapshot)
 
 
-def profiles_licensed(question: Question) -> Verdict:
+def profiles_licensed(question: AccessRequest) -> Verdict:
     return _profile_included(question.tool, question.snapshot)
 
 
-def isolation_licensed(question: Question) -> Verdict:
+def isolation_licensed(question: AccessRequest) -> Verdict:
     """A configured level must be in the license; a tool's minimum level always is.
 
     Refused, not run at a lower level: an expired license must not weaken isolation.

@@ -72,7 +72,7 @@ class Openings:
 ALL_OPEN = Openings(MappingProxyType({}))
 
 
-class Watch:
+class OpeningsWatch:
     """The groups of one snapshot that may close."""
 
     def __init__(self, snapshot: Snapshot, load: Load = HERE) -> None:
@@ -120,7 +120,7 @@ def good_until(now: float) -> float:
 
 def openings_of(snapshot: Snapshot) -> Openings:
     """The closed groups."""
-    return snapshot.settle(WATCH, lambda: Watch(snapshot)).now()
+    return snapshot.settle(WATCH, lambda: OpeningsWatch(snapshot)).now()
 
 
 def is_reached(

@@ -4,10 +4,10 @@ from tools.accounts.grants.grants import grants, permissions_of
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.texts.names import WILDCARD
-from tools.policy.decision import Question, Verdict, passed
+from tools.policy.decision import AccessRequest, Verdict, passed
 
 
-def object_permission(question: Question) -> Verdict:
+def object_permission(question: AccessRequest) -> Verdict:
     caller, tool, snapshot = question.caller, question.tool, question.snapshot
     if caller.token_tools is not None and tool.name not in caller.token_tools:
         reason = f"This token is not good for the tool {tool.name}, only for: {_listed(caller)}."
@@ -32,7 +32,7 @@ def _listed(caller: Caller) -> str:
     return ", ".join(sorted(caller.token_tools or ())) or "none"
 
 
-def required_permissions(question: Question) -> Verdict:
+def required_permissions(question: AccessRequest) -> Verdict:
     held = permissions_of(question.caller, question.snapshot)
     required = question.tool.definition.raw["required_permissions"]
     missing = [name for name in required if WILDCARD not in held and name not in held]

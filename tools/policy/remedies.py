@@ -17,7 +17,7 @@ from tools.definitions.values.schedules import next_opening
 from tools.models import LicenseTier
 from tools.policy import authorization
 from tools.policy.availability import STATE
-from tools.policy.decision import Asked, Question, Verdict
+from tools.policy.decision import AccessRequest, EffectiveRequest, Verdict
 from tools.policy.isolation import effective_level
 from tools.policy.labels import known_part
 from tools.policy.openings import Cause, Closing, in_the_way, openings_of
@@ -28,7 +28,7 @@ _MOST_LOOKED_AT = 200
 
 
 @dataclass(frozen=True)
-class Reader:
+class ExplanationReader:
     """The reader of an explanation about `caller`; `everything` is an administrator of the
     catalog."""
 
@@ -50,13 +50,13 @@ class Reader:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class RefusalCase:
     """One refusal, and its reader. `question` is None where a whole request is refused."""
 
     verdict: Verdict
-    reader: Reader
-    asked: Asked
-    question: Question | None = None
+    reader: ExplanationReader
+    asked: EffectiveRequest
+    question: AccessRequest | None = None
 
     @property
     def tool(self) -> CatalogTool:
@@ -68,16 +68,16 @@ class Case:
         return self.reader.caller.name
 
 
-def remedy(case: Case) -> str:
+def remedy(case: RefusalCase) -> str:
     """Empty for a gate that passed."""
     return "" if case.verdict.passed else REMEDIES.get(case.verdict.code, _ask)(case)
 
 
-def _ask(case: Case) -> str:
+def _ask(case: RefusalCase) -> str:
     return "Ask an administrator."
 
 
-def _do(case: Case, deed: str) -> str:
+def _do(case: RefusalCase, deed: str) -> str:
     """The action, for a user who may do it; otherwise whom to ask."""
     return (
         f"{deed[0].upper()}{deed[1:]}."
@@ -97,27 +97,27 @@ def _some(names: Iterable[str]) -> str:
     return ", ".join(found[:_MOST_NAMED]) + more
 
 
-def _enable(case: Case) -> str:
+def _enable(case: RefusalCase) -> str:
     return _do(case, "enable the tool")
 
 
-def _approve(case: Case) -> str:
+def _approve(case: RefusalCase) -> str:
     return _do(case, "approve the tool, which waits for it")
 
 
-def _lift_quarantine(case: Case) -> str:
+def _lift_quarantine(case: RefusalCase) -> str:
     return _do(case, "read what changed and approve the tool")
 
 
-def _see_to_it(case: Case) -> str:
+def _see_to_it(case: RefusalCase) -> str:
     return _do(case, "look at verify_tools, and restore a version or delete the tool")
 
 
-def _wait_for_service(case: Case) -> str:
+def _wait_for_service(case: RefusalCase) -> str:
     return f"Try again later, or {_lower(_do(case, 'approve the tool service, or start it'))}"
 
 
-def _request_group(case: Case) -> str:
+def _request_group(case: RefusalCase) -> str:
     """A group that the caller has and did not request comes before one that would have to be
     granted."""
     groups = case.reader.snapshot.groups_of(case.tool)
@@ -139,14 +139,14 @@ def _request_group(case: Case) -> str:
     return f"Grant {case.who} the group {min(one)}, and request it."
 
 
-def closings(question: Question, reader: Reader) -> list[Closing]:
+def closings(question: AccessRequest, reader: ExplanationReader) -> list[Closing]:
     """The closed groups between the request and the tool that the reader may know."""
     closed = openings_of(question.snapshot).closings
     names = in_the_way(question.tool, question.asked.groups, question.snapshot)
     return [closed[name] for name in sorted(names & set(closed)) if reader.may_know_group(name)]
 
 
-def _wait_for_opening(case: Case) -> str:
+def _wait_for_opening(case: RefusalCase) -> str:
     assert case.question is not None
     found = closings(case.question, case.reader)
     return " ".join(map(_opening, found)) or "Try again later."
@@ -164,7 +164,7 @@ def _opening(closing: Closing) -> str:
             return f"{group.name} opens below {group.max_cpu_percent:g} % of the processors."
 
 
-def _change_state(case: Case) -> str:
+def _change_state(case: RefusalCase) -> str:
     states = case.tool.definition.states
     if not states:
         return _do(case, "give the tool states in which it is available: now there is none")
@@ -177,10 +177,10 @@ def _change_state(case: Case) -> str:
     return f"Call it in the state {state}; {' and '.join(names)} {verb} there."
 
 
-def _that_lead_to(state: str, case: Case) -> list[str]:
+def _that_lead_to(state: str, case: RefusalCase) -> list[str]:
     """Tools the caller could call in this request, in some state, that end in `state`."""
     snapshot = case.reader.snapshot
-    state = known_part(Asked(frozenset(), state), snapshot).state
+    state = known_part(EffectiveRequest(frozenset(), state), snapshot).state
     leading = snapshot.remember(("leading to", state), lambda: _leading(state, snapshot))
     usable = (tool.name for tool in leading if _could_call(tool, case))
     return [name for name, _ in zip(usable, range(_MOST_NAMED), strict=False)]
@@ -191,21 +191,21 @@ def _leading(state: str, snapshot: Snapshot) -> tuple[CatalogTool, ...]:
     return tuple(found[:_MOST_LOOKED_AT])
 
 
-def _could_call(tool: CatalogTool, case: Case) -> bool:
-    question = Question(case.reader.caller, tool, case.asked, case.reader.snapshot)
+def _could_call(tool: CatalogTool, case: RefusalCase) -> bool:
+    question = AccessRequest(case.reader.caller, tool, case.asked, case.reader.snapshot)
     verdicts = authorization.explain(question)
     return all(verdict.passed for verdict in verdicts if verdict.gate != STATE)
 
 
-def _grant_tool(case: Case) -> str:
+def _grant_tool(case: RefusalCase) -> str:
     return _do(case, f"grant {case.who} the tool {case.tool.name}")
 
 
-def _widen_token(case: Case) -> str:
+def _widen_token(case: RefusalCase) -> str:
     return "Use a token that is good for it, or ask an administrator for one."
 
 
-def _grant_permissions(case: Case) -> str:
+def _grant_permissions(case: RefusalCase) -> str:
     held = permissions_of(case.reader.caller, case.reader.snapshot)
     lacking = [n for n in case.tool.definition.raw["required_permissions"] if n not in held]
     carrying = [
@@ -221,26 +221,26 @@ def _grant_permissions(case: Case) -> str:
     return _do(case, deed)
 
 
-def _tier_with(case: Case, includes: Callable[[LicenseTier], bool]) -> str:
+def _tier_with(case: RefusalCase, includes: Callable[[LicenseTier], bool]) -> str:
     for tier in case.reader.tiers:
         if includes(tier):
             return f"{tier.name} includes it."
     return "No tier of this installation includes it."
 
 
-def _tier_with_builtin(case: Case) -> str:
+def _tier_with_builtin(case: RefusalCase) -> str:
     return _tier_with(case, lambda tier: tier.includes_builtin(case.tool.name))
 
 
-def _tier_with_custom_tools(case: Case) -> str:
+def _tier_with_custom_tools(case: RefusalCase) -> str:
     return _tier_with(case, lambda tier: tier.max_custom_tools != 0)
 
 
-def _tier_with_profiles(case: Case) -> str:
+def _tier_with_profiles(case: RefusalCase) -> str:
     return _tier_with(case, lambda tier: tier.custom_sandbox_profiles)
 
 
-def _free_a_seat(case: Case) -> str:
+def _free_a_seat(case: RefusalCase) -> str:
     """The smallest tier with room for the custom tools there are."""
     count = sum(tool.custom for tool in case.reader.snapshot.tools.values())
     for tier in case.reader.tiers:
@@ -255,25 +255,25 @@ def _lower(sentence: str) -> str:
     return sentence[0].lower() + sentence[1:]
 
 
-def _tier_with_level(case: Case) -> str:
+def _tier_with_level(case: RefusalCase) -> str:
     level = effective_level(case.tool, case.reader.snapshot)
     return _tier_with(case, lambda t: t.isolation_levels is None or level in t.isolation_levels)
 
 
-def _make_profile(case: Case) -> str:
+def _make_profile(case: RefusalCase) -> str:
     profile = case.tool.definition.sandbox_profile
     return _do(case, f"make the sandbox profile {profile}, or name another one in the definition")
 
 
-def _permit_network(case: Case) -> str:
+def _permit_network(case: RefusalCase) -> str:
     return _do(case, "give the tool a sandbox profile with network_when_restricted")
 
 
-def _activate(case: Case) -> str:
+def _activate(case: RefusalCase) -> str:
     return _do(case, f"activate {case.who} again, or give it a new token")
 
 
-def _grant_groups(case: Case) -> str:
+def _grant_groups(case: RefusalCase) -> str:
     beyond = sorted(case.asked.groups - case.reader.caller.granted_groups)
     names = _plural("group", beyond)
     return (
@@ -283,35 +283,35 @@ def _grant_groups(case: Case) -> str:
     )
 
 
-def _correct_group(case: Case) -> str:
+def _correct_group(case: RefusalCase) -> str:
     return "Correct the name, or make the group." if case.reader.everything else "Correct the name."
 
 
-def _find_person(case: Case) -> str:
+def _find_person(case: RefusalCase) -> str:
     return "A person who may decide confirmations must agree to each call."
 
 
-def _wait_a_moment(case: Case) -> str:
+def _wait_a_moment(case: RefusalCase) -> str:
     return f"Wait, or {_lower(_do(case, f'raise the limit a minute of {case.tool.name}'))}"
 
 
-def _raise_allowance(case: Case) -> str:
+def _raise_allowance(case: RefusalCase) -> str:
     return f"Wait for the next period, or {_lower(_do(case, f'raise what {case.who} may use'))}"
 
 
-def _wait_in_line(case: Case) -> str:
+def _wait_in_line(case: RefusalCase) -> str:
     return f"Wait, or {_lower(_do(case, 'raise how many calls of the organization may wait'))}"
 
 
-def _finish_calls(case: Case) -> str:
+def _finish_calls(case: RefusalCase) -> str:
     return f"Wait, or {_lower(_do(case, f'raise how many calls of {case.who} may be open'))}"
 
 
-def _start_workers(case: Case) -> str:
+def _start_workers(case: RefusalCase) -> str:
     return f"Wait, or {_lower(_do(case, 'start more workers'))}"
 
 
-REMEDIES: dict[str, Callable[[Case], str]] = {
+REMEDIES: dict[str, Callable[[RefusalCase], str]] = {
     "agent_suspended": _activate,
     "group_not_granted": _grant_groups,
     "group_unknown": _correct_group,

@@ -6,7 +6,7 @@ from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.errors import NotFound
 from tools.policy import authorization
-from tools.policy.decision import DEFAULT_STATE, Asked, Question
+from tools.policy.decision import DEFAULT_STATE, AccessRequest, EffectiveRequest
 
 PASSING = frozenset({"state", "group_open", "source_open"})
 
@@ -28,6 +28,6 @@ def visible_tool(caller: Caller, snapshot: Snapshot, name: str) -> CatalogTool:
 
 def _could_call(caller: Caller, tool: CatalogTool, snapshot: Snapshot) -> bool:
     """In some state and at some time: neither affects visibility."""
-    asked = Asked(caller.granted_groups, DEFAULT_STATE)
-    verdicts = authorization.explain(Question(caller, tool, asked, snapshot))
+    asked = EffectiveRequest(caller.granted_groups, DEFAULT_STATE)
+    verdicts = authorization.explain(AccessRequest(caller, tool, asked, snapshot))
     return all(verdict.passed for verdict in verdicts if verdict.gate not in PASSING)

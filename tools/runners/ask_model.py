@@ -13,7 +13,7 @@ from django.conf import settings
 from tools.catalog import model_prices
 from tools.llm import chat, moves, reasoning
 from tools.runners import asking
-from tools.runners.base import Run, UpstreamResult
+from tools.runners.base import ToolRun, UpstreamResult
 
 Tell = Callable[[str], None]
 _STOP = (f"\n{moves.OBSERVATION}",)
@@ -25,14 +25,14 @@ _CUT_SHORT = "Your reply was cut: it was too long, or a filter ended it."
 _OF_OUTPUT = 8
 
 
-def run(job: Run) -> UpstreamResult:
+def run(job: ToolRun) -> UpstreamResult:
     given = job.arguments
     name = model_prices.model_asked(given)
     if objection := _objection(given) or asking.objection(name):
         return objection
-    question = chat.Question(
+    question = chat.ChatRequest(
         [_message(one) for one in given["messages"]],
-        chat.Limits(given["max_tokens"], job.definition.max_output_bytes // _OF_OUTPUT),
+        chat.AnswerLimits(given["max_tokens"], job.definition.max_output_bytes // _OF_OUTPUT),
         tools=[{"type": "function", "function": tool} for tool in given["tools"]],
         stop=_STOP if given["format"] == "text" else (),
     )
@@ -40,16 +40,16 @@ def run(job: Run) -> UpstreamResult:
     return asking.ask(job, name, question, tell, lambda said: _output(read(said), name, said))
 
 
-def _reading(form: str, tell: Tell) -> tuple[Tell, Callable[[chat.Said], moves.Move]]:
+def _reading(form: str, tell: Tell) -> tuple[Tell, Callable[[chat.ModelAnswer], moves.ModelReply]]:
     """What is streamed of an answer, and how it is parsed once it is whole."""
     if form == "text":
-        reader = moves.Reader(tell)
+        reader = moves.ModelReplyParser(tell)
         return reader.feed, lambda _: reader.close()
     if form == "native":
-        return reasoning.Filter(tell).feed, lambda said: moves.native(
+        return reasoning.ReasoningFilter(tell).feed, lambda said: moves.native(
             said.text, said.call, said.more
         )
-    return reasoning.Filter(tell).feed, lambda said: moves.plain(said.text)
+    return reasoning.ReasoningFilter(tell).feed, lambda said: moves.plain(said.text)
 
 
 def _objection(given: dict[str, Any]) -> UpstreamResult | None:
@@ -88,7 +88,7 @@ def _tool_call(action: dict[str, Any]) -> dict[str, Any]:
     return {"id": action["id"], "type": "function", "function": function}
 
 
-def _output(move: moves.Move, model: str, said: chat.Said) -> dict[str, Any]:
+def _output(move: moves.ModelReply, model: str, said: chat.ModelAnswer) -> dict[str, Any]:
     counted = {"input_tokens": said.input_tokens, "output_tokens": said.output_tokens}
     found = asdict(move)
     found["further_actions"] = list(found.pop("further"))

@@ -9,17 +9,17 @@ from typing import Any
 from django.conf import settings
 
 from sandbox.errors import ErrorCode
-from sandbox.spec import Outcome
+from sandbox.spec import RunOutcome
 from tools.catalog import model_prices
-from tools.httpclient.upstreams import Bounds, Stopped, TimeUp, Upstream
+from tools.httpclient.upstreams import RequestBounds, RequestStopped, TimeUp, UpstreamPool
 from tools.llm import chat, prices
-from tools.runners.base import Run, UpstreamResult
+from tools.runners.base import ToolRun, UpstreamResult
 
 
 @lru_cache(maxsize=1)
-def _upstream() -> Upstream:
+def _upstream() -> UpstreamPool:
     """Connections to the models' endpoint; kept, never made in a call."""
-    return Upstream()
+    return UpstreamPool()
 
 
 def objection(name: str) -> UpstreamResult | None:
@@ -39,30 +39,34 @@ def objection(name: str) -> UpstreamResult | None:
 
 
 def ask(
-    job: Run,
+    job: ToolRun,
     name: str,
-    question: chat.Question,
+    question: chat.ChatRequest,
     tell: Callable[[str], None],
-    output: Callable[[chat.Said], Any],
+    output: Callable[[chat.ModelAnswer], Any],
 ) -> UpstreamResult:
     """Text is passed to `tell` as it arrives; `output` converts the whole answer to the tool's
     output."""
     model = chat.Model(settings.LLM_BASE_URL, name, settings.LLM_API_KEY)
-    bounds = Bounds(job.stop, time.monotonic() + job.timeout_s, job.until)
+    bounds = RequestBounds(job.stop, time.monotonic() + job.timeout_s, job.until)
     try:
         said = chat.ask(_upstream(), model, question, bounds, tell)
-    except chat.Failure as failure:
+    except chat.ModelFailure as failure:
         cost = None if failure.began else Decimal(0)
         return _failed(failure.code, failure.message, cost=cost)
-    except Stopped:
+    except RequestStopped:
         return UpstreamResult(
-            Outcome.CANCELLED, error_code=ErrorCode.CANCELLED, error_message="The call was stopped."
+            RunOutcome.CANCELLED,
+            error_code=ErrorCode.CANCELLED,
+            error_message="The call was stopped.",
         )
     except TimeUp:
         message = f"The model did not answer within {job.timeout_s:g} s."
-        return UpstreamResult(Outcome.TIMEOUT, error_code=ErrorCode.TIMEOUT, error_message=message)
+        return UpstreamResult(
+            RunOutcome.TIMEOUT, error_code=ErrorCode.TIMEOUT, error_message=message
+        )
     return UpstreamResult(
-        Outcome.SUCCESS, output=output(said), cost=_cost(job, name, said), counts=_counts(said)
+        RunOutcome.SUCCESS, output=output(said), cost=_cost(job, name, said), counts=_counts(said)
     )
 
 
@@ -70,7 +74,7 @@ def unasked(code: str, message: str) -> UpstreamResult:
     return _failed(code, message, cost=Decimal(0))
 
 
-def _cost(job: Run, name: str, said: chat.Said) -> Decimal | None:
+def _cost(job: ToolRun, name: str, said: chat.ModelAnswer) -> Decimal | None:
     """None stands for the reserved cost: for models without a price, and without a token count.
 
     Never more than was reserved. An endpoint that counts more than its limits allow counts wrong,
@@ -83,11 +87,11 @@ def _cost(job: Run, name: str, said: chat.Said) -> Decimal | None:
     return min(counted, model_prices.most(job.definition, job.parameters))
 
 
-def _counts(said: chat.Said) -> dict[str, int]:
+def _counts(said: chat.ModelAnswer) -> dict[str, int]:
     if said.input_tokens is None or said.output_tokens is None:
         return {}
     return {"input_tokens": said.input_tokens, "output_tokens": said.output_tokens}
 
 
 def _failed(code: str, message: str, *, cost: Decimal | None) -> UpstreamResult:
-    return UpstreamResult(Outcome.FAILED, error_code=code, error_message=message, cost=cost)
+    return UpstreamResult(RunOutcome.FAILED, error_code=code, error_message=message, cost=cost)

@@ -13,7 +13,7 @@ from tools.catalog.registry import CatalogProfile, Snapshot
 from tools.catalog.sandbox.wall import sandbox
 from tools.definitions.tool import ToolDefinition
 
-__all__ = ["Run", "Runner", "UpstreamResult", "in_turns", "nobody_listens", "sandbox"]
+__all__ = ["Runner", "ToolRun", "UpstreamResult", "in_turns", "nobody_listens", "sandbox"]
 
 
 def nobody_listens(_words: str) -> None:
@@ -21,7 +21,7 @@ def nobody_listens(_words: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ToolRun:
     """One run of one tool version. `stop` ends it when it is set, and so does the time `until`.
 
     `level` is the effective isolation level; `snapshot` is the catalog the run was claimed in.
@@ -78,9 +78,9 @@ class UpstreamResult(SandboxResult):
 class Runner:
     """How one type of tool is run."""
 
-    run: Callable[[Run], SandboxResult]
+    run: Callable[[ToolRun], SandboxResult]
 
 
-def in_turns(_job: Run) -> SandboxResult:
+def in_turns(_job: ToolRun) -> SandboxResult:
     """The runner of composite tools, which no runner runs. Raises `LookupError`."""
     raise LookupError("a composite call takes turns on the road itself")

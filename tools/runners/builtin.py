@@ -10,15 +10,15 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
-from sandbox.spec import Outcome, Preloaded, SandboxResult
+from sandbox.spec import Preloaded, RunOutcome, SandboxResult
 from tools.builtin import manifest
 from tools.builtin.schemas import SCHEMAS
-from tools.builtin.workspace import Busy, writing
+from tools.builtin.workspace import WorkspaceBusy, writing
 from tools.catalog.sandbox.content_schemas import slot_of
 from tools.definitions.implementations.builtin import ASK_MODEL
 from tools.models import ContentSchemaVersion
 from tools.runners import ask_model, knowledge, messages
-from tools.runners.base import Run
+from tools.runners.base import ToolRun
 from tools.runners.sandboxing import around_builtin, perform
 
 _WRITERS_WAIT_S = 10.0
@@ -33,7 +33,7 @@ class Unprepared(Exception):
 
 
 # Tools that run in the worker itself.
-HOSTED: dict[str, Callable[[Run], SandboxResult]] = {
+HOSTED: dict[str, Callable[[ToolRun], SandboxResult]] = {
     ASK_MODEL: ask_model.run,
     "create_entity": knowledge.run_create_entity,
     "execute_ckvs_query": knowledge.run_ckvs_query,
@@ -42,7 +42,7 @@ HOSTED: dict[str, Callable[[Run], SandboxResult]] = {
 }
 
 
-def run(job: Run) -> SandboxResult:
+def run(job: ToolRun) -> SandboxResult:
     name = job.definition.raw["implementation"]["entry_point"]
     if hosted := HOSTED.get(name):
         return hosted(job)
@@ -52,29 +52,29 @@ def run(job: Run) -> SandboxResult:
         with _alone(job) if name == "write_file" else nullcontext():
             return _performed(prepared, manifest.ISOLATED[name])
     except Unprepared as error:
-        return SandboxResult(Outcome.FAILED, error_code=error.code, error_message=error.message)
+        return SandboxResult(RunOutcome.FAILED, error_code=error.code, error_message=error.message)
 
 
-def _performed(job: Run, builtin: manifest.Isolated) -> SandboxResult:
+def _performed(job: ToolRun, builtin: manifest.Isolated) -> SandboxResult:
     return perform(job, Preloaded(builtin.module), around_builtin(job, builtin))
 
 
 @contextmanager
-def _alone(job: Run) -> Iterator[None]:
+def _alone(job: ToolRun) -> Iterator[None]:
     """Holds the workspace from the check of its quota until it is written. Raises `Unprepared`."""
     try:
         with writing(job.organization, min(_WRITERS_WAIT_S, job.timeout_s), job.stop.is_set):
             yield
-    except Busy:
+    except WorkspaceBusy:
         raise Unprepared("WORKSPACE_BUSY", "Others write to the workspace; try again.") from None
 
 
-def _with_quota(job: Run) -> dict[str, Any]:
+def _with_quota(job: ToolRun) -> dict[str, Any]:
     quota = job.snapshot.workspace
     return job.parameters | {"quota": {"files": quota.files, "bytes": quota.bytes}}
 
 
-def _with_schema(job: Run) -> dict[str, Any]:
+def _with_schema(job: ToolRun) -> dict[str, Any]:
     """The schema itself in place of its name. Raises `Unprepared`."""
     given = dict(job.parameters)
     name, number = given.pop("schema_name", None), given.pop("schema_version", None)
@@ -94,7 +94,7 @@ def _with_schema(job: Run) -> dict[str, Any]:
     return given | {slot_of(found.schema.kind): found.document}
 
 
-_PREPARATIONS: dict[str, Callable[[Run], dict[str, Any]]] = {
+_PREPARATIONS: dict[str, Callable[[ToolRun], dict[str, Any]]] = {
     "write_file": _with_quota,
     "validate_content": _with_schema,
 }

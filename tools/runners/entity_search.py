@@ -32,8 +32,8 @@ def answer(scope: GraphScope, given: dict[str, Any], select: Select) -> dict[str
     }
 
 
-def _wanted(given: dict[str, Any]) -> finding.Wanted:
-    return finding.Wanted(
+def _wanted(given: dict[str, Any]) -> finding.EntitySearchQuery:
+    return finding.EntitySearchQuery(
         query=str(given["query"])[: finding.LONGEST_QUERY],
         type=given.get("type"),
         language=given.get("language"),
@@ -42,7 +42,7 @@ def _wanted(given: dict[str, Any]) -> finding.Wanted:
     )
 
 
-def _shown(hit: finding.Hit) -> dict[str, Any]:
+def _shown(hit: finding.EntityHit) -> dict[str, Any]:
     return {
         "iri": hit.iri,
         "label": hit.label,
@@ -53,7 +53,9 @@ def _shown(hit: finding.Hit) -> dict[str, Any]:
     }
 
 
-def _text(hits: list[finding.Hit], edges: list[dict[str, Any]], labels: dict[str, str]) -> str:
+def _text(
+    hits: list[finding.EntityHit], edges: list[dict[str, Any]], labels: dict[str, str]
+) -> str:
     """One entity or statement a line: for a model to read."""
     found = [f"{hit.label} <{hit.iri}> {hit.description}".rstrip() for hit in hits]
     near = [

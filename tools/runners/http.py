@@ -6,19 +6,19 @@ from dataclasses import replace
 from typing import Any
 
 from sandbox.egress.rules.denials import Denied
-from sandbox.egress.rules.grammar import Malformed, Url
-from sandbox.egress.rules.policy import MIB, Attempt, EgressLimits, EgressPolicy, HostRule
+from sandbox.egress.rules.grammar import BrokenGrammar, Url
+from sandbox.egress.rules.policy import MIB, EgressAttempt, EgressLimits, EgressPolicy, HostRule
 from sandbox.egress.rules.rules import Rules, read_rule
 from sandbox.errors import ErrorCode
-from sandbox.spec import Network, Outcome, Preloaded, SandboxResult, SandboxSpec
+from sandbox.spec import Network, Preloaded, RunOutcome, SandboxResult, SandboxSpec
 from tools.builtin.manifest import HTTP_CALL
 from tools.catalog.mcp.masking import Mask
 from tools.catalog.sandbox.hosts import Item, credentials_in, rules_of
 from tools.definitions.implementations.http import BODILESS
-from tools.definitions.texts.http_request import Request, request_of
-from tools.definitions.texts.http_templates import Unusable
+from tools.definitions.texts.http_request import ToolHttpRequest, request_of
+from tools.definitions.texts.http_templates import UnusableArgument
 from tools.definitions.vocabulary import Delivery
-from tools.runners.base import Run, sandbox
+from tools.runners.base import ToolRun, sandbox
 from tools.runners.sandboxing import (
     Surroundings,
     Uncredentialed,
@@ -38,19 +38,19 @@ class NotBound(Exception):
     """No entry for the host names the credential."""
 
 
-def run(job: Run) -> SandboxResult:
+def run(job: ToolRun) -> SandboxResult:
     around = around_builtin(job, HTTP_CALL)
     try:
         request = request_of(job.definition.raw["implementation"], job.arguments)
         url = Url.parse(request.url)
-    except (Unusable, Malformed) as error:
+    except (UnusableArgument, BrokenGrammar) as error:
         return _failed("REQUEST_INVALID", str(error))
     if around.profile.network == Network.NONE:
         return _failed("NETWORK_OFF", "Its sandbox profile gives the tool no network.")
     try:
         rule = _rule(job, around, request.method, url)
     except Denied as denied:
-        refused = Attempt("helper", request.method, url.host.text, url.port, code=denied.code)
+        refused = EgressAttempt("helper", request.method, url.host.text, url.port, code=denied.code)
         return replace(_failed(denied.code, f"{_sentence(denied)}"), network=(refused,))
     except NotBound as error:
         return _failed("CREDENTIAL_NOT_BOUND", str(error))
@@ -60,7 +60,7 @@ def run(job: Run) -> SandboxResult:
     return _told(job, outcome, Mask(value for _, value in rule.headers))
 
 
-def _rule(job: Run, around: Surroundings, method: str, url: Url) -> HostRule:
+def _rule(job: ToolRun, around: Surroundings, method: str, url: Url) -> HostRule:
     """The entry of the lists of hosts for this host, restricted to this port and method.
 
     Raises `Denied`, `NotBound`, `Uncredentialed`.
@@ -90,7 +90,9 @@ def _host(item: Item) -> str:
     return item if isinstance(item, str) else str(item["host"])
 
 
-def _spec(job: Run, around: Surroundings, request: Request, rule: HostRule) -> SandboxSpec:
+def _spec(
+    job: ToolRun, around: Surroundings, request: ToolHttpRequest, rule: HostRule
+) -> SandboxSpec:
     redirects = MOST_REDIRECTS if request.method in BODILESS else 0
     most = min(job.definition.max_output_bytes, MOST_ANSWER)
     limits = EgressLimits(
@@ -118,12 +120,12 @@ def _spec(job: Run, around: Surroundings, request: Request, rule: HostRule) -> S
     )
 
 
-def _told(job: Run, outcome: SandboxResult, mask: Mask) -> SandboxResult:
+def _told(job: ToolRun, outcome: SandboxResult, mask: Mask) -> SandboxResult:
     """The response as the tool's output, or the error; credentials are masked in both."""
     outcome = replace(outcome, stdout="", stderr="")
-    if outcome.outcome == Outcome.SUCCESS:
+    if outcome.outcome == RunOutcome.SUCCESS:
         return _answered(outcome, mask)
-    if outcome.outcome != Outcome.FAILED:
+    if outcome.outcome != RunOutcome.FAILED:
         return outcome
     pure = job.definition.raw["delivery"] == Delivery.PURE
     if not pure and _unanswered(outcome):
@@ -140,7 +142,7 @@ def _unanswered(outcome: SandboxResult) -> bool:
     return last is not None and last.bytes_sent > 0 and not last.status
 
 
-def _begun(network: tuple[Attempt, ...]) -> str:
+def _begun(network: tuple[EgressAttempt, ...]) -> str:
     """What came before the failure, so that the error is not read as no answer at all."""
     answered = [one.status for one in network if one.status]
     if not answered:
@@ -156,7 +158,7 @@ def _answered(outcome: SandboxResult, mask: Mask) -> SandboxResult:
         return replace(outcome, output=mask.value(said["output"]))
     return replace(
         outcome,
-        outcome=Outcome.FAILED,
+        outcome=RunOutcome.FAILED,
         output=None,
         error_code="UPSTREAM_STATUS",
         error_message=_refusal(said, mask),
@@ -186,4 +188,4 @@ def _sentence(denied: Denied) -> str:
 
 
 def _failed(code: str, message: str) -> SandboxResult:
-    return SandboxResult(Outcome.FAILED, error_code=code, error_message=message)
+    return SandboxResult(RunOutcome.FAILED, error_code=code, error_message=message)

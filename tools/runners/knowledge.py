@@ -9,76 +9,80 @@ from typing import Any
 from django.conf import settings
 
 from sandbox.errors import ErrorCode
-from sandbox.spec import Outcome
-from tools.httpclient.upstreams import Bounds, Stopped, TimeUp, Upstream
+from sandbox.spec import RunOutcome
+from tools.httpclient.upstreams import RequestBounds, RequestStopped, TimeUp, UpstreamPool
 from tools.knowledge import documents, endpoint, entities, index, queries, search, terms
 from tools.models import GraphScope
 from tools.runners import entity_search
-from tools.runners.base import Run, UpstreamResult
+from tools.runners.base import ToolRun, UpstreamResult
 
 DEFAULT_ROWS = 100
 
 
-def run_search(job: Run) -> UpstreamResult:
+def run_search(job: ToolRun) -> UpstreamResult:
     """Rows of statements about entities that match the question's words, and a text of them."""
     return _guarded(job, _search)
 
 
-def run_query(job: Run) -> UpstreamResult:
+def run_query(job: ToolRun) -> UpstreamResult:
     """Rows of a SELECT, or the result of an ASK."""
     return _guarded(job, _query)
 
 
-def run_ckvs_query(job: Run) -> UpstreamResult:
+def run_ckvs_query(job: ToolRun) -> UpstreamResult:
     """The built-in tool: rows, the result of an ASK, or statements of CONSTRUCT and DESCRIBE."""
     return _guarded(job, _ckvs_query)
 
 
-def run_search_knowledge(job: Run) -> UpstreamResult:
+def run_search_knowledge(job: ToolRun) -> UpstreamResult:
     """The built-in tool: entities by words, best first, and their neighbors."""
     return _guarded(job, _search_knowledge)
 
 
-def run_create_entity(job: Run) -> UpstreamResult:
+def run_create_entity(job: ToolRun) -> UpstreamResult:
     """The built-in tool: an entity that is created, or added to."""
     return _guarded(job, _create_entity)
 
 
-def run_update(job: Run) -> UpstreamResult:
+def run_update(job: ToolRun) -> UpstreamResult:
     """Adding a statement that is there already changes nothing."""
     return _guarded(job, _update)
 
 
 @lru_cache(maxsize=1)
-def _upstream() -> Upstream:
+def _upstream() -> UpstreamPool:
     """Connections to the SPARQL endpoint; kept, never made in a call."""
-    return Upstream()
+    return UpstreamPool()
 
 
-def _guarded(job: Run, work: Callable[[Run, Bounds], Any]) -> UpstreamResult:
+def _guarded(job: ToolRun, work: Callable[[ToolRun, RequestBounds], Any]) -> UpstreamResult:
     """What `work` returns, or how it ended without."""
-    bounds = Bounds(job.stop, time.monotonic() + job.timeout_s, job.until)
+    bounds = RequestBounds(job.stop, time.monotonic() + job.timeout_s, job.until)
     try:
-        return UpstreamResult(Outcome.SUCCESS, output=work(job, bounds))
-    except (queries.BadQuery, terms.BadTerm, search.NothingToLookFor) as flaw:
+        return UpstreamResult(RunOutcome.SUCCESS, output=work(job, bounds))
+    except (queries.BadGraphQuery, terms.BadTerm, search.NothingToLookFor) as flaw:
         return _failed("QUERY_INVALID", str(flaw), cost=Decimal(0))
     except entities.Exists as refusal:
         return _failed("ENTITY_EXISTS", str(refusal))
-    except documents.BadDocument as flaw:
+    except documents.BadGraphDocument as flaw:
         return _failed("KNOWLEDGE_UNREADABLE", str(flaw))
-    except endpoint.Failure as failure:
+    except endpoint.EndpointFailure as failure:
         code = ErrorCode.LOST if failure.lost and work in _WRITING else failure.code
         return _failed(code, failure.message)
-    except Stopped:
+    except RequestStopped:
         return UpstreamResult(
-            Outcome.CANCELLED, error_code=ErrorCode.CANCELLED, error_message="The call was stopped."
+            RunOutcome.CANCELLED,
+            error_code=ErrorCode.CANCELLED,
+            error_message="The call was stopped.",
         )
     except TimeUp:
         message = f"The knowledge store did not answer within {job.timeout_s:g} s."
-        return UpstreamResult(Outcome.TIMEOUT, error_code=ErrorCode.TIMEOUT, error_message=message)
+        return UpstreamResult(
+            RunOutcome.TIMEOUT, error_code=ErrorCode.TIMEOUT, error_message=message
+        )
 
 
-def _search(job: Run, bounds: Bounds) -> dict[str, Any]:
+def _search(job: ToolRun, bounds: RequestBounds) -> dict[str, Any]:
     limit = _limit(job)
     text = search.query_for(search.words_in(_question(job)), limit=limit)
     found = _select(job, text, bounds, limit)
@@ -89,7 +93,7 @@ def _search(job: Run, bounds: Bounds) -> dict[str, Any]:
     }
 
 
-def _query(job: Run, bounds: Bounds) -> dict[str, Any]:
+def _query(job: ToolRun, bounds: RequestBounds) -> dict[str, Any]:
     query, limit = queries.read(_question(job)), _limit(job)
     if query.asks:
         most = job.definition.max_output_bytes
@@ -104,7 +108,7 @@ def _query(job: Run, bounds: Bounds) -> dict[str, Any]:
     }
 
 
-def _ckvs_query(job: Run, bounds: Bounds) -> dict[str, Any]:
+def _ckvs_query(job: ToolRun, bounds: RequestBounds) -> dict[str, Any]:
     given, values = str(job.arguments["query"]), job.arguments.get("parameters")
     query, limit = queries.read(given, statements=True, parameters=values), _limit(job)
     most = job.definition.max_output_bytes
@@ -121,17 +125,17 @@ def _ckvs_query(job: Run, bounds: Bounds) -> dict[str, Any]:
     return {"form": "rows", **told}
 
 
-def _search_knowledge(job: Run, bounds: Bounds) -> dict[str, Any]:
+def _search_knowledge(job: ToolRun, bounds: RequestBounds) -> dict[str, Any]:
     scope = GraphScope.of(job.snapshot.organization_id, _collection(job))
     most = job.definition.max_output_bytes
 
-    def select(text: str, limit: int) -> endpoint.Rows:
+    def select(text: str, limit: int) -> endpoint.QueryRows:
         return endpoint.select(_upstream(), _graph(job), text, bounds, limit=limit, most_bytes=most)
 
     return entity_search.answer(scope, job.arguments, select)
 
 
-def _update(job: Run, bounds: Bounds) -> dict[str, Any]:
+def _update(job: ToolRun, bounds: RequestBounds) -> dict[str, Any]:
     triples, graph = job.arguments.get("triples"), _graph(job)
     text = terms.insertion(graph.iri, triples)
     said_of = [terms.subject_of(one) for one in triples or ()]
@@ -140,7 +144,7 @@ def _update(job: Run, bounds: Bounds) -> dict[str, Any]:
     return {"added": len(triples or ())}
 
 
-def _create_entity(job: Run, bounds: Bounds) -> dict[str, Any]:
+def _create_entity(job: ToolRun, bounds: RequestBounds) -> dict[str, Any]:
     graph, merge = _graph(job), job.arguments.get("on_existing") != "refuse"
     entity = entities.read(job.snapshot.organization_id, job.arguments)
     # A retry of the call after a lost answer finds that it created the entity.
@@ -167,32 +171,34 @@ def _create_entity(job: Run, bounds: Bounds) -> dict[str, Any]:
 _WRITING = (_update, _create_entity)
 
 
-def _select(job: Run, text: str, bounds: Bounds, limit: int) -> endpoint.Rows:
+def _select(job: ToolRun, text: str, bounds: RequestBounds, limit: int) -> endpoint.QueryRows:
     return endpoint.select(
         _upstream(), _graph(job), text, bounds,
         limit=limit, most_bytes=job.definition.max_output_bytes,
     )  # fmt: skip
 
 
-def _question(job: Run) -> str:
+def _question(job: ToolRun) -> str:
     question = job.arguments.get("question")
     if not isinstance(question, str):
-        raise queries.BadQuery("The question must be a text.")
+        raise queries.BadGraphQuery("The question must be a text.")
     return question
 
 
-def _graph(job: Run) -> endpoint.Graph:
+def _graph(job: ToolRun) -> endpoint.EndpointGraph:
     """Always a graph of the run's organization."""
-    place = endpoint.Endpoint(settings.SPARQL_URL, settings.SPARQL_UPDATE_URL)
-    return endpoint.Graph(place, terms.graph_of(job.snapshot.organization_id, _collection(job)))
+    place = endpoint.SparqlEndpoint(settings.SPARQL_URL, settings.SPARQL_UPDATE_URL)
+    return endpoint.EndpointGraph(
+        place, terms.graph_of(job.snapshot.organization_id, _collection(job))
+    )
 
 
-def _collection(job: Run) -> str | None:
+def _collection(job: ToolRun) -> str | None:
     named: str | None = job.definition.raw["implementation"].get("collection")
     return named
 
 
-def _limit(job: Run) -> int:
+def _limit(job: ToolRun) -> int:
     """The definition's limit; a caller may request less."""
     most = int(job.definition.raw["implementation"].get("limit") or DEFAULT_ROWS)
     asked = job.arguments.get("limit")
@@ -202,4 +208,4 @@ def _limit(job: Run) -> int:
 
 
 def _failed(code: str, message: str, *, cost: Decimal | None = None) -> UpstreamResult:
-    return UpstreamResult(Outcome.FAILED, error_code=code, error_message=message, cost=cost)
+    return UpstreamResult(RunOutcome.FAILED, error_code=code, error_message=message, cost=cost)

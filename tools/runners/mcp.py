@@ -10,7 +10,7 @@ from typing import Any
 from django.db import connection
 
 from sandbox.errors import ErrorCode
-from sandbox.spec import Outcome
+from sandbox.spec import RunOutcome
 from tools.catalog.mcp import mcp_health, mcp_tokens
 from tools.catalog.mcp.masking import Mask, of_values
 from tools.catalog.mcp.mcp_catalog import CatalogServer
@@ -31,7 +31,7 @@ from tools.mcpclient.hub import Endpoint, Stopped
 from tools.mcpclient.listing import UpstreamTool
 from tools.mcpclient.results import BESIDE, ToolAnswer
 from tools.models import CredentialScope, OnDrift
-from tools.runners.base import Run, UpstreamResult
+from tools.runners.base import ToolRun, UpstreamResult
 
 MOST_DETAILS = 4_000  # characters of JSON from the server that a failure keeps
 _NOT_AS_DECLARED = (
@@ -47,7 +47,7 @@ _READ_FROM_TEXT = (
 )
 
 
-def run(run: Run) -> UpstreamResult:
+def run(run: ToolRun) -> UpstreamResult:
     implementation = run.definition.raw["implementation"]
     server = run.snapshot.mcp_servers.get(implementation["server"])
     if server is None:
@@ -56,7 +56,9 @@ def run(run: Run) -> UpstreamResult:
     return _with_token(run, server, owner_of(server, run.caller_kind, run.caller_id))
 
 
-def _with_token(run: Run, server: CatalogServer, owner: str, refused: str = "") -> UpstreamResult:
+def _with_token(
+    run: ToolRun, server: CatalogServer, owner: str, refused: str = ""
+) -> UpstreamResult:
     """A token that the server refuses is renewed once: the call was not started with it."""
     try:
         endpoint = endpoint_of(server, owner, refused=refused)
@@ -68,7 +70,7 @@ def _with_token(run: Run, server: CatalogServer, owner: str, refused: str = "") 
     except Stopped as stopped:
         return _stopped(run, stopped)
     except Lost as problem:
-        return UpstreamResult(Outcome.FAILED, None, ErrorCode.LOST, str(problem))
+        return UpstreamResult(RunOutcome.FAILED, None, ErrorCode.LOST, str(problem))
     except Unauthorized as problem:
         if problem.challenge.wants_more:
             _noted(partial(mcp_tokens.note_wanted, server, owner, problem.challenge))
@@ -83,7 +85,7 @@ def _with_token(run: Run, server: CatalogServer, owner: str, refused: str = "") 
 
 
 def _watched(
-    run: Run, server: CatalogServer, endpoint: Endpoint, mask: Mask
+    run: ToolRun, server: CatalogServer, endpoint: Endpoint, mask: Mask
 ) -> tuple[ToolAnswer, UpstreamTool | None]:
     """Makes the call, and records the server's health."""
     breaker = hub().breaker(endpoint.server)
@@ -101,7 +103,7 @@ def _watched(
 
 
 def _called(
-    run: Run, server: CatalogServer, endpoint: Endpoint, mask: Mask
+    run: ToolRun, server: CatalogServer, endpoint: Endpoint, mask: Mask
 ) -> tuple[ToolAnswer, UpstreamTool | None]:
     pin = run.definition.raw["implementation"].get("pin", "")
     try:
@@ -118,7 +120,7 @@ def _called(
 
 
 def _asked(
-    run: Run, server: CatalogServer, endpoint: Endpoint, pin: str, mask: Mask
+    run: ToolRun, server: CatalogServer, endpoint: Endpoint, pin: str, mask: Mask
 ) -> tuple[ToolAnswer, UpstreamTool | None]:
     return hub().call(
         endpoint,
@@ -131,17 +133,17 @@ def _asked(
     )
 
 
-def _name_there(run: Run, server: CatalogServer) -> str:
+def _name_there(run: ToolRun, server: CatalogServer) -> str:
     tool = str(run.definition.raw["implementation"]["tool"])
     return server.remote_name if server.remote_name and tool == server.name else tool
 
 
-def _arguments(run: Run) -> dict[str, Any]:
+def _arguments(run: ToolRun) -> dict[str, Any]:
     """Unchanged (S5); arguments declared by hand have defaults that the server does not know."""
     return run.arguments if run.definition.raw["parameters"] else run.parameters
 
 
-def _over(run: Run) -> bool:
+def _over(run: ToolRun) -> bool:
     return run.stop.is_set() or (run.until is not None and run.until() <= time.monotonic())
 
 
@@ -153,7 +155,9 @@ def _noted(note: Callable[[], None]) -> None:
             connection.close()  # not held while a tool runs
 
 
-def _result(run: Run, answer: ToolAnswer, tool: UpstreamTool | None, mask: Mask) -> UpstreamResult:
+def _result(
+    run: ToolRun, answer: ToolAnswer, tool: UpstreamTool | None, mask: Mask
+) -> UpstreamResult:
     if answer.failed:
         data = _shown(run, answer.data)
         hidden = answer.structured and run.definition.transform.narrows
@@ -170,14 +174,14 @@ def _result(run: Run, answer: ToolAnswer, tool: UpstreamTool | None, mask: Mask)
         message = "The MCP server answered more than the tool may return."
         return _failed(ErrorCode.OUTPUT_LIMIT, message, mask)
     return UpstreamResult(
-        Outcome.SUCCESS,
+        RunOutcome.SUCCESS,
         output,
         observation=_observation(run, answer, mask),
         warnings=(*(mask.quotation(one) for one in answer.warnings), *left_out),
     )
 
 
-def _promised(run: Run, tool: UpstreamTool | None) -> dict[str, Any] | None:
+def _promised(run: ToolRun, tool: UpstreamTool | None) -> dict[str, Any] | None:
     """The schema that the server's answer is held to. An import with an empty output schema
     promises none."""
     declared = tool.output_schema if tool else None
@@ -186,7 +190,7 @@ def _promised(run: Run, tool: UpstreamTool | None) -> dict[str, Any] | None:
     return None if loosened and not run.definition.raw["output_schema"] else declared
 
 
-def _held_to(declared: dict[str, Any], answer: ToolAnswer, run: Run) -> tuple[ToolAnswer, str]:
+def _held_to(declared: dict[str, Any], answer: ToolAnswer, run: ToolRun) -> tuple[ToolAnswer, str]:
     """The answer, and its error. A text that is JSON of the schema counts as structured content.
     Content that does not fit the definition's schema is refused later, as for every tool."""
     try:
@@ -235,13 +239,13 @@ def _whole(answer: ToolAnswer) -> Any:
     return {"structuredContent": answer.output, "content": [*answer.beside]}
 
 
-def _shown(run: Run, received: Any) -> Any:
+def _shown(run: ToolRun, received: Any) -> Any:
     """The part of an answer that an error may show: nothing where the definition has a
     transform."""
     return None if run.definition.transform.narrows else received
 
 
-def _with_bytes(run: Run, answer: ToolAnswer, mask: Mask) -> tuple[Any, tuple[str, ...]]:
+def _with_bytes(run: ToolRun, answer: ToolAnswer, mask: Mask) -> tuple[Any, tuple[str, ...]]:
     """The output, and a warning where something of the answer is not in it. Images and audio
     beside structured content are in it under a name of their own, where the definition's schema
     allows that and nothing is selected or redacted."""
@@ -257,7 +261,7 @@ def _with_bytes(run: Run, answer: ToolAnswer, mask: Mask) -> tuple[Any, tuple[st
     return output, (_LEFT_OUT.format(len(held)),)
 
 
-def _observation(run: Run, answer: ToolAnswer, mask: Mask) -> str:
+def _observation(run: ToolRun, answer: ToolAnswer, mask: Mask) -> str:
     """The text beside structured content, and then that content."""
     if not answer.beside:
         return ""
@@ -274,12 +278,12 @@ def _size(output: Any) -> int:
     return len(text.encode())
 
 
-def _stopped(run: Run, stopped: Stopped) -> UpstreamResult:
+def _stopped(run: ToolRun, stopped: Stopped) -> UpstreamResult:
     if stopped.late:
         message = f"The MCP server did not answer within {run.timeout_s} s."
-        return UpstreamResult(Outcome.TIMEOUT, None, ErrorCode.TIMEOUT, message)
+        return UpstreamResult(RunOutcome.TIMEOUT, None, ErrorCode.TIMEOUT, message)
     code = ErrorCode.CANCELLED if stopped.sent else ErrorCode.NOT_BEGUN
-    return UpstreamResult(Outcome.CANCELLED, None, code, "the caller ended the call")
+    return UpstreamResult(RunOutcome.CANCELLED, None, code, "the caller ended the call")
 
 
 def _failed(
@@ -289,7 +293,7 @@ def _failed(
     kept = {key: value for key, value in received.items() if value is not None}
     details = {key: _bounded(mask.value(cleaned(value, []))) for key, value in kept.items()}
     return UpstreamResult(
-        Outcome.FAILED,
+        RunOutcome.FAILED,
         None,
         code,
         mask.quotation(message),

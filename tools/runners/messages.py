@@ -9,19 +9,19 @@ from audit.alerts.senders import NotTold
 from audit.events import Event
 from audit.events import Outcome as Evidence
 from sandbox.errors import ErrorCode
-from sandbox.spec import Outcome
+from sandbox.spec import RunOutcome
 from tools.messaging import outbox
-from tools.messaging.outbox import Draft, NotWritten
+from tools.messaging.outbox import MessageDraft, NotWritten
 from tools.models import Message, MessageChannel
-from tools.runners.base import Run, UpstreamResult
+from tools.runners.base import ToolRun, UpstreamResult
 
 _TIMEOUT_S = 30.0
 _TRIAL_S = 10.0
 
 
-def run(job: Run) -> UpstreamResult:
+def run(job: ToolRun) -> UpstreamResult:
     given = job.arguments
-    draft = Draft(
+    draft = MessageDraft(
         channel=given["channel"],
         recipients=given.get("to") or [],
         subject=given["subject"],
@@ -33,7 +33,7 @@ def run(job: Run) -> UpstreamResult:
     if job.stop.is_set():
         words = "The call was stopped before it began."
         return UpstreamResult(
-            Outcome.CANCELLED, error_code=ErrorCode.NOT_BEGUN, error_message=words
+            RunOutcome.CANCELLED, error_code=ErrorCode.NOT_BEGUN, error_message=words
         )
     try:
         message = outbox.write(UUID(str(job.snapshot.organization_id)), draft)
@@ -43,12 +43,12 @@ def run(job: Run) -> UpstreamResult:
         return _failed(refusal.code, str(refusal))
     except NotTold as problem:
         return _failed(ErrorCode.LOST if problem.begun else "MESSAGE_NOT_SENT", str(problem))
-    return UpstreamResult(Outcome.SUCCESS, output=_output(message))
+    return UpstreamResult(RunOutcome.SUCCESS, output=_output(message))
 
 
 def try_channel(*, channel: MessageChannel, recipients: list[str], by: Actor) -> Message:
     """Sends a test message, which is stored like every other. Raises `NotWritten`."""
-    draft = Draft(
+    draft = MessageDraft(
         channel=channel.name,
         recipients=recipients,
         subject="A test from Toolcrib",
@@ -83,4 +83,4 @@ def _output(message: Message) -> dict[str, object]:
 
 
 def _failed(code: str, message: str) -> UpstreamResult:
-    return UpstreamResult(Outcome.FAILED, error_code=code, error_message=message)
+    return UpstreamResult(RunOutcome.FAILED, error_code=code, error_message=message)

@@ -3,15 +3,15 @@
 from dataclasses import replace
 from typing import Any
 
-from sandbox.spec import Outcome
+from sandbox.spec import RunOutcome
 from tools.catalog import model_prices
 from tools.definitions.texts import templates
 from tools.llm import chat, reasoning
 from tools.runners import asking
-from tools.runners.base import Run, UpstreamResult
+from tools.runners.base import ToolRun, UpstreamResult
 
 
-def run(job: Run) -> UpstreamResult:
+def run(job: ToolRun) -> UpstreamResult:
     """The template rendered with the arguments."""
     template = job.definition.raw["implementation"]["template"]
     try:
@@ -20,7 +20,7 @@ def run(job: Run) -> UpstreamResult:
         return asking.unasked("PROMPT_INVALID", str(flaw))
 
 
-def run_completion(job: Run) -> UpstreamResult:
+def run_completion(job: ToolRun) -> UpstreamResult:
     """The caller's question, unchanged."""
     question = job.arguments.get("question", job.arguments.get("prompt"))
     if not isinstance(question, str):
@@ -28,7 +28,7 @@ def run_completion(job: Run) -> UpstreamResult:
     return _ask(job, question)
 
 
-def _ask(job: Run, prompt: str) -> UpstreamResult:
+def _ask(job: ToolRun, prompt: str) -> UpstreamResult:
     implementation = job.definition.raw["implementation"]
     name, system = model_prices.model_of(implementation), implementation["system"]
     if objection := asking.objection(name):
@@ -38,16 +38,18 @@ def _ask(job: Run, prompt: str) -> UpstreamResult:
         return asking.unasked("PROMPT_TOO_LONG", f"The prompt is longer than {most} bytes.")
     messages = [{"role": "system", "content": system}] if system else []
     messages.append({"role": "user", "content": prompt})
-    limits = chat.Limits(model_prices.max_tokens(implementation), job.definition.max_output_bytes)
-    question = chat.Question(messages, limits)
-    told = reasoning.Filter(job.tell)
+    limits = chat.AnswerLimits(
+        model_prices.max_tokens(implementation), job.definition.max_output_bytes
+    )
+    question = chat.ChatRequest(messages, limits)
+    told = reasoning.ReasoningFilter(job.tell)
     done = asking.ask(job, name, question, told.feed, lambda said: said)
-    if not isinstance(done.output, chat.Said):
+    if not isinstance(done.output, chat.ModelAnswer):
         return done
     return replace(done, **_outcome(done.output))
 
 
-def _outcome(said: chat.Said) -> dict[str, Any]:
+def _outcome(said: chat.ModelAnswer) -> dict[str, Any]:
     """A truncated answer is an error, as is reasoning without an answer."""
     answer = reasoning.visible(said.text)
     answer = answer if answer == said.text else answer.strip()
@@ -63,7 +65,7 @@ def _outcome(said: chat.Said) -> dict[str, Any]:
 
 
 def _failure(code: str, message: str) -> dict[str, Any]:
-    failed = {"outcome": Outcome.FAILED, "output": None}
+    failed = {"outcome": RunOutcome.FAILED, "output": None}
     return failed | {"error_code": code, "error_message": message}
 
 

@@ -10,17 +10,17 @@ from sandbox.spec import (
     IsolationLevel,
     Limits,
     Network,
-    Outcome,
     Profile,
     Program,
+    RunOutcome,
     SandboxResult,
     SandboxSpec,
 )
 from tools.builtin.manifest import Isolated
 from tools.catalog.registry import CatalogProfile, Snapshot
 from tools.catalog.sandbox.hosts import Header, Item, credentials_in, rules_of
-from tools.catalog.signatures.sealing import Unreadable
-from tools.runners.base import Run, sandbox
+from tools.catalog.signatures.sealing import UnreadableSealedText
+from tools.runners.base import ToolRun, sandbox
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Surroundings:
     hosts: tuple[Item, ...] = ()
 
 
-def around_code(run: Run) -> Surroundings:
+def around_code(run: ToolRun) -> Surroundings:
     """A tool of the organization's own: nothing but what its sandbox profile allows."""
     own = run.profile
     profile = Profile(
@@ -46,7 +46,7 @@ def around_code(run: Run) -> Surroundings:
     return Surroundings(profile, _limits(run), own.allowed_hosts if own else ())
 
 
-def around_builtin(run: Run, builtin: Isolated) -> Surroundings:
+def around_builtin(run: ToolRun, builtin: Isolated) -> Surroundings:
     """A tool of the product: it keeps its own files; a sandbox profile sets limits and hosts."""
     own = run.profile
     profile = replace(
@@ -60,7 +60,7 @@ def around_builtin(run: Run, builtin: Isolated) -> Surroundings:
     )
 
 
-def perform(run: Run, program: Program, around: Surroundings) -> SandboxResult:
+def perform(run: ToolRun, program: Program, around: Surroundings) -> SandboxResult:
     """Runs the program in the sandbox; a SANDBOX_ERROR where a credential is missing."""
     try:
         egress = policy_of(around, run.snapshot)
@@ -95,7 +95,7 @@ def headers_of(names: Iterable[str], snapshot: Snapshot) -> dict[str, Header]:
     for name in names:
         try:
             headers[name] = snapshot.credentials[name].opened()
-        except (KeyError, Unreadable):
+        except (KeyError, UnreadableSealedText):
             raise Uncredentialed(f"the credential {name} cannot be read; set it again") from None
     return headers
 
@@ -109,7 +109,7 @@ def _door(level: IsolationLevel, own: CatalogProfile | None) -> Network:
     return Network.PROXY if own.proxy else Network.HELPER
 
 
-def _door_of_builtin(run: Run, builtin: Isolated) -> Network:
+def _door_of_builtin(run: ToolRun, builtin: Isolated) -> Network:
     if not builtin.network:
         return Network.NONE
     if run.profile is not None:
@@ -117,7 +117,7 @@ def _door_of_builtin(run: Run, builtin: Isolated) -> Network:
     return Network.NONE if run.level == IsolationLevel.RESTRICTED else Network.HELPER
 
 
-def _limits(run: Run) -> Limits:
+def _limits(run: ToolRun) -> Limits:
     """Of the sandbox profile where there is one; time and output are the definition's."""
     limits = Limits(wall_s=run.timeout_s, output_bytes=run.definition.max_output_bytes)
     own = run.profile
@@ -135,7 +135,7 @@ def _limits(run: Run) -> Limits:
     )
 
 
-def _in_workspace(run: Run) -> Limits:
+def _in_workspace(run: ToolRun) -> Limits:
     """Built-in tools keep the workspace's quota themselves, and say how much is left. The limit
     here leaves room for temporary files that they write before they replace a file."""
     limits, workspace = _limits(run), run.snapshot.workspace
@@ -148,7 +148,7 @@ def _in_workspace(run: Run) -> Limits:
 
 def without(error: Uncredentialed) -> SandboxResult:
     return SandboxResult(
-        Outcome.SANDBOX_ERROR,
+        RunOutcome.SANDBOX_ERROR,
         error_code=ErrorCode.EGRESS_UNAVAILABLE,
         error_message=str(error),
     )

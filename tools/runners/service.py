@@ -8,23 +8,30 @@ from django.conf import settings
 
 from config.brokers import broker_of
 from sandbox.errors import ErrorCode
-from sandbox.spec import Outcome
+from sandbox.spec import RunOutcome
 from toolcrib_service.wire import Queue
-from tools.runners.base import Run, UpstreamResult
-from tools.toolservices.client import UNAVAILABLE, Asked, Client
+from tools.runners.base import ToolRun, UpstreamResult
+from tools.toolservices.client import UNAVAILABLE, ToolServiceClient, ToolServiceRequest
 from tools.toolservices.elsewhere import KombuClient
-from tools.toolservices.endings import Cancelled, Failed, Lost, NotAnswered, NotBegun, TimedOut
+from tools.toolservices.endings import (
+    NotAnswered,
+    NotBegun,
+    TimedOut,
+    ToolServiceCallCancelled,
+    ToolServiceCallFailed,
+    ToolServiceCallLost,
+)
 
 _lock = threading.Lock()
 _elsewhere: dict[str, KombuClient] = {}
 
 
 @lru_cache(maxsize=1)
-def client() -> Client:
-    return Client(settings.REDIS_URL)
+def client() -> ToolServiceClient:
+    return ToolServiceClient(settings.REDIS_URL)
 
 
-def client_of(organization: str, service: str) -> Client | KombuClient:
+def client_of(organization: str, service: str) -> ToolServiceClient | KombuClient:
     """The client of the broker that the operator configured for the service, else of our own."""
     broker = broker_of(settings.TOOL_SERVICE_BROKERS, organization, service)
     if broker is None:
@@ -36,12 +43,12 @@ def client_of(organization: str, service: str) -> Client | KombuClient:
         return _elsewhere[key]
 
 
-def run(job: Run) -> UpstreamResult:
+def run(job: ToolRun) -> UpstreamResult:
     implementation = job.definition.raw["implementation"]
     service = job.snapshot.services.get(implementation["service"])
     if service is None or not service.request_queue:
         return _failed(UNAVAILABLE, "The tool's service is not registered, or has no queue.")
-    asked = Asked(
+    asked = ToolServiceRequest(
         queue=Queue(job.organization, service.request_queue),
         user=job.caller,
         config=implementation["config"],
@@ -54,19 +61,19 @@ def run(job: Run) -> UpstreamResult:
         text = own.call(asked, stop=job.stop, until=job.until, tell=job.tell)
     except NotAnswered as ending:
         return _ended(ending)
-    return UpstreamResult(Outcome.SUCCESS, output=text)
+    return UpstreamResult(RunOutcome.SUCCESS, output=text)
 
 
 def _ended(ending: NotAnswered) -> UpstreamResult:
     match ending:
-        case NotBegun(code=code) | Failed(code=code):
+        case NotBegun(code=code) | ToolServiceCallFailed(code=code):
             return _failed(code, str(ending))
-        case Lost():
+        case ToolServiceCallLost():
             return _failed(ErrorCode.LOST, str(ending))
         case TimedOut():
-            outcome, code = Outcome.TIMEOUT, ErrorCode.TIMEOUT
-        case Cancelled(begun=begun):
-            outcome, code = Outcome.CANCELLED, ErrorCode.CANCELLED
+            outcome, code = RunOutcome.TIMEOUT, ErrorCode.TIMEOUT
+        case ToolServiceCallCancelled(begun=begun):
+            outcome, code = RunOutcome.CANCELLED, ErrorCode.CANCELLED
             if not begun:
                 code = ErrorCode.NOT_BEGUN
         case _:
@@ -75,4 +82,4 @@ def _ended(ending: NotAnswered) -> UpstreamResult:
 
 
 def _failed(code: str, message: str) -> UpstreamResult:
-    return UpstreamResult(Outcome.FAILED, error_code=code, error_message=message)
+    return UpstreamResult(RunOutcome.FAILED, error_code=code, error_message=message)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from toolcrib_service.wire import Malformed, Response
 from tools import metrics
 from tools.definitions.values import strict_json
-from tools.toolservices.endings import Failed
+from tools.toolservices.endings import ToolServiceCallFailed
 
 log = logging.getLogger(__name__)
 LONGEST = 1024 * 1024  # characters of one answer, as JSON
@@ -39,19 +39,21 @@ class Gathering:
         return "".join(self._chunks)
 
     def take(self, fields: Mapping[str, str]) -> None:
-        """Raises `Failed` where the service reports an error, or where its answers cannot be
-        trusted."""
+        """Raises `ToolServiceCallFailed` where the service reports an error, or where its answers
+        cannot be trusted."""
         if reason := self._why_not(fields):
             self._drop(reason)
             return
         number = int(fields["n"])
         if number != self._seen + 1 or number > MOST_CHUNKS:
-            raise Failed(INVALID, "A part of the service's answer is missing, or it has too many.")
+            raise ToolServiceCallFailed(
+                INVALID, "A part of the service's answer is missing, or it has too many."
+            )
         self._seen = number
         body = fields.get("body", "")
         self._left_chars -= max(0, len(body) - _AROUND)
         if self._left_chars < 0:
-            raise Failed(INVALID, "The service's answers hold more than answers.")
+            raise ToolServiceCallFailed(INVALID, "The service's answers hold more than answers.")
         self._keep(_read(body))
 
     def _why_not(self, fields: Mapping[str, str]) -> str:
@@ -71,15 +73,19 @@ class Gathering:
         metrics.service_answers_dropped.labels(reason).inc()
         self._dropped += 1
         if self._dropped > MOST_DROPPED:
-            raise Failed(INVALID, "Too many answers came that nobody had asked for.")
+            raise ToolServiceCallFailed(INVALID, "Too many answers came that nobody had asked for.")
 
     def _keep(self, response: Response) -> None:
         if response.error_type is not None:
             kind, message = _plain(response.error_type)[:100], _plain(response.error_message)
-            raise Failed("TOOL_ERROR", f"{kind}: {message}"[:2000] if kind else message[:2000])
+            raise ToolServiceCallFailed(
+                "TOOL_ERROR", f"{kind}: {message}"[:2000] if kind else message[:2000]
+            )
         self._left_bytes -= len(response.response.encode())
         if self._left_bytes < 0:
-            raise Failed("OUTPUT_LIMIT", "The service answered more than the tool may return.")
+            raise ToolServiceCallFailed(
+                "OUTPUT_LIMIT", "The service answered more than the tool may return."
+            )
         if response.response:
             self._chunks.append(response.response)
             if not (response.end_of_stream and len(self._chunks) == 1):
@@ -89,12 +95,14 @@ class Gathering:
 
 def _read(body: str) -> Response:
     if len(body) > LONGEST:
-        raise Failed(INVALID, "A part of the service's answer is too long.")
+        raise ToolServiceCallFailed(INVALID, "A part of the service's answer is too long.")
     try:
         return Response.read(body, strict_json.parse)
     except (Malformed, strict_json.BadJson) as flaw:
         log.warning("a tool service answered what cannot be read: %s", flaw)
-        raise Failed(INVALID, "The service answered something that cannot be read.") from None
+        raise ToolServiceCallFailed(
+            INVALID, "The service answered something that cannot be read."
+        ) from None
 
 
 def _plain(text: str) -> str:

@@ -13,7 +13,7 @@ MOST_BYTES = 16 * 1024 * 1024
 _OF_EACH = 64  # memory of a value beside its bytes
 
 
-class TooMuch(Exception):
+class ReplyTooLong(Exception):
     """The connection is closed; the requested answer is too long."""
 
 
@@ -23,7 +23,7 @@ class _Buffer(SocketBuffer):
     def read(self, length: int, *args: Any, **options: Any) -> bytes:
         self.room -= length + _OF_EACH
         if self.room < 0:
-            raise TooMuch
+            raise ReplyTooLong
         return bytes(super().read(length, *args, **options))
 
     def purge(self) -> None:
@@ -32,7 +32,7 @@ class _Buffer(SocketBuffer):
         super().purge()
 
 
-class Parser(_RESP2Parser):
+class BoundedParser(_RESP2Parser):
     def on_connect(self, connection: Any) -> None:
         super().on_connect(connection)  # type: ignore[no-untyped-call]
         self._buffer = _Buffer(connection._sock, self.socket_read_size, connection.socket_timeout)

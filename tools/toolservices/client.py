@@ -18,8 +18,14 @@ import redis
 from toolcrib_service.wire import KEPT_MS, MAX_REQUEST, Queue, Request
 from tools.toolservices import scripts
 from tools.toolservices.answers import INVALID, Gathering
-from tools.toolservices.bounded import Parser, TooMuch
-from tools.toolservices.endings import Cancelled, Failed, Lost, NotBegun, TimedOut
+from tools.toolservices.bounded import BoundedParser, ReplyTooLong
+from tools.toolservices.endings import (
+    NotBegun,
+    TimedOut,
+    ToolServiceCallCancelled,
+    ToolServiceCallFailed,
+    ToolServiceCallLost,
+)
 
 UNAVAILABLE, BUSY = "SERVICE_UNAVAILABLE", "SERVICE_BUSY"
 _WITHDRAWN = "withdrawn"
@@ -31,7 +37,7 @@ _NOBODY = "No process of the tool service takes requests. Nothing was begun; try
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ToolServiceRequest:
     """A request to a service: its arguments, its target, and the limits of time and size."""
 
     queue: Queue
@@ -43,7 +49,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class ToolServiceQueueStatus:
     """The broker's state of a queue. No lease is longer than `LONGEST_LEASE_S`; one below 0 has
     expired."""
 
@@ -53,19 +59,19 @@ class Life:
     served_s: float  # how much longer some process is assumed to hold the announcement's lease
 
 
-class Client:
+class ToolServiceClient:
     """Thread-safe; a call keeps one connection while it waits."""
 
     def __init__(self, url: str, *, most_waiting: int = 10_000) -> None:
         self._most_waiting = most_waiting
         self._redis: Any = redis.Redis.from_url(
             url, protocol=2, decode_responses=True, encoding_errors="replace",
-            socket_timeout=10, socket_connect_timeout=2, parser_class=Parser,
+            socket_timeout=10, socket_connect_timeout=2, parser_class=BoundedParser,
         )  # fmt: skip
 
     def call(
         self,
-        asked: Asked,
+        asked: ToolServiceRequest,
         *,
         stop: threading.Event,
         until: Callable[[], float] | None,
@@ -80,31 +86,31 @@ class Client:
             for check in self._rounds(sent, gathering):
                 now = time.monotonic()
                 if stop.is_set() or (until is not None and now > until()):
-                    raise Cancelled(begun=not self._withdrawn(sent))
+                    raise ToolServiceCallCancelled(begun=not self._withdrawn(sent))
                 if now > sent.until:
                     raise self._late(sent)
                 check()
         return gathering.text
 
-    def life(self, queue: Queue, digest: str = "") -> Life:
+    def life(self, queue: Queue, digest: str = "") -> ToolServiceQueueStatus:
         """`digest` is of an announcement. Raises `redis.RedisError`."""
         keys = (queue.requests, queue.accepting, queue.served)
         found = self._redis.eval(scripts.LIFE, len(keys), *keys, digest)
         waiting, processes, accepting, now, served = found
         lease_s, served_s = (_left_s(till, now) for till in (accepting, served))
-        return Life(waiting, processes, lease_s, served_s)
+        return ToolServiceQueueStatus(waiting, processes, lease_s, served_s)
 
     def close(self) -> None:
         self._redis.close()
 
     # --- the request ----------------------------------------------------------------------------
 
-    def _send(self, asked: Asked) -> "_Sent":
+    def _send(self, asked: ToolServiceRequest) -> "_SentRequest":
         call, token = uuid4().hex, secrets.token_urlsafe(24)
         body = Request(call, token, 0, asked.user, asked.config, asked.arguments).envelope()
         if len(body) > MAX_REQUEST:
             raise NotBegun("SERVICE_REQUEST_TOO_LARGE", "The arguments are too large to be sent.")
-        sent = _Sent(asked.queue, call, token, time.monotonic() + asked.timeout_s)
+        sent = _SentRequest(asked.queue, call, token, time.monotonic() + asked.timeout_s)
         try:
             self._redis.ping()
         except redis.RedisError:
@@ -123,14 +129,16 @@ class Client:
         sent.last, sent.entry = ids
         return sent
 
-    def _not_sent(self, sent: "_Sent") -> None:
+    def _not_sent(self, sent: "_SentRequest") -> None:
         """The request may have been sent or not: withdrawn, it is certain that no process takes
         it."""
         if not self._withdrawn(sent):
-            raise Lost("The connection to the broker broke while the request was sent.") from None
+            raise ToolServiceCallLost(
+                "The connection to the broker broke while the request was sent."
+            ) from None
         raise NotBegun(UNAVAILABLE, "The broker of tool services did not take the request.")
 
-    def _withdrawn(self, sent: "_Sent") -> bool:
+    def _withdrawn(self, sent: "_SentRequest") -> bool:
         """True when it is certain that no process has the request, or ever will."""
         keys = (sent.queue.requests, sent.queue.claim(sent.id))
         left_ms = max(0, round((sent.until - time.monotonic()) * 1000)) + KEPT_MS
@@ -142,14 +150,14 @@ class Client:
             return False
         return bool(done)
 
-    def _late(self, sent: "_Sent") -> Exception:
+    def _late(self, sent: "_SentRequest") -> Exception:
         if self._withdrawn(sent):
             return NotBegun(BUSY, "No process of the tool service took the request in time.")
         return TimedOut("The tool service did not come to an end in time.")
 
     # --- the answer -----------------------------------------------------------------------------
 
-    def _rounds(self, sent: "_Sent", gathering: Gathering) -> Iterator[Callable[[], None]]:
+    def _rounds(self, sent: "_SentRequest", gathering: Gathering) -> Iterator[Callable[[], None]]:
         """Yields a check after each read: none where answers came."""
         while not gathering.done:
             try:
@@ -157,8 +165,10 @@ class Client:
                 for entry, fields in entries:
                     sent.last = entry
                     gathering.take(fields)
-            except TooMuch:
-                raise Failed(INVALID, "The service answered more at once than is read.") from None
+            except ReplyTooLong:
+                raise ToolServiceCallFailed(
+                    INVALID, "The service answered more at once than is read."
+                ) from None
             except redis.RedisError:
                 time.sleep(_BLOCK_MS / 1000)
                 yield _nothing
@@ -166,12 +176,12 @@ class Client:
             if not gathering.done:
                 yield _nothing if entries else lambda: self._look(sent)
 
-    def _read(self, sent: "_Sent") -> list[tuple[str, dict[str, str]]]:
+    def _read(self, sent: "_SentRequest") -> list[tuple[str, dict[str, str]]]:
         place = {sent.queue.replies(sent.id): sent.last}
         found = self._redis.xread(place, count=_AT_ONCE, block=_BLOCK_MS)
         return found[0][1] if found else []
 
-    def _look(self, sent: "_Sent") -> None:
+    def _look(self, sent: "_SentRequest") -> None:
         """No answer came for a moment: checks that a process is alive that could send one."""
         queue = sent.queue
         keys = (queue.replies(sent.id), queue.claim(sent.id), queue.alive, queue.accepting)
@@ -184,25 +194,27 @@ class Client:
         if holder:
             sent.dead = 0 if lives else sent.dead + 1
             if sent.dead > 1:  # its earlier answers are read by now
-                raise Lost("The process of the tool service that had the call fell silent.")
+                raise ToolServiceCallLost(
+                    "The process of the tool service that had the call fell silent."
+                )
         elif accepting:
             sent.alone_since = 0.0
         else:
             self._be_patient(sent)
 
-    def _be_patient(self, sent: "_Sent") -> None:
+    def _be_patient(self, sent: "_SentRequest") -> None:
         sent.alone_since = sent.alone_since or time.monotonic()
         alone = time.monotonic() - sent.alone_since > _PATIENCE_S
         if alone and self._withdrawn(sent):
             raise NotBegun(UNAVAILABLE, _NOBODY)
 
-    def _forgotten(self, sent: "_Sent") -> Exception:
+    def _forgotten(self, sent: "_SentRequest") -> Exception:
         if self._withdrawn(sent):
             return NotBegun(UNAVAILABLE, "The broker lost the request before anybody took it.")
-        return Lost("The broker lost the answers of the tool service.")
+        return ToolServiceCallLost("The broker lost the answers of the tool service.")
 
     @contextmanager
-    def _told_of_the_end(self, sent: "_Sent", gathering: Gathering) -> Iterator[None]:
+    def _told_of_the_end(self, sent: "_SentRequest", gathering: Gathering) -> Iterator[None]:
         """Deletes the stream, and notifies a process that still works on the call that it is
         over."""
         try:
@@ -217,7 +229,7 @@ class Client:
 
 
 @dataclass(slots=True)
-class _Sent:
+class _SentRequest:
     queue: Queue
     id: str
     token: str
@@ -237,4 +249,9 @@ def _nothing() -> None:
     """The check after a read with answers: none."""
 
 
-__all__ = ["Asked", "Client", "Failed", "Life"]
+__all__ = [
+    "ToolServiceCallFailed",
+    "ToolServiceClient",
+    "ToolServiceQueueStatus",
+    "ToolServiceRequest",
+]

@@ -21,11 +21,17 @@ from kombu.entity import Queue as Place
 from kombu.exceptions import KombuError
 from kombu.messaging import Consumer, Producer
 
-from config.brokers import Broker
+from config.brokers import CeleryBroker
 from toolcrib_service.wire import MAX_REQUEST, Queue, Request, message_of, prefix, said_in
 from tools.toolservices.answers import INVALID, LONGEST, Gathering
-from tools.toolservices.client import UNAVAILABLE, Asked
-from tools.toolservices.endings import Cancelled, Failed, Lost, NotBegun, TimedOut
+from tools.toolservices.client import UNAVAILABLE, ToolServiceRequest
+from tools.toolservices.endings import (
+    NotBegun,
+    TimedOut,
+    ToolServiceCallCancelled,
+    ToolServiceCallFailed,
+    ToolServiceCallLost,
+)
 
 log = logging.getLogger(__name__)
 _LOOK_S = 0.25  # how long a cancelled call may wait to be seen
@@ -39,7 +45,7 @@ _AWAY = "The broker of the tool service does not answer."
 class KombuClient:
     """Of one broker. Thread-safe; all calls of the process share a queue for answers."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: CeleryBroker) -> None:
         self._broker = broker
         self._lock = threading.Lock()
         self._waiting: dict[str, queue.Queue[dict[str, str]]] = {}
@@ -48,7 +54,7 @@ class KombuClient:
 
     def call(
         self,
-        asked: Asked,
+        asked: ToolServiceRequest,
         *,
         stop: threading.Event,
         until: Callable[[], float] | None,
@@ -68,7 +74,7 @@ class KombuClient:
             while not gathering.done:
                 now = time.monotonic()
                 if stop.is_set() or (until is not None and now > until()):
-                    raise Cancelled(begun=True)
+                    raise ToolServiceCallCancelled(begun=True)
                 if now > over:
                     raise TimedOut("The tool service did not come to an end in time.")
                 try:
@@ -108,7 +114,7 @@ class KombuClient:
             except queue.Full:
                 return  # a part is missing then, and the call says so
 
-    def _send(self, asked: Asked, call: str, token: str, place: str) -> None:
+    def _send(self, asked: ToolServiceRequest, call: str, token: str, place: str) -> None:
         body = Request(call, token, 0, asked.user, asked.config, asked.arguments).envelope()
         if len(body) > MAX_REQUEST:
             raise NotBegun("SERVICE_REQUEST_TOO_LARGE", "The arguments are too large to be sent.")
@@ -127,7 +133,7 @@ class KombuClient:
             try:
                 Producer(channel).publish(**message, retry=False)
             except _faults(connection):
-                raise Lost(
+                raise ToolServiceCallLost(
                     "The connection to the broker broke while the request was sent."
                 ) from None
 
@@ -141,7 +147,7 @@ class _Ordered:
         self._next = 1
 
     def take(self, fields: dict[str, str]) -> None:
-        """Raises `Failed`."""
+        """Raises `ToolServiceCallFailed`."""
         number = fields.get("n", "")
         said = fields.get("token", "").encode("utf-8", "replace")
         if not number.isdecimal() or len(number) > 9 or not hmac.compare_digest(said, self._token):
@@ -149,7 +155,9 @@ class _Ordered:
             return
         self._early.setdefault(int(number), fields)
         if len(self._early) > _MOST_UNREAD:
-            raise Failed(INVALID, "A part of the service's answer is missing, or it has too many.")
+            raise ToolServiceCallFailed(
+                INVALID, "A part of the service's answer is missing, or it has too many."
+            )
         while self._next in self._early and not self._gathering.done:
             self._gathering.take(self._early.pop(self._next))
             self._next += 1
@@ -159,7 +167,7 @@ class _Listener:
     """A thread that reads answers from a queue, which is deleted with it."""
 
     def __init__(
-        self, broker: Broker, organization: str, dispatch: Callable[[dict[str, str]], None]
+        self, broker: CeleryBroker, organization: str, dispatch: Callable[[dict[str, str]], None]
     ) -> None:
         self.place = f"{prefix(organization)}replies:{secrets.token_hex(16)}"
         self._broker, self._dispatch = broker, dispatch
@@ -217,7 +225,7 @@ class _Listener:
             self._dispatch(said_in(message))
 
 
-def _connected(broker: Broker) -> Any:
+def _connected(broker: CeleryBroker) -> Any:
     options = {"confirm_publish": True, **broker.options}
     return Connection(broker.url, transport_options=options, connect_timeout=_CONNECT_S)
 

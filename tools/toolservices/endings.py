@@ -13,7 +13,7 @@ class NotBegun(NotAnswered):
         self.code = code
 
 
-class Failed(NotAnswered):
+class ToolServiceCallFailed(NotAnswered):
     """The service reported an error, or an invalid answer."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -21,7 +21,7 @@ class Failed(NotAnswered):
         self.code = code
 
 
-class Lost(NotAnswered):
+class ToolServiceCallLost(NotAnswered):
     """A process took the request, and its progress is unknown."""
 
 
@@ -29,7 +29,7 @@ class TimedOut(NotAnswered):
     """A process took the request and did not finish."""
 
 
-class Cancelled(NotAnswered):
+class ToolServiceCallCancelled(NotAnswered):
     def __init__(self, *, begun: bool) -> None:
         super().__init__("The call was cancelled.")
         self.begun = begun

@@ -23,7 +23,7 @@ _NONCE_BYTES = 12
 _PURPOSE = b"toolcrib form that waits for proof"
 
 
-class Lost(Exception):
+class SealedFormInvalid(Exception):
     """The form expired, or is of another session or address, or of another SECRET_KEY."""
 
 
@@ -48,15 +48,15 @@ def seal(request: HttpRequest, *, without: tuple[str, ...]) -> str | None:
 
 
 def restore(request: HttpRequest, sealed: str) -> None:
-    """Put the decrypted form and its files into the request. Raises `Lost`."""
+    """Put the decrypted form and its files into the request. Raises `SealedFormInvalid`."""
     try:
         raw = base64.urlsafe_b64decode(sealed.encode())
         body = _cipher().decrypt(raw[:_NONCE_BYTES], raw[_NONCE_BYTES:], _bound_to(request))
     except (ValueError, InvalidTag):
-        raise Lost from None
+        raise SealedFormInvalid from None
     said: dict[str, Any] = json.loads(zlib.decompress(body))
     if time.time() - said["at"] > KEPT_S:
-        raise Lost
+        raise SealedFormInvalid
     form = QueryDict(mutable=True)
     for name, value in said["fields"]:
         form.appendlist(name, value)

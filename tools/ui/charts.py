@@ -13,7 +13,7 @@ type Part = tuple[str, float]  # kind and amount
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class ChartBar:
     kind: str
     x: float
     y: float
@@ -28,11 +28,11 @@ class Column:
     hint: str
     x: float
     width: float
-    bars: tuple[Bar, ...]
+    bars: tuple[ChartBar, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ChartLine:
     """`path` is the data of an SVG path, interrupted where values are missing."""
 
     kind: str
@@ -42,7 +42,7 @@ class Line:
 @dataclass(frozen=True, slots=True)
 class Chart:
     columns: tuple[Column, ...]
-    lines: tuple[Line, ...] = ()
+    lines: tuple[ChartLine, ...] = ()
     width: float = WIDTH
     height: float = HEIGHT
 
@@ -68,7 +68,7 @@ def lined(points: Sequence[tuple[str, Sequence[float | None]]], kinds: Sequence[
     return Chart(
         tuple(columns),
         tuple(
-            Line(kind, _path(values, place, most))
+            ChartLine(kind, _path(values, place, most))
             for kind, values in zip(kinds, series, strict=False)
         ),
     )
@@ -87,11 +87,11 @@ def _path(values: Sequence[float | None], place: float, most: float) -> str:
     return "".join(steps)
 
 
-def _bars(parts: Sequence[Part], left: float, place: float, most: float) -> Iterator[Bar]:
+def _bars(parts: Sequence[Part], left: float, place: float, most: float) -> Iterator[ChartBar]:
     foot, gap = HEIGHT, place * (1 - _FILLED) / 2
     for kind, height in _heights([part for part in parts if part[1] > 0], most):
         foot -= height
-        yield Bar(kind, left + gap, foot, place * _FILLED, height)
+        yield ChartBar(kind, left + gap, foot, place * _FILLED, height)
 
 
 def _heights(parts: Sequence[Part], most: float) -> list[Part]:

@@ -5,17 +5,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from tools.ui.shown import pretty
-from tools.ui.visible import Piece, mixed_words, pieces
+from tools.ui.visible import VisiblePiece, mixed_words, pieces
 
 
 @dataclass(frozen=True)
 class DefinitionText:
     """`hidden` is the number of invisible characters; each is a piece of `whole`."""
 
-    whole: list[Piece]
+    whole: list[VisiblePiece]
     hidden: int
     mixed: list[str]
-    signs: list[list[Piece]]  # of a poisoned definition
+    signs: list[list[VisiblePiece]]  # of a poisoned definition
 
 
 def definition_text(raw: dict[str, Any], suspicions: Iterable[str]) -> DefinitionText:

@@ -28,7 +28,7 @@ OPEN = frozenset({
 ADMINISTRATION = "admin"  # every change there needs proof: users, permissions, keys
 
 
-class Gate:
+class ReauthenticationMiddleware:
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
 

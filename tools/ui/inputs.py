@@ -23,7 +23,7 @@ class Widget(StrEnum):
 
 
 @dataclass
-class Input:
+class FormInput:
     """One input of a form. `place` is the field of a definition that it sets."""
 
     key: str
@@ -60,7 +60,7 @@ def listed(kind: str, text: str) -> list[str] | None:
     return words(text) if kind == THESE else None
 
 
-def json_of(one: Input, default: Any) -> Any:
+def json_of(one: FormInput, default: Any) -> Any:
     """The value of a JSON input; the default for an empty one. Invalid JSON sets its error."""
     if not one.value.strip():
         return default
@@ -76,7 +76,7 @@ def plain(data: QueryDict) -> dict[str, str]:
     return {key: str(data[key]) for key in data}
 
 
-def placed(flaws: list[dict[str, str]], inputs: Iterable[Input]) -> list[dict[str, str]]:
+def placed(flaws: list[dict[str, str]], inputs: Iterable[FormInput]) -> list[dict[str, str]]:
     """Set each error at the input that it is about; the other errors are returned.
 
     The error of a nested field (`implementation.source`) is set at its own input where there is

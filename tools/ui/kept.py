@@ -24,7 +24,7 @@ def opened(text: str, user: User, form: str) -> Any:
     """Raises `Malformed` for a text that was not sealed here, for this user and this form."""
     try:
         packed = sealing.unseal(base64.b64decode(text, validate=True), **_place(user, form))
-    except (sealing.Unreadable, binascii.Error, ValueError):
+    except (sealing.UnreadableSealedText, binascii.Error, ValueError):
         raise Malformed(_LOST, code="not_kept") from None
     return json.loads(zlib.decompress(base64.b85decode(packed)))
 

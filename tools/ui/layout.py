@@ -21,7 +21,7 @@ _SWEEPS = 6
 
 
 @dataclass(eq=False)
-class Box:
+class LayoutBox:
     """A node, a label, or (without lines) the place where an edge passes a column."""
 
     column: int
@@ -77,11 +77,11 @@ class Box:
 
 
 @dataclass(eq=False)
-class Piece:
+class LineSegment:
     """A line from one box to the next; `side` is 1 where it leaves to the right, else -1."""
 
-    start: Box
-    end: Box
+    start: LayoutBox
+    end: LayoutBox
     from_y: float = 0.0
     to_y: float = 0.0
 
@@ -91,19 +91,19 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Line:
+class LayoutLine:
     path: str
     arrow: str
     back: bool
 
 
 @dataclass(frozen=True)
-class Drawing:
+class LayoutDrawing:
     width: float
     height: float
-    things: list[Box]
-    labels: list[Box]
-    lines: list[Line]
+    things: list[LayoutBox]
+    labels: list[LayoutBox]
+    lines: list[LayoutLine]
 
     @property
     def fits(self) -> bool:
@@ -111,13 +111,13 @@ class Drawing:
         return self.width <= MOST_SHRUNK
 
 
-def drawn(things: list[Box], chains: list[list[Box]]) -> Drawing:
+def drawn(things: list[LayoutBox], chains: list[list[LayoutBox]]) -> LayoutDrawing:
     """Each chain has the boxes of one edge."""
     boxes = list(dict.fromkeys([*things, *(box for chain in chains for box in chain)]))
     _place(boxes, chains)
-    lines = [[Piece(*two) for two in pairwise(chain)] for chain in chains]
+    lines = [[LineSegment(*two) for two in pairwise(chain)] for chain in chains]
     _fasten(piece for line in lines for piece in line)
-    return Drawing(
+    return LayoutDrawing(
         width=max(box.x + box.width for box in boxes) + _MARGIN,
         height=max(box.y + box.height for box in boxes) + _MARGIN,
         things=things,
@@ -126,18 +126,18 @@ def drawn(things: list[Box], chains: list[list[Box]]) -> Drawing:
     )
 
 
-def chain(start: Box, end: Box, names: list[str]) -> list[Box]:
+def chain(start: LayoutBox, end: LayoutBox, names: list[str]) -> list[LayoutBox]:
     """The boxes of an edge, from one node to the other."""
     step = 1 if end.column >= start.column else -1
     passed = range(start.column + 2 * step, end.column, step)
     named = label(start.column + step, [], names)
-    return [start, named, *(Box(column, []) for column in passed), end]
+    return [start, named, *(LayoutBox(column, []) for column in passed), end]
 
 
-def label(column: int, head: list[str], names: list[str]) -> Box:
+def label(column: int, head: list[str], names: list[str]) -> LayoutBox:
     left = len(names) - _SHOWN
     shown = [cut(name) for name in names[:_SHOWN]]
-    return Box(
+    return LayoutBox(
         column,
         [*head, *shown, *([f"and {left} more"] if left > 0 else [])],
         hint=", ".join([*head, *names[:50]]),
@@ -148,12 +148,12 @@ def cut(name: str) -> str:
     return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
 
 
-def _place(boxes: list[Box], chains: list[list[Box]]) -> None:
-    columns: dict[int, list[Box]] = defaultdict(list)
+def _place(boxes: list[LayoutBox], chains: list[list[LayoutBox]]) -> None:
+    columns: dict[int, list[LayoutBox]] = defaultdict(list)
     for box in boxes:
         columns[box.column].append(box)
     _set_x(columns)
-    beside: dict[Box, list[Box]] = defaultdict(list)
+    beside: dict[LayoutBox, list[LayoutBox]] = defaultdict(list)
     for chain in chains:
         for one, other in pairwise(chain):
             beside[one].append(other)
@@ -166,7 +166,7 @@ def _place(boxes: list[Box], chains: list[list[Box]]) -> None:
         box.y += _MARGIN - top
 
 
-def _set_x(columns: dict[int, list[Box]]) -> None:
+def _set_x(columns: dict[int, list[LayoutBox]]) -> None:
     x = _MARGIN
     for column in sorted(columns):
         width = max(box.width for box in columns[column])
@@ -178,7 +178,7 @@ def _set_x(columns: dict[int, list[Box]]) -> None:
         x += width + _BETWEEN
 
 
-def _stack(boxes: list[Box], beside: dict[Box, list[Box]]) -> None:
+def _stack(boxes: list[LayoutBox], beside: dict[LayoutBox, list[LayoutBox]]) -> None:
     """Place each box in the order, and about the height, of its neighbors."""
     wanted = {box: _mean([other.middle for other in beside[box]] or [box.middle]) for box in boxes}
     boxes.sort(key=lambda box: (box.kind == "unreachable", wanted[box]))
@@ -195,9 +195,9 @@ def _mean(values: list[float]) -> float:
     return sum(values) / len(values)
 
 
-def _fasten(pieces: Iterable[Piece]) -> None:
+def _fasten(pieces: Iterable[LineSegment]) -> None:
     """Spread the ends of edges over the sides of their boxes, so that none overlap."""
-    sides: dict[tuple[Box, int], list[tuple[float, Piece, bool]]] = defaultdict(list)
+    sides: dict[tuple[LayoutBox, int], list[tuple[float, LineSegment, bool]]] = defaultdict(list)
     for piece in pieces:
         sides[piece.start, piece.side].append((piece.end.middle, piece, True))
         sides[piece.end, -piece.side].append((piece.start.middle, piece, False))
@@ -211,15 +211,15 @@ def _fasten(pieces: Iterable[Piece]) -> None:
                 piece.to_y = y
 
 
-def _line(pieces: list[Piece]) -> Line:
+def _line(pieces: list[LineSegment]) -> LayoutLine:
     last = pieces[-1]
     path = " ".join(_curve(piece, short=piece is last) for piece in pieces)
     x, y, back = _edge(last.end, -last.side), last.to_y, last.side * _ARROW
     arrow = f"{x:.1f},{y:.1f} {x - back:.1f},{y - 4.5:.1f} {x - back:.1f},{y + 4.5:.1f}"
-    return Line(path, arrow, back=last.end.column < pieces[0].start.column)
+    return LayoutLine(path, arrow, back=last.end.column < pieces[0].start.column)
 
 
-def _curve(piece: Piece, *, short: bool) -> str:
+def _curve(piece: LineSegment, *, short: bool) -> str:
     """A path that is straight beside the boxes of a column, and curved between two columns."""
     leaves, enters = _edge(piece.start, piece.side), _edge(piece.end, -piece.side)
     if not piece.start.lines:
@@ -234,5 +234,5 @@ def _curve(piece: Piece, *, short: bool) -> str:
     )
 
 
-def _edge(box: Box, side: int) -> float:
+def _edge(box: LayoutBox, side: int) -> float:
     return box.x + box.width if side > 0 else box.x

@@ -16,13 +16,13 @@ _KINDS = {"+": "added", "-": "removed", "@": "place"}
 
 
 @dataclass(frozen=True)
-class Line:
+class DiffLine:
     kind: str
     text: str
 
 
 @dataclass(frozen=True)
-class Standing:
+class SourceStatus:
     """The status of a source of tools: a word, the color of its chip, and since or until when."""
 
     word: str
@@ -70,17 +70,17 @@ def maker_of(execution: Execution) -> str:
     return another.username if another else ""
 
 
-def difference(old: dict[str, Any] | None, new: dict[str, Any]) -> list[Line] | None:
+def difference(old: dict[str, Any] | None, new: dict[str, Any]) -> list[DiffLine] | None:
     """The diff of two definitions; None where they are too long to compare."""
     return text_difference(_lines(old) if old else [], _lines(new))
 
 
-def text_difference(before: list[str], after: list[str]) -> list[Line] | None:
+def text_difference(before: list[str], after: list[str]) -> list[DiffLine] | None:
     """The diff of any two texts."""
     if len(before) + len(after) > MOST_LINES:
         return None
     changes = difflib.unified_diff(before, after, n=3, lineterm="")
-    return [Line(_KINDS.get(text[:1], "same"), visible(text)) for text in list(changes)[2:]]
+    return [DiffLine(_KINDS.get(text[:1], "same"), visible(text)) for text in list(changes)[2:]]
 
 
 def _lines(definition: dict[str, Any]) -> list[str]:

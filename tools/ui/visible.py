@@ -20,24 +20,24 @@ _MOST_WORDS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class VisiblePiece:
     """A part of a text. For a hidden character, `text` is its code point and `name` its name."""
 
     text: str
     name: str = ""
 
 
-def pieces(text: str) -> list[Piece]:
+def pieces(text: str) -> list[VisiblePiece]:
     """The whole of the text, each hidden character as a piece of its own."""
     found, begun = [], 0
     for match in _UNUSUAL.finditer(text):
         if _hides(match[0]):
             if match.start() > begun:
-                found.append(Piece(text[begun : match.start()]))
+                found.append(VisiblePiece(text[begun : match.start()]))
             found.append(_named(match[0]))
             begun = match.end()
     if begun < len(text):
-        found.append(Piece(text[begun:]))
+        found.append(VisiblePiece(text[begun:]))
     return found
 
 
@@ -53,8 +53,8 @@ def _hides(character: str) -> bool:
     return unicodedata.category(character) in _HIDDEN or bool(_BLANK.match(character))
 
 
-def _named(character: str) -> Piece:
-    return Piece(f"U+{ord(character):04X}", unicodedata.name(character, "no name"))
+def _named(character: str) -> VisiblePiece:
+    return VisiblePiece(f"U+{ord(character):04X}", unicodedata.name(character, "no name"))
 
 
 def _mixes(word: str) -> bool:

@@ -34,7 +34,7 @@ _DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True)
-class Span:
+class DaySpan:
     """Days of a time zone; both are included."""
 
     organization_id: UUID
@@ -52,7 +52,7 @@ class Span:
 
 
 def told[Found](
-    span: Span,
+    span: DaySpan,
     kept: Callable[[tuple[int, ...]], Iterable[Found]],
     live: Callable[[Q], Iterable[Found]],
     live_day: Callable[[date, Q], Iterable[Found]] | None = None,
@@ -89,7 +89,7 @@ def add_up() -> int:
     )
 
 
-def _rows(span: Span) -> QuerySet[DayOfCalls]:
+def _rows(span: DaySpan) -> QuerySet[DayOfCalls]:
     return DayOfCalls.objects.filter(
         organization=span.organization_id, zone=span.zone.key, day__range=(span.since, span.until)
     )
@@ -126,7 +126,7 @@ def _due(organization: Organization, zone: ZoneInfo) -> list[date]:
             "pk", flat=True
         )
     )
-    days = Span(organization.pk, zone, since, last).days
+    days = DaySpan(organization.pk, zone, since, last).days
     due = [day for day in days if day not in known or not over.isdisjoint(known[day])]
     return due[::-1][:_AT_ONCE]
 

@@ -23,7 +23,7 @@ from tools.execution.reading import readable, reads_all
 from tools.limits.periods import midnight
 from tools.models import DayFigures, Part
 from tools.models.execution import ExecutionQuerySet
-from tools.usage.days import Span, told
+from tools.usage.days import DaySpan, told
 from tools.usage.figures import COUNTS, LATENCIES
 
 MOST_COUNTED = 1_000
@@ -44,7 +44,7 @@ class Now:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class UsageStatistics:
     """`calls` are all that were asked for. Latencies are of what ran; None where nothing did."""
 
     calls: int = 0
@@ -54,7 +54,7 @@ class Figures:
     median_ms: float | None = None
     p95_ms: float | None = None
 
-    def and_late(self, late: "Figures") -> "Figures":
+    def and_late(self, late: "UsageStatistics") -> "UsageStatistics":
         """With calls that ended after the day was aggregated; its latencies follow with the next
         pass."""
         return replace(
@@ -66,7 +66,7 @@ class Figures:
         )
 
 
-type Series = list[tuple[datetime | date, Figures]]  # each hour or day from its beginning
+type Series = list[tuple[datetime | date, UsageStatistics]]  # each hour or day from its beginning
 
 
 def now_of(caller: Caller) -> Now:
@@ -97,7 +97,7 @@ def by_hour(caller: Caller, zone: ZoneInfo) -> Series:
     bins = Func(_HOUR, F("created_at"), first, function="date_bin", output_field=DateTimeField())
     found = dict(_read(caller, Q(created_at__gte=first), bins))
     hours = [first + at * _HOUR for at in range(HOURS)]
-    return [(hour.astimezone(zone), found.get(hour, Figures())) for hour in hours]
+    return [(hour.astimezone(zone), found.get(hour, UsageStatistics())) for hour in hours]
 
 
 def by_day(caller: Caller, zone: ZoneInfo) -> Series:
@@ -112,67 +112,69 @@ def by_day(caller: Caller, zone: ZoneInfo) -> Series:
     over = _over(caller.organization_id)
     found = over.get(whose)
     if found is None:
-        found = _days(caller, Span(caller.organization_id, zone, days[0], today))
+        found = _days(caller, DaySpan(caller.organization_id, zone, days[0], today))
         over.keep(whose, {day: figures for day, figures in found.items() if day != today})
     else:
         part = TruncDate("created_at", tzinfo=zone)
         found = found | dict(_read(caller, Q(created_at__gte=midnight(today, zone)), part))
-    return [(day, found.get(day, Figures())) for day in days]
+    return [(day, found.get(day, UsageStatistics())) for day in days]
 
 
-class _Memory:
+class _PastDays:
     """Days that are over, by who may see what. Two threads that miss it at once both read."""
 
     def __init__(self) -> None:
-        self._kept: dict[Any, tuple[float, dict[Any, Figures]]] = {}
+        self._kept: dict[Any, tuple[float, dict[Any, UsageStatistics]]] = {}
 
-    def get(self, whose: Any) -> dict[Any, Figures] | None:
+    def get(self, whose: Any) -> dict[Any, UsageStatistics] | None:
         until, found = self._kept.get(whose, (0.0, None))
         return found if time.monotonic() < until else None
 
-    def keep(self, whose: Any, found: dict[Any, Figures]) -> None:
+    def keep(self, whose: Any, found: dict[Any, UsageStatistics]) -> None:
         if len(self._kept) >= _MOST_KEPT:
             self._kept.clear()
         self._kept[whose] = (time.monotonic() + KEPT_S, found)
 
 
 @lru_cache(maxsize=_ORGANIZATIONS)
-def _over(_: UUID) -> _Memory:
+def _over(_: UUID) -> _PastDays:
     """The organization's own cache: requests of its users and tokens evict no other
     organization's."""
-    return _Memory()
+    return _PastDays()
 
 
 def _some(rows: ExecutionQuerySet) -> int:
     return rows[: MOST_COUNTED + 1].count()
 
 
-def _days(caller: Caller, span: Span) -> dict[Any, Figures]:
-    def live(moments: Q) -> list[tuple[Any, Figures]]:
+def _days(caller: Caller, span: DaySpan) -> dict[Any, UsageStatistics]:
+    def live(moments: Q) -> list[tuple[Any, UsageStatistics]]:
         return _read(caller, moments, TruncDate("created_at", tzinfo=span.zone))
 
     if not reads_all(caller):
         return dict(live(span.moments))
-    found: dict[Any, Figures] = {}
+    found: dict[Any, UsageStatistics] = {}
     for day, figures in told(span, _kept, live):
         found[day] = found[day].and_late(figures) if day in found else figures
     return found
 
 
-def _kept(days: tuple[int, ...]) -> list[tuple[Any, Figures]]:
+def _kept(days: tuple[int, ...]) -> list[tuple[Any, UsageStatistics]]:
     rows = DayFigures.objects.filter(day__in=days, part=Part.ALL)
     columns = ("calls", "failures", "denials", "cost", "median_ms", "p95_ms")
-    return [(day, Figures(*figures)) for day, *figures in rows.values_list("day__day", *columns)]
+    return [
+        (day, UsageStatistics(*figures)) for day, *figures in rows.values_list("day__day", *columns)
+    ]
 
 
-def _read(caller: Caller, moments: Q, part: Any) -> list[tuple[Any, Figures]]:
+def _read(caller: Caller, moments: Q, part: Any) -> list[tuple[Any, UsageStatistics]]:
     """One statement."""
     rows = readable(caller).filter(moments).order_by().values(part=part)
     found: Any = rows.annotate(**COUNTS, **LATENCIES)
     return [(row["part"], _figures(row)) for row in found]
 
 
-def _figures(row: dict[str, Any]) -> Figures:
-    return Figures(
+def _figures(row: dict[str, Any]) -> UsageStatistics:
+    return UsageStatistics(
         row["calls"], row["failures"], row["denials"], row["spent"], *(row["latencies"] or ())
     )

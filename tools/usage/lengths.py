@@ -19,7 +19,7 @@ from django.db.models.functions import TruncDate
 
 from tools.models import DayOfCalls, Execution
 from tools.models.execution import ExecutionQuerySet
-from tools.usage.days import Span, moments_of, told
+from tools.usage.days import DaySpan, moments_of, told
 from tools.usage.organization_cache import by_organization
 
 MOST_KEPT = 100_000  # lengths of one tool
@@ -30,7 +30,7 @@ type Lengths = tuple[date, array[float]]
 type Durations = dict[date | None, float]
 
 
-def of_tool(tool: str, span: Span) -> Durations:
+def of_tool(tool: str, span: DaySpan) -> Durations:
     """Of all its runs, which should be no more than `MOST_KEPT`."""
     rows = Execution.objects.filter(organization_id=span.organization_id, tool_name=tool)
     found: defaultdict[date | None, array[float]] = defaultdict(lambda: array("d"))
@@ -45,7 +45,7 @@ def of_tool(tool: str, span: Span) -> Durations:
     return {day: _slowest(lengths) for day, lengths in found.items()}
 
 
-def of_rows(rows: ExecutionQuerySet, span: Span) -> Durations:
+def of_rows(rows: ExecutionQuerySet, span: DaySpan) -> Durations:
     """Of any; one statement."""
     ran = _ran(rows.filter(span.moments), span.zone)
     read, values = ran.values("day", "duration_ms").query.sql_with_params()

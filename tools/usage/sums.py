@@ -17,7 +17,7 @@ from django.db.models.functions import TruncDate
 from tools.errors import Malformed
 from tools.models import DayFigures, Part
 from tools.models.execution import ExecutionQuerySet
-from tools.usage.days import Span, told
+from tools.usage.days import DaySpan, told
 from tools.usage.figures import COUNTS, SUMS
 from tools.usage.organization_cache import by_organization
 
@@ -28,7 +28,7 @@ type Batch = tuple[str, list[Line]]  # the column that its lines are of
 
 
 @dataclass(frozen=True)
-class Asked:
+class UsageRollupQuery:
     """What is asked of days that were added up; `tools` are those that are wanted, where not all
     are. Lines have a value for each of `columns`, in their order."""
 
@@ -66,11 +66,13 @@ class Asked:
 
 
 @by_organization(each=4, organizations=16)  # of as many lines as there are agents, or tools
-def _remembered(asked: Asked, days: tuple[int, ...]) -> list[Line]:
+def _remembered(asked: UsageRollupQuery, days: tuple[int, ...]) -> list[Line]:
     return asked.added(days)
 
 
-def sums(rows: ExecutionQuerySet, asked: Asked, span: Span, *, every: bool) -> list[Line]:
+def sums(
+    rows: ExecutionQuerySet, asked: UsageRollupQuery, span: DaySpan, *, every: bool
+) -> list[Line]:
     """`rows` are the executions the query covers; `every` means that no caller's are left out."""
 
     def live(moments: Q) -> list[Line]:
@@ -82,12 +84,12 @@ def sums(rows: ExecutionQuerySet, asked: Asked, span: Span, *, every: bool) -> l
 
 
 def days_and(
-    rows: ExecutionQuerySet, asked: Asked, span: Span, *, every: bool
+    rows: ExecutionQuerySet, asked: UsageRollupQuery, span: DaySpan, *, every: bool
 ) -> tuple[list[Line], list[Line]]:
     """The totals of each day, and those by the one requested column. A day without a rollup is read
     once for both."""
     (column,) = asked.columns
-    by_day = Asked(("day",), asked.agent, asked.tool, asked.tools)
+    by_day = UsageRollupQuery(("day",), asked.agent, asked.tool, asked.tools)
 
     def kept(days: tuple[int, ...]) -> Iterable[Batch]:
         of = span.organization_id

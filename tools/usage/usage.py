@@ -19,9 +19,9 @@ from tools.errors import Malformed
 from tools.execution.reading import readable, reads_all
 from tools.models.execution import ExecutionQuerySet
 from tools.usage import lengths, sums
-from tools.usage.days import MOST_DAYS, Span
+from tools.usage.days import MOST_DAYS, DaySpan
 from tools.usage.lengths import Durations
-from tools.usage.sums import Asked, Line
+from tools.usage.sums import Line, UsageRollupQuery
 
 DIMENSIONS = ("day", "agent", "tool", "group")
 USUAL_DAYS = 30
@@ -29,7 +29,7 @@ MOST_ROWS = 5_000
 
 
 @dataclass(frozen=True)
-class Wanted:
+class UsageQuery:
     """What is asked for; both days are included, and none means the last thirty."""
 
     by: Sequence[str] = ("day",)
@@ -41,7 +41,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class UsageTotals:
     """`calls` are all that were asked for; `denials` those of them that a gate refused."""
 
     calls: int = 0
@@ -50,8 +50,8 @@ class Figures:
     cached: int = 0
     cost: Decimal = Decimal(0)
 
-    def __add__(self, other: "Figures") -> "Figures":
-        return Figures(
+    def __add__(self, other: "UsageTotals") -> "UsageTotals":
+        return UsageTotals(
             self.calls + other.calls,
             self.failures + other.failures,
             self.denials + other.denials,
@@ -60,7 +60,7 @@ class Figures:
         )
 
 
-Row = tuple[dict[str, Any], Figures]  # a value per requested dimension, and the metrics
+Row = tuple[dict[str, Any], UsageTotals]  # a value per requested dimension, and the metrics
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def _plans_of_its_own() -> Iterator[None]:
 
 
 @_plans_of_its_own()
-def usage(caller: Caller, snapshot: Snapshot, wanted: Wanted) -> Usage:
+def usage(caller: Caller, snapshot: Snapshot, wanted: UsageQuery) -> Usage:
     """Of the executions the caller may read. Raises `Malformed` for a range that is none.
 
     Groups are those the tools are in now: a call counts in each of its tool's.
@@ -138,7 +138,7 @@ def usage(caller: Caller, snapshot: Snapshot, wanted: Wanted) -> Usage:
 
 
 @_plans_of_its_own()
-def ranking(caller: Caller, snapshot: Snapshot, wanted: Wanted) -> Ranking:
+def ranking(caller: Caller, snapshot: Snapshot, wanted: UsageQuery) -> Ranking:
     """The same by day, and by the one other dimension that is asked for: calls are read once."""
     span, groups = _span(wanted, snapshot), _Groups(caller, snapshot, wanted.group)
     (by,) = wanted.by
@@ -152,7 +152,7 @@ def ranking(caller: Caller, snapshot: Snapshot, wanted: Wanted) -> Ranking:
 
 
 @_plans_of_its_own()
-def durations(caller: Caller, snapshot: Snapshot, wanted: Wanted, calls: int) -> Durations:
+def durations(caller: Caller, snapshot: Snapshot, wanted: UsageQuery, calls: int) -> Durations:
     """How long the runs took, in ms, that were longer than 95 of 100: by day, and of all days
     under None. Of the executions the caller may read, of which `usage` says that many `calls`."""
     span, groups = _span(wanted, snapshot), _Groups(caller, snapshot, wanted.group)
@@ -199,17 +199,17 @@ class _Groups:
         return tuple(name for name, held in self._of_tools.items() if self._counted[held])
 
 
-def _span(wanted: Wanted, snapshot: Snapshot) -> Span:
+def _span(wanted: UsageQuery, snapshot: Snapshot) -> DaySpan:
     until = wanted.until or timezone.now().astimezone(snapshot.time_zone).date()
     if not date(2000, 1, 1) <= until <= date(2999, 12, 31):
         raise Malformed("until is no day of this millennium.")
     since = wanted.since or until - timedelta(days=USUAL_DAYS - 1)
     if not since <= until < since + timedelta(days=MOST_DAYS):
         raise Malformed(f"since must be at most {MOST_DAYS - 1} days before until, and not after.")
-    return Span(snapshot.organization_id, snapshot.time_zone, since, until)
+    return DaySpan(snapshot.organization_id, snapshot.time_zone, since, until)
 
 
-def _within(caller: Caller, wanted: Wanted, groups: _Groups) -> ExecutionQuerySet:
+def _within(caller: Caller, wanted: UsageQuery, groups: _Groups) -> ExecutionQuerySet:
     rows = readable(caller)
     if wanted.agent is not None:
         rows = rows.filter(agent__slug=wanted.agent)
@@ -220,9 +220,9 @@ def _within(caller: Caller, wanted: Wanted, groups: _Groups) -> ExecutionQuerySe
     return rows
 
 
-def _asked(wanted: Wanted, columns: Sequence[str], groups: _Groups) -> Asked:
+def _asked(wanted: UsageQuery, columns: Sequence[str], groups: _Groups) -> UsageRollupQuery:
     tools = None if wanted.group is None else groups.tools
-    return Asked(tuple(columns), wanted.agent, wanted.tool, tools)
+    return UsageRollupQuery(tuple(columns), wanted.agent, wanted.tool, tools)
 
 
 def _by_group(
@@ -242,7 +242,7 @@ def _by_group(
 
 
 def _row(line: Line, names: Sequence[str]) -> Row:
-    return dict(zip(names, line, strict=False)), Figures(*line[-5:])
+    return dict(zip(names, line, strict=False)), UsageTotals(*line[-5:])
 
 
 def _order(value: Any) -> tuple[bool, Any]:

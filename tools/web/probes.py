@@ -24,7 +24,7 @@ from audit.log.standing import sealer_silent_s
 from config import metrics_files
 from sandbox.daemon.trials.capability import Capability
 from sandbox.spec import IsolationLevel
-from sandbox.state import State, ask
+from sandbox.state import SandboxdState, ask
 from tools import metrics as counted
 from tools.execution.isolation import watch
 from tools.worker.heartbeat import workers_alive
@@ -164,14 +164,14 @@ def _knowledge() -> str:
     return "ok"
 
 
-def _state() -> State | None:
+def _state() -> SandboxdState | None:
     try:
         return ask(settings.SANDBOX_SOCKET, _PATIENCE_S)
     except OSError:
         return None
 
 
-def _sandboxd(state: State | None) -> str:
+def _sandboxd(state: SandboxdState | None) -> str:
     if state is None:
         return "sandboxd does not answer"
     if state.capability.serves(IsolationLevel.STANDARD):
@@ -189,7 +189,7 @@ def _wall(capability: Capability) -> dict[str, Any]:
     }
 
 
-def _count_sandbox(state: State | None) -> None:
+def _count_sandbox(state: SandboxdState | None) -> None:
     """Set the gauges of the sandbox; -1 is no level at all, also where sandboxd does not answer."""
     ceiling = state.capability.ceiling if state else None
     mode = state.capability.cgroup_mode if state else ""

@@ -17,7 +17,7 @@ from tools.execution.session_actions import end
 from tools.models import Execution, Organization, Session
 from tools.models.session import SessionQuerySet
 from tools.policy.availability import matches_groups, matches_state
-from tools.policy.decision import DEFAULT_STATE, Asked
+from tools.policy.decision import DEFAULT_STATE, EffectiveRequest
 from tools.policy.labels import known_part
 
 BATCH = 500
@@ -61,7 +61,7 @@ def _idle(age: timedelta) -> SessionQuerySet:
 
 def _states_with_tools(snapshot: Snapshot, groups: frozenset[str]) -> frozenset[str]:
     """One pass over the tools for each set of groups, however many states clients make up."""
-    groups = known_part(Asked(groups, DEFAULT_STATE), snapshot).groups
+    groups = known_part(EffectiveRequest(groups, DEFAULT_STATE), snapshot).groups
     return snapshot.remember(
         ("states of", groups),
         lambda: frozenset().union(

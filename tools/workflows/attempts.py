@@ -45,7 +45,7 @@ class Succeeded:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class AttemptFailure:
     code: str
     message: str
 
@@ -57,7 +57,7 @@ def standing(
     *,
     most: Callable[[Made], int],
     wait_s: Callable[[int], float],
-) -> Succeeded | Failed | Open | str:
+) -> Succeeded | AttemptFailure | Open | str:
     """Of one call; or the place of the attempt that is to be made of it now.
 
     `most` says how many there are after one that failed, `wait_s` how long it is waited after so
@@ -71,7 +71,7 @@ def standing(
     if made.succeeded:
         return Succeeded((place,))
     if attempt >= most(made) or not _tried_again(made, snapshot):
-        return Failed(made.error_code, made.error_message)
+        return AttemptFailure(made.error_code, made.error_message)
     due = (made.completed_at or clock()) + timedelta(seconds=wait_s(attempt))
     return Open(below=0, until=due) if clock() < due else f"{place}#{attempt + 1}"
 

@@ -6,7 +6,7 @@ unless the batch is to stop then.
 
 from typing import Any
 
-from tools.definitions.batches import Input, inputs_as_sent, inputs_of
+from tools.definitions.batches import BatchInput, inputs_as_sent, inputs_of
 from tools.definitions.results import Status
 from tools.execution.composing import CannotGoOn, Composition, Made
 from tools.execution.composition import Waiting
@@ -42,7 +42,7 @@ def turn(view: Composition) -> Result | Waiting:
     return _result(view, inputs, stopped=stop and _failed(view))
 
 
-def entry(made: Made | None, given: Input, number: int, *, why: str) -> dict[str, Any]:
+def entry(made: Made | None, given: BatchInput, number: int, *, why: str) -> dict[str, Any]:
     """One line of the results: what became of one input."""
     if made is None:
         return {
@@ -83,7 +83,7 @@ def _failed(view: Composition) -> bool:
     )
 
 
-def _some_left(view: Composition, inputs: list[Input], *, stop: bool) -> bool:
+def _some_left(view: Composition, inputs: list[BatchInput], *, stop: bool) -> bool:
     """Whether there are calls that have not begun and may."""
     if stop and _failed(view):
         return False
@@ -98,7 +98,7 @@ def _tell(view: Composition, total: int) -> None:
         view.tell(f"{over} of {total} calls are over; {view.open} are open.")
 
 
-def _result(view: Composition, inputs: list[Input], *, stopped: bool) -> Result:
+def _result(view: Composition, inputs: list[BatchInput], *, stopped: bool) -> Result:
     results = [
         entry(
             view.made.get(str(number)),

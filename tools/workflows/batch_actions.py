@@ -13,7 +13,7 @@ from audit.actions import record
 from audit.events import Event, Outcome
 from tools.accounts.callers import actor_of
 from tools.accounts.people import require
-from tools.definitions.batches import Input, inputs_as_sent, inputs_of
+from tools.definitions.batches import BatchInput, inputs_as_sent, inputs_of
 from tools.definitions.callers import Caller
 from tools.definitions.implementations.builtin import RUN_BATCH
 from tools.definitions.results import Status
@@ -25,13 +25,13 @@ from tools.workflows.batch import MOST_OUTPUT, entry, why_never
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class BatchRow:
     """One input of a batch. `execution` is None where there is none, or not yet, or the caller may
     not read it; then the other fields say what is known. Where it is `cut` there was no room for
     its output and its observation."""
 
     position: int
-    given: Input
+    given: BatchInput
     execution: Execution | None
     status: str
     execution_id: UUID | str | None = None
@@ -53,7 +53,7 @@ def one_of(caller: Caller, identifier: UUID) -> Execution:
     return found
 
 
-def lines_of(caller: Caller, batch: Execution) -> list[Line]:
+def lines_of(caller: Caller, batch: Execution) -> list[BatchRow]:
     """In the order of the inputs."""
     inputs = given_to(batch)
     calls = _calls_of(caller, batch)
@@ -62,7 +62,7 @@ def lines_of(caller: Caller, batch: Execution) -> list[Line]:
     return [_line(number, given, known) for number, given in enumerate(inputs)]
 
 
-def lines_between(caller: Caller, batch: Execution, first: int, last: int) -> list[Line]:
+def lines_between(caller: Caller, batch: Execution, first: int, last: int) -> list[BatchRow]:
     """Those from one place to before another, without what went in and what came back."""
     inputs = given_to(batch)[first:last]
     places = [str(number) for number in range(first, first + len(inputs))]
@@ -72,7 +72,7 @@ def lines_between(caller: Caller, batch: Execution, first: int, last: int) -> li
     return [_line(first + at, given, known) for at, given in enumerate(inputs)]
 
 
-def given_to(batch: Execution) -> list[Input]:
+def given_to(batch: Execution) -> list[BatchInput]:
     """None where it was refused for what they were."""
     try:
         return inputs_as_sent(batch.parameters, batch.asked)
@@ -81,7 +81,7 @@ def given_to(batch: Execution) -> list[Input]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _KnownCalls:
     """What became of the inputs, by their places. `whole` are those whose outputs are there."""
 
     calls: dict[str, Execution]
@@ -91,25 +91,25 @@ class _Known:
     over: bool
 
 
-def _known(batch: Execution, calls: dict[str, Execution], whole: set[str]) -> _Known:
+def _known(batch: Execution, calls: dict[str, Execution], whole: set[str]) -> _KnownCalls:
     row = Execution.objects.only("memory", "cancelled_places").get(pk=batch.pk)
     absent = absent_calls(row.memory) | _unreadable(batch, calls)
-    return _Known(calls, absent, row.cancelled_places, whole, batch.over)
+    return _KnownCalls(calls, absent, row.cancelled_places, whole, batch.over)
 
 
-def _line(number: int, given: Input, known: _Known) -> Line:
+def _line(number: int, given: BatchInput, known: _KnownCalls) -> BatchRow:
     place = str(number)
     if place in known.calls:
         call = known.calls[place]
         call.parameters_asked = given.parameters
         cut = call.status == Status.SUCCESS and place not in known.whole
-        return Line(number, given, call, call.status, call.pk, cut=cut)
+        return BatchRow(number, given, call, call.status, call.pk, cut=cut)
     if place in known.absent or known.over or place in known.cancelled:
         why = why_never(known.cancelled, place)
         said = entry(known.absent.get(place), given, number, why=why)
         told = (said["status"], said["execution_id"], said["error_code"], said["error_message"])
-        return Line(number, given, None, *told)
-    return Line(number, given, None, "Pending")
+        return BatchRow(number, given, None, *told)
+    return BatchRow(number, given, None, "Pending")
 
 
 _LARGE = ("parameters", "parameters_asked", "output", "observation")

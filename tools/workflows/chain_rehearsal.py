@@ -9,13 +9,13 @@ from typing import Any
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.chains import conditions, values
-from tools.definitions.chains.document import MOST_ITEMS, Chain, Step
+from tools.definitions.chains.document import MOST_ITEMS, Chain, ChainStep
 from tools.definitions.chains.values import Unknown
 from tools.definitions.vocabulary import ArgumentValidation
 from tools.errors import Malformed, Refused
 from tools.policy import authorization
 from tools.policy.confirmations import StoredOptions, needed
-from tools.policy.decision import Asked, Question
+from tools.policy.decision import AccessRequest, EffectiveRequest
 
 UNKNOWN = "$unknown"
 _UNTIGHTENED = StoredOptions(require_confirmation=False)
@@ -49,7 +49,7 @@ def rehearse(
     parameters: dict[str, Any],
     *,
     caller: Caller,
-    asked: Asked,
+    asked: EffectiveRequest,
     snapshot: Snapshot,
 ) -> dict[str, Any]:
     """What would become of the call of the chain itself, and a line for each step, in their order.
@@ -67,14 +67,14 @@ def rehearse(
 class _About:
     """Who asks, and in what: the gates are asked in that name."""
 
-    def __init__(self, caller: Caller, asked: Asked, snapshot: Snapshot) -> None:
+    def __init__(self, caller: Caller, asked: EffectiveRequest, snapshot: Snapshot) -> None:
         self._caller, self._asked, self.snapshot = caller, asked, snapshot
 
     def tool(self, name: str) -> dict[str, Any]:
         return _of_tool(self.snapshot.tool(name), name, self._caller, self._asked, self.snapshot)
 
 
-def _line(step: Step, given: dict[str, Any], about: _About) -> dict[str, Any]:
+def _line(step: ChainStep, given: dict[str, Any], about: _About) -> dict[str, Any]:
     scope = _Beforehand(given)
     items, flaws = _items(step, scope)
     at = _Beforehand(given, items[0], loop=True) if items else scope
@@ -94,7 +94,7 @@ def _line(step: Step, given: dict[str, Any], about: _About) -> dict[str, Any]:
     }
 
 
-def _items(step: Step, scope: _Beforehand) -> tuple[list[Any] | None, list[dict[str, Any]]]:
+def _items(step: ChainStep, scope: _Beforehand) -> tuple[list[Any] | None, list[dict[str, Any]]]:
     """What its loop is about, where that is known, and why there can be no such loop."""
     if not step.loop:
         return None, []
@@ -110,7 +110,7 @@ def _items(step: Step, scope: _Beforehand) -> tuple[list[Any] | None, list[dict[
     return found, []
 
 
-def _runs(step: Step, scope: _Beforehand) -> str:
+def _runs(step: ChainStep, scope: _Beforehand) -> str:
     if step.when is None:
         return "yes"
     try:
@@ -133,12 +133,12 @@ def _as_known(value: Any, scope: _Beforehand) -> Any:
 
 
 def _of_tool(
-    tool: CatalogTool | None, name: str, caller: Caller, asked: Asked, snapshot: Snapshot
+    tool: CatalogTool | None, name: str, caller: Caller, asked: EffectiveRequest, snapshot: Snapshot
 ) -> dict[str, Any]:
     if tool is None:
         refused = {"code": "tool_not_found", "message": f"There is no tool {name}."}
         return {"refused": refused, "confirmation": None}
-    question = Question(caller, tool, asked, snapshot)
+    question = AccessRequest(caller, tool, asked, snapshot)
     try:
         authorization.check_groups(caller, asked, snapshot)
         authorization.authorize(question)

@@ -6,14 +6,14 @@ from functools import partial
 from typing import Any
 
 from tools.definitions.chains import values
-from tools.definitions.chains.document import MOST_ATTEMPTS, Chain, Step
-from tools.definitions.chains.values import TooMuch, Unknown
+from tools.definitions.chains.document import MOST_ATTEMPTS, Chain, ChainStep
+from tools.definitions.chains.values import Unknown, ValueTooLarge
 from tools.execution.chain_boundary import boundary, calls_of, done, last_attempt, number_of
 from tools.execution.composing import Composition, Made
 from tools.execution.composition import Waiting
 from tools.models.execution import UNDO
 from tools.workflows import attempts
-from tools.workflows.attempts import Failed, Open, Succeeded
+from tools.workflows.attempts import AttemptFailure, Open, Succeeded
 
 MOST_READ = 32 * 1024 * 1024  # bytes of outputs, which a turn holds in memory
 _EXPIRED = "what it gave back has expired"
@@ -24,12 +24,12 @@ class Skipped:
     """Its condition did not hold."""
 
 
-type Over = Succeeded | Failed | Skipped
+type Over = Succeeded | AttemptFailure | Skipped
 type StepState = Over | Open
-_WORDS = {Succeeded: "succeeded", Failed: "failed", Skipped: "skipped"}
+_WORDS = {Succeeded: "succeeded", AttemptFailure: "failed", Skipped: "skipped"}
 
 
-class Run:
+class ChainExecution:
     """The scope of its values and conditions, too."""
 
     def __init__(self, view: Composition) -> None:
@@ -72,23 +72,23 @@ class Run:
         return _WORDS[type(self._states[step])]
 
     # --- what the turn asks ---
-    def settle(self, step: Step, state: Over) -> None:
+    def settle(self, step: ChainStep, state: Over) -> None:
         self._states[step.id] = state
 
-    def at_undoing(self, step: Step, place: str) -> None:
+    def at_undoing(self, step: ChainStep, place: str) -> None:
         """Values are asked for what undoes one call of a step from here on: with its item, where
         it has one, and its own output instead of the list. Raises `Unknown`.
         """
         self._undone, self._in_loop = (step.id, place), step.loop
         self._item = self._item_at(step, number_of(place)) if step.loop else None
 
-    def call(self, step: Step, place: str, *, item: Any = None) -> StepState:
+    def call(self, step: ChainStep, place: str, *, item: Any = None) -> StepState:
         """The last attempt of one call, made if it can be."""
         self._item, self._in_loop = item, step.loop
         standing = self.standing(step, place)
         return self._begin(step, standing) if isinstance(standing, str) else standing
 
-    def standing(self, step: Step, place: str) -> StepState | str:
+    def standing(self, step: ChainStep, place: str) -> StepState | str:
         """Of one call; or the place of the attempt that is to be made of it now."""
         snapshot = self.view.performance.snapshot
         most = partial(_most_attempts, step)
@@ -103,7 +103,7 @@ class Run:
         opened = [one for one in self.view.made.values() if one.open and not _undoes(one.place)]
         return Waiting(below=1) if opened else None
 
-    def done(self) -> Iterator[tuple[Step, str, Made]]:
+    def done(self) -> Iterator[tuple[ChainStep, str, Made]]:
         """What succeeded, the last first: each with the place of its call, without the attempt."""
         return done(self.chain, self.view.made)
 
@@ -124,17 +124,17 @@ class Run:
             if places:
                 self._states[step.id] = Succeeded(tuple(places))
 
-    def _item_at(self, step: Step, number: int) -> Any:
+    def _item_at(self, step: ChainStep, number: int) -> Any:
         found = values.resolved(step.for_each, self)
         if not isinstance(found, list) or number >= len(found):
             raise Unknown("the list of its items is another one now")
         return found[number]
 
-    def _begin(self, step: Step, place: str) -> StepState:
+    def _begin(self, step: ChainStep, place: str) -> StepState:
         try:
             parameters = values.resolved(step.parameters, self)
         except Unknown as absence:
-            return Failed(absence.code, f"{absence}.")
+            return AttemptFailure(absence.code, f"{absence}.")
         made = self.view.begin(place, step.tool_name, parameters, timeout_s=step.timeout_s)
         if made.open:
             return Open()
@@ -153,7 +153,7 @@ class Run:
     def _output(self, step: str, state: Succeeded) -> Any:
         if self._bytes_until(step) > MOST_READ:
             limit = f"it and the steps before it gave back more than {MOST_READ} bytes"
-            raise TooMuch(f"it cannot be read: {limit}")
+            raise ValueTooLarge(f"it cannot be read: {limit}")
         succeeded = self._succeeded(state)
         outputs = self.view.outputs(succeeded.values())
         if len(outputs) < len(succeeded):
@@ -180,7 +180,7 @@ class Run:
         return {place: one.place for place, one in attempts.items() if one and one.succeeded}
 
 
-def _most_attempts(step: Step, made: Made) -> int:
+def _most_attempts(step: ChainStep, made: Made) -> int:
     """A compensation is retried after a temporary refusal, regardless of the step's own limit."""
     briefly = made.error_code in attempts.BRIEFLY and _undoes(made.place)
     return MOST_ATTEMPTS if briefly else step.attempts

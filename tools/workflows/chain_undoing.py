@@ -4,15 +4,15 @@ A step without compensation stays. A compensation that fails is reported, and th
 """
 
 from tools.definitions.chains import values
-from tools.definitions.chains.document import Step
+from tools.definitions.chains.document import ChainStep
 from tools.definitions.chains.values import Unknown
 from tools.execution.composition import Waiting
 from tools.models.execution import UNDO
 from tools.workflows.attempts import Open
-from tools.workflows.chain_run import Run, StepState
+from tools.workflows.chain_run import ChainExecution, StepState
 
 
-def undo(run: Run) -> Waiting | None:
+def undo(run: ChainExecution) -> Waiting | None:
     """None when there is nothing left to undo."""
     run.settle_for_undoing()
     for step, place, _made in run.done():
@@ -24,7 +24,7 @@ def undo(run: Run) -> Waiting | None:
     return None
 
 
-def _undone(run: Run, step: Step, undoing: Step, place: str) -> StepState:
+def _undone(run: ChainExecution, step: ChainStep, undoing: ChainStep, place: str) -> StepState:
     """How far what undoes one call of a step has come; it is made if it can be."""
     standing = run.standing(undoing, f"{UNDO}{place}")
     if not isinstance(standing, str):

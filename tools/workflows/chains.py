@@ -10,20 +10,20 @@ compensated in reverse order, and the end says what stays, what was undone, and 
 from typing import Any
 
 from tools.definitions.chains import conditions, values
-from tools.definitions.chains.document import MOST_ITEMS, Step
+from tools.definitions.chains.document import MOST_ITEMS, ChainStep
 from tools.definitions.chains.values import Unknown
 from tools.definitions.results import Status
 from tools.execution.composing import CannotGoOn, Composition
 from tools.execution.composition import Waiting
 from tools.execution.context import Result
 from tools.execution.running import settle
-from tools.workflows.attempts import Failed, Open, Succeeded
-from tools.workflows.chain_run import Run, Skipped, StepState
+from tools.workflows.attempts import AttemptFailure, Open, Succeeded
+from tools.workflows.chain_run import ChainExecution, Skipped, StepState
 from tools.workflows.chain_undoing import undo
 
 
 def turn(view: Composition) -> Result | Waiting:
-    run = Run(view)
+    run = ChainExecution(view)
     if view.cancelled or "ending" in view.memory:
         return _ended_early(run)
     if view.out_of_time:
@@ -37,12 +37,12 @@ def turn(view: Composition) -> Result | Waiting:
         if isinstance(state, Open):
             return Waiting(below=state.below, until=state.until)
         run.settle(step, state)
-        if isinstance(state, Failed) and step.on_error != "continue":
+        if isinstance(state, AttemptFailure) and step.on_error != "continue":
             return _end(run, state.code, f"The step {step.id} failed: {state.message}", step=step)
     return _result(run)
 
 
-def _advance(run: Run, step: Step) -> StepState:
+def _advance(run: ChainExecution, step: ChainStep) -> StepState:
     """Where a step is, after what can be begun of it has been."""
     try:
         if step.when is not None and not conditions.holds(step.when, run):
@@ -51,13 +51,13 @@ def _advance(run: Run, step: Step) -> StepState:
             return run.call(step, step.id)
         items = values.resolved(step.for_each, run)
     except Unknown as absence:
-        return Failed(absence.code, f"{absence}.")
+        return AttemptFailure(absence.code, f"{absence}.")
     if not isinstance(items, list) or len(items) > MOST_ITEMS:
-        return Failed("NOT_A_LIST", f"for_each needs a list of at most {MOST_ITEMS} items.")
+        return AttemptFailure("NOT_A_LIST", f"for_each needs a list of at most {MOST_ITEMS} items.")
     return _loop(run, step, items)
 
 
-def _loop(run: Run, step: Step, items: list[Any]) -> StepState:
+def _loop(run: ChainExecution, step: ChainStep, items: list[Any]) -> StepState:
     """As many of its items at once as it says; a failed one ends the loop, or is left out."""
     states: list[StepState] = []
     for number, item in enumerate(items):
@@ -66,14 +66,14 @@ def _loop(run: Run, step: Step, items: list[Any]) -> StepState:
             return Open.of(opened)
         state = run.call(step, f"{step.id}/{number}", item=item)
         states.append(state)
-        if isinstance(state, Failed) and step.on_error != "continue":
+        if isinstance(state, AttemptFailure) and step.on_error != "continue":
             return state
     if opened := [state for state in states if isinstance(state, Open)]:
         return Open.of(opened, last=True)
     return Succeeded(tuple(f"{step.id}/{number}" for number in range(len(items))))
 
 
-def _result(run: Run) -> Result | Waiting:
+def _result(run: ChainExecution) -> Result | Waiting:
     """Settled here: if the output cannot be returned, there is something to undo."""
     try:
         output = values.resolved(run.chain.output, run)
@@ -87,7 +87,7 @@ def _result(run: Run) -> Result | Waiting:
     return found
 
 
-def _ended_early(run: Run) -> Result | Waiting:
+def _ended_early(run: ChainExecution) -> Result | Waiting:
     """After a cancellation, or in the middle of undoing what was done."""
     ending = run.view.memory.get("ending")
     if ending is None:
@@ -97,11 +97,11 @@ def _ended_early(run: Run) -> Result | Waiting:
 
 
 def _end(
-    run: Run,
+    run: ChainExecution,
     code: str,
     message: str,
     *,
-    step: Step | None = None,
+    step: ChainStep | None = None,
     status: Status = Status.FAILED,
     about: dict[str, Any] | None = None,
 ) -> Result | Waiting:
@@ -122,7 +122,7 @@ def _end(
     return _undone(run, ending)
 
 
-def _undone(run: Run, ending: dict[str, Any]) -> Result | Waiting:
+def _undone(run: ChainExecution, ending: dict[str, Any]) -> Result | Waiting:
     run.stop_steps()
     if (waiting := run.steps_open()) is not None:
         return waiting

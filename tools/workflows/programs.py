@@ -13,7 +13,7 @@ from django.db import connection
 from django.utils import timezone
 
 from sandbox.errors import ErrorCode
-from sandbox.spec import Outcome, Preloaded, SandboxResult
+from sandbox.spec import Preloaded, RunOutcome, SandboxResult
 from tools.builtin.manifest import ISOLATED
 from tools.catalog.registry import CatalogTool
 from tools.definitions.implementations.builtin import RUN_PROGRAM
@@ -24,7 +24,7 @@ from tools.execution.composing import CannotGoOn, Composition, Made, NotNow
 from tools.execution.composition import Waiting
 from tools.execution.context import Result
 from tools.policy import authorization
-from tools.policy.decision import Asked
+from tools.policy.decision import EffectiveRequest
 from tools.runners.sandboxing import around_builtin, perform
 
 MOST_CALLS = 200
@@ -55,7 +55,7 @@ def turn(view: Composition) -> Result | Waiting:
     made = _answered(view)
     outcome = _taken_on(view, source, inputs, made)
     view.used(outcome.usage)
-    if outcome.outcome != Outcome.SUCCESS:
+    if outcome.outcome != RunOutcome.SUCCESS:
         return _lost(view, outcome)
     return _went(view, outcome, made)
 
@@ -130,7 +130,7 @@ def _functions(view: Composition, made: int) -> dict[str, list[str]]:
 def _usable(view: Composition) -> list[CatalogTool]:
     """In a session, where the program's own calls have led it."""
     performance, execution = view.performance, view.execution
-    asked = Asked.of(execution.requested_groups, sessions.state_before(execution))
+    asked = EffectiveRequest.of(execution.requested_groups, sessions.state_before(execution))
     return authorization.usable_tools(performance.caller, asked, performance.snapshot)
 
 

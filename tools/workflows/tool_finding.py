@@ -14,7 +14,7 @@ from tools.execution import sessions
 from tools.execution.composing import CannotGoOn, Composition
 from tools.execution.context import Result
 from tools.policy import authorization
-from tools.policy.decision import Asked
+from tools.policy.decision import EffectiveRequest
 
 MOST = 25
 _USUAL = 5
@@ -38,7 +38,7 @@ def turn(view: Composition) -> Result:
 def _usable(view: Composition) -> list[CatalogTool]:
     """But for the pair itself: a caller of one has it."""
     performance, execution = view.performance, view.execution
-    asked = Asked.of(execution.requested_groups, sessions.state_before(execution))
+    asked = EffectiveRequest.of(execution.requested_groups, sessions.state_before(execution))
     found = authorization.usable_tools(performance.caller, asked, performance.snapshot)
     return [tool for tool in found if tool.definition.entry_point not in (FIND_TOOLS, CALL_TOOL)]
 

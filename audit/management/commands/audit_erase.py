@@ -9,7 +9,7 @@ from django.utils.dateparse import parse_datetime
 
 from audit.management.operators import operator
 from audit.models import AuditRecord
-from audit.records.erasure import Scope, count, erase
+from audit.records.erasure import ErasureScope, count, erase
 
 
 class Command(BaseCommand):
@@ -42,7 +42,7 @@ class Command(BaseCommand):
         self.stdout.write(f"{done} payloads erased in {scope.organization}.")
 
 
-def _scope(options: dict[str, Any]) -> Scope:
+def _scope(options: dict[str, Any]) -> ErasureScope:
     before, organization = _moment(options["before"]), options["organization"]
     if options["execution"]:
         if options["agent"] or options["all"] or before:
@@ -57,10 +57,10 @@ def _scope(options: dict[str, Any]) -> Scope:
         raise CommandError(f"--all must repeat the organization: {organization[:60]}.")
     if not AuditRecord.objects.filter(organization=organization).exists():
         raise CommandError(f"There are no records of an organization {organization[:60]!r}.")
-    return Scope(organization, agent=options["agent"], before=before)
+    return ErasureScope(organization, agent=options["agent"], before=before)
 
 
-def _of_execution(text: str, organization: str) -> Scope:
+def _of_execution(text: str, organization: str) -> ErasureScope:
     try:
         identifier = UUID(text)
     except ValueError:
@@ -71,7 +71,7 @@ def _of_execution(text: str, organization: str) -> Scope:
     found = records.values_list("organization", flat=True).first()
     if found is None:
         raise CommandError("There are no records of that execution.")
-    return Scope(found, execution=identifier)
+    return ErasureScope(found, execution=identifier)
 
 
 def _moment(text: str) -> datetime | None:

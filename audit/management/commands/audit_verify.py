@@ -9,8 +9,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from audit.verification import inspection
-from audit.verification.findings import Report
-from audit.verification.inspection import BadQuestion, Question
+from audit.verification.findings import VerificationReport
+from audit.verification.inspection import BadQuestion, VerificationRequest
 
 CLEAN, DAMAGED, NOT_ASKED_RIGHT = 0, 1, 2
 
@@ -47,7 +47,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, processes: int | None, **options: Any) -> None:
         keys = tuple(options["pubkey"])
-        question = Question(
+        question = VerificationRequest(
             options["log"],
             options["first"],
             options["anchor"],
@@ -71,7 +71,7 @@ class Command(BaseCommand):
         if any(report.damaged for report in reports):
             sys.exit(DAMAGED)
 
-    def _print(self, reports: list[Report], as_json: bool) -> None:
+    def _print(self, reports: list[VerificationReport], as_json: bool) -> None:
         if as_json:
             self.stdout.write(json.dumps([report.as_dict() for report in reports], indent=2))
             return

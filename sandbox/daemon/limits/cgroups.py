@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol
 
-from sandbox.daemon.accounts import OURS, Account
+from sandbox.daemon.accounts import OURS, SandboxAccount
 from sandbox.daemon.limits.leaves import (
     RUN_PREFIX,
     V1_CONTROLLERS,
@@ -40,14 +40,14 @@ class Driver(Protocol):
     mode: str
     weighted: bool  # its tree weighs less than others
 
-    def place(self, pid: int, account: Account = OURS) -> Leaf: ...
+    def place(self, pid: int, account: SandboxAccount = OURS) -> Leaf: ...
     def clean(self) -> int: ...
 
 
 class NoDriver:
     mode, weighted = "none", False
 
-    def place(self, pid: int, account: Account = OURS) -> Leaf:
+    def place(self, pid: int, account: SandboxAccount = OURS) -> Leaf:
         account.give_way(pid)
         return NoLeaf(pid)
 
@@ -63,7 +63,7 @@ class V2Driver:
         self._swap = (root / "memory.swap.max").exists()
         self.weighted = weighs_less(root)
 
-    def place(self, pid: int, account: Account = OURS) -> Leaf:
+    def place(self, pid: int, account: SandboxAccount = OURS) -> Leaf:
         if not self.weighted:
             account.give_way(pid)
         path = f"{self._root}/{RUN_PREFIX}{new_name()}"
@@ -86,7 +86,7 @@ class HybridDriver:
         self.mode = "hybrid" if unified else "v1"
         self.weighted = any(map(weighs_less, roots.values()))
 
-    def place(self, pid: int, account: Account = OURS) -> Leaf:
+    def place(self, pid: int, account: SandboxAccount = OURS) -> Leaf:
         if not self.weighted:
             account.give_way(pid)
         leaf = HybridLeaf(new_name(), self._roots, self._unified)

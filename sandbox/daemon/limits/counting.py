@@ -59,7 +59,7 @@ _MESSAGE = struct.Struct("=cIQ")
 type Growth = Callable[[bytes, int], tuple[int, int]]
 
 
-class Message(NamedTuple):
+class CounterMessage(NamedTuple):
     """From sandboxd; with ADOPT come the listener, the alarm and perhaps a directory. RESUME
     reports limits that were raised.
 
@@ -75,7 +75,7 @@ class Message(NamedTuple):
         return _MESSAGE.pack(*self)
 
 
-class Line(NamedTuple):
+class CountedRun(NamedTuple):
     """A run whose operations are counted here. `waiting` are calls that there is no room for."""
 
     place: int
@@ -95,8 +95,8 @@ class Line(NamedTuple):
 class Desk:
     def __init__(self, control: socket.socket, memory: memoryview) -> None:
         self._control, self._memory = control, memory
-        self._by_listener: dict[int, Line] = {}
-        self._by_place: dict[int, Line] = {}
+        self._by_listener: dict[int, CountedRun] = {}
+        self._by_place: dict[int, CountedRun] = {}
         self._losing = _losing(os.uname().machine)
         self._growing = _growing(os.uname().machine)
         self._counted = _numbers(notify.COUNTED, os.uname().machine)
@@ -117,13 +117,13 @@ class Desk:
             # Last: what it closes and opens may be a number that is still among the events.
             served = not told or self._obey()
 
-    def _attend(self, line: Line, event: int) -> None:
+    def _attend(self, line: CountedRun, event: int) -> None:
         if event & select.EPOLLIN:
             self._count(line)
         if event & select.EPOLLHUP:
             self._forget(line)  # no process of that run is left
 
-    def _count(self, line: Line) -> None:
+    def _count(self, line: CountedRun) -> None:
         """The hottest lines of this process: some microseconds, with the kernel's part."""
         try:
             asked = fcntl.ioctl(line.listener, _RECEIVE, _NOTIFICATION)
@@ -135,7 +135,7 @@ class Desk:
             return
         self._answer(line, asked)
 
-    def _answer(self, line: Line, asked: bytes) -> None:
+    def _answer(self, line: CountedRun, asked: bytes) -> None:
         if asked[_CALL] not in self._counted:
             self._let_go_on(line, asked)
             return
@@ -152,14 +152,14 @@ class Desk:
         if not self._let_go_on(line, asked):
             cells[COUNT] = count - 1  # killed before it was done
 
-    def _let_go_on(self, line: Line, asked: bytes) -> bool:
+    def _let_go_on(self, line: CountedRun, asked: bytes) -> bool:
         try:
             fcntl.ioctl(line.listener, _SEND, asked[_ID] + _GO_ON)
         except OSError:
             return False
         return True
 
-    def _fits(self, line: Line, asked: bytes) -> bool:
+    def _fits(self, line: CountedRun, asked: bytes) -> bool:
         """Whether it may grow by what this call may add; what it wants else is in its cells."""
         cells, call = line.cells, asked[_CALL]
         size, names = self._growing[call](asked, cells[LARGEST])
@@ -172,7 +172,7 @@ class Desk:
         cells[TAKEN] += call in self._taking or names > 1
         return True
 
-    def _resume(self, line: Line) -> None:
+    def _resume(self, line: CountedRun) -> None:
         """What waited is tried again, in the order in which it came."""
         line.cells[WANTED_BYTES] = line.cells[WANTED_NAMES] = 0
         waiting = [*line.waiting]
@@ -185,11 +185,11 @@ class Desk:
         if line.waiting:
             os.eventfd_write(line.alarm, 1)
 
-    def _stop(self, line: Line) -> None:
+    def _stop(self, line: CountedRun) -> None:
         line.cells[STATE] |= OVER
         os.eventfd_write(line.alarm, 1)
 
-    def _look_at_disk(self, line: Line, directory: int, asked: bytes) -> None:
+    def _look_at_disk(self, line: CountedRun, directory: int, asked: bytes) -> None:
         at = self._losing.get(asked[_CALL])
         if at is None or (at and not asked[at] & _O_TRUNC_BIT):
             return
@@ -206,7 +206,7 @@ class Desk:
             return False
         if not data:
             return False
-        message = Message(*_MESSAGE.unpack(data))
+        message = CounterMessage(*_MESSAGE.unpack(data))
         if message.kind == RESUME:
             line = self._by_place.get(message.place)
             if line is not None and line.cells[GENERATION] == message.generation:
@@ -219,7 +219,7 @@ class Desk:
         return True
 
     def _adopt(
-        self, message: Message, listener: int, alarm: int, directory: int | None = None
+        self, message: CounterMessage, listener: int, alarm: int, directory: int | None = None
     ) -> None:
         at = message.place * len(CELLS)
         cells = self._memory[at : at + len(CELLS)]
@@ -227,12 +227,12 @@ class Desk:
             for cell in _COUNTED_HERE:
                 cells[cell] = 0
             cells[GENERATION] = message.generation
-        line = Line(message.place, cells, listener, alarm, directory, [])
+        line = CountedRun(message.place, cells, listener, alarm, directory, [])
         self._by_listener[listener] = self._by_place[message.place] = line
         _wake_synchronously(listener)
         self._epoll.register(listener, select.EPOLLIN)
 
-    def _forget(self, line: Line) -> None:
+    def _forget(self, line: CountedRun) -> None:
         self._epoll.unregister(line.listener)
         del self._by_listener[line.listener], self._by_place[line.place]
         line.close()

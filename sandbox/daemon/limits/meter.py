@@ -4,7 +4,7 @@ import os
 import time
 
 from sandbox.daemon.limits.leaves import Leaf
-from sandbox.daemon.limits.operations import Tally
+from sandbox.daemon.limits.operations import RunOperations
 from sandbox.errors import ErrorCode
 from sandbox.spec import Limits, ResourceUsage
 
@@ -14,10 +14,10 @@ _TEXT_KEPT = 64 * 1024
 _CUT = "\n… cut …\n"
 
 
-class Meter:
+class RunMeter:
     """Starts counting when it is made; times are seconds of the monotonic clock."""
 
-    def __init__(self, limits: Limits, leaf: Leaf, operations: Tally | None) -> None:
+    def __init__(self, limits: Limits, leaf: Leaf, operations: RunOperations | None) -> None:
         self._limits, self._leaf, self._operations = limits, leaf, operations
         self._cpu_at_start = leaf.cpu_ns()
         self._started = time.monotonic()

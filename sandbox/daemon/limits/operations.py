@@ -38,7 +38,7 @@ from sandbox.daemon.limits.counting import (
     TAKEN,
     WANTED_BYTES,
     WANTED_NAMES,
-    Message,
+    CounterMessage,
 )
 from sandbox.daemon.logs import log
 
@@ -55,7 +55,7 @@ _START = (
 )
 
 
-class Tally:
+class RunOperations:
     """The operations of one run.
 
     `alarm` becomes readable when it wants to make more than it may: it is blocked from then on, and
@@ -146,7 +146,7 @@ class Counter:
         self._cells = memoryview(mmap.mmap(self._memory, 0)).cast("Q")
         self._free = deque(range(_room()))
         self._generations = itertools.count(1)
-        self._live: dict[int, Tally] = {}
+        self._live: dict[int, RunOperations] = {}
         self._lock = threading.Lock()
         self._closing = threading.Event()
 
@@ -161,7 +161,7 @@ class Counter:
         self._watcher = threading.Thread(target=self._watch, daemon=True, name="operations")
         self._watcher.start()
 
-    def adopt(self, listener: int, directory: int | None = None) -> Tally:
+    def adopt(self, listener: int, directory: int | None = None) -> RunOperations:
         """Count what `listener` reports; `directory`, in the run's private file system, may be a
         mere O_PATH. Both belong to the tally from now on, and are closed when this raises OSError:
         there are too many runs, or descriptors.
@@ -180,7 +180,7 @@ class Counter:
                 raise
         return tally
 
-    def drop(self, tally: Tally) -> None:
+    def drop(self, tally: RunOperations) -> None:
         with self._lock:
             if self._live.get(tally.place) is not tally:
                 return
@@ -190,7 +190,7 @@ class Counter:
                 log("counting_not_told", reason=str(error))  # it hears of it from the kernel
             self._forget(tally)
 
-    def resume(self, tally: Tally) -> None:
+    def resume(self, tally: RunOperations) -> None:
         with self._lock:
             if self._live.get(tally.place) is tally:
                 self._tell(counting.RESUME, tally)
@@ -207,26 +207,28 @@ class Counter:
         self._watcher.join()
         os.close(self._memory)
 
-    def _make(self, listener: int, directory: int | None) -> Tally:
+    def _make(self, listener: int, directory: int | None) -> RunOperations:
         if not self._free:
             raise OSError(errno.EMFILE, "too many runs to count their operations")
         place = self._free.popleft()
         try:
-            return Tally(self, place, next(self._generations), listener, directory)
+            return RunOperations(self, place, next(self._generations), listener, directory)
         except OSError:
             self._free.append(place)
             raise
 
-    def _forget(self, tally: Tally) -> None:
+    def _forget(self, tally: RunOperations) -> None:
         """Its cells may be another run's: the counting process hears of both in this order."""
         del self._live[tally.place]
         _close_all(tally.listener, tally.directory, tally.alarm)
         self._free.append(tally.place)
 
-    def _tell(self, kind: bytes, tally: Tally, descriptors: list[int] | None = None) -> None:
+    def _tell(
+        self, kind: bytes, tally: RunOperations, descriptors: list[int] | None = None
+    ) -> None:
         """If the counting process is gone, its successor is sent all live runs."""
         rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors or []))
-        message = Message(kind, tally.place, tally.generation).pack()
+        message = CounterMessage(kind, tally.place, tally.generation).pack()
         try:
             self._control.sendmsg([message], [rights] if descriptors else [])
         except (BrokenPipeError, ConnectionResetError):
@@ -291,7 +293,7 @@ def _room() -> int:
     return min(_MOST_RUNS, (most - _OTHER_DESCRIPTORS) // counting.DESCRIPTORS)
 
 
-def _descriptors(tally: Tally) -> list[int]:
+def _descriptors(tally: RunOperations) -> list[int]:
     given = (tally.listener, tally.alarm, tally.directory)
     return [one for one in given if one is not None]
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import NamedTuple
 
-from sandbox.daemon.limits.operations import Tally
+from sandbox.daemon.limits.operations import RunOperations
 from sandbox.spec import MIB, Limits, Profile
 
 _DEEPEST = 512  # a descriptor for each; what lies deeper counts as more than any quota
@@ -43,7 +43,7 @@ NOTHING = Room(0, 0)
 _ENDLESS = Room(1 << 62, 1 << 62)
 
 
-class Place:
+class QuotaPath:
     """One shared path. `lock` is held for everything that is asked of it."""
 
     def __init__(self, path: str) -> None:
@@ -93,7 +93,7 @@ class Place:
 class Share:
     """One run's part. `full` when there was no room from the start: it may read and take away."""
 
-    def __init__(self, places: list[Place], limits: Limits, tally: Tally) -> None:
+    def __init__(self, places: list[QuotaPath], limits: Limits, tally: RunOperations) -> None:
         self._places, self._limits, self._tally = places, limits, tally
         self._quota = Room(limits.shared_bytes, limits.shared_files)
         self._start = NOTHING
@@ -153,12 +153,12 @@ class Quotas:
     """The shared paths of this sandboxd."""
 
     def __init__(self) -> None:
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, QuotaPath] = {}
         self._lock = threading.Lock()
 
     @contextmanager
     def share(
-        self, profile: Profile, limits: Limits, tally: Tally | None
+        self, profile: Profile, limits: Limits, tally: RunOperations | None
     ) -> Iterator[Share | None]:
         """For one run; None where it can write to nothing shared, or operations are not counted."""
         paths = sorted({mount.source for mount in profile.mounts if mount.writable})
@@ -166,7 +166,7 @@ class Quotas:
             yield None
             return
         with self._lock:
-            places = [self._places.setdefault(path, Place(path)) for path in paths]
+            places = [self._places.setdefault(path, QuotaPath(path)) for path in paths]
         share = Share(places, limits, tally)
         share.begin()
         try:

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sandbox.daemon.runs.slot import Slot
+from sandbox.daemon.runs.slot import SandboxSlot
 from sandbox.egress.attach import attach
-from sandbox.errors import ErrorCode, Refused
+from sandbox.errors import ErrorCode, RunRefused
 
 
 class Doors:
@@ -13,7 +13,7 @@ class Doors:
         self._path = egress_path
 
     @contextmanager
-    def opened(self, slot: Slot, ticket: str | None) -> Iterator[None]:
+    def opened(self, slot: SandboxSlot, ticket: str | None) -> Iterator[None]:
         """Attach the far ends of the slot's egress sockets to the broker until the run is over.
 
         Raises Refused with EGRESS_UNAVAILABLE. Without a ticket they lead nowhere.
@@ -23,7 +23,7 @@ class Doors:
             yield
             return
         if not self._path:
-            raise Refused(ErrorCode.EGRESS_UNAVAILABLE, "sandboxd knows no egress broker")
+            raise RunRefused(ErrorCode.EGRESS_UNAVAILABLE, "sandboxd knows no egress broker")
         lifeline = attach(self._path, ticket, helper=slot.door, proxy=slot.proxy)
         slot.shut_doors()
         with lifeline:

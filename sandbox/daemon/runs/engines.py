@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sandbox.backends import javascript, monty
-from sandbox.errors import ErrorCode, Refused
+from sandbox.errors import ErrorCode, RunRefused
 from sandbox.spec import Backend, Language, Profile
 
 
@@ -26,7 +26,7 @@ def engine_of(profile: Profile, *, inside: bool = True) -> Engine:
         if profile.backend == Backend.MONTY:
             return _monty()
     except FileNotFoundError as error:
-        raise Refused(ErrorCode.ISOLATION_UNAVAILABLE, str(error)) from None
+        raise RunRefused(ErrorCode.ISOLATION_UNAVAILABLE, str(error)) from None
     return Engine()
 
 

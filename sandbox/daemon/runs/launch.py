@@ -11,11 +11,11 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
-from sandbox.daemon.accounts import Accounts, Program, Shared
+from sandbox.daemon.accounts import Accounts, Shared, StartedProgram
 from sandbox.daemon.runs.engines import Engine, engine_of
 from sandbox.daemon.runs.paths import Sources, open_mounts, sources_of
 from sandbox.inside.layers.network import PROXY_PORT
-from sandbox.levels import Layers, layers_of
+from sandbox.levels import LevelLayers, layers_of
 from sandbox.spec import Network, Profile
 
 NOBODY = 65534
@@ -134,7 +134,7 @@ def _landlock_of_host(profile: Profile, opened: list[int], engine: Engine) -> di
     }
 
 
-def start(launch: Launch, accounts: Accounts) -> Program:
+def start(launch: Launch, accounts: Accounts) -> StartedProgram:
     """The template's stderr is a pipe for the reason of its end; it is sent its set-up."""
     try:
         program = accounts.start(
@@ -157,7 +157,7 @@ def _tell(stdin: IO[bytes], setup: dict[str, Any]) -> None:
         return  # it ended already; who waits for it finds the reason
 
 
-def _setup(profile: Profile, layers: Layers, engine: Engine) -> dict[str, Any]:
+def _setup(profile: Profile, layers: LevelLayers, engine: Engine) -> dict[str, Any]:
     programs = _programs() if layers.programs else []
     shared = ["/dev/shm"] if layers.shared_memory else []
     return {
@@ -231,7 +231,7 @@ def _bare_environment() -> dict[str, str]:
     return _VARIABLES | library
 
 
-def _system(layers: Layers) -> list[str]:
+def _system(layers: LevelLayers) -> list[str]:
     """Without the whole of /usr: what the interpreter is linked with, and no program."""
     arguments = ["--ro-bind", "/usr", "/usr"] if layers.whole_usr else _libraries_of_usr()
     for name in _TOP_LEVEL if layers.whole_usr else _TOP_LEVEL_LIBRARIES:
@@ -252,7 +252,7 @@ def _libraries_of_usr() -> list[str]:
     return [word for path in there for word in ("--ro-bind", path, path)]
 
 
-def _interpreter_mounts(layers: Layers) -> list[str]:
+def _interpreter_mounts(layers: LevelLayers) -> list[str]:
     if not _is_system_interpreter() and layers.whole_usr:
         return ["--ro-bind", sys.base_prefix, _PYTHON]
     program = f"{sys.base_prefix}/bin/{_program()}"

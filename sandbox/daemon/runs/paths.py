@@ -10,7 +10,7 @@ import stat
 import struct
 from typing import NamedTuple
 
-from sandbox.errors import ErrorCode, Refused
+from sandbox.errors import ErrorCode, RunRefused
 from sandbox.inside.layers import libc
 from sandbox.spec import Mount, Profile
 
@@ -39,7 +39,7 @@ def flaw_of(mount: Mount) -> str | None:
     """Why this mount cannot be made now, as an end of a sentence; None when it can."""
     try:
         os.close(_open(mount))
-    except _Unfit as reason:
+    except _UnfitPath as reason:
         return str(reason)
     return None
 
@@ -50,16 +50,16 @@ def open_mounts(profile: Profile) -> list[int]:
     try:
         for mount in profile.mounts:
             opened.append(_open(mount))
-    except _Unfit as reason:
+    except _UnfitPath as reason:
         for descriptor in opened:
             os.close(descriptor)
-        raise Refused(
+        raise RunRefused(
             ErrorCode.LAUNCH_FAILED, f"{mount.target} cannot be mounted: {reason}"
         ) from None
     return opened
 
 
-class Identity(NamedTuple):
+class FileIdentity(NamedTuple):
     """Which file or directory a path led to. While it is mounted, no other gets its numbers."""
 
     inode: int
@@ -67,7 +67,7 @@ class Identity(NamedTuple):
     mount: int
 
 
-type Sources = tuple[tuple[str, Identity], ...]
+type Sources = tuple[tuple[str, FileIdentity], ...]
 
 
 def sources_of(profile: Profile, opened: list[int]) -> Sources:
@@ -81,7 +81,7 @@ def unchanged(known: Sources) -> bool:
     return all(_found(path) == identity for path, identity in known)
 
 
-def _found(path: str) -> Identity | None:
+def _found(path: str) -> FileIdentity | None:
     try:
         descriptor = open_plainly(path)
     except OSError:
@@ -92,14 +92,14 @@ def _found(path: str) -> Identity | None:
         os.close(descriptor)
 
 
-def _identity(descriptor: int) -> Identity:
+def _identity(descriptor: int) -> FileIdentity:
     """Kernels before 6.8 give a mount's number to a later mount again."""
     answer = libc.statx(descriptor, _INODE | _MOUNT | _UNIQUE_MOUNT)
     inode, major, minor, mount = _STATX_FIELDS.unpack_from(answer)
-    return Identity(inode, (major, minor), mount)
+    return FileIdentity(inode, (major, minor), mount)
 
 
-class _Unfit(Exception):
+class _UnfitPath(Exception):
     """The text says why, as an end of a sentence."""
 
 
@@ -109,11 +109,11 @@ def _open(mount: Mount) -> int:
             _make(mount.source)
         descriptor = open_plainly(mount.source)
     except OSError as error:
-        raise _Unfit(_REASONS.get(error.errno or 0, "it cannot be opened")) from None
+        raise _UnfitPath(_REASONS.get(error.errno or 0, "it cannot be opened")) from None
     flaw = _flaw_in(descriptor, mount.writable)
     if flaw is not None:
         os.close(descriptor)
-        raise _Unfit(flaw)
+        raise _UnfitPath(flaw)
     return descriptor
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from sandbox.daemon.limits.leaves import Leaf
 from sandbox.daemon.logs import log
 from sandbox.daemon.runs import scratch
-from sandbox.daemon.runs.slot import Slot
+from sandbox.daemon.runs.slot import SandboxSlot
 
 _PATIENCE_S = 5.0
 _RETRY_S = 0.02
@@ -21,7 +21,7 @@ class Janitor:
     directories, which may take as long as runs like: no other run's group waits for that."""
 
     def __init__(self) -> None:
-        self._finished: queue.SimpleQueue[Slot | None] = queue.SimpleQueue()
+        self._finished: queue.SimpleQueue[SandboxSlot | None] = queue.SimpleQueue()
         self._littered: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._stopped = threading.Event()
         self._threads = [
@@ -31,7 +31,7 @@ class Janitor:
         for thread in self._threads:
             thread.start()
 
-    def clear(self, slot: Slot) -> None:
+    def clear(self, slot: SandboxSlot) -> None:
         self._finished.put(slot)
 
     def close(self) -> None:
@@ -55,14 +55,14 @@ class Janitor:
             _empty_out(directory, self._stopped.is_set)
 
 
-def clear_away(slot: Slot) -> None:
+def clear_away(slot: SandboxSlot) -> None:
     """At once, for who has no janitor."""
     _release(slot)
     if slot.scratch is not None:
         _empty_out(slot.scratch)
 
 
-def _release(slot: Slot) -> None:
+def _release(slot: SandboxSlot) -> None:
     """All but its directory."""
     wait_for_end(slot.pidfd)
     slot.close()

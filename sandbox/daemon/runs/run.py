@@ -8,24 +8,24 @@ import struct
 from collections.abc import Callable
 
 from sandbox.daemon.children import threads_of
-from sandbox.daemon.limits.meter import KeptText, Meter
+from sandbox.daemon.limits.meter import KeptText, RunMeter
 from sandbox.daemon.limits.quotas import Share, file_bytes
 from sandbox.daemon.runs.answers import End, read_answer
 from sandbox.daemon.runs.ending import was_killed
-from sandbox.daemon.runs.slot import Slot
-from sandbox.daemon.worker import Worker
-from sandbox.errors import ErrorCode, Refused
+from sandbox.daemon.runs.slot import SandboxSlot
+from sandbox.daemon.worker import WorkerChannel
+from sandbox.errors import ErrorCode, RunRefused
 from sandbox.inside import frames
-from sandbox.spec import Limits, Outcome, SandboxResult
+from sandbox.spec import Limits, RunOutcome, SandboxResult
 
 _CHUNK = 1 << 16
 _AT_ONCE = struct.pack("ll", 1, 0)  # a timeval: a slot that waits for its job reads it at once
 _SHORT_RUN_MS = 4.0  # a run that is over by then has the processors to itself
 _SPARE_PROCESSES = 16  # with a cgroup the rlimit is the fallback: the cgroup counts refusals
-_OUTCOMES: dict[str, Outcome] = {
-    ErrorCode.TIMEOUT: Outcome.TIMEOUT,
-    ErrorCode.CANCELLED: Outcome.CANCELLED,
-    ErrorCode.LOST: Outcome.SANDBOX_ERROR,
+_OUTCOMES: dict[str, RunOutcome] = {
+    ErrorCode.TIMEOUT: RunOutcome.TIMEOUT,
+    ErrorCode.CANCELLED: RunOutcome.CANCELLED,
+    ErrorCode.LOST: RunOutcome.SANDBOX_ERROR,
 }
 _UNLIMITED = 1 << 16
 _MAYBE_REFUSED = (ErrorCode.TOOL_ERROR, ErrorCode.EXITED)
@@ -52,15 +52,15 @@ class SlotEnded(Exception):
     """The slot died, or did not take its job, before it had all of it: nothing of the tool ran."""
 
 
-class Run:
+class SandboxRun:
     """Single use, like the slot it drives."""
 
     def __init__(
-        self, slot: Slot, limits: Limits, worker: Worker, share: Share | None = None
+        self, slot: SandboxSlot, limits: Limits, worker: WorkerChannel, share: Share | None = None
     ) -> None:
         self._slot, self._limits, self._worker = slot, limits, worker
         self._share = share
-        self._meter = Meter(limits, slot.leaf, slot.operations)
+        self._meter = RunMeter(limits, slot.leaf, slot.operations)
         self._reader = frames.FrameReader(slot.channel, limits.output_bytes + 1)
         self._streams = {slot.stdout: KeptText(), slot.stderr: KeptText()}
         self._poll = select.poll()
@@ -116,7 +116,7 @@ class Run:
 
     def _begin(self, body: bytes) -> None:
         if not self._worker.waits():
-            raise Refused(ErrorCode.NOT_BEGUN, "nobody waited for the run when it could begin")
+            raise RunRefused(ErrorCode.NOT_BEGUN, "nobody waited for the run when it could begin")
         try:
             self._slot.channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _AT_ONCE)
             frames.send(self._slot.channel, self._slot_limits(), body)
@@ -236,7 +236,7 @@ class Run:
         return self._over(ErrorCode.LOST) if was_killed(self._slot.pidfd) else end
 
 
-def _outcome(end: End) -> Outcome:
+def _outcome(end: End) -> RunOutcome:
     if end.code is None:
-        return Outcome.SUCCESS
-    return _OUTCOMES.get(end.code, Outcome.FAILED)
+        return RunOutcome.SUCCESS
+    return _OUTCOMES.get(end.code, RunOutcome.FAILED)

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
-from sandbox.daemon.accounts import OURS, Account
+from sandbox.daemon.accounts import OURS, SandboxAccount
 from sandbox.daemon.limits.leaves import Leaf
-from sandbox.daemon.limits.operations import Tally
+from sandbox.daemon.limits.operations import RunOperations
 from sandbox.daemon.logs import log
 from sandbox.spec import Limits
 
 
-class Disk(NamedTuple):
+class SlotDisk(NamedTuple):
     """What a run may keep in its private places. Slots differ by it."""
 
     size: int
@@ -26,7 +26,7 @@ class Disk(NamedTuple):
 
 
 @dataclass(slots=True)
-class Slot:
+class SandboxSlot:
     """`pid` is the host's number; in a pid namespace the process is number 1.
 
     `door` and `proxy` are the far ends of its sockets to the egress broker; `operations` counts
@@ -42,9 +42,9 @@ class Slot:
     order_next: Callable[[], None]
     door: socket.socket | None = None
     proxy: socket.socket | None = None
-    operations: Tally | None = None
+    operations: RunOperations | None = None
     scratch: int | None = None
-    account: Account = OURS
+    account: SandboxAccount = OURS
     ordered: bool = False
     killed: bool = False
 

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from sandbox.backends.base import SlotSource
 from sandbox.daemon.logs import log
-from sandbox.daemon.runs.slot import Disk, Slot
+from sandbox.daemon.runs.slot import SandboxSlot, SlotDisk
 from sandbox.spec import Limits, Profile
 
 _IDLE_S = 600
@@ -33,12 +33,12 @@ class Slots:
         self._lock = threading.Condition()
 
     @contextmanager
-    def taken(self, organization: str, profile: Profile, limits: Limits) -> Iterator[Slot]:
+    def taken(self, organization: str, profile: Profile, limits: Limits) -> Iterator[SandboxSlot]:
         """A slot for one run. Raises Refused with LAUNCH_FAILED."""
         template = self._current((organization, profile.digest), profile)
         self.keep_spare(profile)
         try:
-            yield template.take(Disk.of(limits), _SLOT_TIMEOUT_S)
+            yield template.take(SlotDisk.of(limits), _SLOT_TIMEOUT_S)
         finally:
             template.give_back()
             if self._leaving:

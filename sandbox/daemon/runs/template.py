@@ -14,17 +14,17 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 
-from sandbox.daemon.accounts import Account, Accounts, Program
+from sandbox.daemon.accounts import Accounts, SandboxAccount, StartedProgram
 from sandbox.daemon.limits.cgroups import Driver
 from sandbox.daemon.limits.leaves import Leaf
-from sandbox.daemon.limits.operations import Counter, Tally
+from sandbox.daemon.limits.operations import Counter, RunOperations
 from sandbox.daemon.logs import log
 from sandbox.daemon.runs import launch, scratch
 from sandbox.daemon.runs.launch import Launch
 from sandbox.daemon.runs.paths import Sources, unchanged
 from sandbox.daemon.runs.reap import clear_away
-from sandbox.daemon.runs.slot import Disk, Slot
-from sandbox.errors import ErrorCode, Refused
+from sandbox.daemon.runs.slot import SandboxSlot, SlotDisk
+from sandbox.errors import ErrorCode, RunRefused
 from sandbox.inside.template import GOODBYE
 from sandbox.spec import Limits
 
@@ -34,7 +34,7 @@ _ANCILLARY = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(4 * _DESCR
 
 
 _USUAL_LIMITS = Limits()
-_USUAL = Disk.of(_USUAL_LIMITS)
+_USUAL = SlotDisk.of(_USUAL_LIMITS)
 
 
 class Template:
@@ -50,8 +50,8 @@ class Template:
         self._prepare, self._accounts = prepare, accounts
         self._driver, self._target = driver, target
         self._counter = counter
-        self._ready: dict[Disk, deque[Slot]] = defaultdict(deque)
-        self._coming: dict[Disk, int] = defaultdict(int)
+        self._ready: dict[SlotDisk, deque[SandboxSlot]] = defaultdict(deque)
+        self._coming: dict[SlotDisk, int] = defaultdict(int)
         self._changed = threading.Condition()
         self._failure: str | None = None
         self._sources: Sources = ()
@@ -73,7 +73,7 @@ class Template:
         with self._changed:
             return sum(len(slots) for slots in self._ready.values())
 
-    def take(self, disk: Disk, timeout_s: float) -> Slot:
+    def take(self, disk: SlotDisk, timeout_s: float) -> SandboxSlot:
         """Raises Refused with LAUNCH_FAILED when there is none in time."""
         with self._changed:
             self.used_at = time.monotonic()
@@ -87,10 +87,10 @@ class Template:
             finally:
                 self._waiting -= 1
             if not self._ready[disk]:
-                raise Refused(ErrorCode.LAUNCH_FAILED, self._failure or "no slot came in time")
+                raise RunRefused(ErrorCode.LAUNCH_FAILED, self._failure or "no slot came in time")
             return self._ready[disk].popleft()
 
-    def refill(self, disk: Disk) -> None:
+    def refill(self, disk: SlotDisk) -> None:
         with self._changed:
             self._order(disk)
 
@@ -120,7 +120,7 @@ class Template:
         """Wait until a retired template has cleared up."""
         self._keeper.join(timeout_s)
 
-    def _order(self, disk: Disk) -> None:
+    def _order(self, disk: SlotDisk) -> None:
         """Have as many slots made as are missing. The lock is held.
 
         Only the usual size of /tmp is kept in stock; runs with another wait for their own.
@@ -146,7 +146,7 @@ class Template:
         except OSError as error:
             self._fail(f"the template cannot be started: {error}")
             return
-        except Refused as reason:
+        except RunRefused as reason:
             self._fail(str(reason))
             return
         finally:
@@ -175,7 +175,7 @@ class Template:
             self._lose(_disk(rest), rest[2].decode("utf-8", "replace"))
         return bool(text)
 
-    def _add(self, disk: Disk, pid: int, far: dict[str, int]) -> None:
+    def _add(self, disk: SlotDisk, pid: int, far: dict[str, int]) -> None:
         try:
             if "scratch" in far:
                 far["scratch"] = scratch.in_our_mounts(far["scratch"])
@@ -198,7 +198,7 @@ class Template:
             self._ready[disk].append(slot)
             self._changed.notify()
 
-    def _counted(self, far: dict[str, int]) -> Tally | None:
+    def _counted(self, far: dict[str, int]) -> RunOperations | None:
         """None where the kernel has no listener; a slot that cannot be counted is not to be
         used."""
         listener, directory = far.get("operations"), far.get("tmp")
@@ -207,7 +207,7 @@ class Template:
             return None
         return self._counter.adopt(listener, directory)
 
-    def _lose(self, disk: Disk, reason: str) -> None:
+    def _lose(self, disk: SlotDisk, reason: str) -> None:
         log("slot_failed", reason=reason)
         with self._changed:
             self._coming[disk] -= 1
@@ -218,7 +218,7 @@ class Template:
             self._failure = self._failure or reason
             self._changed.notify_all()
 
-    def _end(self, program: Program) -> None:
+    def _end(self, program: StartedProgram) -> None:
         program.end()
         with program.stderr as stderr:
             said = stderr.read(4096).decode("utf-8", "replace").strip()
@@ -237,14 +237,18 @@ def close_all(descriptors: Iterable[int]) -> None:
         os.close(descriptor)
 
 
-def _disk(words: list[bytes]) -> Disk:
-    return Disk(int(words[0]), int(words[1]))
+def _disk(words: list[bytes]) -> SlotDisk:
+    return SlotDisk(int(words[0]), int(words[1]))
 
 
 def _slot(
-    pid: int, far: dict[str, int], leaf: Leaf, account: Account, order_next: Callable[[], None]
-) -> Slot:
-    return Slot(
+    pid: int,
+    far: dict[str, int],
+    leaf: Leaf,
+    account: SandboxAccount,
+    order_next: Callable[[], None],
+) -> SandboxSlot:
+    return SandboxSlot(
         pid=pid,
         pidfd=far["pidfd"],
         channel=socket.socket(fileno=far["channel"]),

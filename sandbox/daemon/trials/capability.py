@@ -10,7 +10,7 @@ from sandbox.spec import Backend, IsolationLevel, Network, Profile
 
 
 @dataclass(frozen=True)
-class Attack:
+class AttackResult:
     """One attack on a sandbox. `contained`: it got nothing, or was ended by the limit it tried."""
 
     name: str
@@ -34,7 +34,7 @@ class Attack:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class LevelCapability:
     """Of one level. `backend` is who serves it where a profile asks for nothing special."""
 
     available: bool
@@ -69,9 +69,9 @@ class Capability:
     cgroup_mode: str
     reasons: Sequence[str] = ()
     fix: Sequence[str] = ()
-    levels: Mapping[IsolationLevel, Verdict] = field(default_factory=dict)
+    levels: Mapping[IsolationLevel, LevelCapability] = field(default_factory=dict)
     backends: Mapping[Backend, str | None] = field(default_factory=dict)
-    attacks: tuple[Attack, ...] = ()
+    attacks: tuple[AttackResult, ...] = ()
     checked_at: float = 0
     checked_ms: float = 0
     weighted: bool = False
@@ -167,9 +167,9 @@ class Capability:
                 accounts_flaw=fields.optional_text("accounts_flaw"),
                 reasons=tuple(fields.texts("reasons")),
                 fix=tuple(fields.texts("fix")),
-                levels={IsolationLevel(k): Verdict.from_wire(v) for k, v in levels.items()},
+                levels={IsolationLevel(k): LevelCapability.from_wire(v) for k, v in levels.items()},
                 backends={one: backends.optional_text(one) for one in Backend if backends.has(one)},
-                attacks=tuple(Attack.from_wire(one) for one in fields.items("attacks")),
+                attacks=tuple(AttackResult.from_wire(one) for one in fields.items("attacks")),
                 checked_at=fields.number("checked_at"),
                 checked_ms=fields.number("checked_ms"),
             )

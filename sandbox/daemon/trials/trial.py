@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.daemon.trials.bait import Bait
-from sandbox.daemon.trials.capability import Attack
+from sandbox.daemon.trials.capability import AttackResult
 from sandbox.errors import ErrorCode
 from sandbox.inside import selfcheck
 from sandbox.levels import LAYERS
 from sandbox.machine import Facts, Run
-from sandbox.spec import MIB, Backend, IsolationLevel, Limits, Mount, Outcome, Profile
+from sandbox.spec import MIB, Backend, IsolationLevel, Limits, Mount, Profile, RunOutcome
 
 _MODULE = "selfcheck"
 _SHARED = "/bait"
@@ -44,7 +44,7 @@ class Trial:
     """What was tried on a sandbox. `failure` says why it could not even be made, or is empty."""
 
     wall: Wall
-    attacks: tuple[Attack, ...] = ()
+    attacks: tuple[AttackResult, ...] = ()
     failure: str = ""
 
     @property
@@ -89,7 +89,7 @@ class _Attempt:
         names = [one.name for one in self._attacks]
         told = {"names": names, "bait": self._bait.told(self._shared)}
         result, output = self._run(self._profile, _LIMITS, _body("assail", told))
-        if result.outcome != Outcome.SUCCESS:
+        if result.outcome != RunOutcome.SUCCESS:
             return Trial(self._wall, failure=str(result.error_message)[:_SEEN_LENGTH])
         attacks = [
             *self._judge(json.loads(output)),
@@ -101,7 +101,7 @@ class _Attempt:
     def _fits(self, one: selfcheck.Attack) -> bool:
         return self._wall.level in one.levels and (self._wall.namespaces or not one.alone)
 
-    def _judge(self, answers: dict[str, Any]) -> Iterator[Attack]:
+    def _judge(self, answers: dict[str, Any]) -> Iterator[AttackResult]:
         """Loot is a breach when it holds what only the host knows; it is not shown."""
         for one in self._attacks:
             got, seen = answers[one.name]
@@ -110,15 +110,17 @@ class _Attempt:
                 seen = "the secret that lay there" if got else "nothing of it"
             yield self._seen(one.name, not got, seen)
 
-    def _exhaust(self, one: _Exhaustion) -> Attack:
+    def _exhaust(self, one: _Exhaustion) -> AttackResult:
         body = _body(one.entry_point, one.parameters)
         result, _ = self._run(self._profile, one.limits, body)
         code = result.error_code or result.outcome
         return self._seen(one.name, code in one.codes, code)
 
-    def _seen(self, name: str, contained: bool, seen: str) -> Attack:
+    def _seen(self, name: str, contained: bool, seen: str) -> AttackResult:
         wall = self._wall
-        return Attack(name, wall.level, wall.backend, contained, seen[:_SEEN_LENGTH] or "nothing")
+        return AttackResult(
+            name, wall.level, wall.backend, contained, seen[:_SEEN_LENGTH] or "nothing"
+        )
 
 
 def _body(entry_point: str, parameters: Mapping[str, Any]) -> dict[str, Any]:

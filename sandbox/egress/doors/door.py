@@ -16,12 +16,12 @@ from typing import Any
 from sandbox import strictjson
 from sandbox.daemon.logs import log
 from sandbox.egress.crew import Crew
-from sandbox.egress.doors.messages import Answer, Asked
+from sandbox.egress.doors.messages import EgressRequest, EgressResponse
 from sandbox.egress.doors.streams import Plain
-from sandbox.egress.reach import HELPER, TIRING, Reach
+from sandbox.egress.reach import HELPER, TIRING, RunEgress
 from sandbox.egress.rules.denials import Denied
 from sandbox.fields import Fields
-from sandbox.inside.sandbox_http import PIECE, Frame, Kind, pack, unpack
+from sandbox.inside.sandbox_http import PIECE, Frame, FrameKind, pack, unpack
 
 _FRAMES_AHEAD = 4
 _MOST_STRAYS = 1000
@@ -70,7 +70,7 @@ class Upload:
             self._chunks.get_nowait()
 
 
-class Parser:
+class FrameParser:
     """Frames out of bytes as they come. Raises BrokenRule."""
 
     def __init__(self) -> None:
@@ -90,8 +90,8 @@ class Parser:
             raise BrokenRule(str(reason)) from None
 
 
-class Door:
-    def __init__(self, channel: socket.socket, reach: Reach) -> None:
+class EgressEntryPoint:
+    def __init__(self, channel: socket.socket, reach: RunEgress) -> None:
         self._stream, self._reach = Plain(channel), reach
         self._answers: asyncio.Queue[bytes] = asyncio.Queue(_FRAMES_AHEAD)
         # One more than may be under way, for the one that is refused.
@@ -113,7 +113,7 @@ class Door:
         self._stream.close()
 
     async def _read(self, crew: Crew) -> None:
-        parser = Parser()
+        parser = FrameParser()
         while data := await self._stream.receive():
             for frame in parser.feed(data):
                 await self._take(frame, crew)
@@ -131,11 +131,11 @@ class Door:
 
     async def _take(self, frame: Frame, crew: Crew) -> None:
         match frame.kind:
-            case Kind.REQUEST:
+            case FrameKind.REQUEST:
                 await self._begin(frame, crew)
-            case Kind.BODY if frame.number in self._uploads:
+            case FrameKind.BODY if frame.number in self._uploads:
                 await self._feed(frame)
-            case Kind.CANCEL:
+            case FrameKind.CANCEL:
                 self._cancel(frame.number)
             case _:
                 raise BrokenRule("a frame out of its order")
@@ -174,30 +174,30 @@ class Door:
         if self._strays > _MOST_STRAYS:
             raise BrokenRule("too many requests cancelled that are not under way")
 
-    async def _answer(self, number: int, asked: Asked) -> None:
+    async def _answer(self, number: int, asked: EgressRequest) -> None:
         try:
             async with self._reach.request(HELPER, asked) as answer:
                 await self._pass_on(number, answer)
         except Denied as denied:
             said = {"code": str(denied.code), "message": str(denied)}
-            await self._say(Kind.REFUSED, number, _encoded(said))
+            await self._say(FrameKind.REFUSED, number, _encoded(said))
             if denied.code in TIRING:
                 await self._reach.slow_down()
 
-    async def _pass_on(self, number: int, answer: Answer) -> None:
+    async def _pass_on(self, number: int, answer: EgressResponse) -> None:
         length = [] if answer.length is None else [("content-length", str(answer.length))]
         head = {"status": answer.status, "headers": [*answer.headers, *length]}
-        await self._say(Kind.HEAD, number, _encoded(head))
+        await self._say(FrameKind.HEAD, number, _encoded(head))
         async for chunk in answer.body:
             for start in range(0, len(chunk), PIECE):
-                await self._say(Kind.BODY, number, chunk[start : start + PIECE])
-        await self._say(Kind.END, number)
+                await self._say(FrameKind.BODY, number, chunk[start : start + PIECE])
+        await self._say(FrameKind.END, number)
 
-    async def _say(self, kind: Kind, number: int, payload: bytes = b"") -> None:
+    async def _say(self, kind: FrameKind, number: int, payload: bytes = b"") -> None:
         await self._answers.put(pack(Frame(kind, number, payload)))
 
 
-def read_request(payload: bytes) -> Asked:
+def read_request(payload: bytes) -> EgressRequest:
     """The texts may contain anything; whether they name a valid host is checked later.
 
     Raises BrokenRule.
@@ -208,7 +208,7 @@ def read_request(payload: bytes) -> Asked:
         strictjson.check_depth(payload)
         fields = Fields(json.loads(payload))
         asked = fields.done(
-            Asked(
+            EgressRequest(
                 method=fields.text("method"),
                 url=fields.text("url"),
                 headers=fields.pairs("headers"),

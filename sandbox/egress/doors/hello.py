@@ -71,23 +71,23 @@ def server_names(record: bytes) -> Iterator[bytes]:
 
 
 def _extensions(record: bytes) -> Iterator[tuple[int, bytes]]:
-    reader = _Reader(record[HEADER_BYTES:])
+    reader = _HelloReader(record[HEADER_BYTES:])
     if record[0] != _HANDSHAKE or reader.number(1) != _CLIENT_HELLO:
         raise BadHello("the first record is no ClientHello")
-    hello = _Reader(reader.counted(3))
+    hello = _HelloReader(reader.counted(3))
     reader.expect_end()
     hello.take(2 + 32)  # version and random value
     for width in (1, 2, 1):  # session, cipher suites, compression methods
         hello.counted(width)
-    listed = _Reader(hello.counted(2))
+    listed = _HelloReader(hello.counted(2))
     hello.expect_end()
     while listed.left:
         yield listed.number(2), listed.counted(2)
 
 
 def _names(content: bytes) -> Iterator[bytes]:
-    outer = _Reader(content)
-    listed = _Reader(outer.counted(2))
+    outer = _HelloReader(content)
+    listed = _HelloReader(outer.counted(2))
     outer.expect_end()
     while listed.left:
         if listed.number(1) != _HOST_NAME:
@@ -103,7 +103,7 @@ def _read_name(name: bytes) -> Host | None:
         return None
 
 
-class _Reader:
+class _HelloReader:
     def __init__(self, data: bytes) -> None:
         self.left = data
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 import h11
 
-from sandbox.egress.doors.streams import Stream
-from sandbox.egress.ledger import Entry
+from sandbox.egress.doors.streams import ByteStream
+from sandbox.egress.ledger import EgressLedgerEntry
 from sandbox.egress.rules.denials import Code, Denied
 from sandbox.egress.rules.grammar import Url
 from sandbox.egress.rules.rules import HEADER_NAME, OF_THE_CONNECTION
@@ -32,7 +32,7 @@ async def no_body() -> AsyncIterator[bytes]:
 
 
 @dataclass(frozen=True)
-class Asked:
+class EgressRequest:
     """What a run wants. `length` is that of the body, None when its end comes as a surprise."""
 
     method: str
@@ -44,7 +44,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Answer:
+class EgressResponse:
     """`length` is None when it is known only at the end of the body."""
 
     status: int
@@ -88,7 +88,7 @@ def check(headers: Headers) -> None:
         raise Denied(Code.REQUEST_INVALID, "a body with two lengths")
 
 
-def outgoing(asked: Asked, url: Url, credentials: Iterable[tuple[str, str]]) -> h11.Request:
+def outgoing(asked: EgressRequest, url: Url, credentials: Iterable[tuple[str, str]]) -> h11.Request:
     """Raises Denied. A credential takes the place of the run's own header of that name."""
     added = [(name.lower(), value) for name, value in credentials]
     replaced = {likened(name) for name, _ in added}
@@ -131,10 +131,10 @@ async def gathered(
         yield b"".join(pieces)
 
 
-class Upstream:
+class EgressUpstream:
     """One request on one connection, which is closed after it."""
 
-    def __init__(self, stream: Stream, entry: Entry) -> None:
+    def __init__(self, stream: ByteStream, entry: EgressLedgerEntry) -> None:
         self._stream, self._entry = stream, entry
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_BYTES)
 
@@ -147,7 +147,7 @@ class Upstream:
                 return
         await self._write(h11.EndOfMessage())
 
-    async def answer(self) -> Answer:
+    async def answer(self) -> EgressResponse:
         """Raises Denied."""
         while not isinstance(event := self._event(), h11.Response):
             if event is h11.NEED_DATA:
@@ -157,7 +157,7 @@ class Upstream:
         if event.http_version not in VERSIONS:
             raise Denied(Code.RESPONSE_INVALID, "the answer is not HTTP/1.1")
         headers = end_to_end(decoded(event.headers))
-        return Answer(event.status_code, headers, _length(event.headers), self._body())
+        return EgressResponse(event.status_code, headers, _length(event.headers), self._body())
 
     async def _body(self) -> AsyncIterator[bytes]:
         try:

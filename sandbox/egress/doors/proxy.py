@@ -13,10 +13,10 @@ from typing import NoReturn
 import h11
 
 from sandbox.egress.crew import Crew
-from sandbox.egress.doors.messages import VERSIONS, Answer, Asked, decoded, gathered
+from sandbox.egress.doors.messages import VERSIONS, EgressRequest, EgressResponse, decoded, gathered
 from sandbox.egress.doors.streams import Plain, accepted
 from sandbox.egress.doors.tunnel import Tunnel
-from sandbox.egress.reach import PROXY, TIRING, Reach
+from sandbox.egress.reach import PROXY, TIRING, RunEgress
 from sandbox.egress.rules.denials import Code, Denied
 from sandbox.egress.rules.rules import TLS_PORTS
 
@@ -43,7 +43,7 @@ _NOT_ALLOWED = 403
 class Proxy:
     """Holds at most twice as many connections as may be in use; the kernel queues the others."""
 
-    def __init__(self, listener: socket.socket, reach: Reach) -> None:
+    def __init__(self, listener: socket.socket, reach: RunEgress) -> None:
         listener.setblocking(False)
         self._listener, self._reach = listener, reach
         self._places = asyncio.Semaphore(2 * reach.limits.connections)
@@ -56,7 +56,7 @@ class Proxy:
                 clients.begin(self._hold(client))
 
     async def _hold(self, client: socket.socket) -> None:
-        conversation = Conversation(Plain(client), self._reach)
+        conversation = ProxyConnection(Plain(client), self._reach)
         with client, suppress(OSError):  # the program hung up
             await conversation.hold()
         if conversation.tiring:
@@ -64,10 +64,10 @@ class Proxy:
         self._places.release()
 
 
-class Conversation:
+class ProxyConnection:
     """One connection of a program: requests one after the other, or a tunnel until its end."""
 
-    def __init__(self, client: Plain, reach: Reach) -> None:
+    def __init__(self, client: Plain, reach: RunEgress) -> None:
         self._client, self._reach = client, reach
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=_HEAD_BYTES)
         self.tiring = True  # until it has asked for something it may have
@@ -111,10 +111,10 @@ class Conversation:
             async with self._reach.request(PROXY, self._asked(request)) as answer:
                 await self._pass_on(answer)
 
-    def _asked(self, request: h11.Request) -> Asked:
+    def _asked(self, request: h11.Request) -> EgressRequest:
         fields = dict(request.headers)
         chunked = b"transfer-encoding" in fields
-        return Asked(
+        return EgressRequest(
             method=request.method.decode("ascii"),
             url=request.target.decode("ascii"),
             headers=decoded(request.headers),
@@ -132,7 +132,7 @@ class Conversation:
         except (h11.RemoteProtocolError, EOFError):
             raise Denied(Code.REQUEST_INVALID, "a body that is not HTTP/1.1") from None
 
-    async def _pass_on(self, answer: Answer) -> None:
+    async def _pass_on(self, answer: EgressResponse) -> None:
         headers = [*answer.headers]
         if answer.length is not None:
             headers.append(("content-length", str(answer.length)))

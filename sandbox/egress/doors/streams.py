@@ -14,7 +14,7 @@ _IN_A_ROW = 8  # then others have their turn
 _OUT_OF_DESCRIPTORS_S = 0.1
 
 
-class Stream(Protocol):
+class ByteStream(Protocol):
     async def receive(self) -> bytes:
         """At most CHUNK bytes; empty at the end. Raises OSError."""
 
@@ -67,7 +67,7 @@ async def accepted(listener: socket.socket) -> socket.socket:
 class Tls:
     """TLS over another stream; one task at a time, for both directions write handshake bytes."""
 
-    def __init__(self, below: Stream, context: ssl.SSLContext, server_name: str) -> None:
+    def __init__(self, below: ByteStream, context: ssl.SSLContext, server_name: str) -> None:
         self._below = below
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(

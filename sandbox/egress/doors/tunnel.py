@@ -6,12 +6,12 @@ from contextlib import contextmanager
 
 from sandbox.egress.doors import hello
 from sandbox.egress.doors.streams import Plain
-from sandbox.egress.ledger import Entry
+from sandbox.egress.ledger import EgressLedgerEntry
 from sandbox.egress.rules.denials import Code, Denied
 from sandbox.egress.rules.grammar import Host
 
 
-class Source:
+class MeasuredStream:
     """A stream that can be read in measured parts. `ahead` came with something else before."""
 
     def __init__(self, stream: Plain, ahead: bytes = b"") -> None:
@@ -44,9 +44,11 @@ class Source:
 class Tunnel:
     """`client` and `ahead` are the run's side. Raises Denied and OSError."""
 
-    def __init__(self, client: Plain, ahead: bytes, upstream: Plain, entry: Entry) -> None:
+    def __init__(
+        self, client: Plain, ahead: bytes, upstream: Plain, entry: EgressLedgerEntry
+    ) -> None:
         self._client, self._upstream, self._entry = client, upstream, entry
-        self._from_client, self._from_host = Source(client, ahead), Source(upstream)
+        self._from_client, self._from_host = MeasuredStream(client, ahead), MeasuredStream(upstream)
 
     async def greet(self, host: Host) -> None:
         """Let TLS begin: nothing is sent before it is clear that it is for this host.
@@ -92,7 +94,7 @@ class Tunnel:
         await self._client.send(data)
 
     async def _pump(
-        self, source: Source, send: Callable[[bytes], Awaitable[None]], sink: Plain
+        self, source: MeasuredStream, send: Callable[[bytes], Awaitable[None]], sink: Plain
     ) -> None:
         while data := await source.receive():
             await send(data)

@@ -96,7 +96,7 @@ def is_ours(address: Address) -> bool:
         return bool(probe.getsockname()[0] == str(address))
 
 
-class Gate:
+class AddressGate:
     """Lets public addresses through, and those of the networks an operator opened."""
 
     def __init__(self, opened: Iterable[Network] = ()) -> None:

@@ -28,11 +28,11 @@ _URL = re.compile(r"(https?)://([^/?]*)(/[^?]*)?(\?.*)?", re.IGNORECASE)
 _TARGET = re.compile(r"[!\"$-\[\]-~]*")
 
 
-class Malformed(ValueError):
+class BrokenGrammar(ValueError):
     """The text says which rule was broken, without what broke it."""
 
 
-class BadHost(Malformed):
+class BadHost(BrokenGrammar):
     """A host that no run may request, regardless of its rules."""
 
 
@@ -111,11 +111,11 @@ def split_url(text: str) -> tuple[Literal["http", "https"], str, str]:
     """Scheme, authority and target. The target holds visible ASCII and no fragment."""
     found = _URL.fullmatch(text) if len(text) <= LONGEST_URL else None
     if found is None:
-        raise Malformed("not an http or https URL")
+        raise BrokenGrammar("not an http or https URL")
     scheme, authority, path, query = found.groups()
     target = (path or "/") + (query or "")
     if not _TARGET.fullmatch(target):
-        raise Malformed("a URL with characters that must be escaped")
+        raise BrokenGrammar("a URL with characters that must be escaped")
     return cast('Literal["http", "https"]', scheme.lower()), authority, target
 
 

@@ -89,7 +89,7 @@ class EgressPolicy:
 
 
 @dataclass(frozen=True)
-class Attempt:
+class EgressAttempt:
     """One request, connection or name a run asked for, whether it was let through or not.
 
     `code` is empty when it was let through. Paths and headers are not kept: they may hold secrets.
@@ -126,12 +126,12 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Tally:
+class EgressSummary:
     """All attempts of a run were counted; the first of them are described."""
 
     requests: int = 0
     refused: int = 0
-    attempts: tuple[Attempt, ...] = ()
+    attempts: tuple[EgressAttempt, ...] = ()
 
     def to_wire(self) -> dict[str, Any]:
         return asdict(self)
@@ -143,6 +143,6 @@ class Tally:
             cls(
                 requests=fields.integer("requests"),
                 refused=fields.integer("refused"),
-                attempts=tuple(Attempt.from_wire(one) for one in fields.items("attempts")),
+                attempts=tuple(EgressAttempt.from_wire(one) for one in fields.items("attempts")),
             )
         )

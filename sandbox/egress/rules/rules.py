@@ -11,7 +11,7 @@ from functools import cached_property
 
 from sandbox.egress.rules import paths
 from sandbox.egress.rules.denials import Code, Denied
-from sandbox.egress.rules.grammar import Host, Malformed, Url, parse_host, split_url
+from sandbox.egress.rules.grammar import BrokenGrammar, Host, Url, parse_host, split_url
 from sandbox.egress.rules.policy import EgressPolicy, HostRule
 from sandbox.errors import SpecInvalid
 
@@ -33,7 +33,7 @@ OF_THE_CONNECTION = frozenset(
 
 
 @dataclass(frozen=True)
-class Rule:
+class CompiledHostRule:
     """A host rule in the form it is compared in."""
 
     given: HostRule
@@ -55,16 +55,16 @@ class Rule:
         return host.address is None and host.text.endswith(self.suffix)
 
 
-def read_rule(given: HostRule) -> Rule:
+def read_rule(given: HostRule) -> CompiledHostRule:
     """Raises SpecInvalid."""
     _check_lists(given)
     try:
         if given.host == "*":
-            return Rule(given)
+            return CompiledHostRule(given)
         if given.host.startswith("*."):
-            return Rule(given, suffix="." + _named(given.host[2:]).text)
-        return Rule(given, host=_rule_host(given.host))
-    except Malformed as reason:
+            return CompiledHostRule(given, suffix="." + _named(given.host[2:]).text)
+        return CompiledHostRule(given, host=_rule_host(given.host))
+    except BrokenGrammar as reason:
         raise SpecInvalid(f"not a host a rule may have: {given.host[:80]!r} ({reason})") from None
 
 
@@ -105,7 +105,7 @@ class Rules:
             raise Denied(Code.TUNNEL_NOT_ALLOWED, reason)
         return rules[0].given
 
-    def _on_port(self, host: Host, port: int) -> list[Rule]:
+    def _on_port(self, host: Host, port: int) -> list[CompiledHostRule]:
         rules = _keep(
             _most_exact(rule for rule in self._rules if rule.covers(host)),
             lambda rule: True,
@@ -115,13 +115,15 @@ class Rules:
         return _keep(rules, lambda rule: port in rule.given.ports, refusal)
 
 
-def _most_exact(covering: Iterable[Rule]) -> list[Rule]:
+def _most_exact(covering: Iterable[CompiledHostRule]) -> list[CompiledHostRule]:
     rules = list(covering)
     exactness = max((rule.exactness for rule in rules), default=0)
     return [rule for rule in rules if rule.exactness == exactness]
 
 
-def _keep(rules: list[Rule], wanted: Callable[[Rule], bool], otherwise: Denied) -> list[Rule]:
+def _keep(
+    rules: list[CompiledHostRule], wanted: Callable[[CompiledHostRule], bool], otherwise: Denied
+) -> list[CompiledHostRule]:
     kept = [rule for rule in rules if wanted(rule)]
     if not kept:
         raise otherwise
@@ -141,7 +143,7 @@ def _rule_host(text: str) -> Host:
 def _named(text: str) -> Host:
     host = parse_host(text)
     if host.address is not None:
-        raise Malformed("an address has no names below it")
+        raise BrokenGrammar("an address has no names below it")
     return host
 
 
@@ -162,7 +164,7 @@ def _check_lists(given: HostRule) -> None:
 def _check_prefix(path: str) -> None:
     try:
         _, _, target = split_url(f"http://host{path}")
-    except Malformed:
+    except BrokenGrammar:
         target = ""
     if target != path or "?" in path or not paths.is_plain(path):
         raise SpecInvalid(f"not a path prefix: {path[:80]!r}")

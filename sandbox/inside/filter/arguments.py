@@ -28,7 +28,7 @@ class Check(NamedTuple):
     mask: int = _WORD
 
 
-class Case(NamedTuple):
+class ArgumentCase(NamedTuple):
     """`answer` is a seccomp action; given when all the checks hold."""
 
     checks: tuple[Check, ...]
@@ -39,15 +39,15 @@ class Rule(NamedTuple):
     """No two cases of a rule hold for the same arguments."""
 
     otherwise: int = NO
-    cases: tuple[Case, ...] = ()
+    cases: tuple[ArgumentCase, ...] = ()
 
 
 def _if(*checks: Check, otherwise: int = NO) -> Rule:
-    return Rule(otherwise, (Case(checks),))
+    return Rule(otherwise, (ArgumentCase(checks),))
 
 
 def _unless(check: Check) -> Rule:
-    return Rule(YES, (Case((check,), NO),))
+    return Rule(YES, (ArgumentCase((check,), NO),))
 
 
 def _value(argument: int, *values: int) -> Check:
@@ -89,7 +89,7 @@ _NEW_NAMESPACES, _CLONE_THREAD = 0x7E020000, 0x10000
 CLONE = _if(_without(0, _NEW_NAMESPACES))
 CLONE_A_THREAD = _if(Check(0, (_CLONE_THREAD,), _NEW_NAMESPACES | _CLONE_THREAD))
 # posix_spawn: CLONE_VM, CLONE_VFORK and SIGCHLD. The parent is blocked until the child executes.
-CLONE_A_THREAD_OR_SPAWN = Rule(NO, (*CLONE_A_THREAD.cases, Case((_value(0, 0x4111),))))
+CLONE_A_THREAD_OR_SPAWN = Rule(NO, (*CLONE_A_THREAD.cases, ArgumentCase((_value(0, 0x4111),))))
 NOT_EVERYBODY = _unless(_value(0, _WORD))  # kill(-1)
 OWN_LIMITS = _if(_value(0, 0))  # a hard limit of one's own can be lowered, never raised
 
@@ -134,7 +134,10 @@ _RWF = 0x2 | 0x4 | 0x10
 _RENAME = 1 | 2  # NOREPLACE, EXCHANGE
 FILES = {
     **MODES,
-    "fcntl": Rule(NO, (Case((_value(1, *_FCNTL),)), Case((_value(1, *_FCNTL_LOCKS),), NO_LOCKS))),
+    "fcntl": Rule(
+        NO,
+        (ArgumentCase((_value(1, *_FCNTL),)), ArgumentCase((_value(1, *_FCNTL_LOCKS),), NO_LOCKS)),
+    ),
     "ioctl": _if(_value(1, *_IOCTL)),
     "prctl": _if(_value(0, *_PRCTL)),
     "preadv2": _if(_only(5, _RWF), otherwise=NOT_SUPPORTED),
@@ -159,8 +162,8 @@ _SET_TCP = (1, 3, 4, 5, 6, 12, 18, 25)
 _GET_TCP = (*_SET_TCP, 2, 11)  # and TCP_MAXSEG, INFO
 
 
-def _option(level: int, names: tuple[int, ...]) -> Case:
-    return Case((_value(1, level), _value(2, *names)))
+def _option(level: int, names: tuple[int, ...]) -> ArgumentCase:
+    return ArgumentCase((_value(1, level), _value(2, *names)))
 
 
 # A datagram socket could send to an address, so even a pair of sockets is of streams.
@@ -188,8 +191,8 @@ _PRIVATE, _REALTIME = 128, 256
 PRIVATE_WAKES = Rule(
     NO,
     (
-        Case((Check(1, (_PRIVATE,), _PRIVATE),)),
-        Case((Check(1, (0, 9), _WORD & ~_REALTIME),)),  # FUTEX_WAIT, FUTEX_WAIT_BITSET
+        ArgumentCase((Check(1, (_PRIVATE,), _PRIVATE),)),
+        ArgumentCase((Check(1, (0, 9), _WORD & ~_REALTIME),)),  # FUTEX_WAIT, FUTEX_WAIT_BITSET
     ),
 )
 

@@ -13,7 +13,7 @@ from sandbox.inside.filter.arguments import ABSENT, NO, NO_LOCKS, NOT_SUPPORTED,
 from sandbox.inside.filter.syscalls import NUMBERS
 
 
-class Wanted(NamedTuple):
+class FilterRequirements(NamedTuple):
     """What a profile's level, network and language make of the filter.
 
     `calls` is the level's word; `sockets`: TCP, to the proxy; `programs` may be executed;
@@ -31,7 +31,7 @@ class Wanted(NamedTuple):
     spawns: bool = False
 
 
-def rules(wanted: Wanted) -> dict[str, Rule]:
+def rules(wanted: FilterRequirements) -> dict[str, Rule]:
     """By name; a call that is not named is refused. Raises KeyError for a word that is none."""
     return {"open": _open, "usual": _usual, "threads-only": _threads_only}[wanted.calls](wanted)
 
@@ -119,7 +119,7 @@ _NEVER = (
 )
 
 
-def _open(wanted: Wanted) -> dict[str, Rule]:
+def _open(wanted: FilterRequirements) -> dict[str, Rule]:
     return {
         **_all(NUMBERS, Rule(YES)),
         **_all(_NEVER, Rule(NO)),
@@ -129,7 +129,7 @@ def _open(wanted: Wanted) -> dict[str, Rule]:
     }
 
 
-def _usual(wanted: Wanted) -> dict[str, Rule]:
+def _usual(wanted: FilterRequirements) -> dict[str, Rule]:
     sessions = _OWN_SESSIONS if wanted.sessions else frozenset()
     return {
         **_REFUSED_POLITELY,
@@ -143,7 +143,7 @@ def _usual(wanted: Wanted) -> dict[str, Rule]:
     }
 
 
-def _threads_only(wanted: Wanted) -> dict[str, Rule]:
+def _threads_only(wanted: FilterRequirements) -> dict[str, Rule]:
     return {
         **_REFUSED_POLITELY,
         **_all(_NECESSARY, Rule(YES)),
@@ -158,7 +158,7 @@ def _threads_only(wanted: Wanted) -> dict[str, Rule]:
     }
 
 
-def _as_wanted(wanted: Wanted) -> dict[str, Rule]:
+def _as_wanted(wanted: FilterRequirements) -> dict[str, Rule]:
     return {
         **({} if wanted.new_code else arguments.NO_NEW_CODE),
         **({} if wanted.shared_memory else {"futex": arguments.PRIVATE_WAKES}),

@@ -3,9 +3,9 @@
 import ctypes
 
 from sandbox.inside.filter import arguments, bpf, calls, syscalls
-from sandbox.inside.filter.arguments import Case, Rule
+from sandbox.inside.filter.arguments import ArgumentCase, Rule
 from sandbox.inside.filter.bpf import Block
-from sandbox.inside.filter.calls import Wanted
+from sandbox.inside.filter.calls import FilterRequirements
 from sandbox.inside.layers import libc
 
 _SECCOMP_MODE_FILTER = 2
@@ -15,7 +15,7 @@ _X32_NUMBERS = 0x40000000
 _UNKNOWN, _REFUSED = Rule(arguments.ABSENT), Rule(arguments.NO)
 
 
-def program(machine: str, wanted: Wanted) -> Block:
+def program(machine: str, wanted: FilterRequirements) -> Block:
     """Raises KeyError for a machine without a table, or a word that is no level's."""
     decide = bpf.search([(first, compile_rule(rule)) for first, rule in _ranges(machine, wanted)])
     if machine == "x86_64":
@@ -23,13 +23,13 @@ def program(machine: str, wanted: Wanted) -> Block:
     return bpf.for_machine(machine, decide, bpf.answer(bpf.KILL_PROCESS))
 
 
-def decisions(machine: str, wanted: Wanted) -> dict[int, Rule]:
+def decisions(machine: str, wanted: FilterRequirements) -> dict[int, Rule]:
     """The rule of every number that has a name."""
     named = calls.rules(wanted)
     return {number: named.get(name, _REFUSED) for name, number in syscalls.table(machine).items()}
 
 
-def _ranges(machine: str, wanted: Wanted) -> list[tuple[int, Rule]]:
+def _ranges(machine: str, wanted: FilterRequirements) -> list[tuple[int, Rule]]:
     """Runs of neighbours with one rule, as (first number, rule)."""
     found = decisions(machine, wanted)
     ranges: list[tuple[int, Rule]] = []
@@ -47,7 +47,7 @@ def compile_rule(rule: Rule) -> Block:
     return block
 
 
-def _compile_case(case: Case, otherwise: Block) -> Block:
+def _compile_case(case: ArgumentCase, otherwise: Block) -> Block:
     """Every check that fails goes the same way, so each carries it along."""
     block = bpf.answer(case.answer)
     for check in reversed(case.checks):
@@ -65,8 +65,8 @@ class Program:
         self.address = ctypes.addressof(self._header)
 
 
-class Filter:
-    def __init__(self, machine: str, wanted: Wanted) -> None:
+class SeccompFilter:
+    def __init__(self, machine: str, wanted: FilterRequirements) -> None:
         self._program = Program(program(machine, wanted))
 
     def load(self) -> None:

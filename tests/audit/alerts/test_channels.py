@@ -5,7 +5,7 @@ from uuid import uuid4
 import pytest
 
 from audit.alerts import channels
-from audit.flaws import Flaw
+from audit.flaws import AuditFlaw
 from audit.models import AlertChannel, AuditRecord
 
 pytestmark = pytest.mark.django_db
@@ -67,12 +67,12 @@ NO_ADDRESSES = {
     ("kind", "target"), [(kind, one) for kind, targets in NO_ADDRESSES.items() for one in targets]
 )
 def test_what_is_no_address_of_its_kind_is_refused(place, by, kind, target):
-    with pytest.raises(Flaw):
+    with pytest.raises(AuditFlaw):
         channels.create_channel(organization=place, name="bad", kind=kind, target=target, by=by)
 
 
 def test_names_are_taken_once(hook, place, by):
-    with pytest.raises(Flaw):
+    with pytest.raises(AuditFlaw):
         channels.create_channel(organization=place, name="ops", kind="webhook", target=HOOK, by=by)
 
 
@@ -84,5 +84,5 @@ def test_there_are_not_more_channels_than_somebody_reads(place, by):
 
     for _ in range(channels.MOST_CHANNELS):
         another()
-    with pytest.raises(Flaw):
+    with pytest.raises(AuditFlaw):
         another()

@@ -6,9 +6,9 @@ from django.utils import timezone
 
 from audit.actions import Actor, record
 from audit.alerts import alerts, fixed_rules, rules
-from audit.alerts.kinds import KINDS, Finding
+from audit.alerts.kinds import KINDS, AlertFinding
 from audit.events import Event, Outcome
-from audit.flaws import Flaw
+from audit.flaws import AuditFlaw
 from audit.models import Alert, AlertRule, AuditRecord
 
 pytestmark = pytest.mark.django_db
@@ -46,7 +46,7 @@ def test_every_kind_can_be_asked_with_what_is_usual(place):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_the_records_of_every_kind_can_be_counted_on(place, name):
-    found, kind = Finding(place, "ada", "pay", 1, timezone.now(), timezone.now()), KINDS[name]
+    found, kind = AlertFinding(place, "ada", "pay", 1, timezone.now(), timezone.now()), KINDS[name]
     with connection.cursor() as cursor:
         asked = {**vars(found), "seen_at": found.first_at, **kind.values({})}
         cursor.execute(kind.unseen, asked)
@@ -54,7 +54,7 @@ def test_the_records_of_every_kind_can_be_counted_on(place, name):
 
 
 def test_no_rule_takes_the_name_of_one_that_is_fixed(by):
-    with pytest.raises(Flaw, match="already"):
+    with pytest.raises(AuditFlaw, match="already"):
         own(by, name=fixed_rules.UNCHECKED.name)
 
 
@@ -92,14 +92,14 @@ def test_a_rule_of_ones_own_raises_alerts_in_its_words(place, by):
     ],
 )  # fmt: skip
 def test_what_cannot_be_meant_is_refused(by, wrong):
-    with pytest.raises(Flaw):
+    with pytest.raises(AuditFlaw):
         own(by, **wrong)
 
 
 @pytest.mark.parametrize("seconds", [0, -1, 10**9, "2", None, True, float("nan")])
 def test_a_number_outside_its_bounds_is_refused(by, seconds):
     rule = AlertRule.objects.get(name="hasty_approval")
-    with pytest.raises(Flaw):
+    with pytest.raises(AuditFlaw):
         rules.change_rule(rule=rule, by=by, values={"seconds": seconds})
 
 

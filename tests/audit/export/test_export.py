@@ -21,7 +21,7 @@ from audit.records import search
 from tests import factories
 from tests.audit.evidence import BY, HERE, call, events, now, sealed
 
-ALL = search.Search(HERE)
+ALL = search.RecordSearch(HERE)
 
 
 def whole(name, wanted=ALL):
@@ -118,19 +118,19 @@ def test_an_export_is_on_record_before_its_first_byte(ledger):
 
 
 def test_no_more_exports_at_once_than_the_process_bears(ledger):
-    open_ones = [export.Stream(ALL, "jsonl") for _ in range(export.OF_ORGANIZATION)]
+    open_ones = [export.ExportStream(ALL, "jsonl") for _ in range(export.OF_ORGANIZATION)]
     with pytest.raises(export.TooManyExports):
         export.begin(ALL, "jsonl", BY)
     assert events(Event.AUDIT_EXPORT) == []
     others = [replace(ALL, organization=f"other-{number}") for number in range(3)]
-    open_ones += [export.Stream(one, "jsonl") for one in others[:2]]
+    open_ones += [export.ExportStream(one, "jsonl") for one in others[:2]]
     assert len(open_ones) == export.AT_ONCE
     with pytest.raises(export.TooManyExports):
-        export.Stream(others[2], "jsonl")
+        export.ExportStream(others[2], "jsonl")
     for one in open_ones:
         one.close()
         one.close()
-    export.Stream(ALL, "jsonl").close()
+    export.ExportStream(ALL, "jsonl").close()
 
 
 def test_a_file_has_a_signed_manifest_beside_it(ledger, tmp_path):
@@ -172,7 +172,7 @@ def test_a_wrong_export_is_400(admin_api, query):
 
 def test_an_export_beyond_what_is_served_at_once_is_503(admin_api, organization):
     own = replace(ALL, organization=organization.slug)
-    open_ones = [export.Stream(own, "jsonl") for _ in range(export.OF_ORGANIZATION)]
+    open_ones = [export.ExportStream(own, "jsonl") for _ in range(export.OF_ORGANIZATION)]
     answer = admin_api.get("/audit/export")
     for one in open_ones:
         one.close()

@@ -20,7 +20,7 @@ from audit.log.anchors import BadAnchor
 from audit.log.checkpoints import Acceptance, Signer, Statement
 from audit.log.sealer import seal
 from audit.models import AuditLeaf, AuditLog, AuditRecord, Checkpoint, CheckpointKey
-from audit.verification.inspection import Question, inspect
+from audit.verification.inspection import VerificationRequest, inspect
 from tests.audit.logs import settled, write
 from tests.waiting import until
 
@@ -212,7 +212,7 @@ def test_what_is_signed_by_no_key_of_ours_lets_no_log_go_on(ledger, accepted):
             }
             lines.write(json.dumps(told) + "\n")
     assert halted_because() == ["bad_anchor"]
-    (report,) = inspect(Question("here"))
+    (report,) = inspect(VerificationRequest("here"))
     assert report.damaged
     assert {"wrong_key", "rolled_back"} <= {str(one.kind) for one in report.findings}
 
@@ -258,7 +258,7 @@ def test_a_database_without_its_keys_goes_on_with_no_others(ledger, keys, settin
     assert halted_because() == []  # a record would be a forgery as soon as the keys are back
     with pytest.raises(standing.LogHalted, match="keys/ are not those of this database"):
         standing.check("here")
-    (report,) = inspect(Question("here"))
+    (report,) = inspect(VerificationRequest("here"))
     assert [one.kind for one in report.findings] == ["wrong_key"]
     assert "keys/ are not those" in report.findings[0].says
 
@@ -344,10 +344,13 @@ def test_what_older_keys_signed_stays_good_and_is_known_from_files_alone(ledger,
     CheckpointKey.objects.all().delete()
     outside = publishing.public_keys()
     assert len(outside) == 3
-    for question in (Question("here"), Question("here", pubkeys=tuple(outside))):
+    for question in (
+        VerificationRequest("here"),
+        VerificationRequest("here", pubkeys=tuple(outside)),
+    ):
         (report,) = inspect(question)
         assert report.findings == ()
-    (report,) = inspect(Question("here", pubkeys=tuple(outside[:1])))
+    (report,) = inspect(VerificationRequest("here", pubkeys=tuple(outside[:1])))
     assert {str(one.kind) for one in report.findings} == {"wrong_key"}
 
 
@@ -367,7 +370,7 @@ def test_a_new_key_is_introduced_by_the_old_one_also_when_the_disk_was_full(
     seal()
     assert len(checkpoints.signed_by(anchors.newest("here").note, public("here"))) == 2
     assert publishing.finish_rotation()
-    (report,) = inspect(Question("here"))
+    (report,) = inspect(VerificationRequest("here"))
     assert report.findings == ()
 
 

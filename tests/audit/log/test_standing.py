@@ -93,11 +93,11 @@ def test_readiness_says_that_nobody_seals(ledger):
 
 def test_a_log_tells_when_it_was_signed_and_what_has_no_place_yet(db):
     write("here", 3)
-    assert standing.standing_of("here") == standing.Standing(None, 3, "")
+    assert standing.standing_of("here") == standing.LogStatus(None, 3, "")
     until(lambda: seal("here") == 3)  # what is older and open elsewhere may yet come before them
     write("here", 2)
     found = standing.standing_of("here")
     assert found.unsealed == 2 and found.signed_at is not None
-    assert standing.standing_of("there") == standing.Standing(None, 0, "")
+    assert standing.standing_of("there") == standing.LogStatus(None, 0, "")
     halt("here")
     assert standing.standing_of("here").halted == "It was put back."

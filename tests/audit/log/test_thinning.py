@@ -14,7 +14,7 @@ from audit.log.handouts import growth_of, line_of
 from audit.log.proofs import proof_of, subtrees
 from audit.log.sealer import seal
 from audit.models import AuditLog, Checkpoint
-from audit.verification.inspection import Question, inspect
+from audit.verification.inspection import VerificationRequest, inspect
 from audit.verifier import toolcrib_verify as verifier
 from tests.audit.evidence import HERE, now
 from tests.audit.logs import write
@@ -81,7 +81,7 @@ def backdate(ages, accepted=()):
 
 
 def found():
-    (report,) = inspect(Question("here"))
+    (report,) = inspect(VerificationRequest("here"))
     return {(str(one.kind), one.index) for one in report.findings}
 
 

@@ -14,7 +14,7 @@ from audit.log import keyfile
 from audit.log.proofs import proof_of
 from audit.models import AuditKey, AuditPayload, AuditRecord
 from audit.records import erasure, payloads
-from audit.records.erasure import Scope
+from audit.records.erasure import ErasureScope
 from tests import factories
 from tests.api import Api
 from tests.audit.evidence import ADMIN, BY, HERE, call, events, now, sealed
@@ -27,7 +27,7 @@ def _no_key_known():
 
 
 def erase(**scope):
-    return erasure.erase(Scope(HERE, **scope), by=ADMIN, reason="they asked")
+    return erasure.erase(ErasureScope(HERE, **scope), by=ADMIN, reason="they asked")
 
 
 def opens(record_id):
@@ -240,5 +240,5 @@ def test_who_may_only_read_erases_nothing(organization):
 
 def test_what_comes_in_meanwhile_is_not_erased(ledger):
     call()
-    scope = Scope(HERE, before=now() - timedelta(hours=1))
+    scope = ErasureScope(HERE, before=now() - timedelta(hours=1))
     assert erasure.erase(scope, by=BY, reason="r") == 0

@@ -84,7 +84,7 @@ def test_without_the_permission_no_word_of_it_can_be_tried(reader, admin_api, ke
 
 def test_an_erased_payload_says_when_and_by_whom(admin_api, kept, organization):
     by = Actor("person", "root", organization.slug)
-    erasure.erase(erasure.Scope(organization.slug, agent="magpie"), by=by, reason="asked to")
+    erasure.erase(erasure.ErasureScope(organization.slug, agent="magpie"), by=by, reason="asked to")
     payload = admin_api.get(f"/audit/records/{kept}").json()["payload"]
     assert (payload["state"], payload["erased_by"], payload["content"]) == ("erased", "root", None)
     assert payload["erased_at"]
@@ -108,7 +108,7 @@ def test_records_of_nobody_are_none(ledger):
 
 def test_pages_of_readings_lead_both_ways(ledger):
     made = sealed(5)
-    wanted = search.Search(HERE, code="TOOL.START", until=datetime(2999, 1, 1, tzinfo=UTC))
+    wanted = search.RecordSearch(HERE, code="TOOL.START", until=datetime(2999, 1, 1, tzinfo=UTC))
     first = reading.read_page(wanted, 2, None, by=BY)
     second = reading.read_page(wanted, 2, first.older, by=BY)
     third = reading.read_page(wanted, 2, second.older, by=BY)

@@ -113,7 +113,7 @@ def made(**fields):
 
 
 def found(**fields):
-    return {row.pk for row in search.page(search.Search("here", **fields), 50)}
+    return {row.pk for row in search.page(search.RecordSearch("here", **fields), 50)}
 
 
 TEXTS = {
@@ -173,7 +173,7 @@ def test_pages_hold_every_record_once_in_the_order_of_time(db, picks, size):
     by = Actor("agent", "crow", f"o{uuid4().hex[:8]}")
     for pick in picks:
         record([*Event][pick], by=by, outcome=Outcome.SUCCESS)
-    wanted, seen, place = search.Search(by.organization, text="crow"), [], None
+    wanted, seen, place = search.RecordSearch(by.organization, text="crow"), [], None
     while page := search.page(wanted, size, place):
         seen += page
         place = search.Position.of(page[-1])

@@ -24,11 +24,11 @@ from audit.log.sealer import seal
 from audit.models import AuditLog, AuditRecord, Checkpoint
 from audit.records import payloads as kept
 from audit.records import retention
-from audit.records.erasure import Scope, erase
+from audit.records.erasure import ErasureScope, erase
 from audit.verification import selfcheck, verified
 from audit.verification.chunks import Task
 from audit.verification.database import DatabaseSource
-from audit.verification.inspection import Question, inspect
+from audit.verification.inspection import VerificationRequest, inspect
 from audit.verification.statements import Published
 from tests.audit import evidence, worlds
 from tests.audit.logs import settled, write
@@ -49,7 +49,7 @@ def sealed(ledger):
 
 
 def found(log="here", **question):
-    (report,) = inspect(Question(log, **question))
+    (report,) = inspect(VerificationRequest(log, **question))
     return {(str(one.kind), one.index) for one in report.findings}
 
 
@@ -72,7 +72,7 @@ def owner():
 
 def test_a_log_that_was_left_alone_is_clean(sealed):
     assert found() == set()
-    (report,) = inspect(Question("here"))
+    (report,) = inspect(VerificationRequest("here"))
     assert (report.size, report.checkpoints, report.anchors) == (9, 3, 3)
 
 
@@ -83,7 +83,7 @@ def test_what_is_not_sealed_yet_is_no_damage(sealed):
 
 def test_all_logs_are_verified_and_those_without_a_seal(sealed):
     write("there")
-    assert [report.log for report in inspect(Question())] == ["here", "there"]
+    assert [report.log for report in inspect(VerificationRequest())] == ["here", "there"]
 
 
 CHANGES = [
@@ -261,7 +261,7 @@ def test_records_that_leave_meanwhile_are_not_missed(sealed, tmp_path, settings)
                 made.set_result(other.submit(in_another_connection, lambda: work(batch)).result())
             return made
 
-    (report,) = inspect(Question("here"), Elsewhere())
+    (report,) = inspect(VerificationRequest("here"), Elsewhere())
     assert left.is_set()
     assert report.findings == ()
 
@@ -342,7 +342,7 @@ def test_a_break_that_was_accepted_is_still_reported_and_is_no_damage(sealed):
     publishing.accept(name="here", by=Actor("person", "Ada", "here"), reason="an exercise")
     write("here", 3)
     seal()
-    (report,) = inspect(Question("here"))
+    (report,) = inspect(VerificationRequest("here"))
     assert not report.damaged
     assert [(str(one.kind), one.index) for one in report.findings] == [("forked", 6)]
     assert "accepted by Ada: an exercise" in report.findings[0].says
@@ -440,7 +440,7 @@ def test_reading_checkpoints_holds_no_transaction_open(sealed, count):
     more_checkpoints(count)
     with connection.cursor() as cursor:
         cursor.execute("SET idle_in_transaction_session_timeout = '100ms'")
-    (report,) = inspect(Question("here"))
+    (report,) = inspect(VerificationRequest("here"))
     assert report.findings == ()
     assert (report.checkpoints, report.anchors) == (count + 3, count + 3)
 
@@ -488,11 +488,11 @@ def test_who_has_the_database_alone_moves_the_verified_checkpoint_back_and_never
             ", replace(details::text, '\"size\":9', '\"size\":11')::json)) AS r"
             " FROM audit_auditrecord r WHERE code = 'AUDIT.VERIFY') made"
         )
-    (report,) = inspect(Question("here", resume=True))
+    (report,) = inspect(VerificationRequest("here", resume=True))
     assert (report.since, found()) == (9, {("inserted", None)})
     with owner() as cursor:
         cursor.execute("UPDATE audit_auditrecord SET mac = '' WHERE code = 'AUDIT.VERIFY'")
-    (report,) = inspect(Question("here", resume=True))
+    (report,) = inspect(VerificationRequest("here", resume=True))
     assert report.since == 0
 
 
@@ -578,7 +578,7 @@ def test_a_payload_that_nobody_erased_is_missed(payloads):
 
 def test_an_erasure_speaks_for_no_other_payload(payloads):
     execution = AuditRecord.objects.get(pk=payloads[0]).execution_id
-    erase(Scope("here", execution=execution), by=evidence.ADMIN, reason="asked for")
+    erase(ErasureScope("here", execution=execution), by=evidence.ADMIN, reason="asked for")
     assert found() == set()
     with connection.cursor() as cursor:
         cursor.execute(f"{EMPTY} WHERE record_id = %s", ["root", payloads[2]])
@@ -587,7 +587,7 @@ def test_an_erasure_speaks_for_no_other_payload(payloads):
 
 @pytest.mark.parametrize("scope", [{"agent": "magpie"}, {}], ids=["of an agent", "of all"])
 def test_payloads_that_somebody_erased_are_not_missed(payloads, scope):
-    erase(Scope("here", **scope), by=evidence.ADMIN, reason="asked for")
+    erase(ErasureScope("here", **scope), by=evidence.ADMIN, reason="asked for")
     assert found() == set()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from config.http.turns import Crowded, Turns
+from config.http.turns import Crowded, RequestQueue
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -23,7 +23,7 @@ async def settled() -> None:
 
 def test_one_owner_never_has_more_than_its_share() -> None:
     async def work() -> None:
-        turns = Turns(4, share=3)
+        turns = RequestQueue(4, share=3)
         asked = [asyncio.ensure_future(turns.take("loud")) for _ in range(10)]
         await settled()
         assert sum(one.done() for one in asked) == 3
@@ -36,7 +36,7 @@ def test_one_owner_never_has_more_than_its_share() -> None:
 
 def test_those_who_wait_are_served_in_rotation() -> None:
     async def work() -> None:
-        turns, order = Turns(1, share=1), []
+        turns, order = RequestQueue(1, share=1), []
 
         async def ask(owner: str) -> None:
             turn = await turns.take(owner)
@@ -56,7 +56,7 @@ def test_those_who_wait_are_served_in_rotation() -> None:
 
 def test_who_left_the_line_costs_no_turn() -> None:
     async def work() -> None:
-        turns = Turns(1, share=1)
+        turns = RequestQueue(1, share=1)
         first = await turns.take("a")
         gone, next_ = (asyncio.ensure_future(turns.take("b")) for _ in range(2))
         await settled()
@@ -69,7 +69,7 @@ def test_who_left_the_line_costs_no_turn() -> None:
 
 def test_a_line_has_an_end() -> None:
     async def work() -> None:
-        turns = Turns(1, share=1, queue=1)
+        turns = RequestQueue(1, share=1, queue=1)
         await turns.take("a")
         waiting = asyncio.ensure_future(turns.take("a"))
         await settled()

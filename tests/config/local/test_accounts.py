@@ -16,7 +16,7 @@ from audit.log import signing
 from audit.records import payloads
 from config import env
 from config.local import accounts, datadir, deployment, processes
-from config.local.accounts import PRODUCT, Account
+from config.local.accounts import PRODUCT, UnixAccount
 from config.local.address import Address, CannotListen
 from config.local.embedded import socket_directory
 from sandbox.daemon.account_helper import UIDS
@@ -30,7 +30,7 @@ OTHERS = {
     "oxigraph": accounts.KNOWLEDGE_UID,
     "valkey": accounts.BROKER_UID,
 }
-EVERYBODY = PRODUCT | {name: Account(uid, uid) for name, uid in OTHERS.items()}
+EVERYBODY = PRODUCT | {name: UnixAccount(uid, uid) for name, uid in OTHERS.items()}
 READERS = {
     "secret_key": {"web", "live", "worker", "sealer"},
     "keys/audit-checkpoint.pem": {"sealer"},
@@ -69,7 +69,7 @@ def former(data: Path) -> Path:
     return data
 
 
-def reads(who: Account, *paths: Path) -> set[str]:
+def reads(who: UnixAccount, *paths: Path) -> set[str]:
     """Which of them an account reads, as the kernel sees it."""
     done = subprocess.run(
         ["/bin/sh", "-c", 'for one; do head -c1 "$one" >&2 && echo "$one"; done', "-", *paths],

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from config.local.accounts import Account
+from config.local.accounts import UnixAccount
 from config.local.children import ProcessSpec, launcher
 from config.local.processes import interpreter
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-STRANGER = Account(64333, 64333)
+STRANGER = UnixAccount(64333, 64333)
 REPORT = """
 import json, os
 status = dict(line.split(":", 1) for line in open("/proc/self/status") if ":" in line)

@@ -16,12 +16,18 @@ from typing import Any
 import pytest
 
 from sandbox.egress.attach import attach
-from sandbox.egress.broker import Broker, Users, listen
+from sandbox.egress.broker import EgressBroker, Users, listen
 from sandbox.egress.client import EgressClient, Ticket
 from sandbox.egress.dial import Dialer
 from sandbox.egress.resolve import Resolver
-from sandbox.egress.rules.addresses import Gate
-from sandbox.egress.rules.policy import Attempt, EgressLimits, EgressPolicy, HostRule, Tally
+from sandbox.egress.rules.addresses import AddressGate
+from sandbox.egress.rules.policy import (
+    EgressAttempt,
+    EgressLimits,
+    EgressPolicy,
+    EgressSummary,
+    HostRule,
+)
 from sandbox.egress.trust import client_context
 from sandbox.inside import sandbox_http
 from tests.crib import CHECKOUT
@@ -79,11 +85,11 @@ class Visit:
     lifeline: socket.socket
     proxy_port: int
 
-    def tally(self) -> Tally:
+    def tally(self) -> EgressSummary:
         """Ends the run."""
         return self.ticket.close()
 
-    def only_attempt(self) -> Attempt:
+    def only_attempt(self) -> EgressAttempt:
         (attempt,) = self.tally().attempts
         return attempt
 
@@ -105,8 +111,8 @@ def brokering(
         path = f"{directory}/s"
         listener = listen(path)
         loop = asyncio.new_event_loop()
-        dialer = Dialer(Resolver(names), Gate(opened), client_context(ca))
-        broker = Broker(dialer, users or Users(frozenset({os.getuid()}), os.getuid()))
+        dialer = Dialer(Resolver(names), AddressGate(opened), client_context(ca))
+        broker = EgressBroker(dialer, users or Users(frozenset({os.getuid()}), os.getuid()))
         serving = loop.create_task(broker.serve(listener))
         thread = threading.Thread(target=_until_cancelled, args=(loop, serving), daemon=True)
         thread.start()

@@ -5,7 +5,7 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from sandbox.egress.rules import addresses
-from sandbox.egress.rules.addresses import Gate, is_ours, read_network, special
+from sandbox.egress.rules.addresses import AddressGate, is_ours, read_network, special
 
 SPECIAL = [
     # This network, private, shared, loopback, link-local
@@ -45,7 +45,7 @@ PUBLIC = [
 @pytest.mark.parametrize("text", SPECIAL)
 def test_what_is_not_public_has_a_reason(text):
     assert special(ip_address(text))
-    assert Gate().refusal(ip_address(text))
+    assert AddressGate().refusal(ip_address(text))
 
 
 @pytest.mark.parametrize("text", PUBLIC)
@@ -66,8 +66,8 @@ def test_this_machine_knows_its_own_addresses():
 
 def test_a_public_address_of_this_machine_is_refused(monkeypatch):
     monkeypatch.setattr(addresses, "_SPECIAL_IPV4", ())
-    assert Gate().refusal(ip_address("127.0.0.1")) == "an address of this machine"
-    assert Gate().refusal(ip_address("64:ff9b::7f00:1")) == "an address of this machine"
+    assert AddressGate().refusal(ip_address("127.0.0.1")) == "an address of this machine"
+    assert AddressGate().refusal(ip_address("64:ff9b::7f00:1")) == "an address of this machine"
 
 
 def test_what_cannot_be_looked_at_is_refused(monkeypatch):
@@ -75,11 +75,11 @@ def test_what_cannot_be_looked_at_is_refused(monkeypatch):
         raise OSError(24, "Too many open files")
 
     monkeypatch.setattr(addresses.socket, "socket", exhausted)
-    assert Gate().refusal(ip_address("8.8.8.8"))
+    assert AddressGate().refusal(ip_address("8.8.8.8"))
 
 
 def test_an_opened_network_is_let_through_and_nothing_beside_it():
-    gate = Gate([ip_network("10.1.0.0/16"), ip_network("fd00:1::/32")])
+    gate = AddressGate([ip_network("10.1.0.0/16"), ip_network("fd00:1::/32")])
     assert [gate.refusal(ip_address(one)) for one in ("10.1.255.1", "fd00:1::9")] == ["", ""]
     assert gate.is_opened(ip_address("10.1.0.1"))
     for text in ("10.2.0.1", "::ffff:10.1.0.1", "64:ff9b::a01:1", "fd00:2::1", "169.254.169.254"):

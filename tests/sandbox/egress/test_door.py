@@ -11,9 +11,9 @@ from contextlib import contextmanager
 import pytest
 
 from sandbox.egress.attach import attach
-from sandbox.egress.doors.door import BrokenRule, Parser, read_request
+from sandbox.egress.doors.door import BrokenRule, FrameParser, read_request
 from sandbox.egress.rules.policy import EgressLimits, EgressPolicy
-from sandbox.inside.sandbox_http import FRAME_CAP, Frame, Kind, pack, unpack
+from sandbox.inside.sandbox_http import FRAME_CAP, Frame, FrameKind, pack, unpack
 from tests.sandbox.egress.conftest import NAME
 from tests.stubs.web import Held, Reply
 
@@ -21,7 +21,7 @@ GOOD = {"method": "GET", "url": f"http://{NAME}/", "headers": [], "length": 0, "
 
 
 def wish(number: int = 1, **changes) -> bytes:
-    return pack(Frame(Kind.REQUEST, number, json.dumps(GOOD | changes).encode()))
+    return pack(Frame(FrameKind.REQUEST, number, json.dumps(GOOD | changes).encode()))
 
 
 @contextmanager
@@ -53,23 +53,23 @@ def heard(near: socket.socket, count: int) -> list[Frame]:
         bytes(9), b"\0\0\0\x04\x01\0\0\0\x01", b"\xff\xff\xff\xff\x01\0\0\0\x01",
         struct.pack(">IBI", FRAME_CAP + 1, 1, 1), struct.pack(">IBI", 5, 0, 1),
         struct.pack(">IBI", 5, 7, 1), struct.pack(">IBI", 5, 255, 1),
-        pack(Frame(Kind.HEAD, 1, b"{}")), pack(Frame(Kind.END, 1, b"")),
-        pack(Frame(Kind.REFUSED, 1, b"{}")), pack(Frame(Kind.BODY, 1, b"x")),
-        pack(Frame(Kind.REQUEST, 0, json.dumps(GOOD).encode())),
-        pack(Frame(Kind.REQUEST, 1, b"")), pack(Frame(Kind.REQUEST, 1, b"[" * 100_000)),
-        pack(Frame(Kind.REQUEST, 1, b"\xff")), pack(Frame(Kind.REQUEST, 1, b"null")),
+        pack(Frame(FrameKind.HEAD, 1, b"{}")), pack(Frame(FrameKind.END, 1, b"")),
+        pack(Frame(FrameKind.REFUSED, 1, b"{}")), pack(Frame(FrameKind.BODY, 1, b"x")),
+        pack(Frame(FrameKind.REQUEST, 0, json.dumps(GOOD).encode())),
+        pack(Frame(FrameKind.REQUEST, 1, b"")), pack(Frame(FrameKind.REQUEST, 1, b"[" * 100_000)),
+        pack(Frame(FrameKind.REQUEST, 1, b"\xff")), pack(Frame(FrameKind.REQUEST, 1, b"null")),
         wish(length=-1), wish(length=True), wish(length="1"), wish(length=1.0),
         wish(timeout_s=0), wish(timeout_s=-1), wish(timeout_s=float("nan")),
         wish(timeout_s=float("inf")), wish(headers={"a": "b"}), wish(headers=[["a"]]),
         wish(headers=[["a", 1]]), wish(url=None), wish(method=b"GET".hex(), more=1),
         wish(1) + wish(1), wish(2) + wish(1),
-        wish(length=3) + pack(Frame(Kind.BODY, 1, b"four")),
-        wish(length=3) + pack(Frame(Kind.BODY, 1, b"")),
-        wish(length=3) + pack(Frame(Kind.BODY, 1, b"abc")) * 2,
-        wish(length=3) + pack(Frame(Kind.BODY, 1, b"a")),
-        wish(length=1 << 20) + pack(Frame(Kind.BODY, 1, b"a" * 1000)),
+        wish(length=3) + pack(Frame(FrameKind.BODY, 1, b"four")),
+        wish(length=3) + pack(Frame(FrameKind.BODY, 1, b"")),
+        wish(length=3) + pack(Frame(FrameKind.BODY, 1, b"abc")) * 2,
+        wish(length=3) + pack(Frame(FrameKind.BODY, 1, b"a")),
+        wish(length=1 << 20) + pack(Frame(FrameKind.BODY, 1, b"a" * 1000)),
         wish(url="x" * 200_000),
-        b"".join(pack(Frame(Kind.CANCEL, 1, b"")) for _ in range(1001)),
+        b"".join(pack(Frame(FrameKind.CANCEL, 1, b"")) for _ in range(1001)),
     ],
 )  # fmt: skip
 def test_a_frame_no_helper_sends_closes_the_door(place, raw):
@@ -79,7 +79,7 @@ def test_a_frame_no_helper_sends_closes_the_door(place, raw):
             continue
     with bare_door(place) as (near, _):
         near.sendall(wish())
-        assert heard(near, 1)[0].kind == Kind.REFUSED
+        assert heard(near, 1)[0].kind == FrameKind.REFUSED
 
 
 def test_half_a_frame_waits_and_its_end_is_no_harm(place):
@@ -93,7 +93,7 @@ def test_any_text_for_a_url_is_an_attempt(place):
     with bare_door(place) as (near, ticket):
         for number, url in enumerate(["", "\0", "http://\ud800/", "x" * 100_000], 1):
             near.sendall(wish(number, url=url))
-            assert heard(near, 1)[0].kind == Kind.REFUSED
+            assert heard(near, 1)[0].kind == FrameKind.REFUSED
         tally = ticket.close()
     assert (tally.requests, tally.refused) == (4, 4)
     json.dumps([one.host for one in tally.attempts]).encode()
@@ -104,11 +104,13 @@ def test_a_cancelled_request_ends_at_the_host(place, web, rule):
     with bare_door(place, rule(web), connections=1) as (near, ticket):
         near.sendall(wish(1, url=web.url(host=NAME)))
         web.received()
-        near.sendall(pack(Frame(Kind.CANCEL, 1, b"")) + wish(2, url=web.url("/next", host=NAME)))
+        near.sendall(
+            pack(Frame(FrameKind.CANCEL, 1, b"")) + wish(2, url=web.url("/next", host=NAME))
+        )
         kinds = [(one.kind, one.number) for one in heard(near, 2)]
         held.let_go()
         tally = ticket.close()
-    assert kinds == [(Kind.HEAD, 2), (Kind.END, 2)]
+    assert kinds == [(FrameKind.HEAD, 2), (FrameKind.END, 2)]
     assert (tally.requests, tally.refused) == (2, 0)
 
 
@@ -135,10 +137,10 @@ def test_the_parser_finds_the_same_frames_however_the_bytes_are_cut():
     until, rounds = time.monotonic() + 0.7, 0
     while time.monotonic() < until:
         frames = [
-            Frame(chance.choice(list(Kind)), chance.randrange(1 << 32), chance.randbytes(size))
+            Frame(chance.choice(list(FrameKind)), chance.randrange(1 << 32), chance.randbytes(size))
             for size in chance.choices([0, 1, 5, 300, 70_000], k=chance.randrange(6))
         ]
-        raw, parser, found = b"".join(map(pack, frames)), Parser(), []
+        raw, parser, found = b"".join(map(pack, frames)), FrameParser(), []
         while raw:
             cut = chance.choice([1, 4, 9, 1000, len(raw)])
             found += parser.feed(raw[:cut]) if len(raw) < 100_000 else parser.feed(raw)
@@ -156,7 +158,7 @@ def test_rubbish_makes_frames_or_breaks_a_rule_and_nothing_else():
         for _ in range(chance.randrange(5)):
             raw[chance.randrange(len(raw))] = chance.randrange(256)
         try:
-            for frame in Parser().feed(bytes(raw)):
+            for frame in FrameParser().feed(bytes(raw)):
                 assert pack(frame) in bytes(raw)
                 read_request(frame.payload)
         except BrokenRule:

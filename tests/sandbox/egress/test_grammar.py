@@ -8,7 +8,14 @@ from ipaddress import ip_address
 
 import pytest
 
-from sandbox.egress.rules.grammar import BadHost, Host, Malformed, Url, parse_authority, parse_host
+from sandbox.egress.rules.grammar import (
+    BadHost,
+    BrokenGrammar,
+    Host,
+    Url,
+    parse_authority,
+    parse_host,
+)
 
 FUZZ_S = 1.0
 
@@ -128,7 +135,7 @@ def test_a_url_is_read_into_its_parts(written, host, port, target):
     ],
 )  # fmt: skip
 def test_a_url_that_can_be_misread_is_refused(written):
-    with pytest.raises(Malformed):
+    with pytest.raises(BrokenGrammar):
         Url.parse(written)
 
 

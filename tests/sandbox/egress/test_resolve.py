@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.egress.resolve import MOST_ADDRESSES, Resolver, Turns
+from sandbox.egress.resolve import MOST_ADDRESSES, LookupLimit, Resolver
 from sandbox.egress.rules.denials import Denied
 from sandbox.egress.rules.grammar import parse_host
 from tests.sandbox.egress.conftest import python
@@ -93,10 +93,12 @@ def resolver_of(names: Held, **options: Any) -> Iterator[Resolver]:
 
 def dead(resolver: Resolver, organization: str, run: int, number: int):
     host = parse_host(f"n{number}.r{run}.dead.example")
-    return resolver.addresses(host, TURNS.setdefault((organization, run), Turns(organization)))
+    return resolver.addresses(
+        host, TURNS.setdefault((organization, run), LookupLimit(organization))
+    )
 
 
-TURNS: dict[tuple[str, int], Turns] = {}
+TURNS: dict[tuple[str, int], LookupLimit] = {}
 
 
 def test_runs_that_wait_for_a_dead_server_of_names_hold_up_their_organization_alone():
@@ -109,7 +111,7 @@ def test_runs_that_wait_for_a_dead_server_of_names_hold_up_their_organization_al
                 *(dead(resolver, "evil", run, name) for run in range(8) for name in range(4))
             )
             asked = [*names.asked]
-            found = await resolver.addresses(parse_host("good.example"), Turns("acme"))
+            found = await resolver.addresses(parse_host("good.example"), LookupLimit("acme"))
             names.go.set()
             await asyncio.gather(*tasks)
             return asked, [str(one) for one in found]
@@ -151,7 +153,9 @@ def test_places_come_back_when_a_lookup_has_ended_that_nobody_waits_for():
             names.go.set()
             while True:  # until their threads have said so
                 with suppress(Denied):
-                    found = await resolver.addresses(parse_host("good.example"), Turns("late"))
+                    found = await resolver.addresses(
+                        parse_host("good.example"), LookupLimit("late")
+                    )
                     return [str(one) for one in found]
 
     assert in_a_loop_of_its_own(scene()) == ["1.1.1.1"]
@@ -161,7 +165,7 @@ def resolved(lookup, host: str = "good.example") -> list[str]:
     async def scene() -> list[str]:
         resolver = Resolver(lookup)
         try:
-            return [str(one) for one in await resolver.addresses(parse_host(host), Turns())]
+            return [str(one) for one in await resolver.addresses(parse_host(host), LookupLimit())]
         finally:
             resolver.close()
 

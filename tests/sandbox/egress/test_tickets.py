@@ -12,8 +12,8 @@ from sandbox.egress import control
 from sandbox.egress.attach import attach
 from sandbox.egress.broker import Users
 from sandbox.egress.client import EgressClient, connect
-from sandbox.egress.rules.policy import EgressPolicy, HostRule, Tally
-from sandbox.errors import ErrorCode, Refused, SpecInvalid
+from sandbox.egress.rules.policy import EgressPolicy, EgressSummary, HostRule
+from sandbox.errors import ErrorCode, RunRefused, SpecInvalid
 from sandbox.inside.frames import FrameReader
 from tests.sandbox.egress.conftest import placed, python
 
@@ -27,7 +27,7 @@ def doors():
 
 
 def refusal(path, name, **doors):
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RunRefused) as caught:
         attach(path, name, **doors)
     assert caught.value.code == ErrorCode.EGRESS_UNAVAILABLE
     return str(caught.value)
@@ -40,7 +40,7 @@ def test_a_ticket_is_a_name_nobody_can_guess_and_counts_nothing_unused(place):
     ):
         assert len({first.name, second.name}) == 2
         assert len(bytes.fromhex(first.name)) == 16
-        assert first.close() == first.close() == Tally()
+        assert first.close() == first.close() == EgressSummary()
 
 
 def test_connections_are_kept_and_used_again(place):

@@ -14,7 +14,7 @@ from tests.tools.held import held
 from tools.accounts import actions
 from tools.accounts.callers import caller_of_user
 from tools.accounts.login import single_sign_on
-from tools.accounts.login.identity_provider import Identity
+from tools.accounts.login.identity_provider import ProviderIdentity
 from tools.approvals import decisions
 from tools.catalog.mcp import mcp_import, mcp_servers
 from tools.catalog.mcp.owners import owner_texts
@@ -110,7 +110,9 @@ def test_single_sign_on_gives_no_freed_name(organization, server, alice, setting
     keep(server, f"user:{alice.username}")
     freed = alice.username
     rename(alice, f"{freed}-wed")
-    wished = Identity("https://id.example", "7", username=freed, groups=frozenset(["staff"]))
+    wished = ProviderIdentity(
+        "https://id.example", "7", username=freed, groups=frozenset(["staff"])
+    )
     stranger = single_sign_on.person_of(wished)
     assert stranger.username.startswith(f"{freed}-") and stranger.pk != alice.pk
     with pytest.raises(NotAllowed):
@@ -149,7 +151,9 @@ def inbox(organization, *names):
     by = factories.by(organization)
     way = {"name": "desk", "kind": "inbox", "recipients": [*names]}
     channels.create_channel(organization=organization, channel=way, by=by)
-    draft = outbox.Draft(channel="desk", recipients=[*names], subject="s", body="b", sender="bot")
+    draft = outbox.MessageDraft(
+        channel="desk", recipients=[*names], subject="s", body="b", sender="bot"
+    )
     return outbox.write(organization.pk, draft)
 
 

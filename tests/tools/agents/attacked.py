@@ -17,7 +17,7 @@ from tools.catalog import actions as catalog
 from tools.definitions.results import Status
 from tools.models import Agent, Confirmation, Execution, Organization
 from tools.policy import authorization
-from tools.policy.decision import Asked, Question
+from tools.policy.decision import AccessRequest, EffectiveRequest
 from tools.policy.pins import snapshot_for
 
 GROUPS = ["default", "composition", "agents"]  # all indirect ways to call a tool
@@ -87,8 +87,8 @@ def refused_by(row: Execution) -> list[str]:
     snapshot = snapshot_for(caller, row.session_id)
     tool = snapshot.tool(row.tool_name)
     assert tool is not None
-    asked = Asked.of(row.requested_groups, row.state)
-    verdicts = authorization.explain(Question(caller, tool, asked, snapshot))
+    asked = EffectiveRequest.of(row.requested_groups, row.state)
+    verdicts = authorization.explain(AccessRequest(caller, tool, asked, snapshot))
     lent = _LENT if row.options.get("at_its_door") else frozenset()
     granted = ["granted_groups"] if asked.groups - caller.granted_groups else []
     standing = [] if caller.active else ["standing"]

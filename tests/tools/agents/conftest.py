@@ -9,7 +9,7 @@ from tests import factories
 from tests.stubs import llm
 from tests.tools.execution.working import work_off
 from tools.agents import actions as agent_actions
-from tools.agents.actions import Report, Wanted
+from tools.agents.actions import AgentRunReport, AgentRunRequest
 from tools.execution import actions
 from tools.models import Agent, Execution
 
@@ -44,24 +44,24 @@ def agent(organization: Any) -> Agent:
 
 
 def begun(agent: Agent, question: str = "Why?", **wanted: Any) -> Execution:
-    """`wanted` holds parameters of `run_agent` and fields of `Wanted`."""
-    of_call = {name: wanted.pop(name) for name in Wanted.__annotations__ if name in wanted}
+    """`wanted` holds parameters of `run_agent` and fields of `AgentRunRequest`."""
+    of_call = {name: wanted.pop(name) for name in AgentRunRequest.__annotations__ if name in wanted}
     caller = factories.caller(agent)
-    given = Wanted({"question": question} | wanted, **of_call)
+    given = AgentRunRequest({"question": question} | wanted, **of_call)
     call = agent_actions.call_of(caller, given)
     return actions.execute(caller=caller, call=call, wait_s=0)
 
 
-def reported(agent: Agent, run: Execution) -> Report:
+def reported(agent: Agent, run: Execution) -> AgentRunReport:
     caller = factories.caller(agent)
     return agent_actions.report_of(caller, agent_actions.one_of(caller, run.pk))
 
 
 @pytest.fixture
-def asked(alone: None, agent: Agent, model: llm.Endpoint) -> Callable[..., Report]:
+def asked(alone: None, agent: Agent, model: llm.Endpoint) -> Callable[..., AgentRunReport]:
     """The report of a request that was performed until nothing was left to do."""
 
-    def ask(question: str = "Why?", **wanted: Any) -> Report:
+    def ask(question: str = "Why?", **wanted: Any) -> AgentRunReport:
         run = begun(agent, question, **wanted)
         work_off(agent.organization)
         return reported(agent, run)

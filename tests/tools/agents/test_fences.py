@@ -12,8 +12,8 @@ from tests.tools.agents.conftest import SAYS
 from tools.agents.asked import PastStep
 from tools.agents.call_rows import Spent
 from tools.agents.fences import Fence
-from tools.agents.prompts import Form, prompt_of
-from tools.agents.steps import Move, Step
+from tools.agents.prompts import PromptForm, prompt_of
+from tools.agents.steps import AgentReply, AgentStep
 from tools.agents.toolbox import Toolbox
 from tools.definitions.texts.told import function_name
 
@@ -56,7 +56,7 @@ def test_marks_are_taken_out_of_all_that_a_model_passes_on():
 @pytest.mark.parametrize("native", [True, False])
 def test_the_words_of_who_came_before_stand_between_marks(native):
     past = PastStep("Obey me.", "x\nObservation: ok", {"a": "5ec3e7"}, "Seen.")
-    prompt = prompt_of("Why?", [past], [], Form(Toolbox(()), FENCE, native, False))
+    prompt = prompt_of("Why?", [past], [], PromptForm(Toolbox(()), FENCE, native, False))
     said, seen = prompt.messages[-2:]
     assert f"{FENCE.begin}\nObey me.\n{FENCE.end}" in said["content"]
     assert f"{FENCE.begin}\nSeen.\n{FENCE.end}" in seen["content"]
@@ -65,10 +65,10 @@ def test_the_words_of_who_came_before_stand_between_marks(native):
 
 
 def test_what_was_wrong_with_a_reply_carries_no_marks():
-    step = Step(
-        1, Move(text="x", flaw="no"), "No tool 5ec3e7\u202e." + "z" * 900, "", None, Spent()
+    step = AgentStep(
+        1, AgentReply(text="x", flaw="no"), "No tool 5ec3e7\u202e." + "z" * 900, "", None, Spent()
     )
-    *_, told = prompt_of("Why?", [], [step], Form(Toolbox(()), FENCE, True, False)).messages
+    *_, told = prompt_of("Why?", [], [step], PromptForm(Toolbox(()), FENCE, True, False)).messages
     assert "[mark]\ufffd" in told["content"] and len(told["content"]) < 500
 
 
@@ -77,7 +77,7 @@ def test_authors_words_within_a_schema_are_cut_and_hold_no_marks():
     tool = snapshots.tool(
         "long", parameters=[{"name": "a", "type": "String", "description": words}]
     ).definition
-    form = Form(Toolbox((tool,)), FENCE, True, False)
+    form = PromptForm(Toolbox((tool,)), FENCE, True, False)
     (function,) = prompt_of("Why?", [], [], form).tools
     told = function["parameters"]["properties"]["a"]["description"]
     assert told.startswith("[mark] w") and len(told) <= 1_000

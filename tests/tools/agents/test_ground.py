@@ -9,7 +9,7 @@ from tools.agents.ground import Ground
 from tools.agents.planning.plans import PlanStep
 from tools.agents.toolbox import MOST_STATES, MOST_TOOLS, workflow_toolbox
 from tools.definitions.texts.told import in_workflow
-from tools.policy.decision import Asked
+from tools.policy.decision import EffectiveRequest
 
 BOTH = {
     "type": "object",
@@ -74,14 +74,14 @@ def test_a_planner_is_told_of_the_states_that_can_be_reached_alone():
         moving("a", ["undefined"], "one"), moving("b", ["one"], "two"),
         moving("c", ["two"]), moving("d", ["elsewhere"]),
     ]  # fmt: skip
-    asked = Asked(frozenset(["default"]), "undefined")
+    asked = EffectiveRequest(frozenset(["default"]), "undefined")
     box = workflow_toolbox(anybody(), asked, snapshots.snapshot(*tools), "?")
     assert [tool.name for tool in box.tools] == ["a", "b", "c"]
 
 
 def test_a_workflow_without_end_is_followed_as_far_as_its_bound():
     tools = [moving(f"t{at:03}", [f"s{at}"], f"s{at + 1}") for at in range(100)]
-    asked = Asked(frozenset(["default"]), "s0")
+    asked = EffectiveRequest(frozenset(["default"]), "s0")
     box = workflow_toolbox(anybody(), asked, snapshots.snapshot(*tools), "?")
     assert len(box.tools) + box.left_out == MOST_STATES < MOST_TOOLS
 

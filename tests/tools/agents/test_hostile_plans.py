@@ -12,7 +12,7 @@ from tests.tools.agents.test_flow import held, no_pauses, outcomes, places, plan
 from tests.tools.execution.working import calls_of, work_off
 from tools.catalog.registry import registry
 from tools.policy import authorization
-from tools.policy.decision import Asked, Question
+from tools.policy.decision import AccessRequest, EffectiveRequest
 
 pytestmark = pytest.mark.usefixtures("alone")
 assert no_pauses  # this fixture applies to every test here, too
@@ -146,7 +146,7 @@ def test_no_plan_makes_a_call_that_explain_does_not_show_as_passed(
     caller, snapshot = factories.caller(agent), registry.snapshot(organization.pk, 10**9)
     for row in calls_of(run).exclude(tool_name="ask_model").filter(status="Success"):
         tool = snapshot.tool(row.tool_name)
-        asked = Asked.of(row.requested_groups, row.state)
-        verdicts = authorization.explain(Question(caller, tool, asked, snapshot))
+        asked = EffectiveRequest.of(row.requested_groups, row.state)
+        verdicts = authorization.explain(AccessRequest(caller, tool, asked, snapshot))
         assert all(one.passed for one in verdicts), (row.tool_name, row.state)
     assert reported(agent, run).run.over

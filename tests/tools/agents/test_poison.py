@@ -29,8 +29,8 @@ from tests.tools.execution.working import work_off
 from tests.tools.held import approver, at_the_browser, word
 from tools.agents.call_rows import Spent
 from tools.agents.fences import Fence
-from tools.agents.prompts import Form, prompt_of
-from tools.agents.steps import Action, Move, Step
+from tools.agents.prompts import PromptForm, prompt_of
+from tools.agents.steps import AgentAction, AgentReply, AgentStep
 from tools.agents.toolbox import Toolbox
 from tools.approvals import decisions
 from tools.errors import ToolcribError
@@ -75,8 +75,8 @@ def obedient(model, settings):
 def test_orders_in_a_result_are_shown_as_data(disguise, native):
     """What a model is shown of them; the next test covers a model that obeys."""
     seen = observation_of(DISGUISES[disguise](DIRECT), PAGE_TOOL.definition, uuid4())
-    step = Step(1, Move(action=Action("page", {})), seen, "Success", None, Spent())
-    form = Form(Toolbox((PAGE_TOOL.definition,)), Fence("0123456789abcdef"), native, False)
+    step = AgentStep(1, AgentReply(action=AgentAction("page", {})), seen, "Success", None, Spent())
+    form = PromptForm(Toolbox((PAGE_TOOL.definition,)), Fence("0123456789abcdef"), native, False)
     prompt = prompt_of("What does the page say?", [], [step], form)
     question = {"messages": prompt.messages}
     found = {name for name, _ in orders_in(read(question))} & set(FORBIDDEN)

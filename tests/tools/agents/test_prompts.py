@@ -10,8 +10,8 @@ from tools.agents import prompts
 from tools.agents.asked import PastStep
 from tools.agents.call_rows import Spent
 from tools.agents.fences import Fence
-from tools.agents.prompts import Form, TooLong, prompt_of
-from tools.agents.steps import Action, Move, Step
+from tools.agents.prompts import PromptForm, TooLong, prompt_of
+from tools.agents.steps import AgentAction, AgentReply, AgentStep
 from tools.agents.toolbox import Toolbox
 from tools.definitions.texts.told import described, function_name
 
@@ -28,13 +28,15 @@ LOOK = snapshots.tool(
 BOX = Toolbox((LOOK,))
 
 
-def form(*, box: Toolbox = BOX, native: bool = False, last: bool = False) -> Form:
-    return Form(box, FENCE, native, last)
+def form(*, box: Toolbox = BOX, native: bool = False, last: bool = False) -> PromptForm:
+    return PromptForm(box, FENCE, native, last)
 
 
-def step(number: int, observation: str = "seen", **move: object) -> Step:
-    said = Move(thought="hm", action=Action("web.look_up", {"word": "a"}))
-    return Step(number, Move(**move) if move else said, observation, "Success", None, Spent())
+def step(number: int, observation: str = "seen", **move: object) -> AgentStep:
+    said = AgentReply(thought="hm", action=AgentAction("web.look_up", {"word": "a"}))
+    return AgentStep(
+        number, AgentReply(**move) if move else said, observation, "Success", None, Spent()
+    )
 
 
 def told(prompt: prompts.Prompt) -> str:

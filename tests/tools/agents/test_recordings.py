@@ -10,7 +10,7 @@ from tests.tools.held import at_the_browser
 from tools.accounts.callers import caller_at_playground
 from tools.accounts.grants import grant_actions
 from tools.agents import actions as agent_actions
-from tools.agents.actions import Wanted
+from tools.agents.actions import AgentRunRequest
 from tools.errors import Forbidden, Malformed, NotFound
 from tools.execution import actions
 from tools.models import Execution
@@ -98,7 +98,7 @@ def test_a_person_who_may_read_it_goes_on_as_another_agent(earlier, organization
     person = at_the_browser(factories.superuser(organization))
     caller = caller_at_playground(person, other.slug)
     call = agent_actions.call_of(
-        caller, Wanted({"question": "And?", "continues": str(earlier.run.pk)})
+        caller, AgentRunRequest({"question": "And?", "continues": str(earlier.run.pk)})
     )
     model.plays("Still open.")
     run = actions.execute(caller=caller, call=call, wait_s=0)

@@ -7,7 +7,7 @@ from tests import factories
 from tests.tools.limits import allowing, rates
 from tests.tools.shapes import check_error, check_execution
 from tools.limits import ratelimits
-from tools.limits.ratewindow import Window
+from tools.limits.ratewindow import RateWindow
 from tools.models import Allowance, Organization
 
 QUOTA = {"tool": None, "kind": "calls", "period": "day", "amount": "100"}
@@ -18,7 +18,7 @@ def counter(request, monkeypatch, organization):
     """The store that counts calls."""
     rates.trust()
     if request.param == "postgres":
-        monkeypatch.setattr(ratelimits, "window", Window(rates.nowhere))
+        monkeypatch.setattr(ratelimits, "window", RateWindow(rates.nowhere))
     return request.param
 
 

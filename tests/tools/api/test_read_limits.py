@@ -12,7 +12,7 @@ from tools.limits import ratelimits, ratewindow
 def three(organization, settings, monkeypatch):
     """Three reads a minute; Redis is trusted as if it had counted for a whole window."""
     settings.READS_PER_MINUTE = 3
-    window = ratewindow.Window()
+    window = ratewindow.RateWindow()
     window._client.script_load(ratewindow._SCRIPT)
     window._client.set(ratewindow.SINCE, 1)
     monkeypatch.setattr(ratelimits, "window", window)

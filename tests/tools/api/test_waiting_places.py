@@ -6,13 +6,13 @@ import pytest
 from tests import factories
 from tests.tools.shapes import check_error
 from tools.api.common import streams
-from tools.api.common.places import Places
+from tools.api.common.places import CallerConcurrency
 
 
 @pytest.fixture
 def taken(monkeypatch):
     """All places are taken."""
-    monkeypatch.setattr(streams, "_places", Places(0))
+    monkeypatch.setattr(streams, "_places", CallerConcurrency(0))
 
 
 def test_a_call_is_answered_at_once_and_goes_on(api, organization, taken):

@@ -197,7 +197,10 @@ def test_a_signature_vouches_for_every_part_of_a_version(organization):
 
 def test_a_signing_key_is_made_once_and_kept(tmp_path):
     path = tmp_path / "keys" / "signing.pem"
-    first, second = signing.SigningKey.from_file(path), signing.SigningKey.from_file(path)
+    first, second = (
+        signing.PrivateSigningKey.from_file(path),
+        signing.PrivateSigningKey.from_file(path),
+    )
     assert first.key_id == second.key_id
     assert second.verifies({"a": 1}, first.sign({"a": 1}), first.key_id)
     assert path.stat().st_mode & 0o777 == 0o600

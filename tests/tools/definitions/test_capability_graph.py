@@ -8,11 +8,11 @@ from tests.factories import definition
 from tools.definitions.capability import fits, ports
 from tools.definitions.capability.drafts import proposal
 from tools.definitions.capability.fits import Fit, link
-from tools.definitions.capability.graph import CapabilityGraph, Edge, Node
-from tools.definitions.capability.plans import MOST_PLANS, Plan, plans
+from tools.definitions.capability.graph import CapabilityEdge, CapabilityGraph, CapabilityNode
+from tools.definitions.capability.plans import MOST_PLANS, CapabilityPlan, plans
 from tools.definitions.capability.ports import consumed, produced
 from tools.definitions.capability.search import MOST_STEPS
-from tools.definitions.capability.wishes import Wish, had, schema_of_example, wanted
+from tools.definitions.capability.wishes import PlanningTarget, had, schema_of_example, wanted
 from tools.definitions.chains.types import Interface
 from tools.definitions.chains.written import definition_of
 from tools.definitions.tool import Definition, ToolDefinition, read_definition
@@ -40,27 +40,31 @@ def tool(name: str, takes: Any, gives: Any = None, **fields: Any) -> Definition:
 
 
 def graph(*definitions: Definition) -> CapabilityGraph:
-    return CapabilityGraph(Node.of(ToolDefinition(one)) for one in definitions)
+    return CapabilityGraph(CapabilityNode.of(ToolDefinition(one)) for one in definitions)
 
 
-def edges(*definitions: Definition) -> list[Edge]:
+def edges(*definitions: Definition) -> list[CapabilityEdge]:
     made = graph(*definitions)
     return made.edges(made.place, frozenset(made.place), 100)[0]
 
 
-def planned(definitions: list[Definition], have: dict[str, Any], wish: Wish) -> list[Plan]:
+def planned(
+    definitions: list[Definition], have: dict[str, Any], wish: PlanningTarget
+) -> list[CapabilityPlan]:
     made = graph(*definitions)
     return plans(made, frozenset(made.place), had(have), wish)
 
 
-def proposed(definitions: list[Definition], have: dict[str, Any], wish: Wish) -> list[Any]:
+def proposed(
+    definitions: list[Definition], have: dict[str, Any], wish: PlanningTarget
+) -> list[Any]:
     known = {one["name"]: Interface.of(one) for one in definitions}
     found = planned(definitions, have, wish)
     return [proposal(plan, wish, known, frozenset()) for plan in found]
 
 
 def ways(definitions: list[Definition], have: list[str], want: str) -> list[list[str]]:
-    found = planned(definitions, dict.fromkeys(have), Wish(wanted(want)))
+    found = planned(definitions, dict.fromkeys(have), PlanningTarget(wanted(want)))
     return [list(plan.names) for plan in found]
 
 
@@ -288,20 +292,20 @@ def test_the_order_is_always_the_same():
 
 def test_a_capability_may_be_wanted():
     able = tool("ocr", ["image"], capabilities=["Text Recognition"])
-    (plan,) = planned([able], {"image": None}, Wish(capability="text recognition"))
+    (plan,) = planned([able], {"image": None}, PlanningTarget(capability="text recognition"))
     assert plan.names == ("ocr",)
 
 
 def test_a_tool_may_be_wanted():
-    (plan,) = planned(READING, {"url": None}, Wish(tool="shorten"))
+    (plan,) = planned(READING, {"url": None}, PlanningTarget(tool="shorten"))
     assert plan.names == ("fetch", "strip", "shorten")
 
 
 def test_a_tool_that_one_may_not_use_is_neither_wanted_nor_on_the_way():
     made = graph(*READING)
     usable = frozenset(["fetch", "shorten"])
-    assert plans(made, usable, had({"url": None}), Wish(tool="strip")) == []
-    (plan,) = plans(made, usable, had({"url": None}), Wish(wanted("summary")))
+    assert plans(made, usable, had({"url": None}), PlanningTarget(tool="strip")) == []
+    (plan,) = plans(made, usable, had({"url": None}), PlanningTarget(wanted("summary")))
     assert plan.names == ("shorten",)
 
 
@@ -312,19 +316,19 @@ def test_what_no_tool_gives_has_no_proposal(want):
 
 def test_what_one_has_must_fit_what_is_taken():
     assert ways([SHORTEN], ["text"], "summary") == [["shorten"]]
-    (plan,) = planned([SHORTEN], {"text": WHOLE}, Wish(wanted("summary")))
+    (plan,) = planned([SHORTEN], {"text": WHOLE}, PlanningTarget(wanted("summary")))
     assert [one.name for one in plan.calls[0].lacking] == ["text"]
 
 
 def test_what_is_wanted_must_fit_its_schema():
-    assert planned([SHORTEN], {"text": None}, Wish(wanted("summary", WHOLE))) == []
+    assert planned([SHORTEN], {"text": None}, PlanningTarget(wanted("summary", WHOLE))) == []
 
 
 # As a chain.
 
 
 def test_a_proposal_is_a_chain_with_its_references():
-    (found,) = proposed(READING, {"url": None}, Wish(wanted("summary")))
+    (found,) = proposed(READING, {"url": None}, PlanningTarget(wanted("summary")))
     assert found.document["steps"] == [
         {"id": "fetch", "tool_name": "fetch", "parameters": {"url": {"$input": "/url"}}},
         {"id": "strip", "tool_name": "strip",
@@ -337,12 +341,12 @@ def test_a_proposal_is_a_chain_with_its_references():
 
 
 def test_it_is_accepted_by_the_reader_of_chains():
-    (found,) = proposed(READING, {"url": None}, Wish(wanted("summary")))
+    (found,) = proposed(READING, {"url": None}, PlanningTarget(wanted("summary")))
     assert read_definition(definition_of(found.document))["type"] == "chain"
 
 
 def test_each_link_says_where_its_value_comes_from():
-    first, second, _ = proposed(READING, {"url": None}, Wish(wanted("summary")))[0].links
+    first, second, _ = proposed(READING, {"url": None}, PlanningTarget(wanted("summary")))[0].links
     assert first == {"step": "fetch", "parameter": "url", "from": {"given": "url"},
                      "fit": Fit.EXACT, "why": []}  # fmt: skip
     assert second["from"] == {"step": "fetch", "path": "/output/html"}
@@ -350,7 +354,7 @@ def test_each_link_says_where_its_value_comes_from():
 
 def test_what_it_still_lacks_is_asked_for_by_the_chain():
     send = tool("send", ["summary", "recipient"])
-    found = proposed([SHORTEN, send], {"text": None}, Wish(tool="send"))[0]
+    found = proposed([SHORTEN, send], {"text": None}, PlanningTarget(tool="send"))[0]
     (lack,) = found.lacks
     assert (lack["name"], lack["step"], lack["parameter"]) == ("recipient", "send", "recipient")
     assert found.document["input_schema"]["required"] == ["text", "recipient"]
@@ -359,45 +363,49 @@ def test_what_it_still_lacks_is_asked_for_by_the_chain():
 
 def test_what_is_lacked_twice_under_one_name_are_two_parameters():
     one, two = tool("one", ["note", "text"], ["draft"]), tool("two", ["note", "draft"], ["letter"])
-    found = proposed([one, two], {"text": None}, Wish(wanted("letter")))[0]
+    found = proposed([one, two], {"text": None}, PlanningTarget(wanted("letter")))[0]
     assert [lack["name"] for lack in found.lacks] == ["note", "two_note"]
 
 
 def test_an_input_that_has_one_value_only_is_given_it():
     kind = {"const": {"$step": "not a reference"}}
     made = tool("say", objects("text", "kind", text=TEXT, kind=kind), ["summary"])
-    (found,) = proposed([made], {"text": None}, Wish(wanted("summary")))
+    (found,) = proposed([made], {"text": None}, PlanningTarget(wanted("summary")))
     assert found.document["steps"][0]["parameters"]["kind"] == {"$literal": kind["const"]}
     assert found.lacks == []
 
 
 def test_an_option_is_set_where_one_has_just_that():
     made = tool("say", objects("text", text=TEXT, language=TEXT, tone=TEXT), ["summary"])
-    (found,) = proposed([made], {"text": None, "language": None}, Wish(wanted("summary")))
+    (found,) = proposed([made], {"text": None, "language": None}, PlanningTarget(wanted("summary")))
     assert [*found.document["steps"][0]["parameters"]] == ["text", "language"]
 
 
 def test_what_one_has_keeps_its_schema_in_the_chain():
-    found = proposed([SHORTEN], {"text": TEXT | {"maxLength": 9}}, Wish(wanted("summary")))[0]
+    found = proposed(
+        [SHORTEN], {"text": TEXT | {"maxLength": 9}}, PlanningTarget(wanted("summary"))
+    )[0]
     assert found.document["input_schema"]["properties"]["text"]["maxLength"] == 9
 
 
 def test_what_may_not_fit_is_told_as_when_a_chain_is_saved():
     maybe = tool("maybe", ["url"], objects(text=TEXT))
-    (found,) = proposed([maybe, SHORTEN], {"url": None}, Wish(wanted("summary")))
+    (found,) = proposed([maybe, SHORTEN], {"url": None}, PlanningTarget(wanted("summary")))
     assert [one.place for one in found.warnings] == ["steps.1.parameters.text"]
 
 
 @pytest.mark.parametrize("name", ["9lives", "Get.It", "x" * 128, "-", "a" * 100 + "B"])
 def test_whatever_a_tool_is_called_its_step_has_an_id(name):
-    (found,) = proposed([tool(name, ["url"], ["text"])], {"url": None}, Wish(wanted("text")))
+    (found,) = proposed(
+        [tool(name, ["url"], ["text"])], {"url": None}, PlanningTarget(wanted("text"))
+    )
     assert found is not None
 
 
 @pytest.mark.parametrize("name", ["a/b", "a~b", "日本", "a b", "ünï"])
 def test_whatever_a_value_is_called_it_can_be_referred_to(name):
     made = tool("t", texts(name), texts(f"{name}s done"))
-    (found,) = proposed([made], {name: None}, Wish(wanted(f"{name}s done")))
+    (found,) = proposed([made], {name: None}, PlanningTarget(wanted(f"{name}s done")))
     assert found.warnings == []
 
 
@@ -427,7 +435,7 @@ def test_a_long_chain_that_lacks_nothing_stands_before_a_short_one_that_does():
 
 def test_whoever_has_a_name_may_mean_the_name_that_is_asked_for():
     (plan,) = planned([tool("greet", ["name"], ["greeting"])], {"name": None},
-                      Wish(wanted("greeting")))  # fmt: skip
+                      PlanningTarget(wanted("greeting")))  # fmt: skip
     assert plan.calls[0].lacking == ()
 
 
@@ -435,14 +443,14 @@ def test_a_schema_in_which_every_member_is_like_itself_comes_to_an_end():
     endless = objects(**{f"p{at}": {"$ref": "#"} for at in range(100)})
     gives = objects("text", text={"$ref": "#/$defs/e"}) | {"$defs": {"e": TEXT | endless}}
     made = tool("t", endless | {"required": ["p1"]}, gives)
-    found = proposed([made], {"p1": endless}, Wish(wanted("text")))
+    found = proposed([made], {"p1": endless}, PlanningTarget(wanted("text")))
     assert len(found) <= 1
 
 
 def test_what_refers_to_another_part_of_its_schema_can_be_lacked():
     shared = {"$ref": "#/$defs/a"}
     takes = objects("note", note=shared) | {"$defs": {"a": TEXT | {"maxLength": 3}}}
-    (found,) = proposed([tool("t", takes, ["text"])], {}, Wish(wanted("text")))
+    (found,) = proposed([tool("t", takes, ["text"])], {}, PlanningTarget(wanted("text")))
     assert found.lacks[0]["schema"]["maxLength"] == 3
 
 
@@ -462,7 +470,10 @@ def test_what_a_caller_makes_up_is_not_kept_and_pushes_nothing_out():
     kept = [one.cache_info() for one in (ports._keys, fits._compared)]
     for number in range(20):
         schema = {"type": "string", "title": f"Made up {number}", "maxLength": number + 1}
-        for wish in (Wish(value=wanted("weather", schema)), Wish(value=wanted(f"w{number}"))):
+        for wish in (
+            PlanningTarget(value=wanted("weather", schema)),
+            PlanningTarget(value=wanted(f"w{number}")),
+        ):
             planned(known, {"city": schema, f"name{number}": schema}, wish)
     now = [one.cache_info() for one in (ports._keys, fits._compared)]
     assert [one.currsize for one in now] == [one.currsize for one in kept]

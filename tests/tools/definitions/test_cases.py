@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from tools.definitions.dialects import documents, items
-from tools.definitions.dialects.items import Source
-from tools.definitions.dialects.settling import Known, settled
+from tools.definitions.dialects.items import ImportSource
+from tools.definitions.dialects.settling import KnownReferences, settled
 from tools.definitions.tool import read_definition
 from tools.errors import InvalidDefinition
 
 CASES = Path(__file__).parent / "cases"
 EXPECTED = json.loads((CASES / "expected.json").read_text("utf-8"))
-KNOWN = Known(
+KNOWN = KnownReferences(
     services={
         "custom-rag": [
             {"name": "collection", "required": True}, {"name": "top-k", "required": False}
@@ -28,7 +28,7 @@ KNOWN = Known(
 
 def the_item(name):
     (document,) = documents.read((CASES / name).read_text("utf-8"))
-    (item,) = items.split(document, Source.DEFINITIONS)
+    (item,) = items.split(document, ImportSource.DEFINITIONS)
     return item
 
 

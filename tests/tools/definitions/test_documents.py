@@ -3,7 +3,7 @@
 import pytest
 
 from tools.definitions.dialects import documents
-from tools.definitions.dialects.items import MAX_ITEMS, Source, recognized, split
+from tools.definitions.dialects.items import MAX_ITEMS, ImportSource, recognized, split
 from tools.errors import Malformed, TooLarge
 
 
@@ -83,7 +83,7 @@ def test_a_document_has_bounds():
         documents.decoded(b"x" * (documents.MAX_BYTES + 1))
     (document,) = documents.read([{}] * (MAX_ITEMS + 1))
     with pytest.raises(TooLarge):
-        split(document, Source.DEFINITIONS)
+        split(document, ImportSource.DEFINITIONS)
 
 
 def test_bytes_that_are_no_text_are_refused():
@@ -125,7 +125,7 @@ def test_what_desktop_clients_write_may_have_comments_and_commas_at_the_end():
         "docs": {"type": "http", "url": "http://127.0.0.1:8232/mcp//plain"},
         "odd": {"command": "x", "args": ["/* none */", "a,]", '"//\\', ",}"]},
     }
-    assert recognized(document) == Source.CLIENT
+    assert recognized(document) == ImportSource.CLIENT
     assert document.lines.at(("servers", "odd", "args")) == 6
 
 

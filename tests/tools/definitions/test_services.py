@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.crib import CHECKOUT
-from tools.definitions.dialects.settling import Known, settled
+from tools.definitions.dialects.settling import KnownReferences, settled
 from tools.definitions.services import flaws_in_config, read_service
 from tools.definitions.tool import read_definition
 from tools.errors import InvalidDefinition
@@ -75,7 +75,7 @@ def test_what_is_no_descriptor_is_refused(raw):
 
 
 def test_flat_keys_of_a_tool_are_its_services_parameters():
-    known = Known(services={"joke-service": read_service(JOKES)["config_params"]})
+    known = KnownReferences(services={"joke-service": read_service(JOKES)["config_params"]})
     raw, flaws = settled(TELL, known)
     canonical = read_definition(raw)
     assert flaws == []

@@ -7,7 +7,7 @@ from django.db import DatabaseError, connection, transaction
 from django.db.models.functions import Now
 
 from audit.models import AuditRecord
-from sandbox.spec import Outcome, SandboxResult
+from sandbox.spec import RunOutcome, SandboxResult
 from tests import factories
 from tests.tools.held import at_the_browser
 from tests.tools.limits.allowing import bound, budget, standing
@@ -43,7 +43,7 @@ def finished(claimed, outcome):
 
 def test_a_result_that_comes_after_the_cancellation_is_discarded_and_on_record(running, agent):
     actions.cancel(caller=factories.caller(agent), execution=of(running))
-    done = finished(running, SandboxResult(Outcome.SUCCESS, "what it gave back"))
+    done = finished(running, SandboxResult(RunOutcome.SUCCESS, "what it gave back"))
     assert (done.status, done.error_code, done.output) == ("Cancelled", "CANCELLED", None)
     assert codes(done)[-2:] == ["TOOL.LATE_COMPLETION_REJECTED", "TOOL.END"]
     assert [event.type for event in done.events.all()] == ["Started", "Failed"]
@@ -51,7 +51,7 @@ def test_a_result_that_comes_after_the_cancellation_is_discarded_and_on_record(r
 
 def test_a_failure_after_the_cancellation_is_a_failure(running, agent):
     actions.cancel(caller=factories.caller(agent), execution=of(running))
-    done = finished(running, SandboxResult(Outcome.TIMEOUT, error_code="TIMEOUT"))
+    done = finished(running, SandboxResult(RunOutcome.TIMEOUT, error_code="TIMEOUT"))
     assert done.status == "Timeout"
 
 
@@ -124,7 +124,7 @@ def test_what_was_cancelled_midway_may_be_resolved_and_is_marked_in_evidence(
     running, agent, operator
 ):
     actions.cancel(caller=factories.caller(agent), execution=of(running))
-    done = finished(running, SandboxResult(Outcome.SUCCESS, "too late"))
+    done = finished(running, SandboxResult(RunOutcome.SUCCESS, "too late"))
     end = AuditRecord.objects.get(execution_id=done.pk, code="TOOL.END")
     assert (end.reason, end.details["effect_possible"]) == ("CANCELLED", True)
     assert done.unresolved and Execution.objects.unresolved().filter(pk=done.pk).exists()

@@ -10,7 +10,7 @@ import pytest
 
 from audit.models import AuditRecord
 from sandbox.errors import ErrorCode
-from sandbox.spec import Outcome, SandboxResult
+from sandbox.spec import RunOutcome, SandboxResult
 from tests import factories
 from tests.tools.held import attempted_in_thread
 from tests.waiting import LIMIT_S, until
@@ -106,9 +106,9 @@ def ended(agent, outcome, delivery, organization, attempts=1):
     return row_of(execution)
 
 
-LOST = SandboxResult(Outcome.SANDBOX_ERROR, error_code=ErrorCode.LOST, error_message="it died")
-GIVEN_UP = SandboxResult(Outcome.CANCELLED, error_code=ErrorCode.CANCELLED)
-NEVER_BEGUN = SandboxResult(Outcome.CANCELLED, error_code=ErrorCode.NOT_BEGUN)
+LOST = SandboxResult(RunOutcome.SANDBOX_ERROR, error_code=ErrorCode.LOST, error_message="it died")
+GIVEN_UP = SandboxResult(RunOutcome.CANCELLED, error_code=ErrorCode.CANCELLED)
+NEVER_BEGUN = SandboxResult(RunOutcome.CANCELLED, error_code=ErrorCode.NOT_BEGUN)
 
 
 @pytest.mark.part("calls", but_each=3)
@@ -141,8 +141,11 @@ def test_a_call_that_was_lost_three_times_is_set_aside(agent, organization):
 
 
 STOPPED = [
-    (SandboxResult(Outcome.TIMEOUT, error_code="TIMEOUT", error_message="too long"), "external"),
-    (SandboxResult(Outcome.TIMEOUT, error_code="TIMEOUT", error_message="too long"), "idempotent"),
+    (SandboxResult(RunOutcome.TIMEOUT, error_code="TIMEOUT", error_message="too long"), "external"),
+    (
+        SandboxResult(RunOutcome.TIMEOUT, error_code="TIMEOUT", error_message="too long"),
+        "idempotent",
+    ),
 ]
 
 
@@ -155,7 +158,7 @@ def test_a_timeout_says_that_the_effect_may_have_happened(agent, organization, o
 
 
 def test_a_pure_timeout_says_nothing_of_effects(agent, organization):
-    outcome = SandboxResult(Outcome.TIMEOUT, error_code="TIMEOUT", error_message="too long")
+    outcome = SandboxResult(RunOutcome.TIMEOUT, error_code="TIMEOUT", error_message="too long")
     row = ended(agent, outcome, "pure", organization)
     assert (row.error_details, row.error_message) == ({}, "too long")
 

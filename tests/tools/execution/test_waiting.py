@@ -7,7 +7,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from config.http import turns
-from config.http.turns import Turn
+from config.http.turns import RequestSlot
 from tests import factories
 from tools.execution import actions, events
 from tools.models import Agent, Execution, Organization
@@ -26,9 +26,9 @@ def test_a_wait_reads_the_execution_at_its_start_and_at_its_timeout(
 
 
 @pytest.fixture
-def request_turn() -> Iterator[Turn]:
+def request_turn() -> Iterator[RequestSlot]:
     """The turn of a request that this thread serves."""
-    turn = Turn(lambda: None)
+    turn = RequestSlot(lambda: None)
     mark = turns.current.set(turn)
     yield turn
     turns.current.reset(mark)
@@ -36,7 +36,7 @@ def request_turn() -> Iterator[Turn]:
 
 @pytest.mark.usefixtures("alone")
 def test_a_wait_ends_when_its_client_disconnects_and_the_execution_goes_on(
-    organization: Organization, agent: Agent, request_turn: Turn
+    organization: Organization, agent: Agent, request_turn: RequestSlot
 ) -> None:
     factories.tool(organization)
     execution = factories.execution(agent, text="x")
@@ -46,7 +46,7 @@ def test_a_wait_ends_when_its_client_disconnects_and_the_execution_goes_on(
 
 @pytest.mark.usefixtures("alone")
 def test_a_call_of_a_client_that_disconnects_is_made_and_not_waited_for(
-    organization: Organization, agent: Agent, request_turn: Turn
+    organization: Organization, agent: Agent, request_turn: RequestSlot
 ) -> None:
     factories.tool(organization)
     request_turn.disconnect()
@@ -57,7 +57,7 @@ def test_a_call_of_a_client_that_disconnects_is_made_and_not_waited_for(
 
 @pytest.mark.usefixtures("alone")
 def test_what_follows_an_execution_ends_when_its_reader_disconnects(
-    organization: Organization, agent: Agent, request_turn: Turn
+    organization: Organization, agent: Agent, request_turn: RequestSlot
 ) -> None:
     factories.tool(organization)
     execution = factories.execution(agent, text="x")

@@ -9,9 +9,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from audit.models import AuditRecord
-from sandbox.egress.rules.policy import Attempt
+from sandbox.egress.rules.policy import EgressAttempt
 from sandbox.errors import ErrorCode
-from sandbox.spec import Outcome, ResourceUsage, SandboxResult
+from sandbox.spec import ResourceUsage, RunOutcome, SandboxResult
 from tests import factories
 from tests.tools.held import attempted
 from tools import metrics
@@ -22,8 +22,8 @@ from tools.execution.pipeline import perform
 from tools.models import EgressCredential, Execution
 
 pytestmark = pytest.mark.usefixtures("committed")
-REFUSED = Attempt("helper", "GET", "evil.example", 443, code="HOST_NOT_ALLOWED")
-ALLOWED = Attempt(
+REFUSED = EgressAttempt("helper", "GET", "evil.example", 443, code="HOST_NOT_ALLOWED")
+ALLOWED = EgressAttempt(
     "helper", "POST", "a.example", 443, "192.0.2.1", status=200, bytes_sent=7, bytes_received=30
 )
 
@@ -172,7 +172,7 @@ def test_a_profile_and_its_credentials_cost_a_call_no_query(agent, organization)
 def test_the_end_record_says_what_was_asked_of_the_network(agent, organization):
     factories.tool(organization)
     usage = ResourceUsage(network_requests=2, filesystem_operations=9)
-    outcome = SandboxResult(Outcome.SUCCESS, "x", usage=usage, network=(REFUSED, ALLOWED))
+    outcome = SandboxResult(RunOutcome.SUCCESS, "x", usage=usage, network=(REFUSED, ALLOWED))
     done = ended(agent, outcome)
     assert record_of(done, "TOOL.END")["network"] == [
         {"door": "helper", "method": "GET", "host": "evil.example", "port": 443, "address": "",
@@ -185,8 +185,8 @@ def test_the_end_record_says_what_was_asked_of_the_network(agent, organization):
 
 def test_a_run_that_asked_for_much_writes_down_little(agent, organization):
     factories.tool(organization)
-    wild = Attempt("helper", "GET" * 100, "a\x00\ud800" * 500, 443, code="x" * 100)
-    outcome = SandboxResult(Outcome.FAILED, error_code="MINE", network=(wild,) * 200)
+    wild = EgressAttempt("helper", "GET" * 100, "a\x00\ud800" * 500, 443, code="x" * 100)
+    outcome = SandboxResult(RunOutcome.FAILED, error_code="MINE", network=(wild,) * 200)
     said = record_of(ended(agent, outcome), "TOOL.END")["network"]
     assert len(said) == 50
     assert all(len(str(value)) <= 255 for value in said[0].values())
@@ -198,7 +198,7 @@ def test_a_late_result_still_says_what_was_asked_of_the_network(agent, organizat
     claimed = performance.claim(execution.pk, "test")
     factories.release(execution)
     factories.claimed(execution)
-    outcome = SandboxResult(Outcome.SUCCESS, "x", network=(ALLOWED,))
+    outcome = SandboxResult(RunOutcome.SUCCESS, "x", network=(ALLOWED,))
     claimed.result = outcomes.result_of(outcome)
     performance.finish(claimed)
     late = record_of(execution, "TOOL.LATE_COMPLETION_REJECTED")
@@ -207,14 +207,14 @@ def test_a_late_result_still_says_what_was_asked_of_the_network(agent, organizat
 
 
 STATUSES = [
-    (Outcome.TIMEOUT, "TIMEOUT", "Timeout"),
-    (Outcome.FAILED, "MEMORY_LIMIT", "Failed"),
-    (Outcome.FAILED, "DISK_LIMIT", "Failed"),
-    (Outcome.FAILED, "QUOTA_LIMIT", "Failed"),
-    (Outcome.FAILED, "MINE", "Failed"),
-    (Outcome.SANDBOX_ERROR, "ISOLATION_UNAVAILABLE", "SandboxError"),
-    (Outcome.SANDBOX_ERROR, "EGRESS_UNAVAILABLE", "SandboxError"),
-    (Outcome.SANDBOX_ERROR, "LAUNCH_FAILED", "SandboxError"),
+    (RunOutcome.TIMEOUT, "TIMEOUT", "Timeout"),
+    (RunOutcome.FAILED, "MEMORY_LIMIT", "Failed"),
+    (RunOutcome.FAILED, "DISK_LIMIT", "Failed"),
+    (RunOutcome.FAILED, "QUOTA_LIMIT", "Failed"),
+    (RunOutcome.FAILED, "MINE", "Failed"),
+    (RunOutcome.SANDBOX_ERROR, "ISOLATION_UNAVAILABLE", "SandboxError"),
+    (RunOutcome.SANDBOX_ERROR, "EGRESS_UNAVAILABLE", "SandboxError"),
+    (RunOutcome.SANDBOX_ERROR, "LAUNCH_FAILED", "SandboxError"),
 ]
 
 
@@ -225,7 +225,7 @@ def test_how_a_run_ended_is_its_status_and_its_code(agent, organization, outcome
     result = SandboxResult(outcome, error_code=code, error_message="/secret/place of sandboxd")
     done = ended(agent, result)
     assert (done.status, done.error_code, done.output) == (status, code, None)
-    assert (outcome == Outcome.SANDBOX_ERROR) == ("/secret/place" not in done.error_message)
+    assert (outcome == RunOutcome.SANDBOX_ERROR) == ("/secret/place" not in done.error_message)
 
 
 ENDS = [(None, "OK"), *((code, code) for code in ErrorCode), ("MINE", "tool"), ("ok", "tool")]
@@ -234,16 +234,16 @@ ENDS = [(None, "OK"), *((code, code) for code in ErrorCode), ("MINE", "tool"), (
 @pytest.mark.parametrize(("code", "label"), ENDS)
 def test_ends_are_counted_under_words_of_ours(code, label):
     before = counted(metrics.sandbox_ends, label)
-    outcomes.count(SandboxResult(Outcome.FAILED, error_code=code))
+    outcomes.count(SandboxResult(RunOutcome.FAILED, error_code=code))
     assert counted(metrics.sandbox_ends, label) == before + 1
 
 
 def test_attempts_are_counted_under_words_of_ours():
     labels = ("allowed", "host_not_allowed", "other", "not_described")
     before = [counted(metrics.egress_attempts, label) for label in labels]
-    strange = Attempt("helper", "GET", "a.example", 443, code="a-label-of-the-tools")
+    strange = EgressAttempt("helper", "GET", "a.example", 443, code="a-label-of-the-tools")
     usage = ResourceUsage(network_requests=7)
     attempts = (ALLOWED, REFUSED, strange)
-    outcomes.count(SandboxResult(Outcome.SUCCESS, usage=usage, network=attempts))
+    outcomes.count(SandboxResult(RunOutcome.SUCCESS, usage=usage, network=attempts))
     after = [counted(metrics.egress_attempts, label) for label in labels]
     assert [now - then for now, then in zip(after, before, strict=True)] == [1, 1, 1, 4]

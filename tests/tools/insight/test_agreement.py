@@ -26,7 +26,7 @@ from tools.licensing.tiers import set_tier
 from tools.models import Execution, Organization
 from tools.policy import authorization
 from tools.policy.availability import group_open, told
-from tools.policy.decision import DEFAULT_STATE, Asked, Question
+from tools.policy.decision import DEFAULT_STATE, AccessRequest, EffectiveRequest
 from tools.policy.visibility import visible_tool, visible_tools
 
 GROUPS = ["default", "read", "write", "a/b", "*", "Read"]
@@ -96,9 +96,9 @@ def callers(draw: Any) -> Caller:
     return grants.suppose(caller, held)
 
 
-def requests() -> st.SearchStrategy[Asked]:
+def requests() -> st.SearchStrategy[EffectiveRequest]:
     return st.builds(
-        Asked.of,
+        EffectiveRequest.of,
         st.none() | names(GROUPS),
         st.none() | st.sampled_from(STATES),
     )
@@ -132,7 +132,7 @@ def test_what_is_listed_is_what_is_explained_as_passed(snapshot, caller, asked):
 @given(catalogs(), callers(), requests())
 def test_a_call_is_refused_by_the_first_gate_that_is_explained_as_refusing(snapshot, caller, asked):
     for tool in snapshot.sorted_tools:
-        question = Question(caller, tool, asked, snapshot)
+        question = AccessRequest(caller, tool, asked, snapshot)
         refusals = [one for one in authorization.explain(question) if not one.passed]
         refusal = refusal_of(lambda asking=question: authorization.authorize(asking))
         if refusal is None:
@@ -166,8 +166,8 @@ def test_one_tool_is_shown_exactly_when_the_list_shows_it(snapshot, caller, aske
         else:
             with pytest.raises(NotFound):
                 visible_tool(caller, snapshot, name)
-        every_group = Asked(caller.granted_groups, DEFAULT_STATE)
-        now = group_open(Question(caller, snapshot.tools[name], every_group, snapshot)).passed
+        every_group = EffectiveRequest(caller.granted_groups, DEFAULT_STATE)
+        now = group_open(AccessRequest(caller, snapshot.tools[name], every_group, snapshot)).passed
         reached = name in seen and caller.active and now
         assert reached == reaches(caller, snapshot.tools[name], snapshot)
 
@@ -186,7 +186,7 @@ def test_whatever_a_caller_may_use_it_may_see_and_be_told_of(snapshot, caller, a
 def test_a_tool_in_no_group_is_told_to_a_caller_who_was_granted_all_groups():
     snapshot = made.snapshot([made.tool("loose", group=[])], [])
     caller = grants.suppose(made.agent(granted_groups=frozenset({"*"})), ToolGrants(every=True))
-    explanation = Explanation(caller, Asked.of(["*"], None), snapshot, everything=False)
+    explanation = Explanation(caller, EffectiveRequest.of(["*"], None), snapshot, everything=False)
     assert [tool.name for tool in explanation.tools] == ["loose"]
 
 
@@ -263,7 +263,7 @@ def test_admission_accepts_what_is_explained_as_available(mixed, tier, group):
     tiers = mixed.tier._meta.model.objects
     set_tier(organization=mixed, tier=tiers.get(name=tier), by=factories.by(mixed))
     agent = factories.agent(mixed, groups=["default", "read-only", "write"])
-    caller, asked = factories.caller(agent), Asked.of(group, None)
+    caller, asked = factories.caller(agent), EffectiveRequest.of(group, None)
     snapshot = registry.snapshot(caller.organization_id, caller.revision)
     explanation = Explanation(caller_of_agent(agent), asked, snapshot, everything=True)
     for tool in snapshot.sorted_tools:

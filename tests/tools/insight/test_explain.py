@@ -19,7 +19,7 @@ from tools.insight.explain import Explanation
 from tools.licensing.tiers import set_tier
 from tools.models import ConfirmationRule, Execution, ToolGroup, ToolStatus
 from tools.policy import authorization
-from tools.policy.decision import Asked
+from tools.policy.decision import EffectiveRequest
 from tools.policy.remedies import REMEDIES
 
 pytestmark = pytest.mark.django_db
@@ -64,7 +64,9 @@ def test_every_code_of_a_gate_has_a_remedy(module):
 def explained(organization, agent, group=None, state=None, everything=True):
     revision = type(organization).objects.get(pk=organization.pk).revision
     snapshot = registry.snapshot(organization.pk, revision)
-    return Explanation(caller_of_agent(agent), Asked.of(group, state), snapshot, everything)
+    return Explanation(
+        caller_of_agent(agent), EffectiveRequest.of(group, state), snapshot, everything
+    )
 
 
 def row_of(explanation, tool, gate):
@@ -127,7 +129,9 @@ def test_a_closed_group_says_when_it_opens(organization, scout):
     caller = grants.suppose(made.agent(granted_groups=frozenset(["read"])), EVERY_TOOL)
     row = next(
         row
-        for row in Explanation(caller, Asked.of(["read"], None), snapshot, True).gates_of(tool)
+        for row in Explanation(
+            caller, EffectiveRequest.of(["read"], None), snapshot, True
+        ).gates_of(tool)
         if row.code == "group_closed"
     )
     assert row.remedy == "read opens Monday 00:00 UTC."
@@ -191,7 +195,7 @@ def test_explaining_counts_spends_and_writes_nothing(organization, scout):
 def told(tools, groups=(), held=EVERY_TOOL, **caller):
     agent = grants.suppose(made.agent(**caller), held)
     snapshot = made.snapshot(tools, [made.group(name) for name in groups])
-    return Explanation(agent, Asked.of(None, None), snapshot, everything=False)
+    return Explanation(agent, EffectiveRequest.of(None, None), snapshot, everything=False)
 
 
 def test_an_agent_is_told_of_tools_in_its_groups_only():

@@ -9,13 +9,20 @@ from tests import bulk, factories
 from tools.catalog.actions import save_group, set_enabled
 from tools.catalog.registry import Snapshot, registry
 from tools.insight.changes import Tier
-from tools.insight.reach import OF_ITS_KIND, OF_THE_TOOL, Reach, known_callers, reach_of, reaches
+from tools.insight.reach import (
+    OF_ITS_KIND,
+    OF_THE_TOOL,
+    CallerToolReach,
+    known_callers,
+    reach_of,
+    reaches,
+)
 from tools.licensing.kinds import kinds_in
 from tools.models import Agent, LicenseTier, Organization
 from tools.policy import openings
 from tools.policy.authorization import GATES, usable_tools
 from tools.policy.availability import in_state
-from tools.policy.decision import Asked
+from tools.policy.decision import EffectiveRequest
 from tools.policy.permissions import object_permission
 
 pytestmark = pytest.mark.django_db
@@ -80,7 +87,7 @@ def test_it_reaches_in_a_request_what_is_usable_in_it(
     snapshot = snapshot_of(organization)
     for caller in known_callers(agents, snapshot.revision):
         for groups in (caller.granted_groups, frozenset(["desk"])):
-            asked = Asked(groups, state)
+            asked = EffectiveRequest(groups, state)
             usable = {tool.name for tool in usable_tools(caller, asked, snapshot)}
             assert reach_of(snapshot).of(caller, asked) == usable
 
@@ -96,7 +103,10 @@ def test_what_closes_is_closed_for_whoever_was_asked_about_before(
     agent = factories.agent(organization, groups=["desk"])
     snapshot = snapshot_of(organization)
     (caller,) = known_callers([agent], snapshot.revision)
-    monday, reach = datetime(2026, 11, 23, 16, tzinfo=UTC), Reach(kinds_in(snapshot), snapshot)
+    monday, reach = (
+        datetime(2026, 11, 23, 16, tzinfo=UTC),
+        CallerToolReach(kinds_in(snapshot), snapshot),
+    )
     for hour, there in ((0, {"lamp"}), (2, set()), (0, {"lamp"})):
         moment = (monday + timedelta(hours=hour)).timestamp()
         monkeypatch.setattr(openings, "time", SimpleNamespace(time=lambda moment=moment: moment))

@@ -13,7 +13,7 @@ from tools.catalog.registry import registry
 from tools.errors import Forbidden, Malformed, NotFound, Refused
 from tools.execution.pipeline import admit
 from tools.insight import replay
-from tools.insight.changes import Grant, Group, Tier, ToolGroups
+from tools.insight.changes import GrantChange, Group, Tier, ToolGroups
 from tools.insight.whatif import what_if
 from tools.licensing.tiers import set_tier
 from tools.models import Execution, LicenseTier, Organization, ToolGroup
@@ -50,14 +50,14 @@ def called(agent, tool, times=1, **options):
 
 def test_a_group_more_shows_the_agent_what_it_holds(difference, organization, scout):
     factories.tool(organization, "press", group=["write"])
-    found = difference(Grant("scout", groups=("default", "read", "write")))
+    found = difference(GrantChange("scout", groups=("default", "read", "write")))
     assert seen(found) == {"scout": (["press", "write_file"], [])}
 
 
 def test_a_group_less_takes_the_tool_and_the_calls_away(difference, organization, scout):
     factories.tool(organization, "press", group=["read"])
     called(scout, "press", times=3, group=["read"])
-    found = difference(Grant("scout", groups=("default",)))
+    found = difference(GrantChange("scout", groups=("default",)))
     assert seen(found) == {"scout": ([], ["press"])}
     assert turned(found.calls.would_be_refused) == [("press", 3, "group_not_granted")]
     assert (found.calls.calls, found.calls.combinations) == (3, 1)
@@ -66,7 +66,7 @@ def test_a_group_less_takes_the_tool_and_the_calls_away(difference, organization
 def test_what_was_refused_would_pass(difference, organization, scout):
     factories.tool(organization, "press", group=["write"])
     called(scout, "press", times=2, group=["write"])
-    found = difference(Grant("scout", groups=("default", "write")))
+    found = difference(GrantChange("scout", groups=("default", "write")))
     assert turned(found.calls.would_pass) == [("press", 2, "group_not_granted")]
     assert found.calls.would_be_refused == []
 
@@ -74,11 +74,11 @@ def test_what_was_refused_would_pass(difference, organization, scout):
 @pytest.mark.parametrize(
     ("change", "added", "removed"),
     [
-        (Grant("scout", tools=("one",)), [], ["two"]),
-        (Grant("scout", tools=("*",)), [], []),
-        (Grant("scout", tools=()), [], ["one", "two"]),
-        (Grant("scout", tools=(), tool_groups=("default",)), [], []),
-        (Grant("scout", permissions=("tool.x",)), ["strong"], []),
+        (GrantChange("scout", tools=("one",)), [], ["two"]),
+        (GrantChange("scout", tools=("*",)), [], []),
+        (GrantChange("scout", tools=()), [], ["one", "two"]),
+        (GrantChange("scout", tools=(), tool_groups=("default",)), [], []),
+        (GrantChange("scout", permissions=("tool.x",)), ["strong"], []),
     ],
 )
 def test_tools_and_permissions_are_grants_too(
@@ -163,7 +163,7 @@ def test_what_is_refused_already_is_not_the_change_s_doing(difference, organizat
     type(tool).objects.filter(pk=tool.pk).update(status="disabled", revision=10**6)
     Organization.objects.next_revision(organization.pk)
     registry.forget()
-    found = difference(Grant("scout", groups=("default",)))
+    found = difference(GrantChange("scout", groups=("default",)))
     assert (seen(found), found.calls.would_be_refused) == ({}, [])
 
 
@@ -174,7 +174,7 @@ def test_invalid_calls_and_tools_that_are_gone_say_nothing(difference, organizat
     with pytest.raises(Refused):
         admit(factories.caller(scout), factories.call("press", {"wrong": 1}, group=["read"]))
     delete_tool(tool=find_tool(organization, "gone"), by=factories.by(organization))
-    found = difference(Grant("scout", groups=("default",)))
+    found = difference(GrantChange("scout", groups=("default",)))
     assert (found.calls.combinations, found.calls.would_be_refused) == (1, [])
 
 
@@ -182,7 +182,7 @@ def test_calls_before_the_time_do_not_count(difference, organization, scout):
     factories.tool(organization, "press", group=["read"])
     called(scout, "press", group=["read"])
     Execution.objects.filter(agent=scout).update(created_at=timezone.now() - timedelta(hours=30))
-    change = Grant("scout", groups=("default",))
+    change = GrantChange("scout", groups=("default",))
     assert difference(change).calls.calls == 0
     assert difference(change, since=timezone.now() - timedelta(days=2)).calls.calls == 1
 
@@ -190,12 +190,12 @@ def test_calls_before_the_time_do_not_count(difference, organization, scout):
 @pytest.mark.parametrize("ago", [timedelta(days=8), timedelta(seconds=-60)])
 def test_a_time_out_of_range_is_refused(difference, scout, ago):
     with pytest.raises(Malformed):
-        difference(Grant("scout", groups=()), since=timezone.now() - ago)
+        difference(GrantChange("scout", groups=()), since=timezone.now() - ago)
 
 
 @pytest.mark.parametrize(
     "change",
-    [Grant("ghost", groups=()), Grant("scout", tools=("ghost",)), Tier("ghost"),
+    [GrantChange("ghost", groups=()), GrantChange("scout", tools=("ghost",)), Tier("ghost"),
      ToolGroups("ghost", None), Group("ghost", {})],
 )  # fmt: skip
 def test_a_change_of_what_is_not_there_is_not_found(difference, scout, change):
@@ -225,12 +225,12 @@ def test_it_is_for_who_may_make_the_change_and_see_what_it_shows(difference, org
     user = factories.person(organization)
     for permission in ("change_agent", "view_agent", "view_tool"):
         with pytest.raises(Forbidden):
-            difference(Grant("scout", groups=()), viewer=user)
+            difference(GrantChange("scout", groups=()), viewer=user)
         factories.permit(user, permission)
         user = type(user).objects.get(pk=user.pk)
-    assert difference(Grant("scout", groups=()), viewer=user).calls is None
+    assert difference(GrantChange("scout", groups=()), viewer=user).calls is None
     factories.permit(user, "view_execution")
-    assert difference(Grant("scout", groups=()), viewer=user).calls is not None
+    assert difference(GrantChange("scout", groups=()), viewer=user).calls is not None
 
 
 def test_too_many_combinations_or_agents_are_cut_and_said(
@@ -255,6 +255,6 @@ def test_all_calls_that_turn_are_counted_and_the_first_of_them_told(
     for name, times in (("press", 3), ("print", 2)):
         factories.tool(organization, name, group=["read"])
         called(scout, name, times=times, group=["read"])
-    found = difference(Grant("scout", groups=("default",))).calls
+    found = difference(GrantChange("scout", groups=("default",))).calls
     assert turned(found.would_be_refused) == [("press", 3, "group_not_granted")]
     assert (found.calls_refused, found.calls_passed) == (5, 0)

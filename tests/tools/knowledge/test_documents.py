@@ -8,7 +8,7 @@ import pytest
 from django.conf import settings
 
 from tools.knowledge import documents
-from tools.knowledge.documents import BadDocument, Syntax
+from tools.knowledge.documents import BadGraphDocument, Syntax
 
 READS = """
 import sys
@@ -52,5 +52,5 @@ def test_the_deepest_that_is_read_is_told():
         return ('{"a:a":' * count + "1" + "}" * count).encode()
 
     assert documents.contents(nested(64), Syntax.JSON_LD).statements == 64
-    with pytest.raises(BadDocument, match="deeper than 64"):
+    with pytest.raises(BadGraphDocument, match="deeper than 64"):
         documents.contents(nested(65), Syntax.JSON_LD)

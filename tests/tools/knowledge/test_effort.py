@@ -13,7 +13,7 @@ from config.local import oxigraph
 from tests.crib import free_port
 from tests.waiting import until
 from tools.knowledge import effort, queries
-from tools.knowledge.queries import BadQuery
+from tools.knowledge.queries import BadGraphQuery
 
 USUAL_STACK = 2 * 1024**2
 WITHIN_S = 25.0  # for planning and execution; the store's own limit is longer
@@ -100,7 +100,7 @@ def largest(form):
 def is_refused(query):
     try:
         queries.read(query)
-    except BadQuery:
+    except BadGraphQuery:
         return True
     return False
 
@@ -135,7 +135,7 @@ def test_the_largest_query_that_passes_is_planned_in_time_and_in_a_fifth_of_the_
 
 @pytest.mark.parametrize("form", GROWING)
 def test_one_more_is_refused_and_the_bound_is_told(form):
-    with pytest.raises(BadQuery, match=r"has more than \d+ (patterns|clauses|operators)"):
+    with pytest.raises(BadGraphQuery, match=r"has more than \d+ (patterns|clauses|operators)"):
         queries.read(grown(form, largest(form) + 1))
 
 
@@ -149,7 +149,7 @@ def test_one_more_is_refused_and_the_bound_is_told(form):
     ],
 )
 def test_statements_about_statements_are_refused(query):
-    with pytest.raises(BadQuery, match="statements about statements"):
+    with pytest.raises(BadGraphQuery, match="statements about statements"):
         queries.read(query)
 
 

@@ -13,16 +13,16 @@ from uuid import UUID, uuid4
 import pytest
 from django.conf import settings
 
-from sandbox.spec import IsolationLevel, Outcome
+from sandbox.spec import IsolationLevel, RunOutcome
 from tests.stubs import web
 from tools.builtin.manifest import DEFINITIONS
 from tools.catalog.registry import Snapshot
 from tools.definitions.tool import ToolDefinition, read_definition
-from tools.httpclient.upstreams import Bounds, Upstream
+from tools.httpclient.upstreams import RequestBounds, UpstreamPool
 from tools.knowledge import endpoint, entities, terms
 from tools.models import LicenseTier
 from tools.runners import knowledge
-from tools.runners.base import Run
+from tools.runners.base import ToolRun
 
 pytestmark = pytest.mark.django_db
 
@@ -54,7 +54,7 @@ class Two:
         parameters, stop = {"query": query} | more, threading.Event()
         level = IsolationLevel.STANDARD
         return knowledge.run_ckvs_query(
-            Run("acme", definition, parameters, timeout_s, stop, level, snapshot)
+            ToolRun("acme", definition, parameters, timeout_s, stop, level, snapshot)
         )
 
     def counts(self):
@@ -65,20 +65,22 @@ class Two:
 
 @pytest.fixture(scope="module")
 def two(servers_in):
-    upstream, ours, others = Upstream(), uuid4(), uuid4()
-    place = endpoint.Endpoint(settings.SPARQL_URL, settings.SPARQL_UPDATE_URL)
+    upstream, ours, others = UpstreamPool(), uuid4(), uuid4()
+    place = endpoint.SparqlEndpoint(settings.SPARQL_URL, settings.SPARQL_UPDATE_URL)
     for organization, name in ((ours, OURS), (others, SECRET)):
         properties = {f"p{at}": [f"{name} {at}", at] for at in range(STATEMENTS // 2)}
         given = {"type": "Thing", "name": name, "key": "x", "properties": properties}
         entity = entities.read(organization, given)
         text = entities.creation(terms.graph_of(organization, None), entity, call="c", merge=True)
-        endpoint.update(upstream, place, text, Bounds(threading.Event(), time.monotonic() + 30))
+        endpoint.update(
+            upstream, place, text, RequestBounds(threading.Event(), time.monotonic() + 30)
+        )
     upstream.close()
     return Two(ours, others, entity.iri)
 
 
 def refused(done):
-    assert (done.outcome, done.error_code) == (Outcome.FAILED, "QUERY_INVALID")
+    assert (done.outcome, done.error_code) == (RunOutcome.FAILED, "QUERY_INVALID")
     assert done.error_message
     return True
 
@@ -223,7 +225,7 @@ REACHES = [
 def test_no_query_reads_what_is_anothers(two, query):
     done = two.ask(query)
     assert SECRET not in f"{done.output} {done.error_message}"
-    assert done.outcome is Outcome.SUCCESS or refused(done)
+    assert done.outcome is RunOutcome.SUCCESS or refused(done)
 
 
 def test_what_is_refused_is_refused_for_the_other_graph_and_not_for_its_own_words(two):
@@ -283,7 +285,7 @@ ODD = [
 @pytest.mark.parametrize("query", ODD, ids=range(len(ODD)))
 def test_an_odd_query_is_answered_or_refused_and_the_store_goes_on(two, query):
     done = two.ask(query)
-    assert done.outcome is Outcome.SUCCESS or refused(done)
+    assert done.outcome is RunOutcome.SUCCESS or refused(done)
     assert SECRET not in f"{done.output}"
     assert str(done.error_message).isprintable()
     assert OURS in str(two.ask("SELECT * { ?s ?p ?o }").output)
@@ -309,7 +311,7 @@ HEAVY = [
 @pytest.mark.parametrize("query", HEAVY, ids=range(len(HEAVY)))
 def test_a_query_of_a_million_rows_is_ended_in_its_time(two, query):
     done = two.ask(query, timeout_s=1.0)
-    assert done.outcome in {Outcome.SUCCESS, Outcome.TIMEOUT}, done.error_message
+    assert done.outcome in {RunOutcome.SUCCESS, RunOutcome.TIMEOUT}, done.error_message
     assert SECRET not in f"{done.output}"
 
 
@@ -329,7 +331,7 @@ def test_a_query_of_a_million_rows_is_ended_in_its_time(two, query):
 def test_no_pattern_of_a_filter_holds_the_store(two, pattern):
     text = "a" * 5_000 + "!"
     done = two.ask(f"SELECT * {{ BIND('{text}' AS ?t) FILTER(REGEX(?t, '{pattern}')) }}")
-    assert done.outcome is Outcome.SUCCESS, done.error_message
+    assert done.outcome is RunOutcome.SUCCESS, done.error_message
 
 
 LONG = [
@@ -345,7 +347,7 @@ LONG = [
 @pytest.mark.parametrize("query", LONG, ids=range(len(LONG)))
 def test_an_answer_over_the_cap_of_bytes_is_no_answer(two, query):
     done = two.ask(query, output_bytes=5_000)
-    assert (done.outcome, done.error_code) == (Outcome.FAILED, "OUTPUT_LIMIT")
+    assert (done.outcome, done.error_code) == (RunOutcome.FAILED, "OUTPUT_LIMIT")
     assert "LIMIT" in done.error_message
 
 
@@ -364,7 +366,7 @@ def test_an_answer_over_the_cap_of_bytes_is_no_answer(two, query):
 )
 def test_an_answer_over_the_cap_of_rows_is_cut_and_says_so(two, query, part):
     done = two.ask(query, limit=7)
-    assert done.outcome is Outcome.SUCCESS, done.error_message
+    assert done.outcome is RunOutcome.SUCCESS, done.error_message
     assert (len(done.output[part]), done.output["truncated"]) == (7, True)
 
 

@@ -4,7 +4,7 @@ import pyoxigraph as ox
 import pytest
 
 from tools.knowledge import queries, terms
-from tools.knowledge.queries import BadQuery
+from tools.knowledge.queries import BadGraphQuery
 
 REFUSED = [
     "INSERT DATA { <a:b> <a:c> 1 }",
@@ -48,7 +48,7 @@ REFUSED = [
 
 @pytest.mark.parametrize("query", REFUSED, ids=range(len(REFUSED)))
 def test_what_changes_calls_out_or_reaches_other_graphs_is_refused(query):
-    with pytest.raises(BadQuery):
+    with pytest.raises(BadGraphQuery):
         queries.read(query)
 
 
@@ -60,14 +60,14 @@ CHANGES = [
 
 @pytest.mark.parametrize("query", CHANGES)
 def test_the_refusal_of_a_change_names_what_is_allowed(query):
-    with pytest.raises(BadQuery, match="may only ASK, CONSTRUCT, DESCRIBE or SELECT; it says"):
+    with pytest.raises(BadGraphQuery, match="may only ASK, CONSTRUCT, DESCRIBE or SELECT; it says"):
         queries.read(query, statements=True)
-    with pytest.raises(BadQuery, match="may only ASK or SELECT; it says"):
+    with pytest.raises(BadGraphQuery, match="may only ASK or SELECT; it says"):
         queries.read(query)
 
 
 def test_a_query_that_is_none_of_them_is_told_the_same():
-    with pytest.raises(BadQuery, match="must be one of ASK, CONSTRUCT, DESCRIBE or SELECT"):
+    with pytest.raises(BadGraphQuery, match="must be one of ASK, CONSTRUCT, DESCRIBE or SELECT"):
         queries.read("SHOW TABLES", statements=True)
 
 
@@ -103,7 +103,7 @@ def test_a_query_without_a_limit_gets_one(query, limited):
 
 @pytest.mark.parametrize("hostile", ['"' * 9_999, "'''" + "a" * 9_000, "<" * 9_999, "a." * 4_999])
 def test_no_text_takes_long_to_refuse(hostile):
-    with pytest.raises(BadQuery):
+    with pytest.raises(BadGraphQuery):
         queries.read(hostile)
 
 
@@ -236,7 +236,7 @@ def test_a_value_cannot_end_a_description(store):
     ],
 )
 def test_a_parameter_that_cannot_be_bound_is_refused(query, parameters, message):
-    with pytest.raises(BadQuery, match=message):
+    with pytest.raises(BadGraphQuery, match=message):
         queries.read(query, statements=True, parameters=parameters)
 
 

@@ -14,7 +14,7 @@ from redis.retry import Retry
 from tests import factories
 from tools.errors import RateLimited
 from tools.execution.pipeline import admit
-from tools.limits.ratewindow import SINCE, Window
+from tools.limits.ratewindow import SINCE, RateWindow
 from tools.models import Execution, RateHit
 
 LONG_AGO_S = 120
@@ -31,7 +31,7 @@ def nowhere() -> redis.Redis:
 
 def trust() -> None:
     """Make Redis trusted, as if it had been counting for two minutes."""
-    Window().ask(f"toolcrib:rate:{uuid4()}", 1)  # loads the script
+    RateWindow().ask(f"toolcrib:rate:{uuid4()}", 1)  # loads the script
     server().set(SINCE, int((time.time() - LONG_AGO_S) * 1e6))
 
 

@@ -33,7 +33,7 @@ from tools.execution.pipeline import admit
 from tools.limits import budgets, periods
 from tools.models import Allowance, AllowanceUse, Execution, Organization, Reservation
 from tools.models.ids import new_id
-from tools.policy.decision import Asked
+from tools.policy.decision import EffectiveRequest
 from tools.worker import reaper
 
 ZERO = Decimal(0)
@@ -185,7 +185,8 @@ def test_without_allowances_nothing_is_asked(agent, organization):
     snapshot = allowing.snapshot_of(caller)
     with CaptureQueriesContext(connection) as captured:
         budgets.reserve(
-            new_id(), caller=caller, tool=snapshot.tools[tool.name], asked=Asked.of(None, None),
+            new_id(), caller=caller, tool=snapshot.tools[tool.name],
+            asked=EffectiveRequest.of(None, None),
             snapshot=snapshot, cost=ZERO,
         )  # fmt: skip
     assert not captured.captured_queries
@@ -434,7 +435,7 @@ class Books(RuleBasedStateMachine):
             with transaction.atomic():
                 budgets.reserve(
                     identifier, caller=self.caller, tool=self.snapshot.tools[tool],
-                    asked=Asked.of(None, None), snapshot=self.snapshot, cost=cost,
+                    asked=EffectiveRequest.of(None, None), snapshot=self.snapshot, cost=cost,
                 )  # fmt: skip
         except QuotaExceeded:
             return False

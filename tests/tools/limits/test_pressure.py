@@ -20,7 +20,7 @@ from tools.execution.context import Admission, Result
 from tools.execution.performance import claim, finish
 from tools.limits import pressure
 from tools.limits.pressure import Arrival, Pressure, Sample, Watched, look
-from tools.limits.turned_away import FIRST, Tally
+from tools.limits.turned_away import FIRST, RejectionCounter
 from tools.models import Agent, Execution, Organization
 from tools.models.queue import InFlight, Place
 
@@ -174,7 +174,7 @@ def test_a_thread_that_cannot_look_lets_calls_in_and_looks_again(caplog):
 
 def test_refusals_are_put_on_record_in_sums(organization):
     now = [120.0]
-    tally = Tally(lambda: now[0])
+    tally = RejectionCounter(lambda: now[0])
     who = caller(organization=organization.slug)
     for _ in range(FIRST + 20):
         tally.add(who, "echo", "queue_full")
@@ -194,7 +194,7 @@ def records(organization):
 
 
 def test_a_record_of_refusals_names_the_first_callers(organization):
-    tally = Tally(lambda: 60.0)
+    tally = RejectionCounter(lambda: 60.0)
     for at in range(FIRST + 2):
         who = caller(organization=organization.slug, source_ip=f"10.0.0.{at}")
         tally.add(who, "echo", "queue_full")
@@ -207,7 +207,7 @@ def test_a_record_of_refusals_names_the_first_callers(organization):
 
 
 def test_what_could_not_be_put_on_record_is_tried_again(organization):
-    tally = Tally(lambda: 60.0)
+    tally = RejectionCounter(lambda: 60.0)
     tally.add(caller(organization="\0"), "echo", "queue_full")
     with pytest.raises(Unwritable):
         tally.write(every=True)

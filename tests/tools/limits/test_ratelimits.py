@@ -17,7 +17,7 @@ from tests.tools.limits import allowing, rates
 from tools.errors import InvalidCall, RateLimited
 from tools.execution.pipeline import admit
 from tools.limits import ratelimits
-from tools.limits.ratewindow import SINCE, Window
+from tools.limits.ratewindow import SINCE, RateWindow
 from tools.models import Execution, RateHit
 
 pytestmark = pytest.mark.usefixtures("committed")
@@ -31,7 +31,7 @@ def redis_counts(organization):
 
 @pytest.fixture
 def redis_is_away(monkeypatch):
-    monkeypatch.setattr(ratelimits, "window", Window(rates.nowhere))
+    monkeypatch.setattr(ratelimits, "window", RateWindow(rates.nowhere))
 
 
 def count(caller, name="echo"):
@@ -128,7 +128,7 @@ class HalfBlind:
     """Two processes in turn, of which one does not reach Redis."""
 
     def __init__(self):
-        self.turns = itertools.cycle([Window(), Window(rates.nowhere)])
+        self.turns = itertools.cycle([RateWindow(), RateWindow(rates.nowhere)])
 
     def ask(self, key, limit):
         return next(self.turns).ask(key, limit)
@@ -137,7 +137,7 @@ class HalfBlind:
         """Only the process without Redis would note the call."""
 
     def take_back(self, key, ticket):
-        Window().take_back(key, ticket)
+        RateWindow().take_back(key, ticket)
 
 
 @pytest.mark.part("calls")
@@ -158,7 +158,7 @@ def test_what_postgres_let_pass_binds_a_redis_that_does_not_know_of_it(
     rates.limited(organization, 3)
     caller = factories.caller(agent)
     with monkeypatch.context() as patch:
-        patch.setattr(ratelimits, "window", Window(rates.nowhere))
+        patch.setattr(ratelimits, "window", RateWindow(rates.nowhere))
         call(caller), call(caller)
     assert call(caller).rated_by == "redis"
     assert refused(caller).details["used"] == 3
@@ -252,7 +252,7 @@ def test_a_limit_that_was_lowered_is_kept_at_once(agent, organization):
     key = rates.keys(organization)[0]
     for place, age_s in enumerate((40, 30, 20)):
         rates.server().zincrby(key, -age_s * 1e6, rates.server().zrange(key, place, place)[0])
-    answer = Window().ask(f"toolcrib:rate:{organization.pk}:{caller.user_id}:{tool.pk}", 1)
+    answer = RateWindow().ask(f"toolcrib:rate:{organization.pk}:{caller.user_id}:{tool.pk}", 1)
     assert (answer.passes, answer.used) == (False, 3)
     assert 39 <= answer.leaves_in_s <= 40  # all three must have left the window
 
@@ -277,7 +277,7 @@ def test_a_redis_that_refuses_is_replaced(agent, organization, monkeypatch):
     tool = rates.limited(organization, 1)
     caller = factories.caller(agent)
     rates.server().set(f"toolcrib:rate:{organization.pk}:{caller.user_id}:{tool.pk}", "spoilt")
-    monkeypatch.setattr(ratelimits, "window", Window())
+    monkeypatch.setattr(ratelimits, "window", RateWindow())
     assert call(caller).rated_by == "postgres"
     assert refused(caller).details["limit"] == 1
 
@@ -311,7 +311,7 @@ def test_a_redis_that_does_not_answer_costs_its_timeout_once(
 ):
     path, taken = mute
     settings.REDIS_URL = f"unix://{path}"
-    monkeypatch.setattr(ratelimits, "window", Window())
+    monkeypatch.setattr(ratelimits, "window", RateWindow())
     rates.limited(organization, 3)
     caller = factories.caller(agent)
     assert [count(caller).counted_by for _ in range(3)] == ["postgres"] * 3

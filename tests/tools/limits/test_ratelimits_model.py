@@ -16,7 +16,7 @@ from tests.tools.limits import rates
 from tools.errors import RateLimited
 from tools.execution.pipeline import admit
 from tools.limits import ratelimits
-from tools.limits.ratewindow import SINCE, Window
+from tools.limits.ratewindow import SINCE, RateWindow
 from tools.models import Execution, RateHit
 
 LIMIT, WINDOW_S = 3, 60
@@ -64,7 +64,7 @@ class Limited(RuleBasedStateMachine):
     @rule(there=st.booleans())
     def reach(self, there):
         """Redis becomes unreachable, or reachable with its former data."""
-        ratelimits.window = Window() if there else Window(rates.nowhere)
+        ratelimits.window = RateWindow() if there else RateWindow(rates.nowhere)
 
     @rule()
     def lose_everything(self):
@@ -80,7 +80,7 @@ class Limited(RuleBasedStateMachine):
             rates.trust()
 
     def teardown(self):
-        ratelimits.window = Window()
+        ratelimits.window = RateWindow()
 
 
 @pytest.mark.usefixtures("committed")

@@ -20,7 +20,7 @@ from tools.accounts.login import person_sessions
 from tools.execution import bell
 from tools.live import relay
 from tools.live.readers import readers
-from tools.live.streams import EACH, Stream, Streams, Topics
+from tools.live.streams import EACH, LiveStream, LiveStreams, Topics
 from tools.models import Agent, Execution, Organization, User
 
 SOON_S, NEVER_S = 5, 1.5
@@ -114,7 +114,7 @@ def test_a_stream_ends_with_what_it_was_opened_for(
     person: User, end: Callable[[User], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relay, "CHECK_S", 0.0)
-    key, streams = logged_in(person), Streams(8)
+    key, streams = logged_in(person), LiveStreams(8)
     topics = Topics.read(["executions"])
     with (
         streams.place(key, topics, "") as over,
@@ -127,7 +127,7 @@ def test_a_stream_ends_with_what_it_was_opened_for(
         assert over.over and not unread.over
 
 
-async def ended(watching: relay.Relay, stream: Stream) -> None:
+async def ended(watching: relay.Relay, stream: LiveStream) -> None:
     watch = asyncio.create_task(watching.watch())
     await asyncio.wait_for(stream.rung.wait(), A_MINUTE_S)
     watch.cancel()

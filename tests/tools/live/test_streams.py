@@ -4,22 +4,22 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from tools.live.changes import Change
-from tools.live.readers import Reader
-from tools.live.streams import EACH, UNKNOWN_OF_ADDRESS, Full, Stream, Streams, Topics
+from tools.live.changes import ExecutionChange
+from tools.live.readers import LiveReader
+from tools.live.streams import EACH, UNKNOWN_OF_ADDRESS, Full, LiveStream, LiveStreams, Topics
 
 HERE, THERE, ME, OTHER = uuid4(), uuid4(), uuid4(), uuid4()
 CALL, PARENT = uuid4(), uuid4()
 HERE_IP, THERE_IP = "192.0.2.1", "192.0.2.2"
-OTHERS = Change(CALL, PARENT, HERE, frozenset({OTHER, None}), held=False)
+OTHERS = ExecutionChange(CALL, PARENT, HERE, frozenset({OTHER, None}), held=False)
 MINE = replace(OTHERS, people=frozenset({ME, None}))
 HELD = replace(OTHERS, held=True)
-READER = Reader(HERE, ME, everyone=False, decides=False)
+READER = LiveReader(HERE, ME, everyone=False, decides=False)
 
 
-def stream(*topics: str, everyone: bool = False, decides: bool = False) -> Stream:
+def stream(*topics: str, everyone: bool = False, decides: bool = False) -> LiveStream:
     reader = replace(READER, everyone=everyone, decides=decides)
-    return Stream("key", Topics.read(topics), reader)
+    return LiveStream("key", Topics.read(topics), reader)
 
 
 @pytest.mark.parametrize(
@@ -41,13 +41,13 @@ def stream(*topics: str, everyone: bool = False, decides: bool = False) -> Strea
     ],
 )
 def test_a_stream_is_told_of_what_its_reader_may_see(
-    one: Stream, change: Change, wanted: bool
+    one: LiveStream, change: ExecutionChange, wanted: bool
 ) -> None:
     assert one.wants(change) is wanted
 
 
 def test_nobody_is_told_anything() -> None:
-    assert not Stream("key", Topics.read(["executions"])).wants(MINE)
+    assert not LiveStream("key", Topics.read(["executions"])).wants(MINE)
 
 
 @pytest.mark.parametrize("names", [[], ["x"], ["\x00"], [str(UUID(int=n)) for n in range(9)]])
@@ -57,7 +57,7 @@ def test_what_nobody_can_follow_is_no_topic(names: list[str]) -> None:
 
 
 def test_places_are_given_back() -> None:
-    streams, topics = Streams(1), Topics.read(["executions"])
+    streams, topics = LiveStreams(1), Topics.read(["executions"])
     with (
         streams.place("a", topics, HERE_IP),
         pytest.raises(Full),
@@ -69,7 +69,7 @@ def test_places_are_given_back() -> None:
 
 
 def test_a_session_takes_no_more_than_its_places() -> None:
-    streams, topics = Streams(1_000), Topics.read(["executions"])
+    streams, topics = LiveStreams(1_000), Topics.read(["executions"])
     held = [streams.place("a", topics, HERE_IP) for _ in range(EACH)]
     for one in held:
         one.__enter__()
@@ -79,7 +79,7 @@ def test_a_session_takes_no_more_than_its_places() -> None:
         pass
 
 
-def entered(streams: Streams, held: ExitStack, count: int, address: str) -> list[Stream]:
+def entered(streams: LiveStreams, held: ExitStack, count: int, address: str) -> list[LiveStream]:
     topics = Topics.read(["executions"])
     return [
         held.enter_context(streams.place(f"{address}-{len(streams)}", topics, address))
@@ -88,7 +88,7 @@ def entered(streams: Streams, held: ExitStack, count: int, address: str) -> list
 
 
 def test_strangers_of_one_address_take_few_places() -> None:
-    streams = Streams(1_000)
+    streams = LiveStreams(1_000)
     with ExitStack() as held:
         entered(streams, held, UNKNOWN_OF_ADDRESS, HERE_IP)
         with pytest.raises(Full):
@@ -97,7 +97,7 @@ def test_strangers_of_one_address_take_few_places() -> None:
 
 
 def test_strangers_of_all_addresses_never_take_the_places_of_readers() -> None:
-    streams = Streams(8)
+    streams = LiveStreams(8)
     with ExitStack() as held:
         one, other = entered(streams, held, 2, HERE_IP)
         with pytest.raises(Full):
@@ -108,7 +108,7 @@ def test_strangers_of_all_addresses_never_take_the_places_of_readers() -> None:
 
 
 def test_an_organization_never_has_the_last_quarter() -> None:
-    streams = Streams(8)
+    streams = LiveStreams(8)
     with ExitStack() as held:
         for _ in range(6):
             streams.admit(*entered(streams, held, 1, HERE_IP), READER)
@@ -123,7 +123,7 @@ def test_an_organization_never_has_the_last_quarter() -> None:
 
 
 def test_who_is_logged_in_no_more_is_let_go_and_others_are_held_to_new_rights() -> None:
-    streams, topics = Streams(9), Topics.read(["executions"])
+    streams, topics = LiveStreams(9), Topics.read(["executions"])
     with streams.place("a", topics, HERE_IP) as gone, streams.place("b", topics, HERE_IP) as stays:
         gone.reader = stays.reader = READER
         now = replace(READER, everyone=True)
@@ -132,7 +132,7 @@ def test_who_is_logged_in_no_more_is_let_go_and_others_are_held_to_new_rights() 
 
 
 def test_many_pages_are_spread_and_few_are_not() -> None:
-    streams, topics = Streams(9_999), Topics.read(["executions"])
+    streams, topics = LiveStreams(9_999), Topics.read(["executions"])
     held = [streams.place(str(n), topics, str(n)) for n in range(1_000)]
     for one in held[:50]:
         one.__enter__()

@@ -2,12 +2,12 @@
 
 import pytest
 
-from tools.llm.calls import MOST_CALLS, Call, Calls
+from tools.llm.calls import MOST_CALLS, ModelToolCall, ModelToolCalls
 from tools.llm.sse import BadStream
 
 
 def first(*chunks):
-    calls = Calls(lambda _: None)
+    calls = ModelToolCalls(lambda _: None)
     for chunk in chunks:
         calls.take(chunk)
     return calls.first()
@@ -19,25 +19,29 @@ def piece(name=None, arguments=None, **fields):
 
 PIECES = [piece("a", index=0, id="x"), piece("dd", '{"a"', index=0), piece("", ": 1}", index=0)]
 CALLS = {
-    "in one piece": ([PIECES], Call("add", '{"a": 1}')),
-    "in any pieces": ([[one] for one in PIECES], Call("add", '{"a": 1}')),
+    "in one piece": ([PIECES], ModelToolCall("add", '{"a": 1}')),
+    "in any pieces": ([[one] for one in PIECES], ModelToolCall("add", '{"a": 1}')),
     "the first by its index": (
         [[piece("wipe", "{}", index=1, id="b")], [piece("add", "", index=0, id="a")],
          [piece(None, '{"a": 1}', index=0)]],
-        Call("add", '{"a": 1}'),
+        ModelToolCall("add", '{"a": 1}'),
     ),
-    "the first by its place": ([[piece("wipe", ""), piece("add", '{"a": 1}')]], Call("wipe", "")),
+    "the first by its place": (
+        [[piece("wipe", ""), piece("add", '{"a": 1}')]], ModelToolCall("wipe", "")
+    ),
     **{
         f"told apart by its id, {name}": (
             [[piece("wipe", "", id="a", **index)], [piece("", '{"all": true}', id="b", **index)],
              [piece("", "!", **index)]],
-            Call("wipe", ""),
+            ModelToolCall("wipe", ""),
         )
         for name, index in (("without an index", {}), ("with the same", {"index": 0}))
     },
-    "arguments as an object": ([[piece("add", {"a": 1})]], Call("add", '{"a": 1}')),
+    "arguments as an object": ([[piece("add", {"a": 1})]], ModelToolCall("add", '{"a": 1}')),
     **{
-        f"nothing is said: {function}": ([[{"index": 0, "function": function}]], Call("", ""))
+        f"nothing is said: {function}": (
+            [[{"index": 0, "function": function}]], ModelToolCall("", "")
+        )
         for function in (None, 5, [], {}, {"name": 5, "arguments": ["x"]})
     },
 }  # fmt: skip
@@ -72,7 +76,7 @@ def test_without_pieces_there_is_no_call():
 
 
 def every(*chunks):
-    calls = Calls(lambda _: None)
+    calls = ModelToolCalls(lambda _: None)
     for chunk in chunks:
         calls.take(chunk)
     return [(one.name, one.arguments) for one in calls.in_order()]

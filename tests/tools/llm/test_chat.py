@@ -8,15 +8,15 @@ import pytest
 
 from tests.stubs import llm
 from tests.stubs.web import Raw, Reply
-from tools.httpclient.upstreams import Bounds, Upstream
+from tools.httpclient.upstreams import RequestBounds, UpstreamPool
 from tools.llm import chat, moves
-from tools.llm.calls import Call
+from tools.llm.calls import ModelToolCall
 
 MODEL = chat.Model("http://unused", "small", "sk-secret")
 ASKED = [{"role": "user", "content": "What is 1 + 1?"}]
 TOOLS = [{"type": "function", "function": {"name": "add", "description": "", "parameters": {}}}]
 SPOKEN = 'Thought: Für 1 € — 𝄞.\nAction: add\nArguments: {"a": "ü\\n}"}\nObservation: 3\nAnswer: 3'
-READ = moves.Action("add", {"a": "ü\n}"})
+READ = moves.ModelAction("add", {"a": "ü\n}"})
 CALLED = llm.calls("add", '{"a": "ü\\n}"}', "Für 1 €.")
 WHOLE = {"whole": True}
 MANNERS = [{"letters": 1}, {"letters": 3, "bytewise": True}, {"letters": 1_000}, WHOLE]
@@ -24,7 +24,7 @@ MANNERS = [{"letters": 1}, {"letters": 3, "bytewise": True}, {"letters": 1_000},
 
 @pytest.fixture(scope="module")
 def upstream():
-    upstream = Upstream()
+    upstream = UpstreamPool()
     yield upstream
     upstream.close()
 
@@ -38,15 +38,15 @@ def endpoint():
 def ask(upstream, endpoint, *, max_bytes=10_000, max_tokens=1_000, **fields):
     told = []
     model = chat.Model(endpoint.url, MODEL.name, MODEL.key)
-    question = chat.Question(ASKED, chat.Limits(max_tokens, max_bytes), **fields)
-    bounds = Bounds(threading.Event(), time.monotonic() + 30)
+    question = chat.ChatRequest(ASKED, chat.AnswerLimits(max_tokens, max_bytes), **fields)
+    bounds = RequestBounds(threading.Event(), time.monotonic() + 30)
     said = chat.ask(upstream, model, question, bounds, told.append)
     assert "".join(told) == said.text
     return said
 
 
 def move(said):
-    reader = moves.Reader()
+    reader = moves.ModelReplyParser()
     reader.feed(said.text)
     return moves.native(said.text, said.call) if said.call else reader.close()
 
@@ -87,7 +87,7 @@ def test_tools_and_where_to_stop_are_sent_where_they_are_given(upstream, endpoin
 def test_a_model_without_tools_is_told_from_one_that_refuses(upstream, endpoint, status):
     endpoint.plays(Reply(status, [], b"sk-secret does not support tools"))
     for tools, code in (TOOLS, "MODEL_NO_TOOLS"), ([], "MODEL_REJECTED"):
-        with pytest.raises(chat.Failure) as failure:
+        with pytest.raises(chat.ModelFailure) as failure:
             ask(upstream, endpoint, tools=tools)
         assert (failure.value.code, failure.value.began) == (code, False)
         assert "sk-secret" not in failure.value.message
@@ -97,7 +97,7 @@ def test_of_several_calls_the_first_is_the_answers(upstream, endpoint):
     one = {"index": 1, "id": "b", "function": {"name": "wipe", "arguments": "{}"}}
     two = {"index": 0, "id": "a", "function": {"name": "add", "arguments": ""}}
     endpoint.streams([llm.called(one, two), llm.end((1, 1))])
-    assert ask(upstream, endpoint).call == Call("add", "")
+    assert ask(upstream, endpoint).call == ModelToolCall("add", "")
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_of_several_calls_the_first_is_the_answers(upstream, endpoint):
 )
 def test_a_call_that_is_too_long_is_ended_here(upstream, endpoint, call):
     endpoint.streams([llm.called({"index": 0} | call), llm.end(None)])
-    with pytest.raises(chat.Failure, match="longer than the tool may return"):
+    with pytest.raises(chat.ModelFailure, match="longer than the tool may return"):
         ask(upstream, endpoint)
 
 
@@ -121,7 +121,7 @@ def test_calls_without_end_are_ended_here(upstream, endpoint):
             yield llm.called({"index": 0})
 
     endpoint.streams(pieces())
-    with pytest.raises(chat.Failure) as failure:
+    with pytest.raises(chat.ModelFailure) as failure:
         ask(upstream, endpoint, max_tokens=10)
     assert failure.value.code == "MODEL_ENDLESS"
 
@@ -129,7 +129,7 @@ def test_calls_without_end_are_ended_here(upstream, endpoint):
 @pytest.mark.parametrize("calls", [[5], [{"index": -1}], [{"index": 0}, {"index": "x"}]], ids=str)
 def test_calls_that_cannot_be_read_are_no_answer(upstream, endpoint, calls):
     endpoint.streams([llm.called(*calls), llm.end((1, 1))])
-    with pytest.raises(chat.Failure) as failure:
+    with pytest.raises(chat.ModelFailure) as failure:
         ask(upstream, endpoint)
     assert failure.value.code == "MODEL_CUT"
 
@@ -138,7 +138,7 @@ def test_half_a_call_is_none(upstream, endpoint):
     stream = b"".join(llm.Manner().reply(CALLED).body).partition(b"data: [DONE]")[0]
     half = stream[: stream.index(b'finish_reason": "stop')]
     endpoint.answers(Raw([b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n", half]))
-    with pytest.raises(chat.Failure) as failure:
+    with pytest.raises(chat.ModelFailure) as failure:
         ask(upstream, endpoint)
     assert (failure.value.code, failure.value.began) == ("MODEL_CUT", True)
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tools.llm import moves
-from tools.llm.calls import Call
-from tools.llm.moves import Action, Move, Reader
+from tools.llm.calls import ModelToolCall
+from tools.llm.moves import ModelAction, ModelReply, ModelReplyParser
 
 LABELS = ["Thought:", "Action:", "Arguments:", "Answer:", "Observation:"]
 SCRAPS = st.sampled_from(
@@ -23,7 +23,7 @@ TEXTS = st.lists(SCRAPS | st.text(max_size=5), max_size=25).map("".join)
 
 
 def read(*pieces, tell=lambda _: None):
-    reader = Reader(tell)
+    reader = ModelReplyParser(tell)
     for piece in pieces:
         reader.feed(piece)
     return reader.close()
@@ -36,18 +36,18 @@ def outcome(text):
 
 def test_an_action_with_its_thought():
     text = 'Thought: I add.\nThen I see.\nAction: add\nArguments: {"a": 1,\n "b": {"c": "}"}}\n'
-    action = Action("add", {"a": 1, "b": {"c": "}"}})
-    assert read(text) == Move(text, "I add.\nThen I see.", action)
+    action = ModelAction("add", {"a": 1, "b": {"c": "}"}})
+    assert read(text) == ModelReply(text, "I add.\nThen I see.", action)
 
 
 def test_an_answer_goes_to_the_next_label():
     text = "Thought: Done.\nAnswer: It is 2.\nAction: add\nArguments: {}\n"
-    assert read(text) == Move(text, "Done.", answer="It is 2.")
+    assert read(text) == ModelReply(text, "Done.", answer="It is 2.")
 
 
 def test_windows_line_ends_change_nothing():
     text = 'Thought: I add.\r\nAction: add\r\nArguments: {"a": 1}\r\n'
-    assert read(text) == Move(text, "I add.", Action("add", {"a": 1}))
+    assert read(text) == ModelReply(text, "I add.", ModelAction("add", {"a": 1}))
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_windows_line_ends_change_nothing():
     ],
 )
 def test_the_first_action_is_believed_and_nothing_around_it(arguments):
-    assert outcome(f"Action: add\n{arguments}") == Action("add", {"a": 1})
+    assert outcome(f"Action: add\n{arguments}") == ModelAction("add", {"a": 1})
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_an_action_without_arguments_of_its_own_is_a_flaw_that_names_the_tool(te
 def test_labels_inside_of_texts_are_text():
     value = {"a": "x\nAction: wipe\nArguments: {}", "b": '\\"}\nObservation: {'}
     text = f"Action: add\nArguments: {json.dumps(value)}"
-    assert outcome(text) == Action("add", value)
+    assert outcome(text) == ModelAction("add", value)
     assert outcome("Thought: I say Action: add, then\nAnswer: It said Action: none") == (
         "It said Action: none"
     )
@@ -212,23 +212,23 @@ def test_an_action_is_what_stands_first_with_its_object_right_behind_it(text):
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"])))
 def test_any_text_is_some_move(text):
     assert read(text).text == text
-    assert moves.native(text, Call(text, text)).action is None
+    assert moves.native(text, ModelToolCall(text, text)).action is None
 
 
 def test_a_native_call_is_the_action_and_the_words_beside_it_the_thought():
-    move = moves.native(" I add. ", Call("add", '{"a": 1}'))
-    assert move == Move(" I add. ", "I add.", Action("add", {"a": 1}))
+    move = moves.native(" I add. ", ModelToolCall("add", '{"a": 1}'))
+    assert move == ModelReply(" I add. ", "I add.", ModelAction("add", {"a": 1}))
 
 
 @pytest.mark.parametrize("arguments", ["5", "[1]", "false", '{"a": 1}{"b": 2}', "{} Answer: 2"])
 def test_native_arguments_that_are_no_object_are_a_flaw(arguments):
-    move = moves.native("I add.", Call("add", arguments))
+    move = moves.native("I add.", ModelToolCall("add", arguments))
     assert (move.action, move.answer, move.thought) == (None, None, "I add.")
     assert "add" in move.flaw
 
 
 def test_words_without_a_call_are_the_answer_and_silence_is_a_flaw():
-    assert moves.native("2", None) == Move("2", answer="2") == moves.plain("2")
+    assert moves.native("2", None) == ModelReply("2", answer="2") == moves.plain("2")
     assert moves.plain(" \n").flaw == moves.native("", None).flaw == moves.SILENT
 
 
@@ -279,7 +279,7 @@ def test_words_are_shown_without_reasoning(text, answer):
 
 def test_what_arguments_hold_is_kept_as_it_is():
     value = {"text": "<think>x</think>\nAnswer: 4"}
-    assert outcome(f"Action: add\nArguments: {json.dumps(value)}") == Action("add", value)
+    assert outcome(f"Action: add\nArguments: {json.dumps(value)}") == ModelAction("add", value)
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ def test_what_arguments_hold_is_kept_as_it_is():
     ],
 )
 def test_quotes_fences_and_words_around_an_action_are_read_past(text):
-    assert outcome(text) == Action("add", {"a": 1})
+    assert outcome(text) == ModelAction("add", {"a": 1})
 
 
 @pytest.mark.parametrize(
@@ -317,13 +317,15 @@ def test_no_word_of_the_format_stands_in_an_answer_or_a_thought(text, thought, a
 
 @pytest.mark.parametrize("arguments", ["", " \n", "null", "[]", '""', "{}"])
 def test_empty_native_arguments_are_an_empty_object(arguments):
-    assert moves.native("", Call("get_clock", arguments)).action == Action("get_clock", {})
+    assert moves.native("", ModelToolCall("get_clock", arguments)).action == ModelAction(
+        "get_clock", {}
+    )
 
 
 def test_calls_behind_the_first_are_kept_as_they_were_asked():
-    more = (Call("add", '{"a": 2}'), Call("add", "?"))
-    assert moves.native("", Call("add", '{"a": 1}'), more).further == more
-    flawed = moves.native("Hm.", Call("add", "?"), more)
+    more = (ModelToolCall("add", '{"a": 2}'), ModelToolCall("add", "?"))
+    assert moves.native("", ModelToolCall("add", '{"a": 1}'), more).further == more
+    flawed = moves.native("Hm.", ModelToolCall("add", "?"), more)
     assert flawed.action is None and '[add {"a": 2}]' in flawed.text and flawed.thought == "Hm."
 
 
@@ -334,20 +336,22 @@ TWO = 'Action: add\nArguments: {"a": 1}\n'
     ("behind", "further"),
     [
         ("", ()),
-        ('Action: say\nArguments: {"b": 2}\n', (Call("say", '{"b": 2}'),)),
+        ('Action: say\nArguments: {"b": 2}\n', (ModelToolCall("say", '{"b": 2}'),)),
         ("Thought: and then\n**Action:** `say`\nAction Input: ```json\n{}\n```",
-         (Call("say", "{}"),)),
-        ("Action: say\nAction: add\nArguments: {", (Call("say", ""), Call("add", "{"))),
+         (ModelToolCall("say", "{}"),)),
+        ("Action: say\nAction: add\nArguments: {",
+         (ModelToolCall("say", ""), ModelToolCall("add", "{"))),
         ("Action: say\nArguments: {}\nObservation: said\nAction: wipe\nArguments: {}",
-         (Call("say", "{}"),)),
-        ("<think>\nAction: wipe\nArguments: {}\n</think>\nAction: say\n", (Call("say", ""),)),
+         (ModelToolCall("say", "{}"),)),
+        ("<think>\nAction: wipe\nArguments: {}\n</think>\nAction: say\n",
+         (ModelToolCall("say", ""),)),
         ("Answer: Action: say", ()),
         (" and Action: say\n", ()),
     ],
 )  # fmt: skip
 def test_actions_behind_the_first_are_kept_as_they_were_written(behind, further):
     move = read(TWO + behind)
-    assert (move.action, move.further) == (Action("add", {"a": 1}), further)
+    assert (move.action, move.further) == (ModelAction("add", {"a": 1}), further)
     assert read(*(TWO + behind)) == move
 
 

@@ -188,5 +188,8 @@ def test_a_file_that_cannot_be_read_is_a_remark(tmp_path: Path) -> None:
 
 def test_after_a_restore_that_was_cut_off_nothing_starts(tmp_path: Path) -> None:
     (tmp_path / datadir.UNFINISHED_RESTORE).touch()
-    with pytest.raises(datadir.Unusable, match="did not come to its end"), datadir.held(tmp_path):
+    with (
+        pytest.raises(datadir.DataDirectoryUnusable, match="did not come to its end"),
+        datadir.held(tmp_path),
+    ):
         pass

@@ -2,7 +2,7 @@ import pytest
 
 from sandbox.egress.dial import Dialer
 from sandbox.egress.resolve import Resolver
-from sandbox.egress.rules.addresses import Gate, read_network
+from sandbox.egress.rules.addresses import AddressGate, read_network
 from sandbox.egress.rules.grammar import Url
 from sandbox.egress.trust import client_context
 from tests.stubs.mcp import MODERN, mcp_serving
@@ -18,7 +18,9 @@ class Talk:
     def __init__(self, server, **options):
         self.server, self.hub = server, Hub()
         self._resolver = Resolver()
-        self._dialer = Dialer(self._resolver, Gate([read_network("127.0.0.0/8")]), client_context())
+        self._dialer = Dialer(
+            self._resolver, AddressGate([read_network("127.0.0.0/8")]), client_context()
+        )
         self.endpoint = Endpoint("s", "s:1", self._channel, **{"fresh_s": 0.0} | options)
 
     def _channel(self):

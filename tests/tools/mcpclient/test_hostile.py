@@ -9,7 +9,7 @@ import pytest
 
 from tests.stubs.mcp import Tool, as_json, streamed, text
 from tests.stubs.web import Raw, Reply, endless
-from tools.httpclient.loop import Loop
+from tools.httpclient.loop import EventLoopThread
 from tools.mcpclient.errors import Lost, NotAllowed, Unusable, UpstreamFailure
 from tools.mcpclient.hub import Stopped, _Watch
 from tools.mcpclient.listing import LONGEST_LIST
@@ -165,7 +165,7 @@ def test_while_a_long_message_is_read_others_have_their_turn():
         await reading
         return count
 
-    loop = Loop()
+    loop = EventLoopThread()
     try:
         assert loop.submit(turns()).result(30) > 10
     finally:

@@ -5,11 +5,11 @@ import pytest
 
 from sandbox.egress.dial import Dialer
 from sandbox.egress.resolve import Resolver
-from sandbox.egress.rules.addresses import Gate, read_network
+from sandbox.egress.rules.addresses import AddressGate, read_network
 from sandbox.egress.trust import client_context
 from tests.stubs.oauth import oauth_serving
 from tests.stubs.web import Reply, endless
-from tools.httpclient.loop import Loop
+from tools.httpclient.loop import EventLoopThread
 from tools.mcpclient.challenge import NOTHING_SAID, Challenge, read_challenge
 from tools.mcpclient.errors import NeverBegan, Unusable
 from tools.mcpclient.fetching import AuthorizationFailed, Fetcher
@@ -23,7 +23,7 @@ IDENTITY = Identity("https://crib.example/back")
 def run(work):
     """In a loop of its own thread, as in production, because browser tests leave a loop in this
     one."""
-    loop = Loop()
+    loop = EventLoopThread()
     try:
         return loop.submit(work).result(30)
     finally:
@@ -39,7 +39,7 @@ def server():
 @pytest.fixture
 def fetch():
     resolver = Resolver()
-    dialer = Dialer(resolver, Gate([read_network("127.0.0.0/8")]), client_context())
+    dialer = Dialer(resolver, AddressGate([read_network("127.0.0.0/8")]), client_context())
     yield Fetcher(lambda scheme: dialer)
     resolver.close()
 

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 from django.conf import settings
 
-from sandbox.errors import ErrorCode, Refused
+from sandbox.errors import ErrorCode, RunRefused
 from sandbox.servers import ServerSpec
 from sandbox.serving import start_server
 from tests.sandbox.watching import pidfds_of
@@ -177,7 +177,7 @@ def test_a_server_that_says_too_much_is_ended_and_the_next_call_has_another(
 
 def test_what_cannot_be_started_never_began(stub):
     one = stub()
-    one.refusal = Refused(ErrorCode.LAUNCH_FAILED, "too many servers run here already")
+    one.refusal = RunRefused(ErrorCode.LAUNCH_FAILED, "too many servers run here already")
     with pytest.raises(NeverBegan, match="too many servers"):
         one.call()
     one.refusal = ConnectionRefusedError("no")

@@ -8,7 +8,7 @@ from tests.tools.snapshots import anybody, closed_now, group, snapshot, tool
 from tools.definitions.tool import ToolDefinition
 from tools.policy.authorization import usable_tools
 from tools.policy.availability import group_open, in_group, matches_groups, matches_state
-from tools.policy.decision import Asked, Question
+from tools.policy.decision import AccessRequest, EffectiveRequest
 
 GROUPS = [
     # the tool's groups, the requested groups, whether the tool is available
@@ -59,13 +59,13 @@ STATES = [
 @pytest.mark.parametrize(("tool", "requested", "there"), GROUPS)
 def test_a_tool_is_there_when_its_groups_meet_the_requested_ones(tool, requested, there):
     definition = ToolDefinition({"group": tool})
-    assert matches_groups(definition.groups, Asked.of(requested, None).groups) is there
+    assert matches_groups(definition.groups, EffectiveRequest.of(requested, None).groups) is there
 
 
 @pytest.mark.parametrize(("tool", "current", "there"), STATES)
 def test_a_tool_is_there_when_the_current_state_is_one_of_its_own(tool, current, there):
     definition = ToolDefinition({"available_in_states": tool})
-    assert matches_state(definition.states, Asked.of(None, current).state) is there
+    assert matches_state(definition.states, EffectiveRequest.of(None, current).state) is there
 
 
 # Specification S1, 11.2: nested groups.
@@ -109,7 +109,9 @@ def question(groups, requested, closed=()):
     hours = {name: closed_now() if name in closed else [] for name in tree}
     made = [group(name, parent=TREE.get(name), schedule=hours[name]) for name in tree]
     echo = tool("echo", group=groups)
-    return Question(anybody(), echo, Asked.of(requested, None), snapshot(echo, *made))
+    return AccessRequest(
+        anybody(), echo, EffectiveRequest.of(requested, None), snapshot(echo, *made)
+    )
 
 
 @pytest.mark.parametrize(("groups", "requested", "there"), NESTED)
@@ -196,7 +198,7 @@ def test_the_tools_that_exist_are_those_of_the_ruling(made, requested, current, 
         tool(f"t{at}", group=held, available_in_states=states)
         for at, (held, states) in enumerate(made)
     ]
-    asked = Asked.of(requested, current)
+    asked = EffectiveRequest.of(requested, current)
     found = usable_tools(anybody(), asked, snapshot(*tools, *groups))
     assert [one.name for one in found] == [
         f"t{at}"

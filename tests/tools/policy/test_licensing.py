@@ -27,7 +27,7 @@ from tools.licensing import tiers as tier_actions
 from tools.models import LicenseTier, Organization, Tool, ToolStatus
 from tools.policy import licensing
 from tools.policy.authorization import usable_tools
-from tools.policy.decision import Asked
+from tools.policy.decision import EffectiveRequest
 from tools.policy.isolation import effective_level
 
 
@@ -97,7 +97,7 @@ def test_a_listing_that_is_remembered_closes_when_the_licence_ends(
     here, caller, asked = (
         current_catalog(organization),
         factories.caller(agent),
-        Asked.of(None, None),
+        EffectiveRequest.of(None, None),
     )
     assert "echo" in {tool.name for tool in usable_tools(caller, asked, here)}
     in_two_days = time.time() + 2 * 86_400

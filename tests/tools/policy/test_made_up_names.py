@@ -3,7 +3,7 @@
 from tests import factories
 from tools.catalog.registry import registry
 from tools.models import CatalogNames, Organization, RequestRecord, ToolFilter
-from tools.policy.decision import Asked
+from tools.policy.decision import EffectiveRequest
 from tools.policy.labels import known_part
 
 
@@ -27,7 +27,7 @@ def test_what_is_left_of_a_request_finds_what_the_request_finds(organization, ap
     snapshot = registry.snapshot(
         organization.pk, Organization.objects.get(pk=organization.pk).revision
     )
-    asked = Asked(frozenset({"desk", "ghost"}), "nowhere")
-    assert known_part(asked, snapshot) == Asked(frozenset({"desk"}), "")
-    assert known_part(Asked(frozenset({"*"}), "inside"), snapshot).state == "inside"
+    asked = EffectiveRequest(frozenset({"desk", "ghost"}), "nowhere")
+    assert known_part(asked, snapshot) == EffectiveRequest(frozenset({"desk"}), "")
+    assert known_part(EffectiveRequest(frozenset({"*"}), "inside"), snapshot).state == "inside"
     assert tool.name == "inside"

@@ -14,7 +14,7 @@ from tools.catalog.actions import save_group
 from tools.execution.pipeline import perform
 from tools.models import Execution, ToolGroup
 from tools.policy.load import Figure, Load, Processors, oldest_wait_s
-from tools.policy.openings import ALL_OPEN, Cause, Watch, good_until, openings_of
+from tools.policy.openings import ALL_OPEN, Cause, OpeningsWatch, good_until, openings_of
 
 OFFICE = [{"days": ["mon", "tue", "wed", "thu", "fri"], "from": "09:00", "to": "17:00"}]
 SUNDAY = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -26,7 +26,7 @@ def loaded(queue_age_s=0.0, cpu_percent=0.0):
 
 def test_a_group_is_closed_outside_its_windows_and_says_when_it_opens():
     place = snapshot(group("office", schedule=OFFICE), zone="Europe/Berlin")
-    found = Watch(place).at(SUNDAY)
+    found = OpeningsWatch(place).at(SUNDAY)
     assert found.closings["office"].cause == Cause.HOURS
     assert found.reasons(["office", "other"]) == [
         "The group office is closed at this hour and opens on Monday, 2026-11-23 09:00 "
@@ -42,7 +42,7 @@ def test_windows_are_meant_in_the_organizations_zone(zone, there):
     at = datetime(2026, 11, 23, 8, 0, tzinfo=UTC)  # 09:00 in Berlin; in Tokyo it closes
     if zone == "Asia/Tokyo":
         at -= timedelta(minutes=1)
-    assert ("office" not in Watch(place).at(at).closed) is there
+    assert ("office" not in OpeningsWatch(place).at(at).closed) is there
 
 
 @pytest.mark.parametrize(
@@ -58,13 +58,15 @@ def test_windows_are_meant_in_the_organizations_zone(zone, there):
     ],
 )
 def test_a_group_is_closed_above_its_bounds(bounds, load, cause):
-    found = Watch(snapshot(group("costly", **bounds)), load).at(SUNDAY).closings.get("costly")
+    found = (
+        OpeningsWatch(snapshot(group("costly", **bounds)), load).at(SUNDAY).closings.get("costly")
+    )
     assert (found and found.cause) == cause
 
 
 def test_a_bound_is_told():
     groups = [group("a", max_queue_age_s=30.0), group("b", max_cpu_percent=62.5)]
-    found = Watch(snapshot(*groups), loaded(100.0, 100.0)).at(SUNDAY)
+    found = OpeningsWatch(snapshot(*groups), loaded(100.0, 100.0)).at(SUNDAY)
     assert found.reasons("ab") == [
         "The group a is closed while a call has waited longer than 30 seconds; try again later.",
         "The group b is closed while the processors are busier than 62.5 %; try again later.",
@@ -118,7 +120,7 @@ def test_a_group_closes_by_the_real_queue(agent, organization):
     execution = factories.execution(agent)
     Execution.objects.filter(pk=execution.pk).update(queued_at=Now() - timedelta(days=400))
     place = snapshot(group("costly", max_queue_age_s=86_400.0))
-    watch = Watch(place, Load(Figure(oldest_wait_s), Figure(lambda: 0.0)))
+    watch = OpeningsWatch(place, Load(Figure(oldest_wait_s), Figure(lambda: 0.0)))
     assert watch.now().closed == {"costly"}
 
 

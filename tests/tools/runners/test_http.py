@@ -16,7 +16,7 @@ from tools.catalog.registry import CatalogCredential, Snapshot
 from tools.catalog.signatures import sealing
 from tools.definitions.tool import ToolDefinition, read_definition
 from tools.models import LicenseTier
-from tools.runners.base import Run
+from tools.runners.base import ToolRun
 from tools.runners.http import NotBound, _rule
 from tools.runners.sandboxing import Uncredentialed, around_builtin
 
@@ -39,7 +39,7 @@ def rule(hosts, *, method="GET", wanted=None, credentials=("key",)):
         allowed_hosts=tuple(hosts),
         credentials=MappingProxyType({name: credential(f"of {name}") for name in credentials}),
     )  # fmt: skip
-    job = Run(
+    job = ToolRun(
         "acme", ToolDefinition(read_definition(raw)), {}, 7, threading.Event(),
         IsolationLevel.STANDARD, snapshot,
     )  # fmt: skip

@@ -12,13 +12,13 @@ from sandbox.egress.rules.rules import Rules
 from sandbox.spec import Backend, IsolationLevel, Limits, Mount, Network, Profile
 from tests.factories import definition
 from tools.builtin.manifest import Isolated
-from tools.catalog.listed import Listed
+from tools.catalog.listed import ListedFields
 from tools.catalog.registry import CatalogCredential, CatalogProfile, Snapshot
 from tools.catalog.sandbox.hosts import read_hosts
 from tools.catalog.signatures import sealing
 from tools.definitions.tool import ToolDefinition, read_definition
 from tools.models import LicenseTier
-from tools.runners.base import Run
+from tools.runners.base import ToolRun
 from tools.runners.sandboxing import (
     Surroundings,
     Uncredentialed,
@@ -61,7 +61,7 @@ def run(own=None, level=STANDARD, hosts=(), credentials=None, **fields):
         credentials=MappingProxyType(credentials or {}),
     )  # fmt: skip
     read = ToolDefinition(read_definition(definition(**fields)))
-    return Run("acme", read, {}, 7, threading.Event(), level, snapshot)
+    return ToolRun("acme", read, {}, 7, threading.Event(), level, snapshot)
 
 
 def test_without_a_profile_a_tool_has_the_usual_limits_and_nothing_else():
@@ -168,7 +168,7 @@ def test_what_a_profile_says_the_broker_takes():
     wanted = ["*", "*.a.example", "192.0.2.1", "2001:db8::1", "bücher.example",
               {"host": "b.example", "ports": [8443], "methods": ["GET"], "paths": ["/v1"],
                "credential": "key"}]  # fmt: skip
-    hosts = read_hosts(Listed({"hosts": wanted}, []), "hosts")
+    hosts = read_hosts(ListedFields({"hosts": wanted}, []), "hosts")
     job = run(replace(OWN, allowed_hosts=tuple(hosts)), credentials={"key": credential()})
     Rules(policy_of(around_code(job), job.snapshot))
 

@@ -15,7 +15,7 @@ from tests.crib import CHECKOUT
 from tests.tools.toolservices.services import QUEUE
 from toolcrib_service import elsewhere, worker
 from toolcrib_service.wire import Queue
-from tools.toolservices.client import Asked, Client
+from tools.toolservices.client import ToolServiceClient, ToolServiceRequest
 
 
 @pytest.fixture(autouse=True)
@@ -47,18 +47,18 @@ def queue(slug: str) -> Queue:
 
 
 @pytest.fixture
-def client(url: str) -> Iterator[Client]:
-    made = Client(url)
+def client(url: str) -> Iterator[ToolServiceClient]:
+    made = ToolServiceClient(url)
     yield made
     made.close()
 
 
 @pytest.fixture
-def ask(client: Client, queue: Queue) -> Callable[..., str]:
+def ask(client: ToolServiceClient, queue: Queue) -> Callable[..., str]:
     """One call, as the runner makes it; `told` receives the chunks as they arrive."""
 
     def call(*, told: Any = None, stop: Any = None, timeout_s: float = 30, **fields: Any) -> str:
-        asked = Asked(
+        asked = ToolServiceRequest(
             **{
                 "queue": queue, "user": "alice", "config": {}, "arguments": {},
                 "timeout_s": timeout_s, "most_bytes": 1_000_000, **fields,

@@ -11,8 +11,15 @@ from tests.waiting import until
 from toolcrib_service import serve
 from toolcrib_service.wire import GROUP, Queue, Request, Response
 from tools.toolservices.bounded import MOST_BYTES
-from tools.toolservices.client import Asked, Client
-from tools.toolservices.endings import Cancelled, Failed, Lost, NotAnswered, NotBegun, TimedOut
+from tools.toolservices.client import ToolServiceClient, ToolServiceRequest
+from tools.toolservices.endings import (
+    NotAnswered,
+    NotBegun,
+    TimedOut,
+    ToolServiceCallCancelled,
+    ToolServiceCallFailed,
+    ToolServiceCallLost,
+)
 
 
 @pytest.fixture
@@ -56,7 +63,7 @@ def test_a_chunk_is_told_before_the_service_has_ended(ask, served):
             told.set()
             stop.set()
 
-    with served(service), pytest.raises(Cancelled) as caught:
+    with served(service), pytest.raises(ToolServiceCallCancelled) as caught:
         ask(told=Ears(), stop=stop)
     assert told.is_set()
     assert caught.value.begun
@@ -73,11 +80,11 @@ def test_a_text_comes_whole_however_long_it_is(ask, served, text):
 
 
 def test_only_its_own_kind_of_failure_passes_a_services_words(ask, served, caplog):
-    with served(services.Failing()), pytest.raises(Failed) as caught:
+    with served(services.Failing()), pytest.raises(ToolServiceCallFailed) as caught:
         ask()
     assert caught.value.code == "TOOL_ERROR"
     assert str(caught.value) == "out-of-jokes: Come back\ufffd[31m tomorrow."
-    with served(services.Broken()), pytest.raises(Failed) as caught:
+    with served(services.Broken()), pytest.raises(ToolServiceCallFailed) as caught:
         ask()
     assert "swordfish" not in str(caught.value)
     assert "swordfish" in caplog.text
@@ -85,7 +92,10 @@ def test_only_its_own_kind_of_failure_passes_a_services_words(ask, served, caplo
 
 def test_an_error_in_the_middle_of_a_stream_fails_the_call(ask, served):
     told = []
-    with served(services.BrokenMidStream()), pytest.raises(Failed, match=r"tired: No more\."):
+    with (
+        served(services.BrokenMidStream()),
+        pytest.raises(ToolServiceCallFailed, match=r"tired: No more\."),
+    ):
         ask(told=told)
     assert told == ["half"]
 
@@ -103,7 +113,7 @@ def test_a_cancelled_call_ends_here_and_there(ask, served):
     service, stop = services.Endless(), threading.Event()
     with served(service):
         threading.Timer(0.2, stop.set).start()
-        with pytest.raises(Cancelled) as caught:
+        with pytest.raises(ToolServiceCallCancelled) as caught:
             ask(stop=stop)
         assert service.closed.wait(30)
     assert caught.value.begun
@@ -112,7 +122,7 @@ def test_a_cancelled_call_ends_here_and_there(ask, served):
 def test_too_long_an_answer_is_given_up(ask, served):
     service = services.Endless()
     with served(service):
-        with pytest.raises(Failed) as caught:
+        with pytest.raises(ToolServiceCallFailed) as caught:
             ask(most_bytes=20)
         assert service.closed.wait(30)
     assert caught.value.code == "OUTPUT_LIMIT"
@@ -147,7 +157,7 @@ def test_a_cancelled_call_that_nobody_took_never_began(ask, served):
         first.start()
         assert service.begun.acquire(timeout=30)
         stop.set()
-        with pytest.raises(Cancelled) as caught:
+        with pytest.raises(ToolServiceCallCancelled) as caught:
             ask(stop=stop)
         service.go.set()
         first.join()
@@ -267,7 +277,7 @@ def test_what_cannot_be_read_fails_the_call(hand, asking, fields):
     call = asking()
     hand.say(hand.take(), 1, **fields)
     ending = call.end()
-    assert isinstance(ending, Failed)
+    assert isinstance(ending, ToolServiceCallFailed)
     assert ending.code == "SERVICE_ANSWER_INVALID"
 
 
@@ -278,14 +288,14 @@ def test_answers_that_say_nothing_at_length_fail_the_call(hand, asking):
     for n in range(1, 10):
         hand.say(request, n, body=said)
     ending = call.end()
-    assert isinstance(ending, Failed)
+    assert isinstance(ending, ToolServiceCallFailed)
     assert ending.code == "SERVICE_ANSWER_INVALID"
 
 
 def test_a_part_that_is_missing_fails_the_call(hand, asking):
     call = asking()
     hand.say(hand.take(), 2, "end", end=True)
-    assert isinstance(call.end(), Failed)
+    assert isinstance(call.end(), ToolServiceCallFailed)
 
 
 def test_a_flood_of_foreign_answers_fails_the_call(hand, asking):
@@ -293,7 +303,7 @@ def test_a_flood_of_foreign_answers_fails_the_call(hand, asking):
     request = hand.take()
     for _ in range(1_100):
         hand.say(request, 1, "x", token="guessed")
-    assert isinstance(call.end(), Failed)
+    assert isinstance(call.end(), ToolServiceCallFailed)
 
 
 def test_a_process_that_falls_silent_has_lost_the_call(hand, asking, broker, queue):
@@ -301,18 +311,18 @@ def test_a_process_that_falls_silent_has_lost_the_call(hand, asking, broker, que
     request = hand.take()
     hand.say(request, 1, "half")
     broker.zrem(queue.alive, "hand")
-    assert isinstance(call.end(), Lost)
+    assert isinstance(call.end(), ToolServiceCallLost)
 
 
 def test_a_broker_that_forgot_the_answers_has_lost_the_call(hand, asking, broker, queue):
     call = asking()
     broker.delete(queue.replies(hand.take().id))
-    assert isinstance(call.end(), Lost)
+    assert isinstance(call.end(), ToolServiceCallLost)
 
 
 def test_a_broker_that_is_not_there_is_said_so(queue):
-    client = Client(f"redis://127.0.0.1:{free_port()}/0")
-    asked = Asked(queue, "u", {}, {}, 5, 1000)
+    client = ToolServiceClient(f"redis://127.0.0.1:{free_port()}/0")
+    asked = ToolServiceRequest(queue, "u", {}, {}, 5, 1000)
     with pytest.raises(NotBegun):
         client.call(asked, stop=threading.Event(), until=None, tell=print)
     client.close()

@@ -12,16 +12,21 @@ from django.conf import settings
 from kombu.connection import Connection
 from kombu.messaging import Producer
 
-from config.brokers import Broker, broker_of, read_brokers
+from config.brokers import CeleryBroker, broker_of, read_brokers
 from tests.crib import CHECKOUT
 from tests.tools.toolservices import services
 from tests.waiting import until
 from toolcrib_service import serve
 from toolcrib_service.wire import Queue, message_of
 from tools.toolservices.answers import Gathering
-from tools.toolservices.client import Asked
+from tools.toolservices.client import ToolServiceRequest
 from tools.toolservices.elsewhere import KombuClient, _Ordered
-from tools.toolservices.endings import Cancelled, Failed, NotBegun, TimedOut
+from tools.toolservices.endings import (
+    NotBegun,
+    TimedOut,
+    ToolServiceCallCancelled,
+    ToolServiceCallFailed,
+)
 
 
 @pytest.fixture
@@ -36,7 +41,7 @@ def place(servers_in):
 
 @pytest.fixture
 def client(place, options):
-    made = KombuClient(Broker(place, options))
+    made = KombuClient(CeleryBroker(place, options))
     yield made
     made.close()
 
@@ -51,7 +56,7 @@ def served(place, options, slug):
 @pytest.fixture
 def ask(client, queue):
     def call(*, told=None, stop=None, timeout_s=30, **fields):
-        asked = Asked(
+        asked = ToolServiceRequest(
             **{"queue": queue, "user": "alice", "config": {}, "arguments": {},
                "timeout_s": timeout_s, "most_bytes": 1_000_000, **fields}
         )  # fmt: skip
@@ -96,17 +101,20 @@ def test_a_long_text_comes_in_pieces_and_whole(ask, served):
 
 @pytest.mark.part("calls")
 def test_only_its_own_kind_of_failure_passes_a_services_words(ask, served, caplog):
-    with served(services.Failing()), pytest.raises(Failed, match="out-of-jokes") as caught:
+    with (
+        served(services.Failing()),
+        pytest.raises(ToolServiceCallFailed, match="out-of-jokes") as caught,
+    ):
         ask()
     assert caught.value.code == "TOOL_ERROR"
-    with served(services.Broken()), pytest.raises(Failed) as caught:
+    with served(services.Broken()), pytest.raises(ToolServiceCallFailed) as caught:
         ask()
     assert "swordfish" not in str(caught.value)
 
 
 @pytest.mark.part("calls")
 def test_an_answer_beyond_what_the_tool_may_return_fails(ask, served):
-    with served(services.Streamed()), pytest.raises(Failed) as caught:
+    with served(services.Streamed()), pytest.raises(ToolServiceCallFailed) as caught:
         ask(most_bytes=5)
     assert caught.value.code == "OUTPUT_LIMIT"
 
@@ -164,7 +172,7 @@ def test_who_gives_up_does_not_know_whether_it_began(ask, served):
 
     threading.Thread(target=give_up).start()
     with served(service):
-        with pytest.raises(Cancelled) as caught:
+        with pytest.raises(ToolServiceCallCancelled) as caught:
             ask(stop=stop)
         service.go.set()
     assert caught.value.begun
@@ -172,8 +180,8 @@ def test_who_gives_up_does_not_know_whether_it_began(ask, served):
 
 @pytest.mark.part("calls")
 def test_a_broker_that_is_not_there_began_nothing(queue):
-    nobody = KombuClient(Broker("amqp://guest:swordfish@127.0.0.1:1//"))
-    asked = Asked(queue, "alice", {}, {}, 10, 1000)
+    nobody = KombuClient(CeleryBroker("amqp://guest:swordfish@127.0.0.1:1//"))
+    asked = ToolServiceRequest(queue, "alice", {}, {}, 10, 1000)
     with pytest.raises(NotBegun) as caught:
         nobody.call(asked, stop=threading.Event(), until=None, tell=str)
     assert caught.value.code == "SERVICE_UNAVAILABLE" and "swordfish" not in str(caught.value)
@@ -238,7 +246,7 @@ def test_two_processes_share_a_queue_and_a_killed_one_loses_its_call_alone(
     def call(number):
         try:
             ends[number] = ask(timeout_s=90, stop=answered)
-        except Cancelled:
+        except ToolServiceCallCancelled:
             ends[number] = "lost"
 
     threads = [threading.Thread(target=call, args=(number,)) for number in range(2)]
@@ -269,8 +277,8 @@ def _begun(log: Path, least: int) -> list[int] | None:
 
 def test_the_operator_says_where_a_service_is():
     brokers = read_brokers({"jokes": "amqp://a//", "acme/jokes": {"url": "sqs://", "options": {}}})
-    assert broker_of(brokers, "acme", "jokes") == Broker("sqs://")
-    assert broker_of(brokers, "other", "jokes") == Broker("amqp://a//")
+    assert broker_of(brokers, "acme", "jokes") == CeleryBroker("sqs://")
+    assert broker_of(brokers, "other", "jokes") == CeleryBroker("amqp://a//")
     assert broker_of(brokers, "acme", "puns") is None
 
 

@@ -16,7 +16,7 @@ from tests.tools.toolservices.services import QUEUE, Echo
 from toolcrib_service import scripts, serve
 from toolcrib_service.scripts import COMMANDS
 from toolcrib_service.wire import Queue, announcements
-from tools.toolservices.client import Asked
+from tools.toolservices.client import ToolServiceRequest
 from tools.toolservices.hearing import Ear
 
 TENANTS = 20
@@ -58,7 +58,7 @@ def tenants(url, broker):
 @pytest.mark.part("calls")
 def test_twenty_organizations_with_one_queue_name_get_their_own_answers(tenants, client):
     def ask(slug):
-        asked = Asked(Queue(slug, QUEUE), f"u-{slug}", {}, {}, 60, 1000)
+        asked = ToolServiceRequest(Queue(slug, QUEUE), f"u-{slug}", {}, {}, 60, 1000)
         return client.call(asked, stop=threading.Event(), until=None, tell=lambda _: None)
 
     with ExitStack() as running:

@@ -19,22 +19,22 @@ from tools.catalog.registry import registry
 from tools.definitions.callers import Caller
 from tools.models import Agent, DayFigures, DayOfCalls, Execution, Organization
 from tools.usage import days, lately, lengths
-from tools.usage.usage import Row, Wanted, durations, ranking, usage
+from tools.usage.usage import Row, UsageQuery, durations, ranking, usage
 
 pytestmark = pytest.mark.django_db
 BERLIN = ZoneInfo("Europe/Berlin")
 ASKED = [
-    Wanted(),
-    Wanted(by=("agent",)),
-    Wanted(by=("tool",)),
-    Wanted(by=("day", "tool")),
-    Wanted(by=("day", "agent", "tool")),
-    Wanted(by=("group",)),
-    Wanted(by=("day", "group"), group="desk"),
-    Wanted(by=("agent",), tool="echo"),
-    Wanted(tool="echo"),
-    Wanted(group="desk"),
-    Wanted(by=("day", "agent"), agent="busy"),
+    UsageQuery(),
+    UsageQuery(by=("agent",)),
+    UsageQuery(by=("tool",)),
+    UsageQuery(by=("day", "tool")),
+    UsageQuery(by=("day", "agent", "tool")),
+    UsageQuery(by=("group",)),
+    UsageQuery(by=("day", "group"), group="desk"),
+    UsageQuery(by=("agent",), tool="echo"),
+    UsageQuery(tool="echo"),
+    UsageQuery(group="desk"),
+    UsageQuery(by=("day", "agent"), agent="busy"),
 ]
 Call = Callable[..., Execution]
 
@@ -153,7 +153,7 @@ def by_tool(reader: Caller) -> tuple[list[int], int]:
     """The calls of each tool, and how many statements read the rollups."""
     snapshot = registry.snapshot(reader.organization_id, reader.revision)
     with CaptureQueriesContext(connection) as caught:
-        rows = usage(reader, snapshot, Wanted(by=("tool",))).rows
+        rows = usage(reader, snapshot, UsageQuery(by=("tool",))).rows
     asked = sum("tools_dayfigures" in query["sql"] for query in caught.captured_queries)
     return [figures.calls for _, figures in rows], asked
 
@@ -167,7 +167,7 @@ def test_sums_of_days_are_remembered_until_one_of_them_changes(reader: Caller, c
     assert by_tool(reader) == ([2, 1], 1)
 
 
-def ranked(reader: Caller, wanted: Wanted) -> tuple[list[Row], list[Row]]:
+def ranked(reader: Caller, wanted: UsageQuery) -> tuple[list[Row], list[Row]]:
     """The rows by day, and those of the ranking."""
     found = ranking(reader, registry.snapshot(reader.organization_id, reader.revision), wanted)
     return found.days.rows, found.lines[:100]
@@ -179,13 +179,13 @@ def ranked(reader: Caller, wanted: Wanted) -> tuple[list[Row], list[Row]]:
 @pytest.mark.parametrize(
     "wanted",
     [
-        Wanted(by=("agent",)), Wanted(by=("tool",)), Wanted(by=("group",)),
-        Wanted(by=("tool",), agent="busy"), Wanted(by=("group",), group="desk"),
-        Wanted(by=("agent",), tool="echo"), Wanted(by=("tool",), group="nowhere"),
+        UsageQuery(by=("agent",)), UsageQuery(by=("tool",)), UsageQuery(by=("group",)),
+        UsageQuery(by=("tool",), agent="busy"), UsageQuery(by=("group",), group="desk"),
+        UsageQuery(by=("agent",), tool="echo"), UsageQuery(by=("tool",), group="nowhere"),
     ],
 )  # fmt: skip
 def test_a_ranking_has_the_days_and_the_lines_that_usage_tells(
-    reader: Caller, wanted: Wanted, added_up: bool
+    reader: Caller, wanted: UsageQuery, added_up: bool
 ) -> None:
     if added_up:
         days.add_up()
@@ -199,7 +199,7 @@ def test_a_ranking_has_the_days_and_the_lines_that_usage_tells(
 @pytest.mark.usefixtures("busy")
 def test_a_part_of_a_ranking_is_that_part_of_all_of_it(reader: Caller) -> None:
     snapshot = registry.snapshot(reader.organization_id, reader.revision)
-    lines = ranking(reader, snapshot, Wanted(by=("group",))).lines
+    lines = ranking(reader, snapshot, UsageQuery(by=("group",))).lines
     assert len(lines) == 2 and lines[0:1] + lines[1:2] == lines[:9]
     assert lines[2:5] == [] and lines[:1][0][1].calls > lines[1:][0][1].calls
 
@@ -207,7 +207,7 @@ def test_a_part_of_a_ranking_is_that_part_of_all_of_it(reader: Caller) -> None:
 @pytest.mark.usefixtures("busy")
 def test_calls_of_today_are_read_once_for_its_day_and_the_lines(reader: Caller) -> None:
     days.add_up()
-    wanted = Wanted(by=("tool",), since=noon(5).date())
+    wanted = UsageQuery(by=("tool",), since=noon(5).date())
     ranked(reader, wanted)
     with CaptureQueriesContext(connection) as caught:
         ranked(reader, wanted)
@@ -219,7 +219,7 @@ def test_calls_of_today_are_read_once_for_its_day_and_the_lines(reader: Caller) 
 def lasted(reader: Caller, tool: str) -> tuple[dict[date | None, float], ...]:
     """The percentiles from cached histograms, and those from PostgreSQL."""
     snapshot = registry.snapshot(reader.organization_id, reader.revision)
-    wanted = Wanted(tool=tool)
+    wanted = UsageQuery(tool=tool)
     return tuple(durations(reader, snapshot, wanted, calls) for calls in (1, lengths.MOST_KEPT + 1))
 
 
@@ -272,7 +272,7 @@ def test_what_another_organization_asks_for_pushes_nothing_out(reader: Caller, c
     days.add_up()
     snapshot = registry.snapshot(home.pk, home.revision)
     for ago in range(1, 22):
-        wanted = Wanted(by=("tool",), since=noon(ago).date(), tool="echo")
+        wanted = UsageQuery(by=("tool",), since=noon(ago).date(), tool="echo")
         usage(stranger, snapshot, wanted)
         durations(stranger, snapshot, wanted, 1)
     assert by_tool(reader)[1] == sums_cost
@@ -311,7 +311,7 @@ def test_who_reads_their_own_calls_alone_is_told_of_no_others(call: Call, agent:
     days.add_up()
     own = factories.caller(agent)
     snapshot = registry.snapshot(own.organization_id, own.revision)
-    assert usage(own, snapshot, Wanted()).rows == []
+    assert usage(own, snapshot, UsageQuery()).rows == []
     assert all(figures.calls == 0 for _, figures in charted(own))
 
 
@@ -323,4 +323,4 @@ def test_days_are_read_in_as_many_statements_as_there_are_kinds_of_them(
     days.add_up()
     snapshot = registry.snapshot(reader.organization_id, reader.revision)
     with django_assert_max_num_queries(5):
-        usage(reader, snapshot, Wanted())
+        usage(reader, snapshot, UsageQuery())

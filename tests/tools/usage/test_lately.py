@@ -10,7 +10,7 @@ from django.utils import timezone
 from tests import factories
 from tools.models import Agent, Execution, Organization
 from tools.usage import lately
-from tools.usage.lately import Figures
+from tools.usage.lately import UsageStatistics
 
 pytestmark = pytest.mark.django_db
 BERLIN, KOLKATA = ZoneInfo("Europe/Berlin"), ZoneInfo("Asia/Kolkata")
@@ -28,7 +28,7 @@ def call(agent: Agent, made: datetime, status: str = "Success", took_ms: float =
     factories.ended(execution, **ended, cost=Decimal("0.25"))
 
 
-def told(series: lately.Series) -> dict[datetime | date, Figures]:
+def told(series: lately.Series) -> dict[datetime | date, UsageStatistics]:
     return {begins: figures for begins, figures in series if figures.calls}
 
 
@@ -64,7 +64,7 @@ def test_figures_tell_failures_refusals_latencies_and_cost(agent: Agent) -> None
     ):
         call(agent, now, status, took_ms)
     (figures,) = told(lately.by_hour(factories.caller(agent), UTC_)).values()
-    assert figures == Figures(4, 1, 1, Decimal("0.75"), 20.0, 29.0)
+    assert figures == UsageStatistics(4, 1, 1, Decimal("0.75"), 20.0, 29.0)
 
 
 def test_days_that_are_over_are_read_once_and_today_each_time(

@@ -13,7 +13,7 @@ import pytest
 from django.test import Client
 
 from sandbox import wire
-from sandbox.daemon.trials.capability import Capability, Verdict
+from sandbox.daemon.trials.capability import Capability, LevelCapability
 from sandbox.spec import IsolationLevel
 from tools.execution.isolation import watch
 from tools.web import probes
@@ -21,7 +21,7 @@ from tools.web import probes
 FULL = Capability(
     IsolationLevel.RESTRICTED,
     "v2",
-    levels={level: Verdict(True) for level in IsolationLevel},
+    levels={level: LevelCapability(True) for level in IsolationLevel},
 )
 NOTHING = replace(FULL, ceiling=None, reasons=["bwrap is missing."], fix=["Install it."])
 BARE = replace(NOTHING, ceiling=IsolationLevel.NONE, cgroup_mode="none")

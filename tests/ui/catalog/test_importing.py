@@ -21,9 +21,9 @@ from tests.ui.pages import htmx, inline_code, notes, text
 from tools.catalog.actions import update_tool
 from tools.catalog.imports.import_preview import HIDDEN
 from tools.catalog.sandbox.credentials import create_credential
-from tools.definitions.dialects.documents import MAX_BYTES, Unreadable
+from tools.definitions.dialects.documents import MAX_BYTES, UnreadableDocument
 from tools.definitions.dialects.given import decoded
-from tools.definitions.dialects.items import MAX_ITEMS, Source
+from tools.definitions.dialects.items import MAX_ITEMS, ImportSource
 from tools.definitions.tool import in_order
 from tools.models import McpServer, Organization, Tool, ToolService
 from tools.ui import kept
@@ -116,7 +116,7 @@ def test_nothing_is_written_before_somebody_looked(
 ) -> None:
     page = look(admin_client, [plain("a"), plain("b")])
     assert results(page) == ["new", "new"]
-    assert DIALECTS[Source.DEFINITIONS] in notes(page)["recognized"][0]
+    assert DIALECTS[ImportSource.DEFINITIONS] in notes(page)["recognized"][0]
     assert names(organization) == set()
     assert not AuditRecord.objects.filter(organization=organization.slug, subject="a").exists()
 
@@ -142,21 +142,22 @@ def test_what_was_looked_at_is_written_with_links_to_it(
 @pytest.mark.parametrize(
     ("given", "source", "found"),
     [
-        (TRUSTGRAPH, Source.ITEMS, ["new", "new"]),
+        (TRUSTGRAPH, ImportSource.ITEMS, ["new", "new"]),
         ([{"key": k, "value": json.dumps(v)} for k, v in TRUSTGRAPH.items()],
-         Source.ITEMS, ["new", "new"]),
-        (CAMEL, Source.DEFINITIONS, ["new"]),
-        (yaml.safe_dump(plain("y")), Source.DEFINITIONS, ["new"]),
+         ImportSource.ITEMS, ["new", "new"]),
+        (CAMEL, ImportSource.DEFINITIONS, ["new"]),
+        (yaml.safe_dump(plain("y")), ImportSource.DEFINITIONS, ["new"]),
         ("name: a\ntype: text-completion\ndescription: d\n---\n"
-         "name: b\ntype: text-completion\ndescription: d\n", Source.DEFINITIONS, ["new", "new"]),
+         "name: b\ntype: text-completion\ndescription: d\n",
+         ImportSource.DEFINITIONS, ["new", "new"]),
         ({"mcpServers": {"w": {"url": "https://w.example/mcp"}}},
-         Source.CLIENT, ["new"]),
+         ImportSource.CLIENT, ["new"]),
         ({"servers": {"w": {"type": "http", "url": "https://w.example/mcp"}}},
-         Source.CLIENT, ["new"]),
+         ImportSource.CLIENT, ["new"]),
     ],
 )  # fmt: skip
 def test_a_dialect_is_recognized_said_and_written(
-    admin_client: Client, given: Any, source: Source, found: list[str]
+    admin_client: Client, given: Any, source: ImportSource, found: list[str]
 ) -> None:
     page = look(admin_client, given)
     assert DIALECTS[source] in notes(page)["recognized"][0]
@@ -172,7 +173,7 @@ def test_the_list_of_a_server_needs_its_name(
     page = look(admin_client, MCP_LIST)
     assert notes(page)["flaw"] == [importing._WHOSE]
     again = admin_client.post("/import/", answers(page) | {"do": "look", "server": "w"})
-    assert DIALECTS[Source.MCP] in notes(again)["recognized"][0]
+    assert DIALECTS[ImportSource.MCP] in notes(again)["recognized"][0]
     assert results(again) == ["new"]
     write(admin_client, again)
     assert names(organization) == {"add"}
@@ -268,7 +269,7 @@ def test_an_approval_is_kept_when_its_item_is_left_out_meanwhile(admin_client: C
 
 def test_a_chosen_dialect_wins_over_the_looks_of_it(admin_client: Client) -> None:
     page = look(admin_client, plain("a"), source="items")
-    assert DIALECTS[Source.ITEMS] in notes(page)["recognized"][0]
+    assert DIALECTS[ImportSource.ITEMS] in notes(page)["recognized"][0]
     assert results(page) == ["wrong"] * 3
 
 
@@ -285,7 +286,7 @@ def test_several_files_are_one_import(admin_client: Client, organization: Organi
     assert results(page)[-1] == "wrong"
     assert re.match(r"\D* 2 ", notes(page)["wrong"][-1])  # the line
     recognized = notes(page)["recognized"][0]
-    assert recognized.startswith("tell.json") and recognized.endswith(DIALECTS[Source.ITEMS])
+    assert recognized.startswith("tell.json") and recognized.endswith(DIALECTS[ImportSource.ITEMS])
     assert "tell.json, service.json, pets.yaml, bad.json" in notes(page)["files-kept"][0]
     write(admin_client, page, mode="each")
     assert {"tell-joke", "listPets"} <= names(organization)
@@ -534,7 +535,7 @@ def test_a_hostile_file_is_refused_with_a_reason(
 
 def test_an_archive_is_named_as_what_it_is(admin_client: Client) -> None:
     page = look(admin_client, files=[file("all.zip", archive())])
-    with pytest.raises(Unreadable) as refusal:
+    with pytest.raises(UnreadableDocument) as refusal:
         decoded(archive())
     assert notes(page)["flaw"] == [f"all.zip: {refusal.value.message}"]
 

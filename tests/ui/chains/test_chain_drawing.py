@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from tools.definitions.chains.document import Chain
-from tools.ui.chains.chain_drawing import Standing, draw
+from tools.ui.chains.chain_drawing import StepStatus, draw
 from tools.ui.chains.chain_words import condition_words
 
 
@@ -80,7 +80,7 @@ def test_a_long_line_is_cut_and_stands_whole_in_the_hint():
 
 
 def test_a_run_says_how_each_step_stands():
-    found = drawn(step("one"), run={"one": Standing("Success", "done")})
+    found = drawn(step("one"), run={"one": StepStatus("Success", "done")})
     assert found.boxes[1].standing.words == "done"
     assert "done" in found.boxes[1].hint
 

@@ -23,7 +23,7 @@ from tools.knowledge.listing import Named
 from tools.models import Organization
 from tools.ui.knowledge import knowledge_import
 from tools.ui.knowledge.neighbourhood import MOST_THINGS, draw
-from tools.ui.layout import Box
+from tools.ui.layout import LayoutBox
 
 pytestmark = [pytest.mark.django_db, pytest.mark.own_organization]
 ELEMENTS = settings.BASE_DIR / "examples" / "elements.ttl"
@@ -139,7 +139,7 @@ def test_nothing_is_drawn_over_anything_else_or_outside() -> None:
     assert all(box.y >= 0 and box.y + box.height <= drawing.height for box in boxes)
 
 
-def overlap(one: Box, other: Box) -> bool:
+def overlap(one: LayoutBox, other: LayoutBox) -> bool:
     beside = one.x < other.x + other.width and other.x < one.x + one.width
     return beside and one.y < other.y + other.height and other.y < one.y + one.height
 

@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 
 from sandbox import doctor
-from sandbox.daemon.trials.capability import Attack, Capability
+from sandbox.daemon.trials.capability import AttackResult, Capability
 from sandbox.daemon.trials.trial import Trial, Wall
 from sandbox.machine import Facts, Signs
 from sandbox.spec import Backend, IsolationLevel
@@ -26,7 +26,7 @@ FACTS = Facts("v2", landlock_abi=7, signs=Signs())
 
 def held(level: IsolationLevel, contained: bool = True) -> Trial:
     wall = Wall(level)
-    return Trial(wall, (Attack("be root", level, wall.backend, contained, "uid 0"),))
+    return Trial(wall, (AttackResult("be root", level, wall.backend, contained, "uid 0"),))
 
 
 def found(*trials: Trial, facts: Facts = FACTS) -> Capability:

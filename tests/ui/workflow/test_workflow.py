@@ -17,7 +17,7 @@ from tools.catalog.registry import registry
 from tools.catalog.workflow.workflow import graph
 from tools.insight.findings import findings_about
 from tools.models import Organization
-from tools.ui.layout import Box
+from tools.ui.layout import LayoutBox
 from tools.ui.workflow.drawing import EVERY_STATE, MOST_STATES, draw
 
 HOSTILE = '"><script>alert(1)</script>'
@@ -87,7 +87,7 @@ def test_a_workflow_too_large_to_draw_is_a_table(
     assert 'class="flow"' not in page and "too-many-states" in notes(page) and "t40" in page
 
 
-def overlap(one: Box, other: Box) -> bool:
+def overlap(one: LayoutBox, other: LayoutBox) -> bool:
     return (
         one.x < other.x + other.width
         and other.x < one.x + one.width

@@ -55,7 +55,7 @@ CHECKS_OF_ADDRESS, CHECKS_OF_STRANGERS, CHECKS = 2, 6, 8
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class LockoutLimit:
     """`most` failures within `window_s`, then a lockout of `first_s`, twice as long each time,
     never longer than `longest_s`; and again after `again` failures more."""
 
@@ -70,12 +70,12 @@ class Bound:
         return self.most, self.window_s, self.longest_s, self.first_s, self.again or self.most
 
 
-def slowed(most: int) -> Bound:
+def slowed(most: int) -> LockoutLimit:
     """A bound beyond which each further failure delays the next check by a moment."""
-    return Bound(most, window_s=900, longest_s=8, first_s=1, again=1)
+    return LockoutLimit(most, window_s=900, longest_s=8, first_s=1, again=1)
 
 
-STRICT = Bound(most=10, window_s=300, longest_s=3600)
+STRICT = LockoutLimit(most=10, window_s=300, longest_s=3600)
 OF_ADDRESS = slowed(100)
 OF_NAME = slowed(100)
 BOUNDS = (STRICT, OF_ADDRESS, OF_NAME)
@@ -89,7 +89,7 @@ class Guess:
 
     event: Event
     prefix: str = ""
-    bounds: tuple[Bound, Bound, Bound] = BOUNDS
+    bounds: tuple[LockoutLimit, LockoutLimit, LockoutLimit] = BOUNDS
     familiar_gap_ms: int = FAMILIAR_GAP_MS  # 0: familiar places spare the last bound alone
 
     @property
@@ -101,7 +101,7 @@ PASSWORD = Guess(Event.LOGIN_FAILED)
 SECOND_FACTOR = Guess(
     Event.SECOND_FACTOR_FAILED,
     "second:",
-    (Bound(5, 300, 4 * 3600), OF_ADDRESS, Bound(20, 900, 4 * 3600)),
+    (LockoutLimit(5, 300, 4 * 3600), OF_ADDRESS, LockoutLimit(20, 900, 4 * 3600)),
     familiar_gap_ms=0,
 )
 # A try is counted before its password is checked, so that tries at once do not all pass. Answers
@@ -175,7 +175,7 @@ class TooManyAttempts(ToolcribError):
     code, http_status = "too_many_attempts", 429
 
 
-class Attempt:
+class LoginAttempt:
     def __init__(self) -> None:
         self.good = False
 
@@ -223,7 +223,7 @@ checks = Checks()
 
 
 @contextmanager
-def guarded(*, username: str, source_ip: str, what: Guess = PASSWORD) -> Iterator[Attempt]:
+def guarded(*, username: str, source_ip: str, what: Guess = PASSWORD) -> Iterator[LoginAttempt]:
     """Around one check of a password or a code. Raises `TooManyAttempts`, or `Unavailable`, without
     the check."""
     place = place_of(source_ip)
@@ -236,7 +236,7 @@ def guarded(*, username: str, source_ip: str, what: Guess = PASSWORD) -> Iterato
             if first:  # refusals during one lockout are recorded once
                 _record_failure(what, username, source_ip, "too_many_attempts")
             raise _refusal(what.bounds[refused - 1].most if refused < 4 else 1, left_ms)
-        attempt = Attempt()
+        attempt = LoginAttempt()
         try:
             yield attempt
         except Unauthenticated as refusal:

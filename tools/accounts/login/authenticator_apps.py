@@ -79,7 +79,7 @@ def _opened(row: AuthenticatorApp, user: User) -> str:
             row=row.pk,
             purpose=sealing.AUTHENTICATOR,
         )
-    except sealing.Unreadable:
+    except sealing.UnreadableSealedText:
         return ""
 
 

@@ -34,7 +34,7 @@ _BAD = (OAuthError, JoseError, ValueError, KeyError, TypeError, AttributeError, 
 
 
 @dataclass(frozen=True)
-class Identity:
+class ProviderIdentity:
     """The identity that the provider asserts. Only issuer and subject identify it."""
 
     issuer: str
@@ -71,7 +71,7 @@ def begin(
     return str(made["url"])
 
 
-def finish(request: HttpRequest) -> tuple[Identity, str, str]:
+def finish(request: HttpRequest) -> tuple[ProviderIdentity, str, str]:
     """The identity, the purpose of the login, and the page to continue at. Valid once.
 
     Raises `Forbidden` for a response to no login of this session, and `Unavailable`.
@@ -142,7 +142,7 @@ def _more(client: Any, token: Any, claims: Mapping[str, Any]) -> dict[str, Any]:
     return {wanted: found.get(wanted)}
 
 
-def _identity(claims: Mapping[str, Any]) -> Identity:
+def _identity(claims: Mapping[str, Any]) -> ProviderIdentity:
     def text(name: str, longest: int = 150) -> str:
         value = claims.get(name)
         return value.replace("\x00", "").strip()[:longest] if isinstance(value, str) else ""
@@ -150,7 +150,7 @@ def _identity(claims: Mapping[str, Any]) -> Identity:
     subject = claims["sub"]
     if not isinstance(subject, str) or not 0 < len(subject) <= 255 or "\x00" in subject:
         raise ValueError("no subject")
-    return Identity(
+    return ProviderIdentity(
         issuer=settings.OIDC_ISSUER,
         subject=subject,
         username=text("preferred_username"),

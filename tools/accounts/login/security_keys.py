@@ -44,7 +44,7 @@ _BAD = (
 
 
 @dataclass(frozen=True)
-class Place:
+class RelyingParty:
     """The origin of the request: what the browser signs must name exactly this."""
 
     host: str
@@ -60,18 +60,18 @@ class Place:
         return False
 
 
-def place_of(request: HttpRequest) -> Place:
+def place_of(request: HttpRequest) -> RelyingParty:
     host = request.get_host()
     scheme = "https" if settings.HTTPS else request.scheme
     name = host if host.endswith("]") else host.rpartition(":")[0] or host
-    return Place(name.lower(), f"{scheme}://{host}".lower())
+    return RelyingParty(name.lower(), f"{scheme}://{host}".lower())
 
 
-def usable(user: User, place: Place) -> bool:
+def usable(user: User, place: RelyingParty) -> bool:
     return place.has_keys and SecurityKey.objects.filter(user=user, host=place.host).exists()
 
 
-def begin_adding(user: User, place: Place, session: SessionBase) -> str:
+def begin_adding(user: User, place: RelyingParty, session: SessionBase) -> str:
     """The options for the browser, as JSON."""
     who = PublicKeyCredentialUserEntity(
         id=user.pk.bytes, name=user.username, display_name=user.get_full_name() or user.username
@@ -87,7 +87,7 @@ def begin_adding(user: User, place: Place, session: SessionBase) -> str:
 
 @transaction.atomic
 def add(
-    *, user: User, name: str, answer: str, place: Place, session: SessionBase, by: Actor
+    *, user: User, name: str, answer: str, place: RelyingParty, session: SessionBase, by: Actor
 ) -> list[str]:
     """The recovery codes, where this is the first factor. Raises `Malformed` and `Conflict`."""
     state = _taken("add", session)
@@ -105,7 +105,7 @@ def add(
     return second_factors.added(locked, second_factors.KEY, by=by, name=name)
 
 
-def begin_proving(user: User, place: Place, session: SessionBase) -> str:
+def begin_proving(user: User, place: RelyingParty, session: SessionBase) -> str:
     """The options for the browser, as JSON."""
     options, state = _server(place).authenticate_begin(
         [_credential(row) for row in SecurityKey.objects.filter(user=user, host=place.host)],
@@ -115,7 +115,7 @@ def begin_proving(user: User, place: Place, session: SessionBase) -> str:
 
 
 @transaction.atomic
-def verify(*, user: User, answer: str, place: Place, session: SessionBase) -> bool:
+def verify(*, user: User, answer: str, place: RelyingParty, session: SessionBase) -> bool:
     """Whether one of the person's keys has signed the challenge, here and now."""
     rows = [*SecurityKey.objects.select_for_update().filter(user=user, host=place.host)]
     try:
@@ -134,7 +134,7 @@ def verify(*, user: User, answer: str, place: Place, session: SessionBase) -> bo
 
 
 def _keep(
-    user: User, name: str, place: Place, credential: AttestedCredentialData, count: int
+    user: User, name: str, place: RelyingParty, credential: AttestedCredentialData, count: int
 ) -> None:
     try:
         with transaction.atomic():
@@ -150,7 +150,7 @@ def _keep(
         raise Conflict("That key is set up already.", code="key_exists") from None
 
 
-def _server(place: Place) -> Fido2Server:
+def _server(place: RelyingParty) -> Fido2Server:
     party = PublicKeyCredentialRpEntity(name="Toolcrib", id=place.host)
     return Fido2Server(party, verify_origin=lambda origin: origin == place.origin)
 

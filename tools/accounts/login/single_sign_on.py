@@ -18,7 +18,7 @@ from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from config.logs import request_id
 from tools.accounts.login import person_sessions
-from tools.accounts.login.identity_provider import Identity
+from tools.accounts.login.identity_provider import ProviderIdentity
 from tools.accounts.people import count_up
 from tools.accounts.roles import PREFIX, role_of
 from tools.definitions.callers import CallerKind
@@ -29,7 +29,7 @@ _NOT_IN_NAMES = re.compile(r"[^\w.@+-]")
 NO_ROLE = "Your groups give you no role here. Ask who looks after them at your identity provider."
 
 
-def person_of(identity: Identity, *, source_ip: str = "") -> User:
+def person_of(identity: ProviderIdentity, *, source_ip: str = "") -> User:
     """Raises `Forbidden` for an identity that may not log in; that is audited."""
     user, refusal = _matched(identity, source_ip)
     if user is not None and not refusal:
@@ -43,7 +43,7 @@ def person_of(identity: Identity, *, source_ip: str = "") -> User:
 
 
 @transaction.atomic
-def _matched(identity: Identity, source_ip: str) -> tuple[User | None, str]:
+def _matched(identity: ProviderIdentity, source_ip: str) -> tuple[User | None, str]:
     """The account, and why it may not log in: roles are removed in any case."""
     _locked_home()  # two first logins at once make one account
     known = _known(identity)
@@ -70,7 +70,7 @@ def mapped(groups: Iterable[str]) -> set[str]:
 
 
 @transaction.atomic
-def link(*, user: User, identity: Identity, by: Actor) -> None:
+def link(*, user: User, identity: ProviderIdentity, by: Actor) -> None:
     """The person may log in by the provider from now on, too. Raises `Conflict`."""
     _locked_home()
     known = _known(identity)
@@ -95,17 +95,17 @@ def unlink(*, user: User, by: Actor) -> None:
     _note(Event.SINGLE_SIGN_ON_UNLINK, user, by, settings.OIDC_ISSUER)
 
 
-def is_theirs(user: User, identity: Identity) -> bool:
+def is_theirs(user: User, identity: ProviderIdentity) -> bool:
     known = _known(identity)
     return known is not None and known.user_id == user.pk
 
 
-def _known(identity: Identity) -> SingleSignOn | None:
+def _known(identity: ProviderIdentity) -> SingleSignOn | None:
     rows = SingleSignOn.objects.select_related("user__organization")
     return rows.filter(issuer=identity.issuer, subject=identity.subject).first()
 
 
-def _make(identity: Identity, source_ip: str) -> SingleSignOn:
+def _make(identity: ProviderIdentity, source_ip: str) -> SingleSignOn:
     place = _home()
     user = User(
         username=_free_name(identity),
@@ -124,7 +124,7 @@ def _make(identity: Identity, source_ip: str) -> SingleSignOn:
     return made
 
 
-def _free_name(identity: Identity) -> str:
+def _free_name(identity: ProviderIdentity) -> str:
     """The provider's user name, unless an account here has or had it."""
     wished = _NOT_IN_NAMES.sub("", identity.username)[:130]
     mark = hashlib.sha256(f"{identity.issuer}\n{identity.subject}".encode()).hexdigest()[:12]

@@ -13,7 +13,7 @@ from tools.accounts import actions
 from tools.admin.base import ActionAdmin, ActionForm, Guarded, HostsField, LinesField
 from tools.catalog.builtins import install_builtins
 from tools.licensing import tiers as tier_actions
-from tools.licensing.licenses import Change
+from tools.licensing.licenses import TierImpact
 from tools.models import LicenseTier, Organization
 from tools.policy.licensing import standing_of
 
@@ -23,7 +23,7 @@ QUOTA = ("workspace_max_files", "workspace_max_bytes")
 
 
 class OrganizationForm(ActionForm):
-    follows: Change | None = None  # of another tier
+    follows: TierImpact | None = None  # of another tier
     allowed_hosts = HostsField(label="Hosts of web_fetch")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -76,8 +76,8 @@ class OrganizationForm(ActionForm):
             actions.set_allowed_hosts(organization=place, hosts=hosts, by=self.by)
 
 
-class TierForm(ActionForm):
-    follows: Mapping[str, Change] = MappingProxyType({})  # by organization
+class TierActionForm(ActionForm):
+    follows: Mapping[str, TierImpact] = MappingProxyType({})  # by organization
     every_builtin = forms.BooleanField(
         required=False, label="Every built-in tool", help_text="Then the list below says nothing."
     )
@@ -109,7 +109,7 @@ class TierForm(ActionForm):
         return self.instance
 
 
-def _tell(request: HttpRequest, slug: str, change: Change) -> None:
+def _tell(request: HttpRequest, slug: str, change: TierImpact) -> None:
     """What a change of a tier did to the tools of an organization."""
     for word in ("disabled", "enabled"):
         names = getattr(change, word)
@@ -165,7 +165,7 @@ class OrganizationAdmin(Guarded, ForSuperusers):  # type: ignore[misc]
 @admin.register(LicenseTier)
 class LicenseTierAdmin(ForSuperusers):
     place = ""
-    form = TierForm
+    form = TierActionForm
     fields = (
         "name", "rank", "every_builtin", "builtin_tools", "max_custom_tools", "every_level",
         "isolation_levels", "custom_sandbox_profiles",

@@ -22,7 +22,7 @@ from tools.accounts.grants.standing_in import check_may_stand_in
 from tools.accounts.login import person_sessions, second_factors
 from tools.accounts.people import count_up
 from tools.accounts.roles import offered, role_of, roles
-from tools.admin.base import LinesField, OwnOrganization, Strict, actor, giver
+from tools.admin.base import LinesField, OwnOrganization, StrictAdmin, actor, giver
 from tools.definitions.callers import Caller
 from tools.errors import Forbidden
 from tools.models import (
@@ -218,7 +218,7 @@ admin.site.unregister(Group)
 
 
 @admin.register(Group)
-class PeopleGroupAdmin(Strict, GroupAdmin):
+class PeopleGroupAdmin(StrictAdmin, GroupAdmin):
     """Groups of users span organizations, so only superusers change them. Roles belong to the
     product: they are read-only here, and assigned at each user."""
 

@@ -13,7 +13,7 @@ from tools.agents.call_rows import MOST_OBSERVATION
 from tools.agents.fences import Fence
 from tools.agents.planning.planned import FLAWS, PlannedRows
 from tools.agents.prompts import MOST_BYTES, PLAIN, Prompt, TooLong
-from tools.agents.steps import Step
+from tools.agents.steps import AgentStep
 from tools.agents.toolbox import Toolbox
 
 _LENGTHS = (MOST_OBSERVATION, 2_000, 400)  # of an observation, as long as there is no room
@@ -111,7 +111,7 @@ def _past(step: PastStep, fence: Fence, length: int) -> str:
     return fence.around(f"{called}\n{step.observation[:length]}", length + len(called) + 1)
 
 
-def _taken(step: Step, occasion: Occasion, length: int) -> str:
+def _taken(step: AgentStep, occasion: Occasion, length: int) -> str:
     """Arguments are a model's text; they may contain a tool's output."""
     assert step.move.action is not None
     name = occasion.rows.id_of(step.number)

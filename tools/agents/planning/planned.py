@@ -13,8 +13,15 @@ from uuid import UUID
 from audit.canonical import commitment
 from tools.agents.asked import PLAN, THRESHOLD
 from tools.agents.call_rows import ACT, NOTHING, CallRow, Spent
-from tools.agents.planning.plans import Plan, PlanStep, Unfit, read
-from tools.agents.steps import Action, Move, Rows, Step, absence_of, observation_of
+from tools.agents.planning.plans import AgentPlan, PlanStep, UnfitPlan, read
+from tools.agents.steps import (
+    AgentAction,
+    AgentCallRows,
+    AgentReply,
+    AgentStep,
+    absence_of,
+    observation_of,
+)
 from tools.definitions.results import REFUSED, Status
 from tools.execution.chain_boundary import last_attempt
 from tools.execution.composing import Made
@@ -30,7 +37,7 @@ _BEFORE = "It was not begun: {}."
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class StepOutcome:
     """Of a step. `made` is its last call, also one that could not be made."""
 
     word: str
@@ -44,7 +51,7 @@ class Outcome:
         return self.made.id if self.made else None
 
 
-class PlannedRows(Rows):
+class PlannedRows(AgentCallRows):
     """Of a run by plans."""
 
     def __init__(self, run: Execution, readable: ExecutionQuerySet) -> None:
@@ -52,17 +59,17 @@ class PlannedRows(Rows):
         self.memory, self._asked = run.memory, run.parameters
 
     @cached_property
-    def plans(self) -> list[Plan]:
+    def plans(self) -> list[AgentPlan]:
         """Those that were accepted, as far as they can still be read."""
-        found: list[Plan] = []
+        found: list[AgentPlan] = []
         known: frozenset[str] = frozenset()
         for at in self.memory.get(PLANS, ()):
             try:
                 steps = read(self.said(at), known=known)
-            except Unfit:
+            except UnfitPlan:
                 break
             known |= {step.id for step in steps}
-            found.append(Plan(at, tuple(steps)))
+            found.append(AgentPlan(at, tuple(steps)))
         return found
 
     @property
@@ -74,9 +81,9 @@ class PlannedRows(Rows):
         return number
 
     @cached_property
-    def outcomes(self) -> dict[str, Outcome]:
+    def outcomes(self) -> dict[str, StepOutcome]:
         """Outcomes by step id, in order."""
-        found: dict[str, Outcome] = {}
+        found: dict[str, StepOutcome] = {}
         for plan in self.plans:
             for number, step in plan.numbered():
                 found[step.id] = self._outcome(number, step, found)
@@ -105,9 +112,9 @@ class PlannedRows(Rows):
         given = self._asked.get("thresholds") or {}
         return float(given.get(tool_name, self._asked.get("confidence", THRESHOLD)))
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[AgentStep]:
         """In the order in which they come; the last may be running, and later ones are omitted."""
-        found: list[Step] = []
+        found: list[AgentStep] = []
         for plan in self.plans:
             found += [self._not_a_plan(at) for at in self._flawed(before=plan.at)]
             found.append(self._of_plan(plan))
@@ -131,18 +138,22 @@ class PlannedRows(Rows):
         ]
         return {"revisions": len(self.plans), "steps": steps}
 
-    def _outcome(self, number: int, step: PlanStep, found: dict[str, Outcome]) -> Outcome:
+    def _outcome(self, number: int, step: PlanStep, found: dict[str, StepOutcome]) -> StepOutcome:
         attempts, made = last_attempt(self.calls, f"{ACT}{number}")
         if made is not None:
             word = self._word(number, made)
-            return Outcome(word, made.error_code, made.error_message, made, attempts)
+            return StepOutcome(word, made.error_code, made.error_message, made, attempts)
         unmet = [name for name in step.depends_on if found[name].word != SUCCEEDED]
         if any(found[name].word not in NOT_OVER for name in unmet):
             names = ", ".join(unmet)
             why = _BEFORE.format(f"it depends on {names}, which did not succeed")
-            return Outcome(SKIPPED, "DEPENDENCY_FAILED", why)
+            return StepOutcome(SKIPPED, "DEPENDENCY_FAILED", why)
         at, code, why = self.memory.get(STOPPED, (number + 1, "", ""))
-        return Outcome(SKIPPED, code, _BEFORE.format(why)) if number >= at else Outcome(PLANNED)
+        return (
+            StepOutcome(SKIPPED, code, _BEFORE.format(why))
+            if number >= at
+            else StepOutcome(PLANNED)
+        )
 
     def _word(self, number: int, made: Made) -> str:
         if made.status == Status.REQUIRES_CONFIRMATION:
@@ -171,25 +182,25 @@ class PlannedRows(Rows):
             "execution_id": str(outcome.execution_id) if outcome.execution_id else None,
         }
 
-    def _of_plan(self, plan: Plan) -> Step:
+    def _of_plan(self, plan: AgentPlan) -> AgentStep:
         names = ", ".join(f"{step.id} ({step.tool})" for step in plan.steps)
         count = f"{len(plan.steps)} step{'' if len(plan.steps) == 1 else 's'}"
         thought = f"A plan of {count}: {names}." if plan.steps else "A plan of no steps."
-        move = Move(self.said(plan.at), thought)
-        return Step(plan.at, move, None, Status.SUCCESS, None, self.thinking(plan.at))
+        move = AgentReply(self.said(plan.at), thought)
+        return AgentStep(plan.at, move, None, Status.SUCCESS, None, self.thinking(plan.at))
 
-    def _taken(self, number: int, step: PlanStep, outcome: Outcome) -> Step:
+    def _taken(self, number: int, step: PlanStep, outcome: StepOutcome) -> AgentStep:
         made, row = outcome.made, None
         if made is None:
-            action = Action(step.tool, step.arguments)
-            move = Move(thought=step.why, action=action)
-            return Step(number, move, outcome.message, "Skipped", None, NOTHING)
+            action = AgentAction(step.tool, step.arguments)
+            move = AgentReply(thought=step.why, action=action)
+            return AgentStep(number, move, outcome.message, "Skipped", None, NOTHING)
         row = self.acts.get(made.place)
         arguments = row.parameters if row is not None else step.arguments
-        move = Move(thought=step.why, action=Action(step.tool, arguments))
+        move = AgentReply(thought=step.why, action=AgentAction(step.tool, arguments))
         seen = None if outcome.word in NOT_OVER else _seen(row, made)
         acting = self._acting(number)
-        return Step(number, move, seen, made.status, made.id, Spent(), acting, made.place)
+        return AgentStep(number, move, seen, made.status, made.id, Spent(), acting, made.place)
 
     def _acting(self, number: int) -> Spent:
         """With the attempts that came to nothing."""
@@ -197,13 +208,13 @@ class PlannedRows(Rows):
         own = [row for at, row in self.acts.items() if at.partition("#")[0] == place]
         return sum((row.spent for row in own), start=NOTHING)
 
-    def _after_plans(self) -> list[Step]:
+    def _after_plans(self) -> list[AgentStep]:
         before = self.next_number
         found = [self._not_a_plan(at) for at in self.flawed_lately]
         move = self.move(before) if self.memory.get(ANSWER) == before else None
         if move is not None:
             thinking = self.thinking(before)
-            found.append(Step(before, move, move.flaw, Status.SUCCESS, None, thinking))
+            found.append(AgentStep(before, move, move.flaw, Status.SUCCESS, None, thinking))
         return found
 
     def _flawed(self, *, before: int) -> list[int]:
@@ -213,19 +224,19 @@ class PlannedRows(Rows):
             number -= 1
         return list(range(number + 1, before))
 
-    def _not_a_plan(self, at: int) -> Step:
+    def _not_a_plan(self, at: int) -> AgentStep:
         flaw = str(self.memory[FLAWS][str(at)])
-        move = Move(self.said(at), "", flaw=flaw)
-        return Step(at, move, flaw, Status.SUCCESS, None, self.thinking(at))
+        move = AgentReply(self.said(at), "", flaw=flaw)
+        return AgentStep(at, move, flaw, Status.SUCCESS, None, self.thinking(at))
 
 
-def rows_of(run: Execution, readable: ExecutionQuerySet) -> Rows:
+def rows_of(run: Execution, readable: ExecutionQuerySet) -> AgentCallRows:
     """As the pattern of a run has them."""
-    of = PlannedRows if run.parameters.get("pattern") == PLAN else Rows
+    of = PlannedRows if run.parameters.get("pattern") == PLAN else AgentCallRows
     return of(run, readable)
 
 
-def _said(move: Move | None) -> str:
+def _said(move: AgentReply | None) -> str:
     return (move.answer or move.text) if move else ""
 
 

@@ -25,7 +25,7 @@ _KEYS = ("id", "tool", "arguments", "depends_on", "confidence", "why")
 _STANDING = (values.STEP, values.LITERAL)
 
 
-class Unfit(ValueError):
+class UnfitPlan(ValueError):
     """The plan cannot be executed; the message says why, and where."""
 
     def __init__(self, flaws: Sequence[str]) -> None:
@@ -46,7 +46,7 @@ class PlanStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class AgentPlan:
     """Its steps in the order in which they are taken. `at` is the number of the thought that it
     came from; its steps have those that follow."""
 
@@ -65,29 +65,29 @@ class Plan:
 def read(
     text: str, *, known: frozenset[str] = frozenset(), most: int = MOST_STEPS
 ) -> list[PlanStep]:
-    """The steps in their order. `known` are those of plans before it. Raises `Unfit`."""
+    """The steps in their order. `known` are those of plans before it. Raises `UnfitPlan`."""
     steps = _document(text)
     if len(steps) > most:
-        raise Unfit([f"it has {len(steps)} steps, and {most} is the most"])
-    reader = _Reader(steps, known)
+        raise UnfitPlan([f"it has {len(steps)} steps, and {most} is the most"])
+    reader = _PlanReader(steps, known)
     read_steps = [reader.step(number, one) for number, one in enumerate(steps)]
     if reader.flaws:
-        raise Unfit(reader.flaws)
+        raise UnfitPlan(reader.flaws)
     return _in_order(read_steps, known)
 
 
 def _document(text: str) -> list[Any]:
     if len(text) > MOST_TEXT:
-        raise Unfit([f"it is longer than {MOST_TEXT} characters"])
+        raise UnfitPlan([f"it is longer than {MOST_TEXT} characters"])
     try:
         document = strict_json.parse(_unwrapped(text))
     except strict_json.BadJson as flaw:
-        raise Unfit([f"it is not one JSON document: {flaw}"]) from None
+        raise UnfitPlan([f"it is not one JSON document: {flaw}"]) from None
     if not isinstance(document, dict) or set(document) != {"steps"}:
-        raise Unfit(['it must be one object with nothing but "steps"'])
+        raise UnfitPlan(['it must be one object with nothing but "steps"'])
     steps = document["steps"]
     if not isinstance(steps, list):
-        raise Unfit(["steps must be a list"])
+        raise UnfitPlan(["steps must be a list"])
     return steps
 
 
@@ -100,7 +100,7 @@ def _unwrapped(text: str) -> str:
     return bare
 
 
-class _Reader:
+class _PlanReader:
     def __init__(self, steps: list[Any], known: frozenset[str]) -> None:
         found = [one["id"] for one in steps if isinstance(one, dict) and _is_id(one.get("id"))]
         self._ids, self._known = frozenset(found), known
@@ -183,7 +183,7 @@ def _is_id(raw: Any) -> bool:
     return isinstance(raw, str) and STEP_ID.fullmatch(raw) is not None
 
 
-def _amiss(found: list[values.Reference], steps: frozenset[str]) -> Iterator[tuple[str, str]]:
+def _amiss(found: list[values.ValueReference], steps: frozenset[str]) -> Iterator[tuple[str, str]]:
     """Errors of references: forms that only chains have, and unknown steps."""
     for one in found:
         if one.mark not in _STANDING:
@@ -196,18 +196,18 @@ def _referred(arguments: dict[str, Any]) -> list[str]:
     return [str(one.raw[values.STEP]) for one in _to_steps(arguments)]
 
 
-def _to_steps(arguments: dict[str, Any]) -> Iterator[values.Reference]:
+def _to_steps(arguments: dict[str, Any]) -> Iterator[values.ValueReference]:
     return (one for one in values.references(arguments) if one.mark == values.STEP)
 
 
 def _in_order(steps: list[PlanStep], known: frozenset[str]) -> list[PlanStep]:
-    """Each after all that it depends on, else as they were written. Raises `Unfit`."""
+    """Each after all that it depends on, else as they were written. Raises `UnfitPlan`."""
     left, over, found = list(steps), set(known), list[PlanStep]()
     while left:
         ready = next((one for one in left if over.issuperset(one.depends_on)), None)
         if ready is None:
             circle = ", ".join(one.id for one in left)
-            raise Unfit([f"these steps wait for each other in a circle: {circle}"])
+            raise UnfitPlan([f"these steps wait for each other in a circle: {circle}"])
         left.remove(ready)
         over.add(ready.id)
         found.append(ready)

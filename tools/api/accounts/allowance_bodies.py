@@ -10,7 +10,7 @@ from tools.limits.allowances import AMOUNT
 from tools.models.allowance import Kind, Period
 
 
-class Amount(serializers.CharField):
+class AllowanceAmountField(serializers.CharField):
     """A decimal text such as "2.50", or a whole number: a fraction as a number is not exact."""
 
     def to_internal_value(self, data: Any) -> Decimal:  # type: ignore[override]
@@ -23,7 +23,7 @@ class Amount(serializers.CharField):
 
 
 class BudgetBody(Strict):
-    amount = Amount()
+    amount = AllowanceAmountField()
     period = serializers.ChoiceField(choices=Period.values)
 
 
@@ -31,7 +31,7 @@ class QuotaBody(Strict):
     tool = Text(max_length=128, required=False, allow_null=True, default=None)
     kind = serializers.ChoiceField(choices=Kind.values)
     period = serializers.ChoiceField(choices=Period.values)
-    amount = Amount()
+    amount = AllowanceAmountField()
 
 
 class BudgetAnswer(serializers.Serializer[Any]):

@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tools.agents import actions, following
-from tools.agents.actions import Wanted
+from tools.agents.actions import AgentRunRequest
 from tools.agents.following import StepEvent
 from tools.api.agents.agent_request_bodies import (
     AgentRequestAnswer,
@@ -117,14 +117,14 @@ class AgentRequestEvents(CallerView):
         return streams.streamed(self.caller, following.follow(self.caller, run.pk, after), _sent)
 
 
-def _wanted(body: dict[str, Any], key: str | None) -> Wanted:
+def _wanted(body: dict[str, Any], key: str | None) -> AgentRunRequest:
     options = body.get("options") or {}
     given = {name: body[name] for name in _GIVEN if body.get(name) is not None}
     given["history"] = [dict(step) for step in given["history"]]
     for name in ("continues", "replays"):
         if name in given:
             given[name] = str(given[name])
-    return Wanted(
+    return AgentRunRequest(
         given,
         group=body["group"],
         state=body["state"],

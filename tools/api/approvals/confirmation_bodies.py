@@ -33,7 +33,7 @@ class DecisionsBody(Strict):
     )
 
 
-class Amount(serializers.DecimalField):
+class ConfirmationAmountField(serializers.DecimalField):
     """An exact amount, sent as text or as a whole number; never a float."""
 
     def __init__(self, **options: Any) -> None:
@@ -53,7 +53,7 @@ class RuleChange(Strict):
     tool = Text(required=False, allow_null=True, max_length=128)
     group = Text(required=False, allow_null=True, max_length=100)
     agent = Text(required=False, allow_null=True, max_length=63)
-    min_cost = Amount(required=False, allow_null=True)
+    min_cost = ConfirmationAmountField(required=False, allow_null=True)
     side_effects = Flag(required=False, help_text="Only tools that may have side effects.")
     first_use = Flag(
         required=False, help_text="Only while the caller has never used the tool with success."

@@ -79,7 +79,7 @@ class OpenedAnswer(RecordAnswer):
         }
 
 
-class Busy(APIException):
+class AuditLogBusy(APIException):
     status_code = 503
     wait = 5
 
@@ -203,7 +203,7 @@ class RecordExport(EvidenceView):
         try:
             return export_answer(export.begin(wanted, name, _actor(request)), wanted, name)
         except export.TooManyExports as busy:
-            raise Busy(str(busy)) from None
+            raise AuditLogBusy(str(busy)) from None
 
 
 class ErasureBody(serializers.Serializer[Any]):
@@ -271,7 +271,7 @@ class Erasures(EvidenceView):
             raise ValidationError(
                 {"all": [f"This must be {organization}, the organization you act in."]}
             )
-        scope = erasure.Scope(
+        scope = erasure.ErasureScope(
             organization, asked.get("execution"), asked.get("agent", ""), asked.get("before")
         )
         dry_run, matched, erased = asked["dry_run"], erasure.count(scope), 0
@@ -365,7 +365,9 @@ def _actor(request: Request) -> Actor:
     )
 
 
-def export_answer(stream: export.Stream, wanted: search.Search, name: str) -> StreamingHttpResponse:
+def export_answer(
+    stream: export.ExportStream, wanted: search.RecordSearch, name: str
+) -> StreamingHttpResponse:
     """A response that a browser saves as a file."""
     kind = export.FORMATS[name]
     answer = StreamingHttpResponse(stream, content_type=kind.content_type)
@@ -376,7 +378,7 @@ def export_answer(stream: export.Stream, wanted: search.Search, name: str) -> St
     return answer
 
 
-def _wanted(view: EvidenceView) -> search.Search:
+def _wanted(view: EvidenceView) -> search.RecordSearch:
     opened = view.request.user.has_perm(reading.MAY_OPEN)
     wanted = search.read(view.organization(), view.request.query_params, opened=opened)
     if wanted.flaws:

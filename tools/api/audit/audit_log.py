@@ -20,7 +20,7 @@ from tools.api.audit.audit import EvidenceView
 from tools.web.pages import CursorPages, PageReference, newest, paging
 
 
-class NotYet(APIException):
+class RecordNotSealed(APIException):
     """It will be sealed in a moment."""
 
     status_code = 409
@@ -90,7 +90,7 @@ class RecordProof(EvidenceView):
         try:
             proof = proof_of(record_id)
         except NotProvable as error:
-            raise NotYet(str(error)) from None
+            raise RecordNotSealed(str(error)) from None
         name = f'attachment; filename="{record_id}.tlog-proof"'
         return HttpResponse(
             proof, content_type="text/plain; charset=utf-8", headers={"Content-Disposition": name}

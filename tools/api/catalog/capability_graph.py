@@ -15,12 +15,12 @@ from tools.catalog.registry import CatalogTool
 from tools.catalog.workflow.capabilities import graph_of, proposals
 from tools.definitions.callers import Scope
 from tools.definitions.capability.drafts import Proposal
-from tools.definitions.capability.graph import Edge, Node
+from tools.definitions.capability.graph import CapabilityEdge, CapabilityNode
 from tools.definitions.capability.ports import key_of
-from tools.definitions.capability.wishes import Wish, had, wanted
+from tools.definitions.capability.wishes import PlanningTarget, had, wanted
 from tools.definitions.chains.values import OUTPUT
 from tools.policy import authorization
-from tools.policy.decision import Asked
+from tools.policy.decision import EffectiveRequest
 from tools.web.proof import Proof, by_method
 
 MOST_EDGES = 1_000
@@ -65,7 +65,7 @@ class ChainProposals(CallerView):
         """Chains of tools that the caller may use, from given values to a goal. Nothing is called,
         and nothing stored."""
         given = self.body(ProposalsBody)
-        asked, snapshot = Asked.of(given["group"], given["state"]), self.snapshot
+        asked, snapshot = EffectiveRequest.of(given["group"], given["state"]), self.snapshot
         warnings = self.granted(asked, snapshot)
         tools = authorization.usable_tools(self.caller, asked, snapshot)
         usable = frozenset(tool.name for tool in tools)
@@ -75,14 +75,14 @@ class ChainProposals(CallerView):
         return Response({"results": [_proposal(one) for one in found], "warnings": warnings})
 
 
-def _wish(want: dict[str, Any]) -> Wish:
+def _wish(want: dict[str, Any]) -> PlanningTarget:
     if "value" in want:
-        return Wish(value=wanted(want["value"], want.get("schema")))
-    return Wish(capability=want.get("capability", ""), tool=want.get("tool", ""))
+        return PlanningTarget(value=wanted(want["value"], want.get("schema")))
+    return PlanningTarget(capability=want.get("capability", ""), tool=want.get("tool", ""))
 
 
 def _remarks(
-    wish: Wish, have: dict[str, Any], usable: frozenset[str], found: list[Proposal]
+    wish: PlanningTarget, have: dict[str, Any], usable: frozenset[str], found: list[Proposal]
 ) -> list[str]:
     if wish.value is not None and key_of(wish.called) in map(key_of, have):
         return [f"{wish.called} is among what you have."]
@@ -91,7 +91,7 @@ def _remarks(
     return [] if found else [f"No tool that exists for this request gives {wish.called}."]
 
 
-def _node(tool: CatalogTool, node: Node) -> dict[str, Any]:
+def _node(tool: CatalogTool, node: CapabilityNode) -> dict[str, Any]:
     raw = tool.definition.raw
     return {
         "name": node.name,
@@ -112,7 +112,7 @@ def _node(tool: CatalogTool, node: Node) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _edge(edge: Edge) -> dict[str, Any]:
+def _edge(edge: CapabilityEdge) -> dict[str, Any]:
     return {
         "from": edge.source,
         "path": f"{OUTPUT}{edge.given.pointer}",

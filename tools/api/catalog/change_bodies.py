@@ -6,7 +6,7 @@ from rest_framework import serializers
 
 from tools.api.common.fields import Strict, Text
 from tools.catalog.signatures.drift import difference_of
-from tools.definitions.differences import Kind
+from tools.definitions.differences import DifferenceKind
 from tools.models import Decision, UpstreamChange
 from tools.shapes import moment
 from tools.web.pages import PageReference
@@ -14,7 +14,7 @@ from tools.web.pages import PageReference
 
 class FieldDifference(serializers.Serializer[Any]):
     path = serializers.CharField(help_text="A JSON pointer into the definition.")
-    kind = serializers.ChoiceField(choices=[*Kind])
+    kind = serializers.ChoiceField(choices=[*DifferenceKind])
     before = serializers.JSONField()
     after = serializers.JSONField()
     warnings = serializers.ListField(

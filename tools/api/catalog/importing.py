@@ -15,9 +15,9 @@ from tools.catalog.imports import exporting, importing
 from tools.catalog.imports.openapi_import import import_openapi
 from tools.definitions.callers import Scope
 from tools.definitions.dialects import documents, items
-from tools.definitions.dialects.documents import Document
+from tools.definitions.dialects.documents import ImportDocument
 from tools.definitions.dialects.given import operation_line
-from tools.definitions.dialects.items import Choice, Source
+from tools.definitions.dialects.items import ImportSelection, ImportSource
 from tools.definitions.values.strict_json import MAX_VALUES
 from tools.errors import Malformed
 from tools.web.proof import Proof, by_method
@@ -71,13 +71,13 @@ class ToolImport(CallerView):
         self.require("add_tool")
         body = self.body(ImportBody)
         read = _documents(body)
-        if len(read) == 1 and read[0][1] == Source.OPENAPI:
+        if len(read) == 1 and read[0][1] == ImportSource.OPENAPI:
             return self._openapi(read[0][0], body)
         found = _items(read, body)
         organization = self.organization
         for permission in importing.permissions(organization, found):
             self.require(permission)
-        way = importing.Way(
+        way = importing.ImportOptions(
             group=body["group"],
             server=body["server"],
             dry_run=body["dry_run"],
@@ -92,7 +92,7 @@ class ToolImport(CallerView):
         return Response({"items": [one.as_dict() for one in done], "dry_run": way.dry_run})
 
     @transaction.atomic
-    def _openapi(self, document: Document, body: dict[str, Any]) -> Response:
+    def _openapi(self, document: ImportDocument, body: dict[str, Any]) -> Response:
         """People's settings of a tool are kept when its document is imported again."""
         rows = import_openapi(
             organization=self.organization,
@@ -119,7 +119,9 @@ class ToolExport(CallerView):
 
     @extend_schema(
         operation_id="export_tools",
-        parameters=[OpenApiParameter("format", OpenApiTypes.STR, enum=[*exporting.Format])],
+        parameters=[
+            OpenApiParameter("format", OpenApiTypes.STR, enum=[*exporting.CatalogExportFormat])
+        ],
         responses={
             (200, "application/json"): OpenApiTypes.OBJECT,
             (200, "application/yaml"): OpenApiTypes.OBJECT,
@@ -129,30 +131,32 @@ class ToolExport(CallerView):
         """Every custom tool, and the services they name, in a form that can be imported. `left_out`
         names the tools whose stored version has no valid signature."""
         self.require("view_tool")
-        wanted = self.query.get("format", exporting.Format.DEFINITIONS)
+        wanted = self.query.get("format", exporting.CatalogExportFormat.DEFINITIONS)
         found = exporting.exported(self.organization)
-        if wanted == exporting.Format.YAML:
+        if wanted == exporting.CatalogExportFormat.YAML:
             return HttpResponse(found.yaml(), content_type="application/yaml; charset=utf-8")
-        if wanted == exporting.Format.TRUSTGRAPH:
+        if wanted == exporting.CatalogExportFormat.TRUSTGRAPH:
             return Response({"items": found.items(), "left_out": found.left_out})
         return Response(found.document)
 
 
-def _documents(body: dict[str, Any]) -> list[tuple[Document, Source]]:
+def _documents(body: dict[str, Any]) -> list[tuple[ImportDocument, ImportSource]]:
     """Of the body's `document` or `items`, whichever is given. Raises `Malformed`."""
     given = [key for key in ("document", "items") if body[key] is not None]
     if len(given) != 1:
         raise Malformed("Give either document or items.", code="invalid")
-    source = Source(body["source"]) if body["source"] else None
+    source = ImportSource(body["source"]) if body["source"] else None
     return [
         (one, source or items.recognized(one))
-        for one in documents.read(body[given[0]], openapi=source in {None, Source.OPENAPI})
+        for one in documents.read(body[given[0]], openapi=source in {None, ImportSource.OPENAPI})
     ]
 
 
-def _items(read: list[tuple[Document, Source]], body: dict[str, Any]) -> list[items.Item]:
-    choice = Choice(body["server"], tuple(body["pick"] or ()))
-    found: list[items.Item] = []
+def _items(
+    read: list[tuple[ImportDocument, ImportSource]], body: dict[str, Any]
+) -> list[items.ImportItem]:
+    choice = ImportSelection(body["server"], tuple(body["pick"] or ()))
+    found: list[items.ImportItem] = []
     for document, source in read:
         found += items.split(document, source, choice)
     return items.bounded(found)
@@ -165,6 +169,6 @@ def _operations(pick: list[Any] | None) -> list[str]:
     return list(pick or ())
 
 
-def _row(row: dict[str, Any], document: Document) -> dict[str, Any]:
+def _row(row: dict[str, Any], document: ImportDocument) -> dict[str, Any]:
     line = operation_line(document, row["key"])
     return row | {"errors": [error | {"line": line} for error in row["errors"]]}

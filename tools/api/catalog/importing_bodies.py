@@ -5,12 +5,12 @@ from typing import Any
 from rest_framework import serializers
 
 from tools.api.common.fields import Flag, Items, Strict, Text, texts
-from tools.definitions.dialects.items import MAX_ITEMS, Source
+from tools.definitions.dialects.items import MAX_ITEMS, ImportSource
 
 
 class ImportBody(Strict):
     source = serializers.ChoiceField(  # type: ignore[assignment]
-        choices=[str(one) for one in Source],
+        choices=[str(one) for one in ImportSource],
         required=False,
         allow_null=True,
         default=None,

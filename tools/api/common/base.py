@@ -18,7 +18,7 @@ from tools.execution import sessions
 from tools.models import Organization
 from tools.policy import pins
 from tools.policy.authorization import check_groups
-from tools.policy.decision import DEFAULT_STATE, Asked
+from tools.policy.decision import DEFAULT_STATE, EffectiveRequest
 
 Body = TypeVar("Body", bound=Serializer[Any])
 
@@ -67,7 +67,7 @@ class CallerView(KeyedView):
             return registry.as_it_stands(self.caller.organization_id)
         return registry.snapshot(self.caller.organization_id, self.organization.revision)
 
-    def granted(self, asked: Asked, snapshot: Snapshot) -> list[str]:
+    def granted(self, asked: EffectiveRequest, snapshot: Snapshot) -> list[str]:
         """Warnings about the groups asked for; groups beyond the grants refuse the whole request,
         which is counted and audited."""
         try:
@@ -110,11 +110,11 @@ class CallerView(KeyedView):
         state = self.request.query_params.get("state")
         return DEFAULT_STATE if state == "" else state
 
-    def asked(self) -> Asked:
+    def asked(self) -> EffectiveRequest:
         """`group` absent is absent; `group=` is the empty list. In a session the server's count."""
         query = self.request.query_params
         groups = [name for name in query.getlist("group") if name] if "group" in query else None
         state = self.named_state()
         if "session" in query:
             return sessions.asked_in(self.caller, query["session"], groups, state)
-        return Asked.of(groups, state)
+        return EffectiveRequest.of(groups, state)

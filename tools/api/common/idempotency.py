@@ -24,7 +24,7 @@ from rest_framework.response import Response
 from config.http.answers import written
 from tools.accounts import idempotency
 from tools.accounts.grants.grants import grants
-from tools.accounts.idempotency import Kept
+from tools.accounts.idempotency import IdempotentResponse
 from tools.accounts.people import noting_permissions
 from tools.catalog.registry import registry
 from tools.definitions.callers import Caller
@@ -111,7 +111,7 @@ class KeyedView(QueryView):
 
 def answered_once(
     view: KeyedView,
-    request: idempotency.Request,
+    request: idempotency.IdempotentRequest,
     act: Callable[[], HttpResponseBase],
     *,
     check_replay: Callable[[], None] = lambda: None,
@@ -122,7 +122,7 @@ def answered_once(
     try:
         with transaction.atomic():
             claimed = idempotency.claim(request, check_replay)
-            if isinstance(claimed, Kept):
+            if isinstance(claimed, IdempotentResponse):
                 return _replay(view, claimed)
             view.uncommitted = True
             return _acted(view, claimed, act)
@@ -138,7 +138,7 @@ def answered_once(
 
 def request_of(
     request: Request, caller: Caller, *, left_out: Iterable[str] = ()
-) -> idempotency.Request | None:
+) -> idempotency.IdempotentRequest | None:
     """For a view that knows its caller late. `left_out` are members of the body that differ each
     time, or are proven already."""
     key = key_of(request)
@@ -151,10 +151,10 @@ def _request(
     key: str,
     left_out: Iterable[str] = (),
     most_values: int = strict_json.MAX_VALUES,
-) -> idempotency.Request:
+) -> idempotency.IdempotentRequest:
     body = _canonical(request.body, left_out, most_values)
     sent = idempotency.fingerprint(request.META.get("QUERY_STRING", ""), body)
-    return idempotency.Request(caller, key, (str(request.method), request.path), sent)
+    return idempotency.IdempotentRequest(caller, key, (str(request.method), request.path), sent)
 
 
 def _canonical(body: bytes, left_out: Iterable[str], most_values: int) -> str:
@@ -170,13 +170,13 @@ def _canonical(body: bytes, left_out: Iterable[str], most_values: int) -> str:
 
 def _after_commit(
     view: KeyedView,
-    request: idempotency.Request,
+    request: idempotency.IdempotentRequest,
     act: Callable[[], HttpResponseBase],
     check_replay: Callable[[], None],
 ) -> HttpResponseBase:
     with transaction.atomic():
         claimed = idempotency.claim(request, check_replay)
-    if isinstance(claimed, Kept):
+    if isinstance(claimed, IdempotentResponse):
         return _replay(view, claimed)
     try:
         return _acted(view, claimed, act)
@@ -238,7 +238,7 @@ def _cut(answer: Any, headers: dict[str, str], secret: tuple[str, ...]) -> dict[
     return {"withheld": "large", "location": headers.get("Location"), **shown_once}
 
 
-def _replay(view: KeyedView, kept: Kept) -> HttpResponse:
+def _replay(view: KeyedView, kept: IdempotentResponse) -> HttpResponse:
     response = HttpResponse(
         kept.answer, status=kept.status, content_type="application/json", headers=dict(kept.headers)
     )

@@ -11,7 +11,7 @@ from config.http import turns
 from tools.definitions.callers import Caller
 
 
-class Places:
+class CallerConcurrency:
     """Slots, of which one organization may take half at most, and one caller a quarter."""
 
     def __init__(self, most: int) -> None:

@@ -11,14 +11,14 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 
-from tools.api.common.places import Places
+from tools.api.common.places import CallerConcurrency
 from tools.definitions.callers import Caller
 from tools.errors import Unavailable
 
 LAST_EVENT = OpenApiParameter(
     "Last-Event-ID", OpenApiTypes.INT, OpenApiParameter.HEADER, description="Replay after it."
 )
-_places = Places(settings.WAITING_PLACES)
+_places = CallerConcurrency(settings.WAITING_PLACES)
 
 
 def place(caller: Caller) -> AbstractContextManager[bool]:

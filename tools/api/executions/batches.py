@@ -20,7 +20,7 @@ from tools.models import Execution
 from tools.shapes import execution_shape
 from tools.web.proof import Proof, by_method
 from tools.workflows import batch_actions
-from tools.workflows.batch_actions import Line
+from tools.workflows.batch_actions import BatchRow
 
 ANSWERS = {
     200: BatchAnswer,
@@ -103,7 +103,7 @@ def _answer(caller: Caller, batch: Execution) -> Response:
     return Response(body, 202, headers={"Location": f"/api/v1/batches/{batch.pk}"})
 
 
-def _line(line: Line, held: dict[UUID, Any]) -> dict[str, Any]:
+def _line(line: BatchRow, held: dict[UUID, Any]) -> dict[str, Any]:
     if line.execution is not None:
         shown = execution_shape(line.execution, held.get(line.execution.pk))
         if line.cut:
@@ -120,7 +120,7 @@ def _line(line: Line, held: dict[UUID, Any]) -> dict[str, Any]:
     }
 
 
-def _counts(lines: list[Line]) -> dict[str, int]:
+def _counts(lines: list[BatchRow]) -> dict[str, int]:
     over = sum(line.status in FINAL for line in lines)
     waiting = sum(line.execution_id is None and line.status not in FINAL for line in lines)
     succeeded = sum(line.status == Status.SUCCESS for line in lines)

@@ -42,7 +42,7 @@ from tools.errors import InvalidDefinition, Malformed, NotFound
 from tools.execution.confirmations import of_executions
 from tools.models import Execution, Tool
 from tools.policy import authorization
-from tools.policy.decision import Asked
+from tools.policy.decision import EffectiveRequest
 from tools.policy.visibility import visible_tool
 from tools.shapes import execution_shape, tool_here
 from tools.web.pages import PAGING
@@ -178,7 +178,7 @@ class ChainRehearsal(CallerView):
             tool,
             wanted["parameters"],
             caller=self.caller,
-            asked=Asked.of(wanted["group"], wanted["state"]),
+            asked=EffectiveRequest.of(wanted["group"], wanted["state"]),
             snapshot=self.snapshot,
         )
         return Response(found)

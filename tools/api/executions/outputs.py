@@ -14,7 +14,7 @@ from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 
 from tools.api.common.base import CallerView
-from tools.api.common.places import Places
+from tools.api.common.places import CallerConcurrency
 from tools.api.common.renderers import JSONRenderer
 from tools.definitions.callers import Caller
 from tools.errors import ToolcribError, Unavailable
@@ -26,7 +26,7 @@ _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 
 
 # A slow reader keeps a thread, though never a connection to the database.
-_places = Places(settings.WAITING_PLACES)
+_places = CallerConcurrency(settings.WAITING_PLACES)
 
 
 class BadRange(ToolcribError):

@@ -74,7 +74,7 @@ class RequestRecordList(CallerView):
         return pages.get_paginated_response([_shape(one) for one in requests.told(page)])
 
 
-def _shape(told: requests.Told) -> dict[str, Any]:
+def _shape(told: requests.RequestDetails) -> dict[str, Any]:
     row, lists = told.row, told.row.tool_filter
     return {
         "request_id": row.request_id,

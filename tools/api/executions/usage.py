@@ -9,7 +9,7 @@ from tools.api.common.base import CallerView
 from tools.api.executions.usage_bodies import UsageAnswer
 from tools.errors import Malformed
 from tools.shapes import usage_shape
-from tools.usage.usage import DIMENSIONS, Wanted, usage
+from tools.usage.usage import DIMENSIONS, UsageQuery, usage
 
 
 class UsageView(CallerView):
@@ -32,7 +32,7 @@ class UsageView(CallerView):
     def get(self, request: Request) -> Response:
         """An agent's own; everybody's for people who may view executions."""
         query, snapshot = self.query, self.snapshot
-        wanted = Wanted(
+        wanted = UsageQuery(
             by=_dimensions(query.get("by", "day")),
             since=query.get("since"),
             until=query.get("until"),

@@ -17,7 +17,7 @@ from tools.definitions.values.strict_json import MAX_VALUES
 from tools.execution import sessions
 from tools.insight.explain import Explanation, pretended, subject_of
 from tools.insight.whatif import what_if
-from tools.policy.decision import Asked
+from tools.policy.decision import EffectiveRequest
 from tools.policy.pins import snapshot_for
 from tools.shapes import difference_shape, explained_shape, request_shape
 from tools.web.pages import PAGING
@@ -77,13 +77,13 @@ class ToolExplanation(CallerView):
             caller, self._asked_of(about), snapshot, everything, account=about.user_id
         )
 
-    def _asked_of(self, about: Caller) -> Asked:
+    def _asked_of(self, about: Caller) -> EffectiveRequest:
         """Uses the current state of another's session; nothing is counted."""
         session = self.request.query_params.get("session")
         if session is None or about is self.caller:
             return self.asked()
         found = sessions.own(about, session)
-        return Asked(frozenset(found.groups), found.state)
+        return EffectiveRequest(frozenset(found.groups), found.state)
 
     def _wanted(self, tool: CatalogTool) -> bool:
         query, raw = self.request.query_params, tool.definition.raw

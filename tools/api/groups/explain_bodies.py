@@ -7,7 +7,7 @@ from rest_framework import serializers
 
 from tools.api.common.bodies import Page
 from tools.api.common.fields import Strict, Text, texts
-from tools.insight.changes import Change, Grant, Group, Tier, ToolGroups
+from tools.insight.changes import GrantChange, Group, PreviewedChange, Tier, ToolGroups
 
 
 class GateRow(serializers.Serializer[Any]):
@@ -47,7 +47,7 @@ class KindBody(Strict):
 
     kind = Text(max_length=20)
 
-    def change(self, given: dict[str, Any]) -> Change:
+    def change(self, given: dict[str, Any]) -> PreviewedChange:
         raise NotImplementedError
 
 
@@ -61,9 +61,9 @@ class GrantKind(KindBody):
     tool_groups = texts(required=False)
     permissions = texts(required=False)
 
-    def change(self, given: dict[str, Any]) -> Change:
+    def change(self, given: dict[str, Any]) -> PreviewedChange:
         lists = ("groups", "tools", "tool_groups", "permissions")
-        return Grant(given["agent"], **{n: tuple(given[n]) for n in lists if n in given})
+        return GrantChange(given["agent"], **{n: tuple(given[n]) for n in lists if n in given})
 
 
 class TierKind(KindBody):
@@ -72,7 +72,7 @@ class TierKind(KindBody):
     kind = serializers.ChoiceField(choices=["tier"])  # type: ignore[assignment]
     tier = Text(max_length=60)
 
-    def change(self, given: dict[str, Any]) -> Change:
+    def change(self, given: dict[str, Any]) -> PreviewedChange:
         return Tier(given["tier"])
 
 
@@ -83,7 +83,7 @@ class ToolGroupsKind(KindBody):
     tool = Text(max_length=128)
     groups = texts(allow_null=True)
 
-    def change(self, given: dict[str, Any]) -> Change:
+    def change(self, given: dict[str, Any]) -> PreviewedChange:
         groups = given["groups"]
         return ToolGroups(given["tool"], None if groups is None else tuple(groups))
 
@@ -99,7 +99,7 @@ class GroupKind(KindBody):
     max_queue_age_s = serializers.JSONField(required=False)
     max_cpu_percent = serializers.JSONField(required=False)
 
-    def change(self, given: dict[str, Any]) -> Change:
+    def change(self, given: dict[str, Any]) -> PreviewedChange:
         fields = {name: value for name, value in given.items() if name not in ("kind", "group")}
         return Group(given["group"], fields)
 
@@ -116,14 +116,14 @@ _ANY_KIND = PolymorphicProxySerializer(
 
 
 @extend_schema_field(_ANY_KIND)
-class ChangeField(serializers.Field[Change, Any, Any, Any]):
+class ChangeField(serializers.Field[PreviewedChange, Any, Any, Any]):
     """One of the kinds, read by its own body."""
 
     default_error_messages = {
         "kind": "This must be an object whose kind is one of: {kinds}.",
     }
 
-    def to_internal_value(self, data: Any) -> Change:
+    def to_internal_value(self, data: Any) -> PreviewedChange:
         kind = data.get("kind") if isinstance(data, dict) else None
         if not isinstance(kind, str) or kind not in KINDS:
             self.fail("kind", kinds=", ".join(KINDS))

@@ -24,7 +24,7 @@ from tools.definitions.texts.names import WILDCARD
 from tools.errors import NotFound
 from tools.models import ToolGroup
 from tools.policy import authorization
-from tools.policy.decision import DEFAULT_STATE, Asked
+from tools.policy.decision import DEFAULT_STATE, EffectiveRequest
 from tools.policy.openings import openings_of
 from tools.shapes import group_shape
 from tools.web.pages import PAGING
@@ -84,7 +84,7 @@ class GroupView(ConditionalView):
     def _members(self, name: str, snapshot: Snapshot) -> tuple[Member, ...]:
         if self._sees_every_tool:
             return members_of(name, snapshot)
-        asked = Asked(frozenset([name]), DEFAULT_STATE)
+        asked = EffectiveRequest(frozenset([name]), DEFAULT_STATE)
         usable = authorization.usable_tools(self.caller, asked, snapshot)
         return tuple(Member(tool.name, memberships(tool, snapshot)[name]) for tool in usable)
 

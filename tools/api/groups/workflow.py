@@ -18,7 +18,7 @@ from tools.definitions.texts.names import WILDCARD
 from tools.definitions.values.strict_json import MAX_VALUES
 from tools.insight.findings import findings, findings_of_proposal
 from tools.insight.reach import reach_of
-from tools.policy.decision import Asked
+from tools.policy.decision import EffectiveRequest
 from tools.web.proof import Proof, by_method
 
 MOST_FINDINGS = 500
@@ -62,7 +62,9 @@ class StateGraph(WorkflowView):
         if may(self.caller, "view_tool"):
             shown, warnings = graph(snapshot, groups), self.unknown(groups, snapshot)
         else:
-            asked = Asked(self.caller.granted_groups if groups == EVERY_GROUP else groups, START)
+            asked = EffectiveRequest(
+                self.caller.granted_groups if groups == EVERY_GROUP else groups, START
+            )
             warnings = self.granted(asked, snapshot)
             shown = graph(snapshot, groups, reach_of(snapshot).of(self.caller))
         return Response(shown.as_dict() | {"warnings": warnings})

@@ -4,12 +4,12 @@ from typing import Any
 
 from rest_framework import serializers
 
-from tools.catalog.workflow.lint import Severity
+from tools.catalog.workflow.lint import WorkflowSeverity
 
 
 class FindingAnswer(serializers.Serializer[Any]):
     code = serializers.CharField()
-    severity = serializers.ChoiceField(choices=[str(one) for one in Severity])
+    severity = serializers.ChoiceField(choices=[str(one) for one in WorkflowSeverity])
     message = serializers.CharField()
     hint = serializers.CharField()
     tool = serializers.CharField(allow_null=True)

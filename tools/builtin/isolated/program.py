@@ -30,7 +30,7 @@ _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 _encode_sorted = json.JSONEncoder(allow_nan=False, sort_keys=True, separators=(",", ":")).encode
 
 
-class _Wanted(BaseException):
+class _AnswersNeeded(BaseException):
     """Ends the program where it waits for answers. No `except Exception` of its own stops it."""
 
 
@@ -77,7 +77,7 @@ class _Calls:
             raise ValueError(f"1 to {MOST_TOGETHER} calls can be made together")
         asked = [_asked(name, parameters) for name, parameters in calls]
         if self.wanted or self.astray:  # it went on though it was to wait
-            raise _Wanted
+            raise _AnswersNeeded
         known = self._answers[self._next : self._next + len(asked)]
         for one, answer in zip(asked, known, strict=False):
             if answer["digest"] != one["digest"]:
@@ -85,7 +85,7 @@ class _Calls:
                 raise _Astray
         if len(known) < len(asked):
             self.wanted = asked[len(known) :]
-            raise _Wanted
+            raise _AnswersNeeded
         self._next += len(asked)
         self._told(self._next)
         return [_given(answer, errors) for answer in known]
@@ -120,7 +120,7 @@ def main(parameters: dict[str, Any]) -> dict[str, Any]:
     try:
         exec(compile(parameters["source"], _FILE, "exec"), scope)  # noqa: S102 - what it is for
         result = _plain(scope.get("result"))
-    except (_Wanted, _Astray):
+    except (_AnswersNeeded, _Astray):
         pass
     except SystemExit as ended:  # a program may end itself, and say why
         if ended.code is None or isinstance(ended.code, int):

@@ -29,7 +29,7 @@ _NUMBER = re.compile(
 type Flaw = dict[str, object]
 
 
-class Field:
+class TableField:
     """One column: from the text of a cell to what is wrong with it."""
 
     def __init__(self, given: dict[str, Any]) -> None:
@@ -104,7 +104,7 @@ class Table:
         self._open = schema.get("additionalFields", False)
         self._keys: set[tuple[str, ...]] = set()
         try:
-            self._columns = {name: Field(given) for name, given in self._given.items()}
+            self._columns = {name: TableField(given) for name, given in self._given.items()}
         except ValueError as error:
             raise ToolError("SCHEMA_INVALID", said(error)) from None
 
@@ -150,7 +150,7 @@ class Table:
         if (message := self._wrong_key(cells)) is not None:
             yield _flaw(f"/{line}", line, None, message)
 
-    def _wrong_cell(self, column: Field, cell: str) -> str | None:
+    def _wrong_cell(self, column: TableField, cell: str) -> str | None:
         if cell in self._missing:
             return "a value is required" if column.required else None
         if column.seen is not None:

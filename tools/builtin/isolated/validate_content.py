@@ -26,7 +26,7 @@ MOST_SEARCHED = 100_000_000  # characters gone through to find the places of err
 type Flaw = dict[str, object]
 
 
-class Unreadable(Exception):
+class UnreadableContent(Exception):
     """The content is not what its format says; the message says where."""
 
     def __init__(self, message: str, line: int | None, column: int | None = None) -> None:
@@ -63,7 +63,7 @@ def _check_tree(content: str, parameters: dict[str, Any]) -> Iterable[Flaw]:
             searched += len(content)
             sought = find and searched <= MOST_SEARCHED
             yield _flaw(error, find(content, error.instance_path) if sought else None)
-    except Unreadable as problem:
+    except UnreadableContent as problem:
         yield _place("/", problem.line, problem.column) | {"message": problem.message}
 
 
@@ -72,7 +72,9 @@ def _errors(validator: Any, document: Any) -> Iterator[Any]:
     try:
         yield from validator.iter_errors(document)
     except (ValueError, RecursionError) as error:
-        raise Unreadable(f"cannot be checked: {str(error).splitlines()[0][:200]}", None) from None
+        raise UnreadableContent(
+            f"cannot be checked: {str(error).splitlines()[0][:200]}", None
+        ) from None
 
 
 def _check_table(content: str, parameters: dict[str, Any]) -> Iterable[Flaw]:
@@ -113,13 +115,13 @@ def _document(content: str, form: str) -> Any:
     try:
         return _READERS[form](content)
     except json.JSONDecodeError as error:
-        raise Unreadable(f"not JSON: {error.msg}", error.lineno, error.colno) from None
+        raise UnreadableContent(f"not JSON: {error.msg}", error.lineno, error.colno) from None
     except tomllib.TOMLDecodeError as error:
-        raise Unreadable(f"not TOML: {error}", *_said_place(str(error), content)) from None
+        raise UnreadableContent(f"not TOML: {error}", *_said_place(str(error), content)) from None
     except plain_yaml.BadYaml as error:
-        raise Unreadable(f"it {error}", error.line, error.column) from None
+        raise UnreadableContent(f"it {error}", error.line, error.column) from None
     except (RecursionError, TypeError, ValueError) as error:
-        raise Unreadable(f"not {form}: {type(error).__name__}", None) from None
+        raise UnreadableContent(f"not {form}: {type(error).__name__}", None) from None
 
 
 def _said_place(message: str, content: str) -> tuple[int, int]:
@@ -135,7 +137,9 @@ def _json(content: str) -> Any:
     try:
         return _plain_json(content)
     except Ambiguous as problem:
-        raise Unreadable(str(problem), *(positions.of_ambiguity(content) or (None, None))) from None
+        raise UnreadableContent(
+            str(problem), *(positions.of_ambiguity(content) or (None, None))
+        ) from None
 
 
 def _yaml(content: str) -> Any:
@@ -144,7 +148,7 @@ def _yaml(content: str) -> Any:
         content, lambda: lambda *_: None, foreign=True, most_values=MOST_VALUES
     )
     if len(found) > 1:
-        raise Unreadable("it holds more than one document", None)
+        raise UnreadableContent("it holds more than one document", None)
     return _plain(found[0]) if found else None
 
 
@@ -157,7 +161,7 @@ def _plain(document: Any) -> Any:
     try:
         return _plain_json(json.dumps(document, default=str))
     except Ambiguous as problem:
-        raise Unreadable(str(problem), None) from None
+        raise UnreadableContent(str(problem), None) from None
 
 
 def _plain_json(text: str) -> Any:

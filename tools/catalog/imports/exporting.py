@@ -20,14 +20,14 @@ from tools.definitions.vocabulary import ToolType
 from tools.models import Organization, Tool, ToolService, ToolStatus
 
 
-class Format(StrEnum):
+class CatalogExportFormat(StrEnum):
     DEFINITIONS = "definitions"
     YAML = "yaml"
     TRUSTGRAPH = "trustgraph"
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportedCatalog:
     services: list[dict[str, Any]] = field(default_factory=list)
     tools: list[dict[str, Any]] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)  # names of tools that do not verify
@@ -77,7 +77,7 @@ def _on_one_line(dumper: _Dumper, value: OnOneLine) -> yaml.Node:
 _Dumper.add_representer(OnOneLine, _on_one_line)
 
 
-def exported(organization: Organization, only: Tool | None = None) -> Exported:
+def exported(organization: Organization, only: Tool | None = None) -> ExportedCatalog:
     """Everything but the built-in tools, in the order of the names; or one tool with its
     service."""
     rows = Tool.objects.custom().filter(organization=organization, version__isnull=False)
@@ -85,7 +85,7 @@ def exported(organization: Organization, only: Tool | None = None) -> Exported:
     if only is not None:
         rows = rows.filter(pk=only.pk)
         services = services.filter(name=_service_of(only))
-    found, noted = Exported(), newest.of(organization.pk)
+    found, noted = ExportedCatalog(), newest.of(organization.pk)
     keys = keys_of(organization.pk, noted)
     for row in services:
         found.services.append(service_descriptor(row))

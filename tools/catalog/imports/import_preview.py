@@ -15,14 +15,13 @@ from django.db.models import Q
 
 from audit.actions import Actor
 from tools.catalog.imports.exporting import written
-from tools.catalog.imports.importing import Way, import_items
-from tools.catalog.imports.importing_items import REFUSED, Imported, name_of
+from tools.catalog.imports.importing import ImportOptions, import_items
+from tools.catalog.imports.importing_items import REFUSED, ItemImportResult, name_of
 from tools.catalog.imports.importing_sources import kept_server, service_descriptor
 from tools.catalog.imports.openapi_import import import_openapi
-from tools.definitions.dialects.given import Entry, Read
-from tools.definitions.dialects.items import Item, Kind
-from tools.definitions.differences import Difference, differences
-from tools.definitions.differences import Kind as Change
+from tools.definitions.dialects.given import ImportContents, ImportEntry
+from tools.definitions.dialects.items import ImportItem, ImportItemKind
+from tools.definitions.differences import DefinitionDifference, DifferenceKind, differences
 from tools.definitions.openapi.overview import overview
 from tools.models import McpServer, Organization, Tool, ToolService
 
@@ -31,7 +30,7 @@ UNREAD = "unread"  # a person must read its definition first
 HIDDEN = "•••"
 # Of a server: what may hold a secret is compared, and never shown.
 _SECRET = frozenset({"headers", "env", "args"})
-States = Mapping[tuple[Kind, str], dict[str, Any]]
+States = Mapping[tuple[ImportItemKind, str], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -47,19 +46,19 @@ class Choices:
     taken: frozenset[int] | None = None
     read: frozenset[str] = frozenset()  # digests of suspicious definitions that the person has read
 
-    def takes(self, entry: Entry) -> bool:
+    def takes(self, entry: ImportEntry) -> bool:
         return entry.offered if self.taken is None else entry.number in self.taken
 
 
 @dataclass(frozen=True)
-class Row:
+class ImportPreviewRow:
     """The result of one entry."""
 
-    entry: Entry
+    entry: ImportEntry
     name: str
     result: str
     errors: list[dict[str, Any]] = field(default_factory=list)
-    changes: list[Difference] = field(default_factory=list)
+    changes: list[DefinitionDifference] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
@@ -73,11 +72,11 @@ class Row:
 def perform(
     *,
     organization: Organization,
-    read: Read,
+    read: ImportContents,
     choices: Choices,
     by: Actor,
-    keep: Callable[[list[Row]], bool],
-) -> list[Row]:
+    keep: Callable[[list[ImportPreviewRow]], bool],
+) -> list[ImportPreviewRow]:
     """A row for every entry, in their order. Raises `Malformed`, and what `keep` raises."""
     with transaction.atomic():
         # Every change of the catalog increments this row first, and waits here.
@@ -88,36 +87,38 @@ def perform(
     return rows
 
 
-def digest(rows: Iterable[Row]) -> str:
+def digest(rows: Iterable[ImportPreviewRow]) -> str:
     """A digest of all that the person was shown."""
     text = json.dumps([row.as_dict() for row in rows], sort_keys=True, default=str)
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
-def _performed(organization: Organization, read: Read, choices: Choices, by: Actor) -> list[Row]:
+def _performed(
+    organization: Organization, read: ImportContents, choices: Choices, by: Actor
+) -> list[ImportPreviewRow]:
     taken = [entry for entry in read.entries if choices.takes(entry)]
     unread = [entry for entry in taken if entry.item and entry.item.unread]
     rows = {
-        entry.number: Row(entry, _name(entry), LEFT_OUT)
+        entry.number: ImportPreviewRow(entry, _name(entry), LEFT_OUT)
         for entry in read.entries
         if not choices.takes(entry)
     }
-    rows |= {entry.number: Row(entry, _name(entry), UNREAD) for entry in unread}
+    rows |= {entry.number: ImportPreviewRow(entry, _name(entry), UNREAD) for entry in unread}
     rows |= _of_items(organization, [one for one in taken if one not in unread], choices, by)
     rows |= _of_operations(organization, taken, choices, by)
     return [rows[entry.number] for entry in read.entries]
 
 
-def _name(entry: Entry) -> str:
+def _name(entry: ImportEntry) -> str:
     return name_of(entry.item) if entry.item else ""
 
 
 def _of_items(
-    organization: Organization, taken: list[Entry], choices: Choices, by: Actor
-) -> dict[int, Row]:
+    organization: Organization, taken: list[ImportEntry], choices: Choices, by: Actor
+) -> dict[int, ImportPreviewRow]:
     entries = [entry for entry in taken if entry.item]
     items = [entry.item for entry in entries if entry.item]
-    way = Way(group=choices.group, server=choices.server)
+    way = ImportOptions(group=choices.group, server=choices.server)
     before = _states(organization, items)
     done = import_items(organization=organization, items=items, by=by, way=way)
     after = _states(organization, items)
@@ -127,13 +128,15 @@ def _of_items(
     }
 
 
-def _row(entry: Entry, done: Imported, before: States, after: States) -> Row:
+def _row(
+    entry: ImportEntry, done: ItemImportResult, before: States, after: States
+) -> ImportPreviewRow:
     item = entry.item
     assert item is not None
-    key = (item.kind or Kind.TOOL, done.name)
+    key = (item.kind or ImportItemKind.TOOL, done.name)
     changes = [] if done.result == REFUSED else _changes(key, before, after)
     notes = [_note(finding) for finding in done.findings]
-    return Row(entry, done.name, done.result, done.errors, changes, notes)
+    return ImportPreviewRow(entry, done.name, done.result, done.errors, changes, notes)
 
 
 def _note(finding: dict[str, Any]) -> str:
@@ -142,22 +145,24 @@ def _note(finding: dict[str, Any]) -> str:
     return message if message[:1].isupper() else f"{finding['field']} {message}"
 
 
-def _changes(key: tuple[Kind, str], before: States, after: States) -> list[Difference]:
+def _changes(
+    key: tuple[ImportItemKind, str], before: States, after: States
+) -> list[DefinitionDifference]:
     if key not in before or key not in after:
         return []
     found = differences(before[key], after[key])
-    return [_masked(one) for one in found] if key[0] == Kind.SERVER else found
+    return [_masked(one) for one in found] if key[0] == ImportItemKind.SERVER else found
 
 
-def _masked(one: Difference) -> Difference:
+def _masked(one: DefinitionDifference) -> DefinitionDifference:
     part = one.path.split("/")[1]
     if part == "url":  # what comes after the question mark may be a key
-        return Difference(one.path, one.kind, open_part(one.before), open_part(one.after))
+        return DefinitionDifference(one.path, one.kind, open_part(one.before), open_part(one.after))
     if part not in _SECRET:
         return one
-    hidden = {Change.ADDED: (None, HIDDEN), Change.REMOVED: (HIDDEN, None)}
+    hidden = {DifferenceKind.ADDED: (None, HIDDEN), DifferenceKind.REMOVED: (HIDDEN, None)}
     was, now = hidden.get(one.kind, (HIDDEN, f"{HIDDEN} another value"))
-    return Difference(one.path, one.kind, was, now)
+    return DefinitionDifference(one.path, one.kind, was, now)
 
 
 def open_part(address: Any) -> str:
@@ -166,7 +171,9 @@ def open_part(address: Any) -> str:
     return f"{base}{mark}{HIDDEN}" if mark else base
 
 
-def _states(organization: Organization, items: list[Item]) -> dict[tuple[Kind, str], Any]:
+def _states(
+    organization: Organization, items: list[ImportItem]
+) -> dict[tuple[ImportItemKind, str], Any]:
     """As they are now, by kind and name."""
     names = {name_of(item) for item in items}
     here = {"organization": organization, "name__in": names}
@@ -177,32 +184,32 @@ def _states(organization: Organization, items: list[Item]) -> dict[tuple[Kind, s
         .select_related("version", "organization")
         .filter(Q(name__in=names | old) | Q(config_key__in=names), organization=organization)
     )
-    found: dict[tuple[Kind, str], Any] = {
-        (Kind.TOOL, one.name): written(one) for one in tools if one.version
+    found: dict[tuple[ImportItemKind, str], Any] = {
+        (ImportItemKind.TOOL, one.name): written(one) for one in tools if one.version
     }
     for service in ToolService.objects.filter(**here):
-        found[Kind.SERVICE, service.name] = service_descriptor(service)
+        found[ImportItemKind.SERVICE, service.name] = service_descriptor(service)
     for server in McpServer.objects.filter(**here):
-        found[Kind.SERVER, server.name] = kept_server(server)
+        found[ImportItemKind.SERVER, server.name] = kept_server(server)
     return found
 
 
 def _of_operations(
-    organization: Organization, taken: list[Entry], choices: Choices, by: Actor
-) -> dict[int, Row]:
-    documents: dict[int, list[Entry]] = {}
+    organization: Organization, taken: list[ImportEntry], choices: Choices, by: Actor
+) -> dict[int, ImportPreviewRow]:
+    documents: dict[int, list[ImportEntry]] = {}
     for entry in taken:
         if entry.document is not None:
             documents.setdefault(id(entry.document), []).append(entry)
-    found: dict[int, Row] = {}
+    found: dict[int, ImportPreviewRow] = {}
     for entries in documents.values():
         found |= _of_document(organization, entries, choices, by)
     return found
 
 
 def _of_document(
-    organization: Organization, entries: list[Entry], choices: Choices, by: Actor
-) -> dict[int, Row]:
+    organization: Organization, entries: list[ImportEntry], choices: Choices, by: Actor
+) -> dict[int, ImportPreviewRow]:
     document = entries[0].document
     assert document is not None
     rows = import_openapi(
@@ -225,12 +232,13 @@ def _given(document: Any, variables: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in variables.items() if value and name in known}
 
 
-def _operation(entry: Entry, row: dict[str, Any]) -> Row:
+def _operation(entry: ImportEntry, row: dict[str, Any]) -> ImportPreviewRow:
     errors = [error | {"line": entry.line} for error in row["errors"]]
     changes = [
-        Difference(
-            "/" + one["field"].replace(".", "/"), Change.CHANGED, one["before"], one["after"]
+        DefinitionDifference(
+            "/" + one["field"].replace(".", "/"), DifferenceKind.CHANGED,
+            one["before"], one["after"]
         )
         for one in row["changes"] if row["errors"] == []
     ]  # fmt: skip
-    return Row(entry, row["name"], row["result"], errors, changes, row["notes"])
+    return ImportPreviewRow(entry, row["name"], row["result"], errors, changes, row["notes"])

@@ -20,7 +20,7 @@ from tools.catalog.imports.importing_items import (
     REFUSED,
     UNCHANGED,
     UPDATED,
-    Imported,
+    ItemImportResult,
     check_first,
     check_identifier,
     error_at,
@@ -42,8 +42,8 @@ from tools.catalog.imports.importing_sources import (
 )
 from tools.catalog.signatures.verified import trusted
 from tools.definitions.descriptors import Flaws
-from tools.definitions.dialects.items import Item, Kind
-from tools.definitions.dialects.settling import Known, names_server, read_prompt, settled
+from tools.definitions.dialects.items import ImportItem, ImportItemKind
+from tools.definitions.dialects.settling import KnownReferences, names_server, read_prompt, settled
 from tools.definitions.servers import read_server
 from tools.definitions.services import read_service
 from tools.definitions.texts import names
@@ -56,7 +56,7 @@ _BY_COMMAND = "system:command:"  # of a version that a command wrote
 
 
 @dataclass(frozen=True)
-class Way:
+class ImportOptions:
     """How an import is done."""
 
     group: list[str] | None = None  # of the tools that name none; None leaves them as they are
@@ -70,11 +70,15 @@ class _TakenBack(Exception):
 
 
 def import_items(
-    *, organization: Organization, items: list[Item], by: Actor, way: Way | None = None
-) -> list[Imported]:
+    *,
+    organization: Organization,
+    items: list[ImportItem],
+    by: Actor,
+    way: ImportOptions | None = None,
+) -> list[ItemImportResult]:
     """The result of each item, in order."""
-    way = way or Way()
-    work = _Import(organization, by, way, known_sources(organization))
+    way = way or ImportOptions()
+    work = _ItemImport(organization, by, way, known_sources(organization))
     try:
         with transaction.atomic():
             found = work.perform(items)
@@ -86,13 +90,15 @@ def import_items(
     return _nothing_written(found, items, refused) if way.atomic and refused else found
 
 
-def has_changed(items: list[Item], done: list[Imported]) -> bool:
+def has_changed(items: list[ImportItem], done: list[ItemImportResult]) -> bool:
     """Whether an existing tool was changed."""
     pairs = zip(items, done, strict=True)
-    return any(one.result == UPDATED and item.kind == Kind.TOOL for item, one in pairs)
+    return any(one.result == UPDATED and item.kind == ImportItemKind.TOOL for item, one in pairs)
 
 
-def _nothing_written(found: list[Imported], items: list[Item], refused: int) -> list[Imported]:
+def _nothing_written(
+    found: list[ItemImportResult], items: list[ImportItem], refused: int
+) -> list[ItemImportResult]:
     others = f"{refused} other item{'s were' if refused > 1 else ' was'}"
     message = f"nothing of this import was written: {others} refused"
     return [
@@ -104,22 +110,30 @@ def _nothing_written(found: list[Imported], items: list[Item], refused: int) -> 
 
 
 @dataclass
-class _Import:
+class _ItemImport:
     organization: Organization
     by: Actor
-    way: Way
-    known: Known
+    way: ImportOptions
+    known: KnownReferences
     claimed: frozenset[str] = frozenset()  # identifiers of the tools of this import
     findings: Flaws = field(default_factory=list)  # of the item whose turn it is
     saved: Tool | None = None  # likewise
     used: dict[str, str] = field(default_factory=dict)  # by prompt: the result of a tool with it
 
-    def perform(self, items: list[Item]) -> list[Imported]:
-        done: dict[int, Imported] = {}
+    def perform(self, items: list[ImportItem]) -> list[ItemImportResult]:
+        done: dict[int, ItemImportResult] = {}
         self._learn(items)
-        self.claimed = frozenset(one.id for one in items if one.kind == Kind.TOOL and one.keyed)
-        seen: dict[tuple[Kind | None, str], Item] = {}
-        for kind in (Kind.SERVICE, Kind.SERVER, Kind.TOOL, Kind.PROMPT, None):
+        self.claimed = frozenset(
+            one.id for one in items if one.kind == ImportItemKind.TOOL and one.keyed
+        )
+        seen: dict[tuple[ImportItemKind | None, str], ImportItem] = {}
+        for kind in (
+            ImportItemKind.SERVICE,
+            ImportItemKind.SERVER,
+            ImportItemKind.TOOL,
+            ImportItemKind.PROMPT,
+            None,
+        ):
             for at, item in enumerate(items):
                 if item.kind == kind:
                     done[at] = self._guarded(item, seen)
@@ -127,11 +141,11 @@ class _Import:
         note_same_titles(self.organization, items, found)
         return found
 
-    def _learn(self, items: list[Item]) -> None:
+    def _learn(self, items: list[ImportItem]) -> None:
         """Prompts are parts of the tools that name them."""
         prompts, system = {}, ""
         for item in items:
-            if item.kind != Kind.PROMPT or item.flaw or item.id == "template-index":
+            if item.kind != ImportItemKind.PROMPT or item.flaw or item.id == "template-index":
                 continue
             if item.id == "system":
                 system = item.value if isinstance(item.value, str) else ""
@@ -142,7 +156,9 @@ class _Import:
                 continue  # reported with the item later
         self.known = replace(self.known, prompts=prompts, system=system, server=self.way.server)
 
-    def _guarded(self, item: Item, seen: dict[tuple[Kind | None, str], Item]) -> Imported:
+    def _guarded(
+        self, item: ImportItem, seen: dict[tuple[ImportItemKind | None, str], ImportItem]
+    ) -> ItemImportResult:
         """Import one item, committed or rolled back by itself."""
         name, self.findings, self.saved = name_of(item), [], None
         try:
@@ -156,24 +172,24 @@ class _Import:
                 for one in self.findings
             ]
             name = self.saved.name if self.saved else name
-            return Imported(item.key, name, result, [], findings)
+            return ItemImportResult(item.key, name, result, [], findings)
         except ToolcribError as error:
-            return Imported(item.key, name, REFUSED, errors_of(error, item))
+            return ItemImportResult(item.key, name, REFUSED, errors_of(error, item))
         except (DataError, IntegrityError):
             message = "could not be stored: a value of it cannot be used, or changed meanwhile"
-            return Imported(item.key, name, REFUSED, [error_at("", message, item)])
+            return ItemImportResult(item.key, name, REFUSED, [error_at("", message, item)])
 
-    def _result(self, item: Item) -> str:
-        kinds: dict[Kind, Callable[[Item], str]] = {
-            Kind.SERVICE: self._service,
-            Kind.SERVER: self._server,
-            Kind.TOOL: self._tool,
-            Kind.PROMPT: self._prompt,
+    def _result(self, item: ImportItem) -> str:
+        kinds: dict[ImportItemKind, Callable[[ImportItem], str]] = {
+            ImportItemKind.SERVICE: self._service,
+            ImportItemKind.SERVER: self._server,
+            ImportItemKind.TOOL: self._tool,
+            ImportItemKind.PROMPT: self._prompt,
         }
         assert item.kind is not None
         return kinds[item.kind](item)
 
-    def _service(self, item: Item) -> str:
+    def _service(self, item: ImportItem) -> str:
         check_identifier(item, "id", required=True)
         value = with_key(item, "id")
         try:
@@ -191,7 +207,7 @@ class _Import:
         self.known = replace(self.known, services=there)
         return result
 
-    def _server(self, item: Item) -> str:
+    def _server(self, item: ImportItem) -> str:
         if item.keyed and isinstance(item.value, dict):
             check_identifier(item, "name", required=False)
         descriptor = read_server(item.value, item.id)
@@ -203,7 +219,7 @@ class _Import:
         self.known = replace(self.known, servers=there)
         return result
 
-    def _tool(self, item: Item) -> str:
+    def _tool(self, item: ImportItem) -> str:
         tool = tool_of(self.organization, item, self.claimed)
         if tool is None and item.keyed:
             self._note_same_name(item)
@@ -227,7 +243,7 @@ class _Import:
             self.used[template] = stronger(self.used.get(template), result)
         return result
 
-    def _note_same_name(self, item: Item) -> None:
+    def _note_same_name(self, item: ImportItem) -> None:
         other = _same_name(_present(self.organization), item, self.claimed)
         if other is not None:
             message = (
@@ -253,7 +269,7 @@ class _Import:
         switched = actions.set_switches(tool=tool, definition=raw, by=self.by)
         return UPDATED if changed or switched else UNCHANGED
 
-    def _missing_server(self, canonical: dict[str, Any], item: Item) -> str:
+    def _missing_server(self, canonical: dict[str, Any], item: ImportItem) -> str:
         """Why a tool of an MCP server has to wait; "" where its server is there."""
         server = canonical["implementation"].get("server")
         if canonical["type"] != ToolType.MCP or server in self.known.servers:
@@ -276,7 +292,9 @@ class _Import:
             return True
         return False
 
-    def _definition(self, item: Item, tool: Tool | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _definition(
+        self, item: ImportItem, tool: Tool | None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         """The definition to register, and its canonical form. Raises all errors at once."""
         value, wrong = with_key(item, "name"), Flaws()
         if item.keyed:
@@ -306,7 +324,7 @@ class _Import:
             raise InvalidDefinition("The definition was not accepted.", errors=flaws)
         return raw, canonical
 
-    def _prompt(self, item: Item) -> str:
+    def _prompt(self, item: ImportItem) -> str:
         """Kept in the tools that name it, and nowhere else."""
         if item.id in {"system", "template-index"}:
             return UNCHANGED
@@ -326,7 +344,7 @@ def _present(organization: Organization) -> QuerySet[Tool]:
 
 
 def tool_of(
-    organization: Organization, item: Item, claimed: frozenset[str] = frozenset()
+    organization: Organization, item: ImportItem, claimed: frozenset[str] = frozenset()
 ) -> Tool | None:
     """The tool that an item is about. A keyed one is found by its key, by its identifier, and by
     the `name` under which earlier versions imported it; `claimed` are identifiers of other items
@@ -342,7 +360,7 @@ def tool_of(
     return old if old is not None and _imported_by_command(old) else found
 
 
-def _same_name(there: QuerySet[Tool], item: Item, claimed: frozenset[str]) -> Tool | None:
+def _same_name(there: QuerySet[Tool], item: ImportItem, claimed: frozenset[str]) -> Tool | None:
     """The tool whose name is the `name` of a keyed item, and which may be that item's."""
     value = item.value if isinstance(item.value, dict) else {}
     old, kind = value.get("name"), value.get("type")
@@ -362,10 +380,12 @@ def _imported_by_command(tool: Tool) -> bool:
     return first is not None and first.created_by.startswith(_BY_COMMAND)
 
 
-def note_same_titles(organization: Organization, items: list[Item], done: list[Imported]) -> None:
+def note_same_titles(
+    organization: Organization, items: list[ImportItem], done: list[ItemImportResult]
+) -> None:
     """A finding for each tool whose title another tool has too."""
     kept = {one.name for item, one in zip(items, done, strict=True)
-            if item.kind == Kind.TOOL and one.result != REFUSED}  # fmt: skip
+            if item.kind == ImportItemKind.TOOL and one.result != REFUSED}  # fmt: skip
     if not kept:
         return
     by_title: dict[str, list[str]] = defaultdict(list)
@@ -375,7 +395,7 @@ def note_same_titles(organization: Organization, items: list[Item], done: list[I
             by_title[title.casefold()].append(name)
     alike = {name: others for others in by_title.values() for name in others if len(others) > 1}
     for item, one in zip(items, done, strict=True):
-        if item.kind == Kind.TOOL and one.name in kept & alike.keys():
+        if item.kind == ImportItemKind.TOOL and one.name in kept & alike.keys():
             others = ", ".join(name for name in alike[one.name] if name != one.name)
             message = f"is the title of another tool too: {others[:200]}"
             place = "name" if item.keyed else "title"
@@ -391,13 +411,13 @@ def _unlabelled(raw: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in raw.items() if key != "version"}
 
 
-def permissions(organization: Organization, items: list[Item]) -> list[str]:
+def permissions(organization: Organization, items: list[ImportItem]) -> list[str]:
     """The permissions that an import of these items needs, beside registering tools."""
     kinds = {item.kind for item in items}
-    named = [name_of(item) for item in items if item.kind == Kind.TOOL]
+    named = [name_of(item) for item in items if item.kind == ImportItemKind.TOOL]
     there = Tool.objects.present().filter(organization=organization, name__in=named)
     return [
         *(["change_tool"] if there.exists() else []),
-        *(["add_toolservice", "change_toolservice"] if Kind.SERVICE in kinds else []),
-        *(["add_mcpserver", "change_mcpserver"] if Kind.SERVER in kinds else []),
+        *(["add_toolservice", "change_toolservice"] if ImportItemKind.SERVICE in kinds else []),
+        *(["add_mcpserver", "change_mcpserver"] if ImportItemKind.SERVER in kinds else []),
     ]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tools.definitions.descriptors import Flaws, canonical_key
-from tools.definitions.dialects.items import Item, Kind
+from tools.definitions.dialects.items import ImportItem, ImportItemKind
 from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidDefinition, ToolcribError
 
@@ -14,7 +14,7 @@ REVIEW = "review"  # the tool's new definition awaits approval, like any upstrea
 
 
 @dataclass(frozen=True)
-class Imported:
+class ItemImportResult:
     """The result of one item."""
 
     key: str
@@ -30,27 +30,29 @@ class Imported:
         }  # fmt: skip
 
 
-def check_first(item: Item, name: str, seen: dict[tuple[Kind | None, str], Item]) -> None:
+def check_first(
+    item: ImportItem, name: str, seen: dict[tuple[ImportItemKind | None, str], ImportItem]
+) -> None:
     earlier = seen.setdefault((item.kind, name.casefold()), item)
     if earlier is not item:
         raise InvalidDefinition("An earlier item of this import has the same name.", errors=[])
 
 
-def with_key(item: Item, name: str) -> dict[str, Any]:
+def with_key(item: ImportItem, name: str) -> dict[str, Any]:
     """The value; its name comes from its key where it has none itself."""
     value_of(item)
     missing = item.value.get(name) is None and not item.id.startswith("#")
     return item.value | {name: item.id} if missing else item.value
 
 
-def value_of(item: Item) -> dict[str, Any]:
+def value_of(item: ImportItem) -> dict[str, Any]:
     """Raises `InvalidDefinition`."""
     if not isinstance(item.value, dict):
         raise InvalidDefinition("must be a JSON object", errors=[])
     return item.value
 
 
-def check_identifier(item: Item, name: str, *, required: bool) -> None:
+def check_identifier(item: ImportItem, name: str, *, required: bool) -> None:
     """The identifier of a keyed item. Raises `InvalidDefinition`."""
     said = value_of(item).get(name)
     message = ""
@@ -62,7 +64,7 @@ def check_identifier(item: Item, name: str, *, required: bool) -> None:
         raise InvalidDefinition(f"{name} {message}.", errors=[{"field": name, "message": message}])
 
 
-def titled(item: Item) -> tuple[dict[str, Any], Flaws, Flaws]:
+def titled(item: ImportItem) -> tuple[dict[str, Any], Flaws, Flaws]:
     """A keyed tool's value with its identifier as the name and its `name` as the title; what is
     wrong with its name; and findings."""
     value, flaws, findings = value_of(item), Flaws(), Flaws()
@@ -82,7 +84,7 @@ def titled(item: Item) -> tuple[dict[str, Any], Flaws, Flaws]:
     return raw, flaws, findings
 
 
-def keyed_fields(flaws: Flaws, item: Item) -> Flaws:
+def keyed_fields(flaws: Flaws, item: ImportItem) -> Flaws:
     """Flaws of a keyed tool as its author wrote it: the name is its key, the title its `name`."""
     own_title = item.value.get("title") in (None, "", item.value.get("name"))
     places = {"name": "key"} | ({"title": "name"} if own_title else {})
@@ -100,15 +102,15 @@ def written_fields(flaws: Flaws, value: dict[str, Any]) -> Flaws:
     return [flaw | {"field": written(flaw["field"])} for flaw in flaws]
 
 
-def name_of(item: Item) -> str:
+def name_of(item: ImportItem) -> str:
     value = item.value if isinstance(item.value, dict) else {}
-    said = value.get("id" if item.kind == Kind.SERVICE else "name")
-    if item.keyed or item.kind == Kind.PROMPT or not isinstance(said, str) or not said:
+    said = value.get("id" if item.kind == ImportItemKind.SERVICE else "name")
+    if item.keyed or item.kind == ImportItemKind.PROMPT or not isinstance(said, str) or not said:
         return item.id
     return said[:200]
 
 
-def prompt_id(item: Item) -> str:
+def prompt_id(item: ImportItem) -> str:
     return item.id.removeprefix("template.")
 
 
@@ -117,7 +119,7 @@ def stronger(before: str | None, result: str) -> str:
     return max(before or UNCHANGED, result, key=order.index)
 
 
-def errors_of(error: ToolcribError, item: Item) -> list[dict[str, Any]]:
+def errors_of(error: ToolcribError, item: ImportItem) -> list[dict[str, Any]]:
     listed = error.details.get("errors")
     flaws = listed if isinstance(listed, list) else []
     found = [
@@ -128,5 +130,5 @@ def errors_of(error: ToolcribError, item: Item) -> list[dict[str, Any]]:
     return found or [error_at("", error.message, item)]
 
 
-def error_at(place: str, message: str, item: Item) -> dict[str, Any]:
+def error_at(place: str, message: str, item: ImportItem) -> dict[str, Any]:
     return {"field": place, "message": message, "line": item.lines.of(place)}

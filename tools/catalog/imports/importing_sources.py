@@ -5,7 +5,7 @@ from typing import Any
 from audit.actions import Actor
 from tools.catalog.mcp.mcp_servers import change_server, create_server, delete_server
 from tools.catalog.mcp.mcp_servers import written as server_written
-from tools.catalog.mcp.mcp_values import Unreadable, opened_secrets
+from tools.catalog.mcp.mcp_values import UnreadableMcpValue, opened_secrets
 from tools.catalog.services.services import (
     COLUMNS,
     change_service,
@@ -15,8 +15,8 @@ from tools.catalog.services.services import (
 )
 from tools.definitions import services
 from tools.definitions.descriptors import canonical_key
-from tools.definitions.dialects.settling import Known
-from tools.definitions.servers import MASK, ServerDescriptor, Transport
+from tools.definitions.dialects.settling import KnownReferences
+from tools.definitions.servers import MASK, ServerDescriptor, ServerTransport
 from tools.definitions.services import Descriptor
 from tools.models import McpServer, Organization, ToolService
 
@@ -77,16 +77,16 @@ def kept_server(row: McpServer) -> dict[str, Any]:
         secret = opened_secrets(
             bytes(row.sealed or b""), organization=row.organization_id, row=row.pk
         )
-    except Unreadable:
+    except UnreadableMcpValue:
         return kept
     return kept | {name: {**kept[name], **secret.get(name, {})} for name in ("headers", "env")}
 
 
-def known_sources(organization: Organization) -> Known:
+def known_sources(organization: Organization) -> KnownReferences:
     """Existing services and servers that tools of an import may refer to."""
     there = ToolService.objects.filter(organization=organization)
     servers = McpServer.objects.filter(organization=organization)
-    return Known(
+    return KnownReferences(
         services={row.name: row.config_params for row in there},
         servers=dict(servers.values_list("name", "remote_name")),
     )
@@ -101,7 +101,7 @@ def server_descriptor(row: McpServer) -> ServerDescriptor:
     """As an import reads it again, with the mask in place of every value."""
     return ServerDescriptor(
         name=row.name,
-        transport=Transport(row.transport),
+        transport=ServerTransport(row.transport),
         url=row.url,
         headers=dict.fromkeys(row.headers, MASK),
         command=row.command,

@@ -18,7 +18,7 @@ from tools.catalog.actions import changing, register_tool, update_tool
 from tools.catalog.imports.importing_items import CREATED, REFUSED, REVIEW, UNCHANGED, UPDATED
 from tools.catalog.signatures import drift
 from tools.catalog.signatures.verified import check_current
-from tools.definitions.openapi import BadDocument, Draft, drafts, identity
+from tools.definitions.openapi import BadOpenApiDocument, OperationDraft, drafts, identity
 from tools.definitions.openapi.drafts import LONGEST_NAME, SOURCE
 from tools.definitions.texts.names import with_digest
 from tools.definitions.tool import Definition, read_definition
@@ -57,9 +57,9 @@ def import_openapi(
             document, pick=pick, server=server, variables=variables, group=group,
             credentials=credentials,
         )  # fmt: skip
-    except BadDocument as error:
+    except BadOpenApiDocument as error:
         raise Malformed(str(error), code="invalid_document") from None
-    work = _Import(organization, group, by, moved=bool(server or variables))
+    work = _OpenApiImport(organization, group, by, moved=bool(server or variables))
     if not dry_run:
         return [work.imported(draft) for draft in found]
     with transaction.atomic():
@@ -69,7 +69,7 @@ def import_openapi(
 
 
 @dataclass
-class _Import:
+class _OpenApiImport:
     """`moved`: whether this import sets the server's URL."""
 
     organization: Organization
@@ -100,7 +100,7 @@ class _Import:
         )
         self.waiting = set(changes.values_list("tool_id", flat=True))
 
-    def imported(self, draft: Draft) -> Row:
+    def imported(self, draft: OperationDraft) -> Row:
         row: Row = {"key": draft.key, "name": draft.name, "changes": [], "notes": [*draft.notes]}
         if draft.flaws:
             return row | {"result": REFUSED, "errors": [*draft.flaws]}
@@ -111,7 +111,7 @@ class _Import:
             errors = error.details.get("errors") or [{"field": "", "message": error.message}]
             return row | {"result": REFUSED, "errors": errors}
 
-    def _saved(self, draft: Draft) -> Row:
+    def _saved(self, draft: OperationDraft) -> Row:
         pk = self._tool_of(draft)
         if pk is None and draft.name.casefold() in self.names:
             draft = self._apart(draft)
@@ -126,14 +126,14 @@ class _Import:
         with transaction.atomic():
             return {"name": tool.name} | self._changed(tool, draft)
 
-    def _tool_of(self, draft: Draft) -> UUID | None:
+    def _tool_of(self, draft: OperationDraft) -> UUID | None:
         """The tool that this operation became, whatever its name is."""
         title = draft.definition["metadata"]["document"]
         found = self.operations.get((title, identity(draft.key)), [])
         own = [pk for name, pk in found if name.casefold() == draft.name.casefold()]
         return next(iter(own), found[0][1] if found else None)
 
-    def _apart(self, draft: Draft) -> Draft:
+    def _apart(self, draft: OperationDraft) -> OperationDraft:
         """The definition, with another name where its name is that of another operation's tool."""
         title, pk = draft.definition["metadata"]["document"], self.names[draft.name.casefold()]
         other = any(
@@ -145,7 +145,7 @@ class _Import:
         name = with_digest(draft.name, draft.key, longest=LONGEST_NAME)
         return replace(draft, name=name, definition={**draft.definition, "name": name})
 
-    def _changed(self, tool: Tool, draft: Draft) -> Row:
+    def _changed(self, tool: Tool, draft: OperationDraft) -> Row:
         after, changes = _difference(tool, draft, self.group)
         if not changes and tool.pk not in self.waiting:
             return {"result": UNCHANGED}
@@ -169,7 +169,7 @@ class _Import:
         )
         return {"result": REVIEW, "notes": [note]}
 
-    def _check_credential(self, draft: Draft) -> None:
+    def _check_credential(self, draft: OperationDraft) -> None:
         """Made beforehand, by a holder of the secret. Raises `Malformed`."""
         name = draft.definition["implementation"].get("credential")
         if name is None:
@@ -199,7 +199,7 @@ def _leads_elsewhere(before: Definition, after: Definition, *, moved: bool) -> b
 
 
 def _difference(
-    tool: Tool, draft: Draft, group: list[str] | None
+    tool: Tool, draft: OperationDraft, group: list[str] | None
 ) -> tuple[Definition, list[dict[str, Any]]]:
     check_current(tool)
     assert tool.version is not None
@@ -208,7 +208,7 @@ def _difference(
     return after, [*_changes(before, after, "")][:MOST_CHANGES]
 
 
-def _merged(before: Definition, draft: Draft, group: list[str] | None) -> Definition:
+def _merged(before: Definition, draft: OperationDraft, group: list[str] | None) -> Definition:
     """The tool as the document has it now. Raises `Malformed` where it is none of its tools."""
     wanted = read_definition(draft.definition)
     known, new = before["metadata"], wanted["metadata"]

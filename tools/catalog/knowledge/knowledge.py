@@ -13,7 +13,7 @@ from tools.catalog.knowledge import graph_store
 from tools.errors import Malformed, Unavailable
 from tools.httpclient.upstreams import TimeUp
 from tools.knowledge import documents, endpoint, index
-from tools.knowledge.documents import BadDocument, Contents, Syntax
+from tools.knowledge.documents import BadGraphDocument, Contents, Syntax
 from tools.models import GraphScope, KnowledgeEntry, Organization
 
 TIMEOUT_S = 60.0
@@ -23,7 +23,7 @@ _EVERYTHING = "CONSTRUCT { ?s ?p ?o } WHERE { ?s ?p ?o }"
 
 
 @dataclass(frozen=True)
-class Preview:
+class GraphImportPreview:
     """What an import would do. `known`: entities that have statements already."""
 
     contents: Contents
@@ -31,7 +31,7 @@ class Preview:
 
 
 @dataclass(frozen=True)
-class Imported:
+class GraphImportResult:
     """`count` statements are in the graph, which held so many `before` and `after`: others may
     have written meanwhile, and what it holds after may be unknown."""
 
@@ -42,18 +42,18 @@ class Imported:
 
 def preview_import(
     *, organization: Organization, data: bytes, syntax: Syntax, collection: str | None
-) -> Preview:
+) -> GraphImportPreview:
     """Nothing is written. Raises `Malformed` with every flaw."""
     with _flaws_told():
         found = documents.contents(data, syntax)
     rows = KnowledgeEntry.objects.within(GraphScope.of(organization.pk, collection))
     known = rows.filter(iri__in=found.entities).values_list("iri", flat=True)
-    return Preview(found, frozenset(known))
+    return GraphImportPreview(found, frozenset(known))
 
 
 def import_graph(
     *, organization: Organization, data: bytes, syntax: Syntax, collection: str | None, by: Actor
-) -> Imported:
+) -> GraphImportResult:
     """All statements of the document are in the graph, or none is.
 
     Existing statements are unchanged. Raises `Malformed` with every flaw, `Unavailable`.
@@ -72,9 +72,9 @@ def import_graph(
     except graph_store.Failed as failure:
         # A store that did not answer may have applied the update: the audit record says so.
         if isinstance(failure, TimeUp) or failure.lost:
-            _record(by, graph, Imported(wanted.count, before, None), lost=True)
+            _record(by, graph, GraphImportResult(wanted.count, before, None), lost=True)
         raise graph_store.refusal(failure) from None
-    done = Imported(wanted.count, before, _size_after(scope))
+    done = GraphImportResult(wanted.count, before, _size_after(scope))
     _record(by, graph, done, lost=False)
     return done
 
@@ -91,7 +91,7 @@ def export_graph(
             _write_all(graph, syntax, written)
         except graph_store.Failed as failure:
             raise graph_store.refusal(failure) from None
-        except BadDocument as flaw:
+        except BadGraphDocument as flaw:
             raise Unavailable(str(flaw), code="knowledge_unreadable") from None
         opened.pop_all()
     return written
@@ -112,24 +112,24 @@ def index_graph(
 def _flaws_told() -> Iterator[None]:
     try:
         yield
-    except BadDocument as bad:
+    except BadGraphDocument as bad:
         errors = [{"message": one.message, "line": one.line} for one in bad.flaws]
         raise Malformed("The document cannot be imported.", errors=errors) from None
 
 
-def _write_all(graph: endpoint.Graph, syntax: Syntax, into: IO[bytes]) -> None:
+def _write_all(graph: endpoint.EndpointGraph, syntax: Syntax, into: IO[bytes]) -> None:
     with SpooledTemporaryFile(_IN_MEMORY) as said:
         _fetch(graph, said)
         documents.write(said, syntax, into)
     into.seek(0)
 
 
-def _fetch(graph: endpoint.Graph, into: IO[bytes]) -> None:
+def _fetch(graph: endpoint.EndpointGraph, into: IO[bytes]) -> None:
     size, bounds = 0, graph_store.within(TIMEOUT_S)
     for piece in endpoint.stated(graph_store.upstream(), graph, _EVERYTHING, bounds):
         size += len(piece)
         if size > MOST_EXPORTED:
-            raise endpoint.Failure("OUTPUT_LIMIT", "The graph is too large to be exported.")
+            raise endpoint.EndpointFailure("OUTPUT_LIMIT", "The graph is too large to be exported.")
         into.write(piece)
     into.seek(0)
 
@@ -142,7 +142,9 @@ def _size_after(scope: GraphScope) -> int | None:
         return None
 
 
-def _record(by: Actor, graph: endpoint.Graph, done: Imported, *, lost: bool) -> None:
+def _record(
+    by: Actor, graph: endpoint.EndpointGraph, done: GraphImportResult, *, lost: bool
+) -> None:
     details = {
         "statements": done.count,
         "answer_lost": lost,

@@ -6,7 +6,7 @@ from typing import Any
 from tools.catalog.knowledge import graph_store
 from tools.errors import Malformed, NotFound
 from tools.knowledge import entries, finding, listing, neighbours
-from tools.knowledge.endpoint import Rows
+from tools.knowledge.endpoint import QueryRows
 from tools.knowledge.listing import Named
 from tools.knowledge.portrait import Portrait, neighbours_counted, portrait
 from tools.models import GraphScope, KnowledgeEntry, Organization
@@ -18,7 +18,7 @@ _MOST_KINDS = 30
 
 
 @dataclass(frozen=True)
-class Entity:
+class EntityView:
     """`edges` are statements around it; `neighbours` how many entities are one step away; `more`
     that the graph has more edges than these. `named` has the label of every IRI."""
 
@@ -29,7 +29,9 @@ class Entity:
     named: dict[str, Named]
 
 
-def search(organization: Organization, wanted: finding.Wanted) -> finding.Found:
+def search(
+    organization: Organization, wanted: finding.EntitySearchQuery
+) -> finding.EntitySearchResult:
     """Entities by words, or all where no word is given."""
     scope = GraphScope.of(organization.pk, None)
     found = finding.find if wanted.query.strip() else listing.listed
@@ -45,18 +47,18 @@ def size(organization: Organization) -> int:
     return KnowledgeEntry.objects.within(GraphScope.of(organization.pk, None)).count()
 
 
-def standing(organization: Organization) -> finding.Standing:
+def standing(organization: Organization) -> finding.EntityIndexStatus:
     return finding.standing(GraphScope.of(organization.pk, None))
 
 
-def entity(organization: Organization, iri: str, depth: int = 1) -> Entity:
+def entity(organization: Organization, iri: str, depth: int = 1) -> EntityView:
     """Raises `Malformed`, `NotFound` where it has no statement, `Unavailable`."""
     if not entries.fits(iri):
         raise Malformed("That is no IRI of an entity.", code="invalid")
     scope = GraphScope.of(organization.pk, None)
     bounds = graph_store.within(TIMEOUT_S)
 
-    def select(text: str, limit: int) -> Rows:
+    def select(text: str, limit: int) -> QueryRows:
         return graph_store.select(scope, text, bounds, limit)
 
     try:
@@ -67,7 +69,7 @@ def entity(organization: Organization, iri: str, depth: int = 1) -> Entity:
         count = graph_store.number(select(neighbours_counted(iri), 1))
     except graph_store.Failed as failure:
         raise graph_store.refusal(failure) from None
-    return Entity(drawn, edges, count, more, listing.named(scope, _iris(drawn, edges)))
+    return EntityView(drawn, edges, count, more, listing.named(scope, _iris(drawn, edges)))
 
 
 def _iris(drawn: Portrait, edges: list[dict[str, Any]]) -> list[str]:

@@ -9,10 +9,10 @@ from django.conf import settings
 
 from sandbox.egress.dial import Dialer
 from sandbox.egress.resolve import Resolver
-from sandbox.egress.rules.addresses import Gate, read_network
+from sandbox.egress.rules.addresses import AddressGate, read_network
 from sandbox.egress.trust import client_context
-from tools.httpclient.loop import Loop
-from tools.httpclient.outbound import Opened
+from tools.httpclient.loop import EventLoopThread
+from tools.httpclient.outbound import OperatorNetworkGate
 from tools.mcpclient.fetching import Fetcher
 
 
@@ -37,8 +37,8 @@ def waited[Got](work: Coroutine[Any, Any, Got], timeout_s: float) -> Got:
 
 
 @cache
-def _loop() -> Loop:
-    made = Loop()
+def _loop() -> EventLoopThread:
+    made = EventLoopThread()
     atexit.register(made.close)
     return made
 
@@ -46,5 +46,5 @@ def _loop() -> Loop:
 @lru_cache(maxsize=4)
 def _dialer(scheme: str, opened: tuple[str, ...]) -> Dialer:
     networks = [read_network(text) for text in opened]
-    gate = Gate(networks) if scheme == "https" else Opened(networks)
+    gate = AddressGate(networks) if scheme == "https" else OperatorNetworkGate(networks)
     return Dialer(Resolver(), gate, client_context(settings.EGRESS_CA_FILE))

@@ -13,7 +13,7 @@ from django.utils import timezone
 from audit.actions import Actor, record
 from audit.changes import difference
 from audit.events import Event, Outcome
-from tools.catalog.listed import Listed
+from tools.catalog.listed import ListedFields
 from tools.catalog.mcp.dialing import fetcher, waited
 from tools.catalog.mcp.mcp_tokens import columns, opened
 from tools.catalog.mcp.mcp_values import LONGEST_VALUE
@@ -87,7 +87,7 @@ def finish_consent(*, user: User, parameters: Mapping[str, str], by: Actor) -> M
         raise Conflict("The server has another address now.", code="consent_expired")
     try:
         pending = Pending.restored(json.loads(_unsealed(row, consent.pk, bytes(consent.sealed))))
-    except (sealing.Unreadable, ValueError):
+    except (sealing.UnreadableSealedText, ValueError):
         raise Conflict(
             "What was begun cannot be read; begin again.", code="consent_expired"
         ) from None
@@ -127,7 +127,7 @@ def set_client(*, row: McpServer, client: Any, by: Actor) -> McpOAuthClient:
     `Malformed`."""
     if not isinstance(client, dict):
         raise _invalid([{"field": "", "message": "must be a JSON object"}])
-    fields = Listed(client, [])
+    fields = ListedFields(client, [])
     fields.known(("client_id", "client_secret", "grant"))
     found = McpOAuthClient.objects.filter(server=row).first()
     made = found or McpOAuthClient(server=row)
@@ -206,7 +206,7 @@ def _entered(row: McpServer) -> OAuthClient | None:
         return None
     try:
         secret = _unsealed(row, found.pk, bytes(found.sealed)) if found.sealed else ""
-    except sealing.Unreadable:
+    except sealing.UnreadableSealedText:
         raise Conflict(
             "The client's secret cannot be read; enter it again.", code="no_oauth_client"
         ) from None

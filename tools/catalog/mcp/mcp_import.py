@@ -45,7 +45,7 @@ TIGHTENED = (
 
 
 @dataclass
-class Item:
+class McpImportItem:
     """The result of one tool of an import."""
 
     tool: str
@@ -185,7 +185,9 @@ def suggested(raw: dict[str, Any]) -> dict[str, Any]:
     return {"requires_confirmation": True} if hints.get("destructiveHint") is True else {}
 
 
-def import_tools(*, row: McpServer, items: Any, by: Actor, dry_run: bool = False) -> list[Item]:
+def import_tools(
+    *, row: McpServer, items: Any, by: Actor, dry_run: bool = False
+) -> list[McpImportItem]:
     """Import the chosen tools from the latest list, with the given overrides. Raises `Malformed`,
     `NotFound`.
 
@@ -203,31 +205,31 @@ def import_tools(*, row: McpServer, items: Any, by: Actor, dry_run: bool = False
     return done
 
 
-def has_changed(done: list[Item]) -> bool:
+def has_changed(done: list[McpImportItem]) -> bool:
     """Whether existing tools were imported again."""
     return any(item.result in {"updated", "unchanged"} for item in done)
 
 
-def _imported(row: McpServer, listed: dict[str, Any], item: Any, by: Actor) -> Item:
+def _imported(row: McpServer, listed: dict[str, Any], item: Any, by: Actor) -> McpImportItem:
     if not isinstance(item, dict) or not isinstance(item.get("tool"), str):
         flaw = {"field": "tool", "message": "is required: the tool's name at its server"}
-        return Item("", "", "refused", [flaw])
+        return McpImportItem("", "", "refused", [flaw])
     there = item["tool"]
     name = item.get("name") or local_name(there)
     wrong = _flaw_in(row, there, listed.get(there), item)
     if wrong is not None:
-        return Item(there[:256], str(name)[:128], "refused", [wrong])
+        return McpImportItem(there[:256], str(name)[:128], "refused", [wrong])
     unknown = sorted(set(item) - {"tool", "name", "digest", "arguments", *TIGHTENED})
     if unknown:
         flaws = [{"field": one[:60], "message": "is not known here"} for one in unknown]
-        return Item(there, str(name)[:128], "refused", flaws)
+        return McpImportItem(there, str(name)[:128], "refused", flaws)
     try:
         with transaction.atomic():
             result = _taken_over(row, listed[there], name, item, by)
     except ToolcribError as error:
         flaws = error.details.get("errors") or [{"field": "", "message": error.message}]
-        return Item(there, str(name)[:128], "refused", flaws)
-    return Item(there, name, result)
+        return McpImportItem(there, str(name)[:128], "refused", flaws)
+    return McpImportItem(there, name, result)
 
 
 def _flaw_in(row: McpServer, there: str, raw: Any, item: Any) -> dict[str, str] | None:

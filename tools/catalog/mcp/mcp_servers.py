@@ -7,13 +7,12 @@ from django.db import transaction
 from audit.actions import Actor, record
 from audit.changes import difference
 from audit.events import Event, Outcome
-from sandbox.egress.rules.grammar import Malformed as MalformedUrl
-from sandbox.egress.rules.grammar import Url
+from sandbox.egress.rules.grammar import BrokenGrammar, Url
 from tools.catalog.groups import note_groups
-from tools.catalog.listed import Listed
+from tools.catalog.listed import ListedFields
 from tools.catalog.mcp.mcp_stdio import NOT_ALLOWED, allowed, forbidden
 from tools.catalog.mcp.mcp_values import (
-    Unreadable,
+    UnreadableMcpValue,
     opened_secrets,
     read_values,
     sealed_values,
@@ -97,7 +96,7 @@ def set_credential(*, row: McpServer, owner: str, values: Any, by: Actor) -> Mcp
     """Headers that calls of one agent or person send to the server beside the shared ones."""
     if not isinstance(values, dict):
         raise _invalid([{"field": "", "message": "must be a JSON object"}])
-    fields = Listed(values, [])
+    fields = ListedFields(values, [])
     fields.known(("headers", "env"))
     kind, _, name = owner.partition(":")
     if kind != row.credential_scope or not name or len(owner) > 200:
@@ -188,7 +187,7 @@ def _write(row: McpServer, raw: Any) -> None:
     """Sets the given fields on the row. Raises `Malformed`."""
     if not isinstance(raw, dict):
         raise _invalid([{"field": "", "message": "an MCP server is a JSON object"}])
-    fields = Listed(raw, [])
+    fields = ListedFields(raw, [])
     fields.known({*_FIELDS, *_SHOWN})
     _write_name(row, fields)
     before = _whom(row)
@@ -201,7 +200,7 @@ def _write(row: McpServer, raw: Any) -> None:
         raise _invalid(fields.flaws)
 
 
-def _write_name(row: McpServer, fields: Listed) -> None:
+def _write_name(row: McpServer, fields: ListedFields) -> None:
     name = fields.text("name", row.name or None, longest=128)
     if name and not TOOL_NAME.fullmatch(name):
         fields.wrong("name", "may hold only letters, digits, '_', '.' and '-', at most 128")
@@ -212,7 +211,7 @@ def _write_name(row: McpServer, fields: Listed) -> None:
     row.name = name
 
 
-def _write_place(row: McpServer, fields: Listed) -> None:
+def _write_place(row: McpServer, fields: ListedFields) -> None:
     row.transport = fields.choice("transport", Transport, row.transport)
     row.url = fields.text("url", row.url, longest=LONGEST_URL)
     row.command = fields.text("command", row.command, longest=500)
@@ -232,7 +231,7 @@ def _is_word(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= 2_000 and "\x00" not in value
 
 
-def _check_command(row: McpServer, fields: Listed) -> None:
+def _check_command(row: McpServer, fields: ListedFields) -> None:
     if row.url:
         fields.wrong("url", "is not for servers over stdio")
     entry = allowed(row.command)
@@ -242,12 +241,12 @@ def _check_command(row: McpServer, fields: Listed) -> None:
         fields.wrong("args", flaw)
 
 
-def _check_url(row: McpServer, fields: Listed) -> None:
+def _check_url(row: McpServer, fields: ListedFields) -> None:
     if row.command:
         fields.wrong("command", "is only for servers over stdio")
     try:
         Url.parse(row.url)
-    except MalformedUrl as flaw:
+    except BrokenGrammar as flaw:
         fields.wrong("url", f"is {flaw}")
 
 
@@ -257,12 +256,12 @@ def _whom(row: McpServer) -> tuple[object, ...]:
         return (row.command,)
     try:
         url = Url.parse(row.url)
-    except MalformedUrl:
+    except BrokenGrammar:
         return ()
     return url.scheme, url.host, url.port
 
 
-def _check_moved(row: McpServer, fields: Listed) -> None:
+def _check_moved(row: McpServer, fields: ListedFields) -> None:
     """Stored values are never sent to another recipient: they have to be entered again."""
     for name, kept in (("headers", row.headers), ("env", row.env)):
         given = fields.raw.get(name)
@@ -274,7 +273,7 @@ def _check_moved(row: McpServer, fields: Listed) -> None:
         fields.wrong("url", "is another server's; disconnect it and delete its OAuth client first")
 
 
-def _write_policy(row: McpServer, fields: Listed) -> None:
+def _write_policy(row: McpServer, fields: ListedFields) -> None:
     if "group" in fields.raw:
         row.default_groups = fields.texts("group", None, flaw_of=flaw_in_group)
     row.credential_scope = fields.choice("credential_scope", CredentialScope, row.credential_scope)
@@ -288,12 +287,12 @@ def _write_policy(row: McpServer, fields: Listed) -> None:
         row.check_every_s = every
 
 
-def _write_values(row: McpServer | McpCredential, fields: Listed, server: McpServer) -> None:
+def _write_values(row: McpServer | McpCredential, fields: ListedFields, server: McpServer) -> None:
     """Unchanged values keep their ciphertext."""
     organization, readable = server.organization_id, True
     try:
         kept = opened_secrets(bytes(row.sealed or b""), organization=organization, row=row.pk)
-    except Unreadable:  # under another SECRET_KEY: they must be set again
+    except UnreadableMcpValue:  # under another SECRET_KEY: they must be set again
         kept, readable = {}, False
     row.headers, headers = read_values(fields, "headers", row.headers, kept.get("headers", {}))
     row.env, env = read_values(fields, "env", row.env, kept.get("env", {}))
@@ -306,7 +305,7 @@ def _write_values(row: McpServer | McpCredential, fields: Listed, server: McpSer
     row.sealed = sealed_values(secret, organization=organization, row=row.pk) if some else None
 
 
-def _check_values(row: McpServer | McpCredential, fields: Listed, server: McpServer) -> None:
+def _check_values(row: McpServer | McpCredential, fields: ListedFields, server: McpServer) -> None:
     if row.headers:
         fields.wrong("headers", "are not for servers over stdio; they have an environment (env)")
     entry = allowed(server.command)

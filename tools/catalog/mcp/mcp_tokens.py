@@ -73,7 +73,7 @@ def opened(kept: bytes, *, organization: UUID, row: UUID) -> Tokens:
     try:
         text = sealing.unseal(kept, organization=organization, row=row, purpose=sealing.MCP)
         return Tokens.restored(json.loads(text))
-    except (sealing.Unreadable, ValueError, KeyError, TypeError):
+    except (sealing.UnreadableSealedText, ValueError, KeyError, TypeError):
         raise NotAllowed("The authorization that was kept cannot be read; connect again.") from None
 
 

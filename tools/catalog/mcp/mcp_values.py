@@ -13,7 +13,7 @@ from uuid import UUID
 
 from django.conf import settings
 
-from tools.catalog.listed import Listed
+from tools.catalog.listed import ListedFields
 from tools.catalog.mcp.mcp_catalog import Values
 from tools.catalog.signatures import sealing
 from tools.definitions.servers import MASK
@@ -36,12 +36,12 @@ _OURS = frozenset(
 _LOADERS = re.compile(r"(?:LD_.*|PYTHON(?:STARTUP|PATH|HOME)|NODE_OPTIONS|PATH|BASH_ENV|ENV)")
 
 
-class Unreadable(Exception):
+class UnreadableMcpValue(Exception):
     """A value that cannot be read; the message names it and never shows it."""
 
 
 def read_values(
-    fields: Listed, name: str, before: dict[str, Any], kept: dict[str, str]
+    fields: ListedFields, name: str, before: dict[str, Any], kept: dict[str, str]
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """The part of the row in the clear, and the part to be encrypted. The mask keeps a value;
     `before` and `kept` are the row's."""
@@ -82,18 +82,20 @@ def sealed_values(secret: dict[str, dict[str, str]], *, organization: UUID, row:
 
 
 def opened_secrets(sealed: bytes, *, organization: UUID, row: UUID) -> dict[str, dict[str, str]]:
-    """By `headers` and `env`. Raises `Unreadable`."""
+    """By `headers` and `env`. Raises `UnreadableMcpValue`."""
     if not sealed:
         return {"headers": {}, "env": {}}
     try:
         text = sealing.unseal(sealed, organization=organization, row=row, purpose=sealing.MCP)
-    except sealing.Unreadable:
-        raise Unreadable("the values that were kept cannot be read; set them again") from None
+    except sealing.UnreadableSealedText:
+        raise UnreadableMcpValue(
+            "the values that were kept cannot be read; set them again"
+        ) from None
     return dict(json.loads(text))
 
 
 def opened_values(values: Values, organization: UUID) -> tuple[dict[str, str], dict[str, str]]:
-    """Headers and environment in full. Raises `Unreadable`."""
+    """Headers and environment in full. Raises `UnreadableMcpValue`."""
     secrets = opened_secrets(values.sealed, organization=organization, row=values.row)
     return (
         _opened(values.headers, secrets.get("headers", {})),
@@ -106,7 +108,7 @@ def _opened(shown: dict[str, Any], secret: dict[str, str]) -> dict[str, str]:
     for name, value in shown.items():
         text = secret.get(name, "") if value == SEALED else _referred(name, value)
         if not _is_text(text):
-            raise Unreadable(f"the value of {name} is not set, or cannot be sent")
+            raise UnreadableMcpValue(f"the value of {name} is not set, or cannot be sent")
         found[name] = text
     return found
 
@@ -126,7 +128,7 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= LONGEST_VALUE and bool(_TEXT.fullmatch(value))
 
 
-def _reference(fields: Listed, name: str, value: dict[str, Any]) -> dict[str, str]:
+def _reference(fields: ListedFields, name: str, value: dict[str, Any]) -> dict[str, str]:
     if len(value) != 1 or next(iter(value)) not in {"env", "file"}:
         fields.wrong(name, 'must be a text, {"env": "NAME"} or {"file": "/path"}')
         return {}
@@ -140,11 +142,11 @@ def _referred(name: str, value: dict[str, str]) -> str:
     """Checked again at use: it was allowed when it was written."""
     kind, target = next(iter(value.items()), ("", ""))
     if f"{kind}:{target}" not in settings.MCP_REFERENCES_ALLOWED:
-        raise Unreadable(f"{name} refers to what the operator does not allow any more")
+        raise UnreadableMcpValue(f"{name} refers to what the operator does not allow any more")
     if kind == "env":
         return os.environ.get(target, "")
     try:
         with Path(target).open(encoding="ascii") as source:
             return source.read(LONGEST_VALUE + 1).strip()
     except (OSError, UnicodeDecodeError):
-        raise Unreadable(f"the file that {name} refers to cannot be read") from None
+        raise UnreadableMcpValue(f"the file that {name} refers to cannot be read") from None

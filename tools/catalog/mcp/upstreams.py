@@ -6,12 +6,12 @@ import json
 from functools import cache
 from uuid import UUID
 
-from sandbox.egress.rules.grammar import Malformed, Url
+from sandbox.egress.rules.grammar import BrokenGrammar, Url
 from tools.catalog.mcp.dialing import dialer
 from tools.catalog.mcp.mcp_catalog import CatalogServer
 from tools.catalog.mcp.mcp_stdio import stdio_channel
 from tools.catalog.mcp.mcp_tokens import access_token
-from tools.catalog.mcp.mcp_values import Unreadable, opened_values
+from tools.catalog.mcp.mcp_values import UnreadableMcpValue, opened_values
 from tools.catalog.mcp.owners import owner_key, owner_text
 from tools.mcpclient.channel import Channel
 from tools.mcpclient.errors import NeverBegan, NotAllowed
@@ -79,7 +79,7 @@ def _values(server: CatalogServer, owner: str) -> tuple[dict[str, str], dict[str
             if own := server.credentials.get(owner):
                 more = opened_values(own, server.organization_id)
                 headers, env = _over(headers, more[0]), env | more[1]
-    except Unreadable as flaw:
+    except UnreadableMcpValue as flaw:
         raise NeverBegan(f"The MCP server {server.name} cannot be called: {flaw}.") from None
     return headers, env
 
@@ -95,7 +95,7 @@ def _channel(server: CatalogServer, headers: dict[str, str], env: dict[str, str]
         return stdio_channel(server, env)
     try:
         url = Url.parse(server.url)
-    except Malformed as flaw:
+    except BrokenGrammar as flaw:
         raise NeverBegan(f"The address of the MCP server cannot be called: {flaw}.") from None
     way = dialer(url.scheme, server.organization)
     if server.transport == Transport.SSE:

@@ -8,11 +8,10 @@ from django.db import transaction
 from audit.actions import Actor, record
 from audit.changes import difference
 from audit.events import Event, Outcome
-from sandbox.spec import Limits, Preloaded, SandboxSpec
-from sandbox.spec import Outcome as Ended
+from sandbox.spec import Limits, Preloaded, RunOutcome, SandboxSpec
 from tools.builtin.manifest import ISOLATED
 from tools.builtin.schemas import SCHEMAS
-from tools.catalog.listed import Listed
+from tools.catalog.listed import ListedFields
 from tools.catalog.sandbox.wall import sandbox
 from tools.catalog.uniqueness import unique
 from tools.definitions.texts import names
@@ -54,7 +53,7 @@ def add_version(*, row: ContentSchema, change: Any, by: Actor) -> ContentSchemaV
 
 def try_version(*, row: ContentSchema, change: Any) -> None:
     """Takes seconds, so no transaction should be open. Raises `Malformed`, `Unavailable`."""
-    fields = Listed(change, [])
+    fields = ListedFields(change, [])
     fields.known(("document", "note"))
     _document(fields, SchemaKind(row.kind))
     _raise(fields)
@@ -131,7 +130,7 @@ def _add(row: ContentSchema, given: Any, by: Actor) -> ContentSchemaVersion:
 def _identity(raw: Any) -> tuple[str, SchemaKind, str]:
     if not isinstance(raw, dict):
         raise _invalid([{"field": "", "message": "a schema is a JSON object"}])
-    fields = Listed(raw, [])
+    fields = ListedFields(raw, [])
     fields.known(("name", "kind", "description", "document", "note"))
     name = fields.text("name", longest=63)
     if name and not PROFILE_NAME.fullmatch(name):
@@ -150,7 +149,7 @@ def _identity(raw: Any) -> tuple[str, SchemaKind, str]:
     return str(name), SchemaKind(kind), description
 
 
-def _document(fields: Listed, kind: SchemaKind) -> None:
+def _document(fields: ListedFields, kind: SchemaKind) -> None:
     document, needed = fields.raw.get("document"), str if kind == SchemaKind.XML else dict
     if not isinstance(document, needed):
         fields.wrong("document", "must be a text" if needed is str else "must be an object")
@@ -184,9 +183,9 @@ def _try(organization: Organization, kind: SchemaKind, document: Any) -> None:
         result = sandbox().run(spec)
     except OSError:
         raise _untried("sandboxd did not answer") from None
-    if result.outcome == Ended.SUCCESS:
+    if result.outcome == RunOutcome.SUCCESS:
         return
-    if result.error_code != "SCHEMA_INVALID" and result.outcome == Ended.SANDBOX_ERROR:
+    if result.error_code != "SCHEMA_INVALID" and result.outcome == RunOutcome.SANDBOX_ERROR:
         raise _untried("the sandbox does not run it")
     message = result.error_message if result.error_code == "SCHEMA_INVALID" else "takes too much"
     raise _invalid([{"field": "document", "message": message or "cannot be used"}])
@@ -201,7 +200,7 @@ def slot_of(kind: SchemaKind | str) -> str:
     return "xsd" if kind == SchemaKind.XML else "schema"
 
 
-def _raise(fields: Listed) -> None:
+def _raise(fields: ListedFields) -> None:
     if fields.flaws:
         raise _invalid(fields.flaws)
 

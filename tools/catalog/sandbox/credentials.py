@@ -10,7 +10,7 @@ from audit.changes import difference
 from audit.events import Event, Outcome
 from sandbox.egress.rules.policy import HostRule
 from sandbox.egress.rules.rules import read_rule
-from tools.catalog.listed import Listed, described
+from tools.catalog.listed import ListedFields, described
 from tools.catalog.sandbox.hosts import Item, credentials_in
 from tools.catalog.signatures import sealing
 from tools.catalog.uniqueness import unique
@@ -129,7 +129,7 @@ def _read(raw: Any) -> tuple[str, str, str]:
     """Name, header and value. No message repeats a value."""
     if not isinstance(raw, dict):
         raise Malformed("A credential is a JSON object.", code="invalid_credential")
-    fields = Listed(raw, [])
+    fields = ListedFields(raw, [])
     fields.known(("name", "header", "value"))
     name, header = fields.text("name", longest=63), fields.text("header", longest=64)
     value = _value(fields)
@@ -144,7 +144,7 @@ def _read(raw: Any) -> tuple[str, str, str]:
     return name, header, value
 
 
-def _value(fields: Listed) -> str:
+def _value(fields: ListedFields) -> str:
     value = fields.raw.get("value")
     if isinstance(value, str) and value and _flaw_in("X-Credential", value) is None:
         return value

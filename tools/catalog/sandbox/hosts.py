@@ -9,7 +9,7 @@ from typing import Any
 
 from sandbox.egress.rules.policy import HostRule
 from sandbox.egress.rules.rules import read_rule
-from tools.catalog.listed import Listed, described
+from tools.catalog.listed import ListedFields, described
 from tools.definitions.tool import PROFILE_NAME
 
 MOST_RULES = 100
@@ -22,7 +22,7 @@ Item = str | dict[str, Any]
 Header = tuple[str, str]
 
 
-def read_hosts(parent: Listed, name: str) -> list[Item]:
+def read_hosts(parent: ListedFields, name: str) -> list[Item]:
     """The list in canonical form. Errors name a field such as `name[2].ports`."""
     given = parent.raw.get(name)
     if given is None:
@@ -43,7 +43,7 @@ def rules_of(items: Iterable[Item], headers: Mapping[str, Header]) -> tuple[Host
     return tuple(_rule(item, headers) for item in items)
 
 
-def _item(parent: Listed, place: str, given: Any) -> Item:
+def _item(parent: ListedFields, place: str, given: Any) -> Item:
     raw = {"host": given} if isinstance(given, str) else given
     if not isinstance(raw, dict):
         parent.wrong(place, "must be a host, or an object that names one")
@@ -60,7 +60,7 @@ def _item(parent: Listed, place: str, given: Any) -> Item:
     return item if len(item) > 1 else str(item["host"])
 
 
-def _host(fields: Listed) -> str:
+def _host(fields: ListedFields) -> str:
     """In the spelling for comparison."""
     text = fields.text("host", longest=300)
     if not text or fields.note("host", described(lambda: read_rule(HostRule(text)))):
@@ -69,7 +69,7 @@ def _host(fields: Listed) -> str:
     return rule.host.text if rule.host else f"*{rule.suffix}"
 
 
-def _narrowing(fields: Listed, part: str, kind: type) -> list[Any]:
+def _narrowing(fields: ListedFields, part: str, kind: type) -> list[Any]:
     values = fields.distinct(part, kind, most=_MOST_PARTS)
     rule: dict[str, Any] = {part: tuple(values)}
     if values:
@@ -77,7 +77,7 @@ def _narrowing(fields: Listed, part: str, kind: type) -> list[Any]:
     return values
 
 
-def _check_credential(fields: Listed, item: dict[str, Any]) -> None:
+def _check_credential(fields: ListedFields, item: dict[str, Any]) -> None:
     """A secret is sent only to named hosts, and never through port 80."""
     if not PROFILE_NAME.fullmatch(item["credential"]):
         fields.wrong("credential", "may hold only letters, digits, '_', '.' and '-'")

@@ -8,14 +8,14 @@ from typing import Any
 from django.conf import settings
 
 from sandbox.spec import Mount
-from tools.catalog.listed import Listed, described
+from tools.catalog.listed import ListedFields, described
 
 MOST_PATHS = 32
 _WRITABLE = {"ro": False, "rw": True}
 _ALWAYS = ("/proc", "/sys", "/dev", "/run", "/var/run", "/boot")
 
 
-def read_paths(parent: Listed, name: str, organization: str) -> list[dict[str, str]]:
+def read_paths(parent: ListedFields, name: str, organization: str) -> list[dict[str, str]]:
     """The list in canonical form, a directory before its contents."""
     given = parent.raw.get(name)
     if given is None:
@@ -40,7 +40,7 @@ def outside(items: list[dict[str, str]], organization: str) -> list[str]:
     return [item["path"] for item in items if not PurePosixPath(item["path"]).is_relative_to(own)]
 
 
-def _item(parent: Listed, place: str, given: Any, organization: str) -> dict[str, str]:
+def _item(parent: ListedFields, place: str, given: Any, organization: str) -> dict[str, str]:
     if not isinstance(given, dict):
         parent.wrong(place, 'must be an object such as {"path": "/srv/data", "mode": "ro"}')
         return {"path": place, "mode": "ro"}

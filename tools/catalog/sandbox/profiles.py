@@ -11,7 +11,7 @@ from audit.changes import difference
 from audit.events import Event, Outcome
 from sandbox.levels import at_least
 from sandbox.spec import MIB, Backend, IsolationLevel, Language, Limits
-from tools.catalog.listed import Listed
+from tools.catalog.listed import ListedFields
 from tools.catalog.sandbox import credentials
 from tools.catalog.sandbox.hosts import read_hosts
 from tools.catalog.sandbox.paths import mounts_of, outside, read_paths
@@ -41,7 +41,7 @@ def read_profile(raw: Any, *, organization: str) -> Body:
     """The columns of a profile's row. Raises `Malformed` with an error per wrong field."""
     if not isinstance(raw, dict):
         raise Malformed("A sandbox profile is a JSON object.", code="invalid_sandbox_profile")
-    fields = Listed(raw, [])
+    fields = ListedFields(raw, [])
     fields.known(FIELDS)
     columns = {**_identity(fields), **_reach(fields, organization), **_limits(fields)}
     _check_together(fields, columns)
@@ -189,7 +189,7 @@ def tools_with(row: SandboxProfile) -> QuerySet[Tool]:
     )
 
 
-def _identity(fields: Listed) -> Body:
+def _identity(fields: ListedFields) -> Body:
     name = fields.text("name", longest=63)
     if name and not PROFILE_NAME.fullmatch(name):
         fields.wrong("name", "may hold only letters, digits, '_', '.' and '-'")
@@ -203,7 +203,7 @@ def _identity(fields: Listed) -> Body:
     }
 
 
-def _reach(fields: Listed, organization: str) -> Body:
+def _reach(fields: ListedFields, organization: str) -> Body:
     return {
         "allow_filesystem": fields.boolean("allow_filesystem", False),
         "allowed_paths": read_paths(fields, "allowed_paths", organization),
@@ -214,7 +214,7 @@ def _reach(fields: Listed, organization: str) -> Body:
     }
 
 
-def _limits(fields: Listed) -> Body:
+def _limits(fields: ListedFields) -> Body:
     cpu_time = fields.duration(
         "max_cpu_time", durations.duration(_DEFAULTS.cpu_s), longest_s=86_400
     )
@@ -237,7 +237,7 @@ def _limits(fields: Listed) -> Body:
     }
 
 
-def _check_together(fields: Listed, columns: Body) -> None:
+def _check_together(fields: ListedFields, columns: Body) -> None:
     """Without namespaces, neither a level above Standard nor network isolation is possible."""
     backend, level = columns["backend"], IsolationLevel(columns["minimum_isolation"])
     if backend in NO_NETWORK and columns["allow_network"]:

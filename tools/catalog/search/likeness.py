@@ -35,7 +35,7 @@ _indexes: "WeakKeyDictionary[Snapshot, Index]" = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SimilarTool:
     tool: CatalogTool
     score: float
 
@@ -48,7 +48,7 @@ class Index:
     entries: dict[str, list[tuple[int, float]]] = field(repr=False)
     words: list[str] = field(repr=False)  # sorted
 
-    def ranked(self, text: str, most_read: int = MOST_READ) -> Iterator[Found]:
+    def ranked(self, text: str, most_read: int = MOST_READ) -> Iterator[SimilarTool]:
         """The tools that share a word with the text, the best first."""
         scores, matched = [0.0] * len(self.tools), [0] * len(self.tools)
         for forms in self._telling(text, most_read):
@@ -60,7 +60,7 @@ class Index:
         for place in found:
             scores[place] *= math.sqrt(matched[place])
         found.sort(key=lambda place: -scores[place])
-        return (Found(self.tools[place], scores[place]) for place in found)
+        return (SimilarTool(self.tools[place], scores[place]) for place in found)
 
     def _telling(self, text: str, left: int) -> Iterator[Forms]:
         """The words of a text, the rare ones first, while there is something `left` to be read: a
@@ -100,12 +100,12 @@ class Index:
         return found
 
 
-def ranked(snapshot: Snapshot, text: str, most_read: int = MOST_READ) -> Iterator[Found]:
+def ranked(snapshot: Snapshot, text: str, most_read: int = MOST_READ) -> Iterator[SimilarTool]:
     """Matching tools of any status and group; the caller checks who may use them."""
     return index_of(snapshot).ranked(text, most_read)
 
 
-def relevant(found: Iterable[Found]) -> Iterator[Found]:
+def relevant(found: Iterable[SimilarTool]) -> Iterator[SimilarTool]:
     """Without the tail that shares only a word such as "the" with what was asked. The threshold
     depends on the best shown tool only, so that it reveals nothing of others."""
     best: float | None = None

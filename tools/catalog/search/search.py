@@ -77,7 +77,7 @@ Scores = list[tuple[UUID, float, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ToolSearchHit:
     """`score` is its rank; `worth` the weight of its words, however few of the question they
     are."""
 
@@ -88,7 +88,7 @@ class Found:
 
 def ranked(
     snapshot: Snapshot, text: str, among: Collection[CatalogTool] | None = None
-) -> list[Found]:
+) -> list[ToolSearchHit]:
     """The tools that fit, the best first; at most `MOST_FOUND`. `among`: only of these.
 
     Of any status and group; the caller checks who may use them.
@@ -101,7 +101,9 @@ def ranked(
     known = snapshot.settle(
         ("tools by id",), lambda: {one.id: one for one in snapshot.sorted_tools}
     )
-    found = [Found(known[one], score, worth) for one, score, worth in scores if one in known]
+    found = [
+        ToolSearchHit(known[one], score, worth) for one, score, worth in scores if one in known
+    ]
     return sorted(found, key=lambda one: (-one.score, one.tool.name.lower()))
 
 
@@ -112,7 +114,7 @@ def _words(text: str) -> list[str]:
     return ([word for word in words if word not in _SAY_NOTHING] or words)[:_MOST_WORDS]
 
 
-def relevant(found: Iterable[Found]) -> Iterator[Found]:
+def relevant(found: Iterable[ToolSearchHit]) -> Iterator[ToolSearchHit]:
     """Without those that share only a word such as "the" with what was asked. The threshold depends
     on the best shown tool only, so that it reveals nothing of others."""
     best: float | None = None

@@ -6,7 +6,7 @@ from audit.actions import Actor, record
 from audit.changes import difference
 from audit.events import Event, Outcome
 from tools.catalog.groups import note_groups
-from tools.catalog.listed import Listed
+from tools.catalog.listed import ListedFields
 from tools.definitions.texts.names import TOOL_NAME, flaw_in_group
 from tools.errors import Malformed
 from tools.models import McpServer, Organization, ToolService
@@ -47,7 +47,7 @@ def save_source[Kind: (ToolService, McpServer)](
 
 
 def _check(name: str, default_groups: list[str] | None) -> None:
-    fields = Listed({"default_groups": default_groups}, [])
+    fields = ListedFields({"default_groups": default_groups}, [])
     if not TOOL_NAME.fullmatch(name):
         fields.wrong("name", "may hold only letters, digits, '_', '.' and '-', at most 128")
     fields.texts("default_groups", None, flaw_of=flaw_in_group)

@@ -1,6 +1,6 @@
 """Compares two versions of a tool."""
 
-from tools.definitions.differences import Difference, differences
+from tools.definitions.differences import DefinitionDifference, differences
 from tools.definitions.tool import as_stored
 from tools.errors import NotFound
 from tools.models import Tool, ToolVersion
@@ -8,7 +8,7 @@ from tools.models import Tool, ToolVersion
 
 def versions_apart(
     tool: Tool, before: str, after: str | None
-) -> tuple[ToolVersion, ToolVersion, list[Difference]]:
+) -> tuple[ToolVersion, ToolVersion, list[DefinitionDifference]]:
     """By their labels; `after` is the current one where it is not named. Raises `NotFound`."""
     old = find_version(tool, before)
     new = find_version(tool, after) if after else tool.version

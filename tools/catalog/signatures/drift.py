@@ -14,7 +14,7 @@ from audit.actions import Actor, record
 from audit.changes import difference
 from audit.events import Event, Outcome
 from tools.catalog.actions import changing, read, update_tool
-from tools.definitions.differences import Difference, differences
+from tools.definitions.differences import DefinitionDifference, differences
 from tools.definitions.tool import as_stored, digest
 from tools.errors import Conflict, NotFound
 from tools.models import Decision, OnDrift, Tool, ToolStatus, ToolVersion, UpstreamChange
@@ -62,7 +62,7 @@ def compared_to(change: UpstreamChange) -> ToolVersion:
     return version
 
 
-def difference_of(change: UpstreamChange) -> list[Difference]:
+def difference_of(change: UpstreamChange) -> list[DefinitionDifference]:
     """Field by field, against the version that it is to replace."""
     return differences(as_stored(compared_to(change).definition), as_stored(change.seen))
 

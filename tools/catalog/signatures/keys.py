@@ -15,7 +15,7 @@ from audit.actions import Actor, record
 from audit.changes import difference
 from audit.events import Event, Outcome
 from tools.catalog.signatures import newest, sealing
-from tools.catalog.signatures.newest import Known
+from tools.catalog.signatures.newest import SignatureFileState
 from tools.catalog.signatures.versions import installation_key
 from tools.definitions import signing
 from tools.errors import NotFound, Unavailable
@@ -25,7 +25,7 @@ _PURPOSE = "tool signing key"
 
 
 def keys_of(
-    organization_id: UUID, known: Known | None = None, *, distrusted: bool = False
+    organization_id: UUID, known: SignatureFileState | None = None, *, distrusted: bool = False
 ) -> Mapping[str, bytes]:
     """Public keys whose signatures are trusted; with `distrusted` also formerly trusted ones."""
     taken_back = (known or newest.newest.of(organization_id)).distrusted
@@ -45,7 +45,7 @@ def closed_without(row: SigningKey) -> list[str]:
     return list(signed.order_by("name").values_list("name", flat=True))
 
 
-def believed(row: SigningKey, known: Known) -> bool:
+def believed(row: SigningKey, known: SignatureFileState) -> bool:
     """Whether versions that the key signed may run."""
     return row.distrusted_at is None and row.key_id not in known.distrusted and vouched(row)
 
@@ -58,7 +58,7 @@ def vouched(row: SigningKey) -> bool:
     return signing.verifies(installation_key().public, _statement(row), row.voucher)
 
 
-def current_key(organization: Organization, by: Actor) -> signing.SigningKey:
+def current_key(organization: Organization, by: Actor) -> signing.PrivateSigningKey:
     """The current signing key, created when first needed. Call it with the organization locked.
 
     A key that cannot be decrypted any more, or that the installation has not signed, is retired for
@@ -112,8 +112,8 @@ def find_key(organization: Organization, key_id: str) -> SigningKey:
     return found
 
 
-def _made(organization: Organization, by: Actor) -> signing.SigningKey:
-    key = signing.SigningKey.new()
+def _made(organization: Organization, by: Actor) -> signing.PrivateSigningKey:
+    key = signing.PrivateSigningKey.new()
     row = SigningKey(organization=organization, key_id=key.key_id, public=key.public)
     row.sealed = sealing.seal(
         key.as_hex(), organization=organization.pk, row=row.pk, purpose=sealing.SIGNING
@@ -124,11 +124,11 @@ def _made(organization: Organization, by: Actor) -> signing.SigningKey:
     return key
 
 
-def _opened(row: SigningKey) -> signing.SigningKey | None:
+def _opened(row: SigningKey) -> signing.PrivateSigningKey | None:
     if not vouched(row) or row.key_id in newest.newest.of(row.organization_id).distrusted:
         return None
     try:
-        key = signing.SigningKey.from_hex(
+        key = signing.PrivateSigningKey.from_hex(
             sealing.unseal(
                 bytes(row.sealed),
                 organization=row.organization_id,
@@ -136,7 +136,7 @@ def _opened(row: SigningKey) -> signing.SigningKey | None:
                 purpose=sealing.SIGNING,
             )
         )
-    except (sealing.Unreadable, ValueError):
+    except (sealing.UnreadableSealedText, ValueError):
         return None
     return key if key.key_id == row.key_id else None
 

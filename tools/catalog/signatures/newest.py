@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass
-class Known:
+class SignatureFileState:
     """The content of one file up to `offset`."""
 
     offset: int = 0
@@ -49,15 +49,15 @@ class Newest:
     """What this process has read of the files."""
 
     def __init__(self) -> None:
-        self._known: dict[UUID, Known] = {}
+        self._known: dict[UUID, SignatureFileState] = {}
         self._lock = threading.Lock()
 
-    def of(self, organization: UUID) -> Known:
+    def of(self, organization: UUID) -> SignatureFileState:
         """The current content. Read it before the rows that are compared with it."""
         with self._lock:
-            known = self._known.setdefault(organization, Known())
+            known = self._known.setdefault(organization, SignatureFileState())
             _catch_up(known, _path(organization))
-            return Known(known.offset, dict(known.numbers), set(known.distrusted))
+            return SignatureFileState(known.offset, dict(known.numbers), set(known.distrusted))
 
     def saw(self, organization: UUID, numbers: Mapping[UUID, int]) -> None:
         """Call it after the versions are committed."""
@@ -95,13 +95,13 @@ def as_of(text: str, numbers: Mapping[UUID, int]) -> str:
 
 
 def _is_later(line: str, numbers: Mapping[UUID, int]) -> bool:
-    known = Known()
+    known = SignatureFileState()
     known.read(line)
     seen = line.startswith("seen ")
     return seen and any(number > numbers.get(tool, 0) for tool, number in known.numbers.items())
 
 
-def _catch_up(known: Known, path: Path) -> None:
+def _catch_up(known: SignatureFileState, path: Path) -> None:
     if not path.exists() or path.stat().st_size == known.offset:
         return
     with path.open("rb") as lines:

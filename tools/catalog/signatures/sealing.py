@@ -23,7 +23,7 @@ AUTHENTICATOR = b"toolcrib authenticator app"
 IMPORT = b"toolcrib import that waits for a word"
 
 
-class Unreadable(Exception):
+class UnreadableSealedText(Exception):
     """Sealed under another SECRET_KEY, or not what was sealed here."""
 
 
@@ -33,14 +33,14 @@ def seal(value: str, *, organization: UUID, row: UUID, purpose: bytes = _PURPOSE
 
 
 def unseal(sealed: bytes, *, organization: UUID, row: UUID, purpose: bytes = _PURPOSE) -> str:
-    """The value. Raises `Unreadable`."""
+    """The value. Raises `UnreadableSealedText`."""
     form, nonce, body = sealed[:1], sealed[1 : 1 + _NONCE_BYTES], sealed[1 + _NONCE_BYTES :]
     if form != _FORM:
-        raise Unreadable
+        raise UnreadableSealedText
     try:
         return _cipher(organization, purpose).decrypt(nonce, body, row.bytes).decode()
     except (InvalidTag, ValueError):
-        raise Unreadable from None
+        raise UnreadableSealedText from None
 
 
 def _cipher(organization: UUID, purpose: bytes) -> AESGCM:

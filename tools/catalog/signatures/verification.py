@@ -12,7 +12,7 @@ from audit.events import Event, Outcome
 from tools.catalog.actions import add_version, changing
 from tools.catalog.signatures import newest
 from tools.catalog.signatures.keys import keys_of
-from tools.catalog.signatures.newest import Known
+from tools.catalog.signatures.newest import SignatureFileState
 from tools.catalog.signatures.verified import verifies
 from tools.errors import Conflict
 from tools.models import Organization, Tool, ToolVersion
@@ -39,7 +39,7 @@ class Wrong:
 class Evidence:
     """The keys and numbers that versions are verified with."""
 
-    noted: Known
+    noted: SignatureFileState
     keys: Mapping[str, bytes]
     ever: Mapping[str, bytes]
 

@@ -6,7 +6,7 @@ import rfc8785
 
 from tools.catalog.signatures import versions
 from tools.catalog.signatures.keys import keys_of
-from tools.catalog.signatures.newest import Known, newest
+from tools.catalog.signatures.newest import SignatureFileState, newest
 from tools.definitions.tool import ToolDefinition
 from tools.errors import Conflict
 from tools.models import Tool, ToolVersion
@@ -48,14 +48,14 @@ def signed(
 
 
 def trusted(
-    tool: Tool, keys: Mapping[str, bytes] | None = None, noted: Known | None = None
+    tool: Tool, keys: Mapping[str, bytes] | None = None, noted: SignatureFileState | None = None
 ) -> bool:
     """Whether the version in use is what was signed, and no older one than was in use."""
     assert tool.version is not None
     return not _rolled_back(tool, noted) and verifies(tool, tool.version, keys)
 
 
-def _rolled_back(tool: Tool, noted: Known | None = None) -> bool:
+def _rolled_back(tool: Tool, noted: SignatureFileState | None = None) -> bool:
     assert tool.version is not None
     seen = (noted or newest.of(tool.organization_id)).numbers
     return tool.version.number < seen.get(tool.pk, 0)

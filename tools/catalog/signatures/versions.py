@@ -32,9 +32,9 @@ def output_validator(version_digest: str, definition: ToolDefinition) -> Validat
 
 
 @lru_cache(maxsize=1)
-def installation_key() -> signing.SigningKey:
+def installation_key() -> signing.PrivateSigningKey:
     """It signs the organizations' keys, and signed versions before these existed."""
-    return signing.SigningKey.from_file(Path(settings.KEYS_DIR) / "signing.pem")
+    return signing.PrivateSigningKey.from_file(Path(settings.KEYS_DIR) / "signing.pem")
 
 
 def statement_of(

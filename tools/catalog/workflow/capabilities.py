@@ -5,14 +5,14 @@ Parsed definitions are cached by digest, so that a change of one tool parses one
 
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.capability.drafts import Proposal, proposal
-from tools.definitions.capability.graph import CapabilityGraph, Node
+from tools.definitions.capability.graph import CapabilityGraph, CapabilityNode
 from tools.definitions.capability.plans import plans
 from tools.definitions.capability.ports import Port
-from tools.definitions.capability.wishes import Wish
+from tools.definitions.capability.wishes import PlanningTarget
 from tools.definitions.chains.types import Interface
 
 _KEPT = 20_000
-_nodes: dict[str, Node] = {}
+_nodes: dict[str, CapabilityNode] = {}
 
 
 def graph_of(snapshot: Snapshot) -> CapabilityGraph:
@@ -23,7 +23,7 @@ def graph_of(snapshot: Snapshot) -> CapabilityGraph:
 
 
 def proposals(
-    snapshot: Snapshot, usable: frozenset[str], had: tuple[Port, ...], wish: Wish
+    snapshot: Snapshot, usable: frozenset[str], had: tuple[Port, ...], wish: PlanningTarget
 ) -> list[Proposal]:
     """Chains of usable tools from given values to a goal, the best first."""
     found = []
@@ -37,14 +37,14 @@ def proposals(
     return found
 
 
-def _node(tool: CatalogTool) -> Node:
+def _node(tool: CatalogTool) -> CapabilityNode:
     if tool.flaw:  # its definition does not match its digest
-        return Node.of(tool.definition)
+        return CapabilityNode.of(tool.definition)
     known = _nodes.get(tool.digest)
     if known is None:
         if len(_nodes) >= _KEPT:
             _nodes.clear()
-        known = _nodes[tool.digest] = Node.of(tool.definition)
+        known = _nodes[tool.digest] = CapabilityNode.of(tool.definition)
     return known
 
 

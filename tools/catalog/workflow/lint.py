@@ -33,21 +33,21 @@ _MOST_COMPARED = 100  # states; above that misspelled ones are not searched for
 _NOBODY = UUID(int=0)
 
 
-class Severity(StrEnum):
+class WorkflowSeverity(StrEnum):
     ERROR = "error"
     WARNING = "warning"
     INFORMATION = "information"
 
 
-_ORDER = {severity: at for at, severity in enumerate(Severity)}
+_ORDER = {severity: at for at, severity in enumerate(WorkflowSeverity)}
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class WorkflowFinding:
     """`tool` or `state` is its subject; `tools` and `states` are all that it affects."""
 
     code: str
-    severity: Severity
+    severity: WorkflowSeverity
     message: str
     hint: str
     tool: str | None = None
@@ -75,7 +75,7 @@ def lint(
     snapshot: Snapshot,
     groups: frozenset[str] = EVERY_GROUP,
     granted: frozenset[str] | None = None,
-) -> tuple[Finding, ...]:
+) -> tuple[WorkflowFinding, ...]:
     """Findings for a set of groups, the most serious first.
 
     `granted` are the groups that some agent may request; None skips the check of whether any agent
@@ -127,7 +127,7 @@ def _with(snapshot: Snapshot, tool: CatalogTool) -> Snapshot:
     return snapshot.changed(tools=tools)
 
 
-def _cycles(flow: Workflow) -> Iterator[Finding]:
+def _cycles(flow: Workflow) -> Iterator[WorkflowFinding]:
     """One finding per set of states that lead into one another. Only where the start is part of it
     can a reset close the cycle; a cycle within that needs none is a finding of its own."""
     for cycle in flow.cycles(resets=False):
@@ -137,10 +137,10 @@ def _cycles(flow: Workflow) -> Iterator[Finding]:
             yield _begins_again(cycle, _names(_moving(flow, frozenset(cycle))))
 
 
-def _endless(cycle: list[str], tools: tuple[str, ...]) -> Finding:
-    return Finding(
+def _endless(cycle: list[str], tools: tuple[str, ...]) -> WorkflowFinding:
+    return WorkflowFinding(
         "cycle",
-        Severity.WARNING,
+        WorkflowSeverity.WARNING,
         f"The states {_some(cycle)} lead into one another, through {_some(tools)}: a workflow may "
         "go round for ever.",
         f"Let one of these tools lead to another state, or to {START!r} if the way back is meant.",
@@ -149,10 +149,10 @@ def _endless(cycle: list[str], tools: tuple[str, ...]) -> Finding:
     )
 
 
-def _begins_again(cycle: list[str], tools: tuple[str, ...]) -> Finding:
-    return Finding(
+def _begins_again(cycle: list[str], tools: tuple[str, ...]) -> WorkflowFinding:
+    return WorkflowFinding(
         "cycle_through_reset",
-        Severity.INFORMATION,
+        WorkflowSeverity.INFORMATION,
         f"The states {_some(cycle)} form a workflow that begins again: a tool resets it to "
         f"{START!r}.",
         "Nothing to do, if the reset is meant.",
@@ -173,13 +173,13 @@ def _moving(flow: Workflow, states: frozenset[str]) -> Iterator[CatalogTool]:
             yield tool
 
 
-def _unreachable(flow: Workflow, whole: Workflow) -> Iterator[Finding]:
+def _unreachable(flow: Workflow, whole: Workflow) -> Iterator[WorkflowFinding]:
     for state in flow.states:
         if state not in flow.distances:
             tools = _names(flow.named.get(state, ())) or _names(flow.entered.get(state, ()))
-            yield Finding(
+            yield WorkflowFinding(
                 "unreachable_state",
-                Severity.WARNING,
+                WorkflowSeverity.WARNING,
                 f"Nothing leads from {START!r} to the state {state!r}, which {_some(tools)} "
                 f"{'names' if len(tools) == 1 else 'name'}.",
                 _how_to_reach(state, flow, whole),
@@ -201,7 +201,7 @@ def _how_to_reach(state: str, flow: Workflow, whole: Workflow) -> str:
     )
 
 
-def _ends(flow: Workflow) -> Iterator[Finding]:
+def _ends(flow: Workflow) -> Iterator[WorkflowFinding]:
     for state in sorted(flow.distances):
         ended = flow.ended(state)
         if ended is not None:
@@ -210,10 +210,10 @@ def _ends(flow: Workflow) -> Iterator[Finding]:
             yield (_dead_end if ended == "no_tool" else _last)(state, after, tools)
 
 
-def _dead_end(state: str, after: str, tools: tuple[str, ...]) -> Finding:
-    return Finding(
+def _dead_end(state: str, after: str, tools: tuple[str, ...]) -> WorkflowFinding:
+    return WorkflowFinding(
         "dead_end",
-        Severity.ERROR,
+        WorkflowSeverity.ERROR,
         f"In the state {after} no tool is available: a session stays there for ever.",
         f"List {state!r} in available_in_states of a tool in these groups, or request a group "
         "whose tools are available there.",
@@ -222,10 +222,10 @@ def _dead_end(state: str, after: str, tools: tuple[str, ...]) -> Finding:
     )
 
 
-def _last(state: str, after: str, tools: tuple[str, ...]) -> Finding:
-    return Finding(
+def _last(state: str, after: str, tools: tuple[str, ...]) -> WorkflowFinding:
+    return WorkflowFinding(
         "no_way_on",
-        Severity.INFORMATION,
+        WorkflowSeverity.INFORMATION,
         f"From the state {after} no tool leads to another state.",
         "Nothing to do, if the workflow ends here.",
         state=state,
@@ -233,7 +233,7 @@ def _last(state: str, after: str, tools: tuple[str, ...]) -> Finding:
     )
 
 
-def _lost(flow: Workflow, whole: Workflow) -> Iterator[Finding]:
+def _lost(flow: Workflow, whole: Workflow) -> Iterator[WorkflowFinding]:
     """Tools that lead to a state without tools."""
     for state, tools in flow.entered.items():
         if state == START or state in flow.named:
@@ -242,7 +242,10 @@ def _lost(flow: Workflow, whole: Workflow) -> Iterator[Finding]:
             guess = _or_is_it(state, flow, whole.named)
             for tool in tools:
                 yield _unknown(
-                    tool, state, guess, Severity.WARNING if flow.everywhere else Severity.ERROR
+                    tool,
+                    state,
+                    guess,
+                    WorkflowSeverity.WARNING if flow.everywhere else WorkflowSeverity.ERROR,
                 )
         elif not flow.everywhere:
             others = _names(whole.named[state])
@@ -250,8 +253,10 @@ def _lost(flow: Workflow, whole: Workflow) -> Iterator[Finding]:
                 yield _lost_to_others(tool, state, others)
 
 
-def _unknown(tool: CatalogTool, state: str, guess: str, severity: Severity) -> Finding:
-    return Finding(
+def _unknown(
+    tool: CatalogTool, state: str, guess: str, severity: WorkflowSeverity
+) -> WorkflowFinding:
+    return WorkflowFinding(
         "unknown_state",
         severity,
         f"{tool.name} leads to the state {state!r}, which no tool names in available_in_states.",
@@ -261,10 +266,10 @@ def _unknown(tool: CatalogTool, state: str, guess: str, severity: Severity) -> F
     )
 
 
-def _lost_to_others(tool: CatalogTool, state: str, others: tuple[str, ...]) -> Finding:
-    return Finding(
+def _lost_to_others(tool: CatalogTool, state: str, others: tuple[str, ...]) -> WorkflowFinding:
+    return WorkflowFinding(
         "empty_state",
-        Severity.ERROR,
+        WorkflowSeverity.ERROR,
         f"{tool.name} leads to the state {state!r}, where these groups have no tool.",
         f"Request a group of {_some(others)} too, or leave the group of {tool.name} out.",
         tool=tool.name,
@@ -272,7 +277,7 @@ def _lost_to_others(tool: CatalogTool, state: str, others: tuple[str, ...]) -> F
     )
 
 
-def _resets(flow: Workflow) -> Iterator[Finding]:
+def _resets(flow: Workflow) -> Iterator[WorkflowFinding]:
     """Tools that move a workflow back, above all those that are available in every state."""
     for tool in flow.tools:
         target = leads_to(tool)
@@ -282,9 +287,9 @@ def _resets(flow: Workflow) -> Iterator[Finding]:
         if not back:
             continue
         silent = is_everywhere(tool) or len(back) < len(tool.definition.states)
-        yield Finding(
+        yield WorkflowFinding(
             "silent_reset" if silent else "goes_back",
-            Severity.WARNING if silent else Severity.INFORMATION,
+            WorkflowSeverity.WARNING if silent else WorkflowSeverity.INFORMATION,
             f"{tool.name} moves a workflow back to {target!r} from {_some(back)}"
             f"{_why_silent(tool, silent)}.",
             "Leave out its field state, so that the tool stays where it is, or list in "
@@ -312,21 +317,21 @@ def _why_silent(tool: CatalogTool, silent: bool) -> str:
     return ", though it is also available before"
 
 
-def _never_available(flow: Workflow) -> Iterator[Finding]:
+def _never_available(flow: Workflow) -> Iterator[WorkflowFinding]:
     for tool in flow.tools:
         states = tool.definition.states
         if not states:
-            yield Finding(
+            yield WorkflowFinding(
                 "never_available",
-                Severity.WARNING,
+                WorkflowSeverity.WARNING,
                 f"{tool.name} is available in no state: its available_in_states is empty.",
                 "Leave available_in_states out for every state, or disable the tool.",
                 tool=tool.name,
             )
         elif not is_everywhere(tool) and not any(state in flow.distances for state in states):
-            yield Finding(
+            yield WorkflowFinding(
                 "states_never_entered",
-                Severity.WARNING,
+                WorkflowSeverity.WARNING,
                 f"{tool.name} is available only in {_some(sorted(states))}, and no tool of these "
                 "groups leads there.",
                 "See the finding for each state. A caller without a session may still name the "
@@ -338,16 +343,16 @@ def _never_available(flow: Workflow) -> Iterator[Finding]:
 
 def _unseen(
     flow: Workflow, snapshot: Snapshot, granted: frozenset[str] | None
-) -> Iterator[Finding]:
+) -> Iterator[WorkflowFinding]:
     if granted is None or WILDCARD in granted:
         return
     for tool in flow.tools:
         if open_to(tool, granted, snapshot):
             continue
         groups = sorted(snapshot.groups_of(tool))
-        yield Finding(
+        yield WorkflowFinding(
             "seen_by_nobody",
-            Severity.WARNING,
+            WorkflowSeverity.WARNING,
             f"{tool.name} is in {_some(groups)}, and no agent was granted "
             f"{'it' if len(groups) == 1 else 'one of them'}."
             if groups

@@ -212,7 +212,7 @@ class StateNode:
 
 
 @dataclass(frozen=True)
-class Edge:
+class WorkflowEdge:
     """What a tool does to a state. `start` is None for a tool that is available in every state."""
 
     start: str | None
@@ -224,11 +224,11 @@ class Edge:
 
 
 @dataclass(frozen=True)
-class Graph:
+class WorkflowGraph:
     """`left_off` counts the states and edges beyond what is shown."""
 
     nodes: tuple[StateNode, ...]
-    edges: tuple[Edge, ...]
+    edges: tuple[WorkflowEdge, ...]
     left_off: int
 
     def as_dict(self) -> dict[str, Any]:
@@ -241,7 +241,7 @@ class Graph:
 
 def graph(
     snapshot: Snapshot, groups: frozenset[str] = EVERY_GROUP, only: Set[str] | None = None
-) -> Graph:
+) -> WorkflowGraph:
     """States in the order in which they are reached, the unreachable ones last. `only`: made of
     the tools of these names."""
     flow = workflow(snapshot, groups)
@@ -252,7 +252,7 @@ def graph(
     edges = [*_edges(flow, states)]
     shown = frozenset(states[:MOST_STATES])
     kept = [edge for edge in edges if edge.end in shown and edge.start in {None, *shown}]
-    return Graph(
+    return WorkflowGraph(
         nodes=tuple(_node(flow, state) for state in states[:MOST_STATES]),
         edges=tuple(kept[:MOST_EDGES]),
         left_off=len(states) - len(shown) + len(edges) - min(len(kept), MOST_EDGES),
@@ -269,11 +269,11 @@ def _node(flow: Workflow, state: str) -> StateNode:
     )
 
 
-def _edges(flow: Workflow, states: list[str]) -> Iterator[Edge]:
+def _edges(flow: Workflow, states: list[str]) -> Iterator[WorkflowEdge]:
     for tool in flow.everywhere:
         if (end := leads_to(tool)) is not None and len(states) > 1:
-            yield Edge(None, end, tool.name)
+            yield WorkflowEdge(None, end, tool.name)
     for state in states:
         for tool in flow.named.get(state, ()):
             if (end := leads_to(tool)) not in {None, state}:
-                yield Edge(state, str(end), tool.name)
+                yield WorkflowEdge(state, str(end), tool.name)

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tools.definitions.capability.plans import Call, Plan
+from tools.definitions.capability.plans import CapabilityCall, CapabilityPlan
 from tools.definitions.capability.ports import TOO_LARGE, Port
-from tools.definitions.capability.search import GIVEN, Source
-from tools.definitions.capability.wishes import Wish
+from tools.definitions.capability.search import GIVEN, ValueSource
+from tools.definitions.capability.wishes import PlanningTarget
 from tools.definitions.chains import values
 from tools.definitions.chains.document import Chain
 from tools.definitions.chains.types import Doubt, Interface, doubts
@@ -33,7 +33,7 @@ Raw = dict[str, Any]
 class Proposal:
     """`document` is the body of a request that would create the chain."""
 
-    plan: Plan
+    plan: CapabilityPlan
     document: Raw
     links: list[Raw]
     lacks: list[Raw]
@@ -41,7 +41,10 @@ class Proposal:
 
 
 def proposal(
-    plan: Plan, wish: Wish, interfaces: Mapping[str, Interface], taken: frozenset[str]
+    plan: CapabilityPlan,
+    wish: PlanningTarget,
+    interfaces: Mapping[str, Interface],
+    taken: frozenset[str],
 ) -> Proposal | None:
     """None where a step cannot be called that way."""
     draft = _Draft(plan, wish)
@@ -61,8 +64,8 @@ def proposal(
 
 @dataclass
 class _Draft:
-    plan: Plan
-    wish: Wish
+    plan: CapabilityPlan
+    wish: PlanningTarget
     links: list[Raw] = field(default_factory=list)
     lacks: list[Raw] = field(default_factory=list)
     _parameters: dict[str, Any] = field(default_factory=dict)
@@ -86,7 +89,7 @@ class _Draft:
             made["output"] = _reference(steps[-1]["id"], wanted.pointer)
         return made
 
-    def _step(self, call: Call) -> Raw:
+    def _step(self, call: CapabilityCall) -> Raw:
         step = self._ids[call.place] = self._id(call.node.name)
         given: Raw = {}
         lacking = {port.name for port in call.lacking}
@@ -99,7 +102,7 @@ class _Draft:
                 given[port.name] = self._lacking(step, call, port)
         return {"id": step, "tool_name": call.node.name, "parameters": given}
 
-    def _given(self, step: str, port: Port, source: Source) -> Raw:
+    def _given(self, step: str, port: Port, source: ValueSource) -> Raw:
         said = {"step": step, "parameter": port.name, "fit": str(source.link.fit),
                 "why": list(source.link.why)}  # fmt: skip
         if source.place == GIVEN:
@@ -112,7 +115,7 @@ class _Draft:
         self.links.append(said | {"from": {"step": origin[values.STEP], "path": origin["path"]}})
         return origin
 
-    def _lacking(self, step: str, call: Call, port: Port) -> Raw:
+    def _lacking(self, step: str, call: CapabilityCall, port: Port) -> Raw:
         schema = _schema(port) | {"description": f"{port.name} of {call.node.name}."}
         name = port.name
         if name in self._parameters or any(name == one for one in self._had()):
@@ -135,7 +138,7 @@ class _Draft:
         return f"From {had} to {self.wish.called}, by {', '.join(self.plan.names)}."[:2_000]
 
 
-def _name(wish: Wish, taken: frozenset[str]) -> str:
+def _name(wish: PlanningTarget, taken: frozenset[str]) -> str:
     words = re.sub(r"[^A-Za-z0-9_.-]+", "_", wish.called).strip("_")[:_LONGEST_NAME]
     return next(one for one in _numbered(f"get_{words}") if one not in taken)
 

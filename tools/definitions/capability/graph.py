@@ -18,7 +18,7 @@ _MOST_TRIED = 20_000  # pairs of values that the edges of one answer compare
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class CapabilityNode:
     """A tool as the graph knows it."""
 
     name: str
@@ -30,7 +30,7 @@ class Node:
     cost: Decimal
 
     @classmethod
-    def of(cls, definition: ToolDefinition) -> "Node":
+    def of(cls, definition: ToolDefinition) -> "CapabilityNode":
         raw = definition.raw
         return cls(
             definition.name,
@@ -53,7 +53,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
+class CapabilityEdge:
     """The output of `source` at `given.pointer` may be the input `taken` of `target`."""
 
     source: str
@@ -69,7 +69,7 @@ Entries = dict[str, list[tuple[int, Port]]]
 class CapabilityGraph:
     """`tools` are in order of preference."""
 
-    def __init__(self, nodes: Iterable[Node]) -> None:
+    def __init__(self, nodes: Iterable[CapabilityNode]) -> None:
         self.tools = tuple(sorted(nodes, key=lambda node: node.preference))
         self.place = {node.name: at for at, node in enumerate(self.tools)}
         self.producers: Entries = {}
@@ -78,15 +78,15 @@ class CapabilityGraph:
             enter(self.producers, at, node.produces)
             enter(self.consumers, at, node.consumes)
 
-    def node(self, name: str) -> Node:
+    def node(self, name: str) -> CapabilityNode:
         return self.tools[self.place[name]]
 
     def edges(
         self, about: Iterable[str], usable: frozenset[str], most: int
-    ) -> tuple[list[Edge], bool]:
+    ) -> tuple[list[CapabilityEdge], bool]:
         """Those that lead from or to some tools, the best for each parameter; and whether there may
         be more than `most`."""
-        best: dict[tuple[str, str, str], Edge] = {}
+        best: dict[tuple[str, str, str], CapabilityEdge] = {}
         tried = 0
         for edge in self._touching(about, usable):
             tried += 1
@@ -102,7 +102,9 @@ class CapabilityGraph:
                 best[key] = edge
         return list(best.values()), False
 
-    def _touching(self, about: Iterable[str], usable: frozenset[str]) -> Iterator[Edge | None]:
+    def _touching(
+        self, about: Iterable[str], usable: frozenset[str]
+    ) -> Iterator[CapabilityEdge | None]:
         """None for a pair that shares a name and does not fit."""
         for name in about:
             here = self.node(name)
@@ -114,8 +116,8 @@ class CapabilityGraph:
                     yield _edge(there, here, given, taken)
 
     def _met(
-        self, entries: Entries, port: Port, here: Node, usable: frozenset[str]
-    ) -> Iterator[tuple[Node, Port]]:
+        self, entries: Entries, port: Port, here: CapabilityNode, usable: frozenset[str]
+    ) -> Iterator[tuple[CapabilityNode, Port]]:
         for key, _ in port.keys:
             for at, other in entries.get(key, ()):
                 there = self.tools[at]
@@ -123,12 +125,14 @@ class CapabilityGraph:
                     yield there, other
 
 
-def _edge(source: Node, target: Node, given: Port, taken: Port) -> Edge | None:
+def _edge(
+    source: CapabilityNode, target: CapabilityNode, given: Port, taken: Port
+) -> CapabilityEdge | None:
     found = link(given, taken)
-    return None if found is None else Edge(source.name, target.name, given, taken, found)
+    return None if found is None else CapabilityEdge(source.name, target.name, given, taken, found)
 
 
-def _rank(edge: Edge) -> tuple[int, int]:
+def _rank(edge: CapabilityEdge) -> tuple[int, int]:
     return _ORDER[edge.link.fit], len(edge.link.why)
 
 

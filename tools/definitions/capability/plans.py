@@ -7,10 +7,10 @@ from functools import cached_property
 from typing import Any
 
 from tools.definitions.capability.fits import LACKING
-from tools.definitions.capability.graph import CapabilityGraph, Node
+from tools.definitions.capability.graph import CapabilityGraph, CapabilityNode
 from tools.definitions.capability.ports import Port
-from tools.definitions.capability.search import GIVEN, MOST_STEPS, Reached, Source
-from tools.definitions.capability.wishes import Goal, Wish
+from tools.definitions.capability.search import GIVEN, MOST_STEPS, CapabilitySearch, ValueSource
+from tools.definitions.capability.wishes import Goal, PlanningTarget
 
 MOST_PLANS = 5
 _MOST_TRIED = 100
@@ -19,25 +19,25 @@ type Choices = dict[tuple[int, str], int]
 
 
 @dataclass(frozen=True)
-class Call:
+class CapabilityCall:
     """One step, with the source of each input. `lacking` are inputs without a source."""
 
     place: int
-    node: Node
-    sources: dict[str, Source]
+    node: CapabilityNode
+    sources: dict[str, ValueSource]
     lacking: tuple[Port, ...]
 
 
 @dataclass(frozen=True)
-class Plan:
+class CapabilityPlan:
     """Steps in the order in which they run; the last produces the wanted value."""
 
-    calls: tuple[Call, ...]
+    calls: tuple[CapabilityCall, ...]
     goal: Goal
     idle: bool  # uses none of the given values
 
     @cached_property
-    def sources(self) -> list[Source]:
+    def sources(self) -> list[ValueSource]:
         return [source for call in self.calls for source in call.sources.values()]
 
     @cached_property
@@ -80,7 +80,7 @@ class Plan:
             for name, source in call.sources.items()
         )
 
-    def goes_round(self, shorter: "Plan") -> bool:
+    def goes_round(self, shorter: "CapabilityPlan") -> bool:
         """Whether another plan reaches the same goal with fewer of the same steps and lacks no
         more."""
         same = self.names[-1] == shorter.names[-1] and set(shorter.lacking) <= set(self.lacking)
@@ -88,15 +88,15 @@ class Plan:
 
 
 def plans(
-    graph: CapabilityGraph, usable: frozenset[str], had: tuple[Port, ...], wish: Wish
-) -> list[Plan]:
+    graph: CapabilityGraph, usable: frozenset[str], had: tuple[Port, ...], wish: PlanningTarget
+) -> list[CapabilityPlan]:
     """At most `MOST_PLANS`, the best first: fewest steps, doubtful links counted like steps, then
     those with the fewest effects, then the cheapest."""
-    reached = Reached(graph, usable, had, wish.goals(graph, usable))
+    reached = CapabilitySearch(graph, usable, had, wish.goals(graph, usable))
     found = [
         plan for at in (*reached.using, *reached.idle) for plan in _towards(graph, reached, at, had)
     ]
-    chosen: list[Plan] = []
+    chosen: list[CapabilityPlan] = []
     for plan in sorted(found, key=lambda one: one.key):
         known = any(plan.key == one.key or plan.goes_round(one) for one in chosen)
         far = bool(chosen) and plan.effort > chosen[0].effort + _FAR
@@ -106,8 +106,8 @@ def plans(
 
 
 def _towards(
-    graph: CapabilityGraph, reached: Reached, at: int, had: tuple[Port, ...]
-) -> Iterator[Plan]:
+    graph: CapabilityGraph, reached: CapabilitySearch, at: int, had: tuple[Port, ...]
+) -> Iterator[CapabilityPlan]:
     """The best plan, and variants with another source for one input."""
     best = _plan(graph, reached, at, had, {})
     if best is None:
@@ -126,10 +126,14 @@ def _towards(
 
 
 def _plan(
-    graph: CapabilityGraph, reached: Reached, at: int, had: tuple[Port, ...], choices: Choices
-) -> Plan | None:
+    graph: CapabilityGraph,
+    reached: CapabilitySearch,
+    at: int,
+    had: tuple[Port, ...],
+    choices: Choices,
+) -> CapabilityPlan | None:
     """None where it has more steps than a proposal may have."""
-    calls: dict[int, Call] = {}
+    calls: dict[int, CapabilityCall] = {}
     ahead = [at]
     while ahead:
         place = ahead.pop()
@@ -141,12 +145,14 @@ def _plan(
         ahead += [one.place for one in call.sources.values() if one.place != GIVEN]
     ordered = sorted(calls.values(), key=lambda call: reached.order[call.place])
     used = any(one.place == GIVEN for call in ordered for one in call.sources.values())
-    return Plan(tuple(ordered), reached.goals[at], idle=bool(had) and not used)
+    return CapabilityPlan(tuple(ordered), reached.goals[at], idle=bool(had) and not used)
 
 
-def _call(graph: CapabilityGraph, reached: Reached, place: int, choices: Choices) -> Call:
+def _call(
+    graph: CapabilityGraph, reached: CapabilitySearch, place: int, choices: Choices
+) -> CapabilityCall:
     node = graph.tools[place]
-    sources: dict[str, Source] = {}
+    sources: dict[str, ValueSource] = {}
     lacking = []
     for port in node.consumes:
         found = reached.sources(place, port)
@@ -157,4 +163,4 @@ def _call(graph: CapabilityGraph, reached: Reached, place: int, choices: Choices
             sources[port.name] = source
         elif port.sure:
             lacking.append(port)
-    return Call(place, node, sources, tuple(lacking))
+    return CapabilityCall(place, node, sources, tuple(lacking))

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tools.definitions.capability.fits import LACKING, Link, link
-from tools.definitions.capability.graph import CapabilityGraph, Entries, Node, enter
+from tools.definitions.capability.graph import CapabilityGraph, CapabilityNode, Entries, enter
 from tools.definitions.capability.ports import Port
 from tools.definitions.capability.wishes import Goal
 
@@ -25,7 +25,7 @@ GIVEN = -1  # the place of given values
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ValueSource:
     """A value that a tool produces or the caller has, and the cost of obtaining it."""
 
     place: int
@@ -48,8 +48,8 @@ class Source:
 class _Reaching:
     """A tool under search, with the possible sources of each input."""
 
-    node: Node
-    sources: dict[str, list[Source]]
+    node: CapabilityNode
+    sources: dict[str, list[ValueSource]]
 
     @property
     def effort(self) -> int:
@@ -58,7 +58,7 @@ class _Reaching:
         return 1 + sum(_cheapest(self.sources.get(one.name, ())) for one in self.node.needs)
 
 
-class Reached:
+class CapabilitySearch:
     """What can be reached from the given values. `order` has the tools, the nearest first."""
 
     def __init__(
@@ -81,7 +81,7 @@ class Reached:
         self._left = MOST_READ
         self._forwards(had)
 
-    def sources(self, place: int, port: Port) -> list[Source | None]:
+    def sources(self, place: int, port: Port) -> list[ValueSource | None]:
         """Possible sources of a tool's input, the best first, that were reached before the tool;
         None stands for a parameter of the chain."""
         before = self.order[place]
@@ -91,7 +91,7 @@ class Reached:
             return [*found]
         return [None, *found]
 
-    def _worth(self, source: Source) -> bool:
+    def _worth(self, source: ValueSource) -> bool:
         """Whether it uses a given value, although another input is missing."""
         return source.place in self._used and not source.link.hinted
 
@@ -164,7 +164,7 @@ class Reached:
         if all(one.place != source or one.given != given for one in known):
             found = link(given, taken)
             if found is not None:
-                known.append(Source(source, given, found, effort))
+                known.append(ValueSource(source, given, found, effort))
                 known.sort(key=lambda one: (one.effort, one.place))
                 if taken.sure:
                     self._push(at)
@@ -180,5 +180,5 @@ class Reached:
         heapq.heappush(self._ahead, (self._ways[at].effort, at))
 
 
-def _cheapest(sources: Iterable[Source]) -> int:
+def _cheapest(sources: Iterable[ValueSource]) -> int:
     return min((LACKING, *(one.effort for one in sources)))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tools.definitions.capability.fits import Link, link
-from tools.definitions.capability.graph import CapabilityGraph, Node
+from tools.definitions.capability.graph import CapabilityGraph, CapabilityNode
 from tools.definitions.capability.ports import Port, key_of, port
 from tools.definitions.schemas.schema_parts import below, kind, resolved
 
@@ -17,13 +17,13 @@ _MOST_MEMBERS = 50
 class Goal:
     """A tool, and the wanted part of its output; None: all of it."""
 
-    tool: Node
+    tool: CapabilityNode
     given: Port | None = None
     link: Link | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class PlanningTarget:
     """One of the three: a value by its name, a capability, or a tool."""
 
     value: Port | None = None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tools.definitions.chains import values
-from tools.definitions.chains.values import Scope, TooMuch, Unknown
+from tools.definitions.chains.values import ChainScope, Unknown, ValueTooLarge
 
 DEEPEST, MOST = 8, 50
 _PAIRS = ("equals", "less", "less_or_equal", "greater", "greater_or_equal", "contains")
@@ -17,7 +17,7 @@ _MANY, STEPS = ("all", "any"), ("succeeded", "failed", "skipped")
 KNOWN = (*_PAIRS, *_MANY, *STEPS, "not", "exists")
 
 
-class Run(Scope, Protocol):
+class ConditionScope(ChainScope, Protocol):
     def state(self, step: str) -> str:
         """`succeeded`, `failed` or `skipped`, of an ended step."""
         ...
@@ -52,7 +52,7 @@ def flaws(
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ConditionComparison:
     """One comparison within a condition: two values, or the one that is to exist."""
 
     word: str
@@ -60,7 +60,7 @@ class Compared:
     values: tuple[Any, ...]
 
 
-def compared(condition: Any, place: str) -> Iterator[Compared]:
+def compared(condition: Any, place: str) -> Iterator[ConditionComparison]:
     """Every comparison of a condition without flaws."""
     ((word, about),) = condition.items()
     here = f"{place}.{word}"
@@ -70,12 +70,12 @@ def compared(condition: Any, place: str) -> Iterator[Compared]:
     elif word == "not":
         yield from compared(about, here)
     elif word == "exists":
-        yield Compared(word, here, (about,))
+        yield ConditionComparison(word, here, (about,))
     elif word in _PAIRS:
-        yield Compared(word, here, tuple(about))
+        yield ConditionComparison(word, here, tuple(about))
 
 
-def holds(condition: Any, run: Run) -> bool:
+def holds(condition: Any, run: ConditionScope) -> bool:
     """Raises `Unknown` where a compared value is missing."""
     ((word, about),) = condition.items()
     if word == "all":
@@ -92,10 +92,10 @@ def holds(condition: Any, run: Run) -> bool:
     return _compares(word, left, right)
 
 
-def _exists(about: Any, run: Run) -> bool:
+def _exists(about: Any, run: ConditionScope) -> bool:
     try:
         return values.resolved(about, run) is not None
-    except TooMuch:
+    except ValueTooLarge:
         raise
     except Unknown:
         return False

@@ -46,7 +46,7 @@ type Flaws = list[dict[str, str]]
 
 
 @dataclass(frozen=True)
-class Step:
+class ChainStep:
     """One step of a canonical chain."""
 
     raw: Raw
@@ -89,9 +89,9 @@ class Step:
         return self.raw.get("compensate_with")
 
     @property
-    def undoing(self) -> "Step | None":
+    def undoing(self) -> "ChainStep | None":
         """What compensates it, as a step."""
-        return Step({**self.compensation, "id": self.id}) if self.compensation else None
+        return ChainStep({**self.compensation, "id": self.id}) if self.compensation else None
 
     @property
     def attempts(self) -> int:
@@ -114,8 +114,8 @@ class Chain:
     raw: Raw
 
     @cached_property
-    def steps(self) -> tuple[Step, ...]:
-        return tuple(Step(one) for one in self.raw["steps"])
+    def steps(self) -> tuple[ChainStep, ...]:
+        return tuple(ChainStep(one) for one in self.raw["steps"])
 
     @property
     def compensates_when_cancelled(self) -> bool:
@@ -138,7 +138,7 @@ class Chain:
 
 def read(raw: Any, flaws: Flaws, prefix: str) -> Raw:
     """The canonical form; every flaw is added with its place. It has only the given keys."""
-    reader = _Reader(flaws, prefix)
+    reader = _ChainReader(flaws, prefix)
     if not isinstance(raw, dict):
         reader.wrong("", "must be an object with steps")
         return {}
@@ -153,7 +153,7 @@ def read(raw: Any, flaws: Flaws, prefix: str) -> Raw:
     return made
 
 
-class _Reader:
+class _ChainReader:
     def __init__(self, flaws: Flaws, prefix: str) -> None:
         self._flaws, self._prefix = flaws, prefix
         self._told = {flaw["field"] for flaw in flaws}

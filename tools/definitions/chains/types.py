@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tools.definitions.chains import conditions, values
-from tools.definitions.chains.document import Chain, Step
-from tools.definitions.chains.values import Reference
+from tools.definitions.chains.document import Chain, ChainStep
+from tools.definitions.chains.values import ValueReference
 from tools.definitions.schemas.fitting import misfits
 from tools.definitions.schemas.schema_parts import EVERY, kind, kinds, named
 from tools.definitions.schemas.schema_reach import inlined, reach
@@ -64,7 +64,7 @@ class _Checking:
         self._check_output()
         return self._found
 
-    def _check(self, step: Step, place: str) -> None:
+    def _check(self, step: ChainStep, place: str) -> None:
         if step.when is not None:
             self._check_condition(step, place)
         if step.loop:
@@ -89,7 +89,7 @@ class _Checking:
         given = self._given(self._chain.raw.get("output", last), "output")
         self._fits(given, self._gives, "output")
 
-    def _check_condition(self, step: Step, place: str) -> None:
+    def _check_condition(self, step: ChainStep, place: str) -> None:
         """What it compares must exist; values that can never be equal or less are allowed."""
         found = list(conditions.compared(step.when, f"{place}.when"))
         asked_for = [one.values[0] for one in found if one.word == "exists"]
@@ -135,7 +135,7 @@ class _Checking:
         """A schema of what a value can be."""
         mark = values.mark_of(value)
         if mark is not None:
-            return self._referred(Reference(place, mark, value))
+            return self._referred(ValueReference(place, mark, value))
         if depth > _DEEPEST:
             return _ANYTHING
         if isinstance(value, dict):
@@ -153,7 +153,7 @@ class _Checking:
             return {"type": "array", "items": {"anyOf": items}, "minItems": len(items)}
         return {"const": value}
 
-    def _referred(self, one: Reference) -> Any:
+    def _referred(self, one: ValueReference) -> Any:
         if one.mark == values.LITERAL:
             return {"const": one.raw[values.LITERAL]}
         if one.mark == values.TEXT:
@@ -169,7 +169,7 @@ class _Checking:
             return default if found.never else {"anyOf": [found.schema, default]}
         return found.schema
 
-    def _whole(self, one: Reference) -> Any:
+    def _whole(self, one: ValueReference) -> Any:
         if one.mark == values.INPUT:
             return self._input
         if one.mark == values.ITEM:

@@ -34,13 +34,13 @@ class Unknown(LookupError):
     code = "VALUE_MISSING"
 
 
-class TooMuch(Unknown):
+class ValueTooLarge(Unknown):
     """A value that exceeds the size limit: no default may replace it."""
 
     code = "OUTPUT_LIMIT"
 
 
-class Scope(Protocol):
+class ChainScope(Protocol):
     """The values that are known at one point of a run."""
 
     @property
@@ -58,7 +58,7 @@ class Scope(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class ValueReference:
     """One reference, and its place in the document."""
 
     place: str
@@ -88,14 +88,14 @@ def mark_of(value: Any) -> str | None:
     return next((mark for mark in MARKS if mark in value), None)
 
 
-def references(value: Any, place: str = "") -> Iterator[Reference]:
+def references(value: Any, place: str = "") -> Iterator[ValueReference]:
     """Every reference in a value, with its place; none within another."""
     pending = [(place, value)]
     while pending:
         where, one = pending.pop()
         mark = mark_of(one)
         if mark is not None:
-            yield Reference(where, mark, one)
+            yield ValueReference(where, mark, one)
         elif isinstance(one, dict):
             pending += [(f"{where}.{key}", item) for key, item in one.items()]
         elif isinstance(one, list):
@@ -114,11 +114,11 @@ def flaws(
             yield one.place, flaw
 
 
-def resolved(value: Any, scope: Scope) -> Any:
+def resolved(value: Any, scope: ChainScope) -> Any:
     """The value with every reference replaced. Raises `Unknown`."""
     mark = mark_of(value)
     if mark is not None:
-        return _resolved_one(Reference("", mark, value), scope)
+        return _resolved_one(ValueReference("", mark, value), scope)
     if isinstance(value, dict):
         return {key: resolved(item, scope) for key, item in value.items()}
     if isinstance(value, list):
@@ -126,28 +126,28 @@ def resolved(value: Any, scope: Scope) -> Any:
     return value
 
 
-def _resolved_one(one: Reference, scope: Scope) -> Any:
+def _resolved_one(one: ValueReference, scope: ChainScope) -> Any:
     if one.mark == LITERAL:
         return one.raw[LITERAL]
     if one.mark == TEXT:
         return _rendered(one.raw[TEXT], scope)
     try:
         return pointers.at(_whole(one, scope), one.pointer)
-    except TooMuch as limit:
-        raise TooMuch(f"{_named(one)}: {limit}") from None
+    except ValueTooLarge as limit:
+        raise ValueTooLarge(f"{_named(one)}: {limit}") from None
     except (pointers.Nothing, Unknown) as absence:
         if one.has_default:
             return one.raw["default"]
         raise Unknown(f"{_named(one)}: {absence}") from None
 
 
-def _whole(one: Reference, scope: Scope) -> Any:
+def _whole(one: ValueReference, scope: ChainScope) -> Any:
     if one.mark == INPUT:
         return scope.input
     return scope.item() if one.mark == ITEM else scope.output(one.step)
 
 
-def _rendered(text: str, scope: Scope) -> str:
+def _rendered(text: str, scope: ChainScope) -> str:
     arguments: dict[str, Any] = {"input": scope.input, "steps": scope.outputs(text)}
     try:
         arguments["item"] = scope.item()
@@ -159,13 +159,13 @@ def _rendered(text: str, scope: Scope) -> str:
         raise Unknown(f"the text cannot be written: {error}") from None
 
 
-def _named(one: Reference) -> str:
+def _named(one: ValueReference) -> str:
     if one.mark == STEP:
         return f"step {one.step}, {one.raw.get('path', OUTPUT)}"
     return f"{one.mark.removeprefix('$')} {one.pointer or '/'}"
 
 
-def _flaw_in_pointer(one: Reference, _steps: frozenset[str], loop: bool) -> str | None:
+def _flaw_in_pointer(one: ValueReference, _steps: frozenset[str], loop: bool) -> str | None:
     if one.mark == ITEM and not loop:
         return "$item stands only in a step with for_each"
     if not isinstance(one.raw[one.mark], str):
@@ -174,7 +174,7 @@ def _flaw_in_pointer(one: Reference, _steps: frozenset[str], loop: bool) -> str 
     return f"{one.mark} {flaw}" if flaw else None
 
 
-def _flaw_in_step(one: Reference, steps: frozenset[str], _loop: bool) -> str | None:
+def _flaw_in_step(one: ValueReference, steps: frozenset[str], _loop: bool) -> str | None:
     name, path = one.raw[STEP], one.raw.get("path", OUTPUT)
     if not isinstance(name, str) or name not in steps:
         earlier = ", ".join(sorted(steps)) or "none"
@@ -185,7 +185,7 @@ def _flaw_in_step(one: Reference, steps: frozenset[str], _loop: bool) -> str | N
     return f"path {flaw}" if flaw else None
 
 
-def _flaw_in_text(one: Reference, _steps: frozenset[str], _loop: bool) -> str | None:
+def _flaw_in_text(one: ValueReference, _steps: frozenset[str], _loop: bool) -> str | None:
     text = one.raw[TEXT]
     if not isinstance(text, str):
         return "$text must be a text"
@@ -196,11 +196,11 @@ def _flaw_in_text(one: Reference, _steps: frozenset[str], _loop: bool) -> str | 
     return None
 
 
-def _no_flaw(_one: Reference, _steps: frozenset[str], _loop: bool) -> str | None:
+def _no_flaw(_one: ValueReference, _steps: frozenset[str], _loop: bool) -> str | None:
     return None
 
 
-_CHECKS: dict[str, Callable[[Reference, frozenset[str], bool], str | None]] = {
+_CHECKS: dict[str, Callable[[ValueReference, frozenset[str], bool], str | None]] = {
     INPUT: _flaw_in_pointer,
     STEP: _flaw_in_step,
     ITEM: _flaw_in_pointer,

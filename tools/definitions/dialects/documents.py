@@ -22,28 +22,28 @@ _VISIBLE = re.compile(r"[^\s]")
 
 
 @dataclass(frozen=True)
-class Document:
+class ImportDocument:
     value: Any
     lines: Lines = field(default_factory=Lines)
 
 
-class Unreadable(Malformed):
+class UnreadableDocument(Malformed):
     """A document that cannot be parsed; nothing of it was read."""
 
     code = "invalid_document"
 
 
-def unreadable(message: str, line: int | None = None) -> Unreadable:
+def unreadable(message: str, line: int | None = None) -> UnreadableDocument:
     where = "" if line is None else f" (line {line})"
     flaw = {"field": "document", "message": message, "line": line}
-    return Unreadable(f"The document {message}{where}.", errors=[flaw])
+    return UnreadableDocument(f"The document {message}{where}.", errors=[flaw])
 
 
-def read(source: Any, *, openapi: bool = False) -> list[Document]:
+def read(source: Any, *, openapi: bool = False) -> list[ImportDocument]:
     """The documents of a text, or the one that a parsed value is. With `openapi` the numbers and
     texts of an OpenAPI document are left to the OpenAPI reader. Raises `Malformed`."""
     if not isinstance(source, str):
-        return [Document(_checked(source, openapi=openapi))]
+        return [ImportDocument(_checked(source, openapi=openapi))]
     if len(source) > MAX_BYTES or len(source.encode("utf-8", "replace")) > MAX_BYTES:
         raise TooLarge(f"The document is larger than {MAX_BYTES} bytes; import it in parts.")
     text = source.removeprefix("\ufeff")
@@ -55,7 +55,7 @@ def read(source: Any, *, openapi: bool = False) -> list[Document]:
 
 
 def decoded(raw: bytes) -> str:
-    """Raises `Unreadable`, `TooLarge`."""
+    """Raises `UnreadableDocument`, `TooLarge`."""
     if len(raw) > MAX_BYTES:
         raise TooLarge(f"The document is larger than {MAX_BYTES} bytes; import it in parts.")
     try:
@@ -74,11 +74,11 @@ def _checked(value: Any, *, openapi: bool) -> Any:
     return value
 
 
-def _json(text: str, *, openapi: bool) -> Document:
+def _json(text: str, *, openapi: bool) -> ImportDocument:
     try:
         value = strict_json.parse_repairable(text)
         strict_json.check(value, scalars=not (openapi and is_openapi(value)))
-        return Document(value, json_lines(text))
+        return ImportDocument(value, json_lines(text))
     except strict_json.BadJson as error:
         if (found := _with_comments(text)) is not None:
             return found
@@ -89,7 +89,7 @@ def _json(text: str, *, openapi: bool) -> Document:
         raise unreadable(f"cannot be used: {error}", line) from None
 
 
-def _with_comments(text: str) -> Document | None:
+def _with_comments(text: str) -> ImportDocument | None:
     """The configuration of a desktop client: these may have comments and trailing commas. Nothing
     else is parsed so."""
     plain = _COMMA.sub(_spaces, _COMMENT.sub(_spaces, text))  # every part keeps its position
@@ -97,7 +97,7 @@ def _with_comments(text: str) -> Document | None:
         value = strict_json.parse(plain)
     except strict_json.BadJson:
         return None
-    return Document(value, json_lines(plain)) if is_client(value) else None
+    return ImportDocument(value, json_lines(plain)) if is_client(value) else None
 
 
 def is_client(value: Any) -> bool:
@@ -117,7 +117,7 @@ def _spaces(found: re.Match[str]) -> str:
     return _VISIBLE.sub(" ", said) if said == "," or said.startswith("/") else said
 
 
-def _yaml(text: str, *, openapi: bool) -> list[Document]:
+def _yaml(text: str, *, openapi: bool) -> list[ImportDocument]:
     lines: list[Lines] = []
 
     def noting() -> yaml.Note:
@@ -128,7 +128,7 @@ def _yaml(text: str, *, openapi: bool) -> list[Document]:
         values = yaml.parse(text, noting)
     except yaml.BadYaml as error:
         raise unreadable(str(error), error.line) from None
-    found = [Document(value, where) for value, where in zip(values, lines, strict=False)]
+    found = [ImportDocument(value, where) for value, where in zip(values, lines, strict=False)]
     for one in found:
         _checked(one.value, openapi=openapi)
     return [one for one in found if one.value is not None]

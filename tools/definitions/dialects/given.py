@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tools.definitions.dialects import documents, items
-from tools.definitions.dialects.documents import MAX_BYTES, Document
-from tools.definitions.dialects.items import MAX_ITEMS, Choice, Item, Source
+from tools.definitions.dialects.documents import MAX_BYTES, ImportDocument
+from tools.definitions.dialects.items import MAX_ITEMS, ImportItem, ImportSelection, ImportSource
 from tools.definitions.dialects.lines import Lines
-from tools.definitions.openapi import BadDocument
-from tools.definitions.openapi.overview import Offered, overview
+from tools.definitions.openapi import BadOpenApiDocument
+from tools.definitions.openapi.overview import OfferedOperation, overview
 from tools.definitions.openapi.servers import Variable
 from tools.errors import Malformed, TooLarge
 
@@ -26,7 +26,7 @@ _TAR_MARK, _TAR_AT = b"ustar", 257
 
 
 @dataclass(frozen=True)
-class Given:
+class ImportFile:
     """`name` is that of the file; "" of what was pasted."""
 
     name: str
@@ -34,16 +34,16 @@ class Given:
 
 
 @dataclass(frozen=True)
-class Entry:
+class ImportEntry:
     """One item, or one operation of an OpenAPI document; `number` is its place among all."""
 
     number: int
     place: str
-    source: Source | None
+    source: ImportSource | None
     key: str
-    item: Item | None = None
-    document: Document | None = None
-    operation: Offered | None = None
+    item: ImportItem | None = None
+    document: ImportDocument | None = None
+    operation: OfferedOperation | None = None
 
     @property
     def line(self) -> int | None:
@@ -58,10 +58,10 @@ class Entry:
 
 
 @dataclass
-class Read:
-    entries: list[Entry] = field(default_factory=list)
+class ImportContents:
+    entries: list[ImportEntry] = field(default_factory=list)
     unreadable: list[Malformed | TooLarge] = field(default_factory=list)
-    sources: dict[str, list[Source]] = field(default_factory=dict)  # by the file
+    sources: dict[str, list[ImportSource]] = field(default_factory=dict)  # by the file
     schemes: dict[str, str] = field(default_factory=dict)  # of OpenAPI: name, and its header
     variables: dict[str, Variable] = field(default_factory=dict)  # of the servers of OpenAPI
     addresses: list[str] = field(default_factory=list)
@@ -72,7 +72,7 @@ class Read:
         return not any(entry.source for entry in self.entries)
 
 
-def operation_line(document: Document, key: str) -> int | None:
+def operation_line(document: ImportDocument, key: str) -> int | None:
     """The line of an operation, named as in `GET /path`, or of a path."""
     if key.startswith("/"):
         return document.lines.at(("paths", key))
@@ -87,11 +87,13 @@ def decoded(raw: bytes) -> str:
     return documents.decoded(raw)
 
 
-def read(given: Sequence[Given], source: Source | None, choice: Choice) -> Read:
+def read(
+    given: Sequence[ImportFile], source: ImportSource | None, choice: ImportSelection
+) -> ImportContents:
     """A file that cannot be parsed is one item with the reason. Raises `TooLarge`."""
     if sum(len(one.text.encode("utf-8", "replace")) for one in given) > MAX_BYTES:
         raise TooLarge(f"Together that is more than {MAX_BYTES} bytes; import it in parts.")
-    found = Read()
+    found = ImportContents()
     for one in given:
         try:
             parts = list(_parts(one, source))
@@ -103,14 +105,22 @@ def read(given: Sequence[Given], source: Source | None, choice: Choice) -> Read:
     return found
 
 
-def _parts(one: Given, source: Source | None) -> Iterator[tuple[Document, Source]]:
-    for document in documents.read(one.text, openapi=source in {None, Source.OPENAPI}):
+def _parts(
+    one: ImportFile, source: ImportSource | None
+) -> Iterator[tuple[ImportDocument, ImportSource]]:
+    for document in documents.read(one.text, openapi=source in {None, ImportSource.OPENAPI}):
         yield document, source or items.recognized(document)
 
 
-def _take(found: Read, one: Given, document: Document, kind: Source, choice: Choice) -> None:
+def _take(
+    found: ImportContents,
+    one: ImportFile,
+    document: ImportDocument,
+    kind: ImportSource,
+    choice: ImportSelection,
+) -> None:
     try:
-        if kind == Source.OPENAPI:
+        if kind == ImportSource.OPENAPI:
             entries = _operations(found, document, one.name)
         else:
             split = items.split(document, kind, choice)
@@ -123,10 +133,12 @@ def _take(found: Read, one: Given, document: Document, kind: Source, choice: Cho
         _append(found, place=one.name, source=kind, **entry)
 
 
-def _operations(found: Read, document: Document, place: str) -> list[dict[str, Any]]:
+def _operations(
+    found: ImportContents, document: ImportDocument, place: str
+) -> list[dict[str, Any]]:
     try:
         seen = overview(document.value)
-    except BadDocument as error:
+    except BadOpenApiDocument as error:
         raise documents.unreadable(f"cannot be used: {error}", document.lines.at(())) from None
     found.schemes |= seen.schemes
     found.variables |= seen.variables
@@ -134,16 +146,16 @@ def _operations(found: Read, document: Document, place: str) -> list[dict[str, A
     return [{"key": one.key, "document": document, "operation": one} for one in seen.operations]
 
 
-def _note_unreadable(found: Read, one: Given, error: Malformed | TooLarge) -> None:
+def _note_unreadable(found: ImportContents, one: ImportFile, error: Malformed | TooLarge) -> None:
     listed = error.details.get("errors") or [{}]
     line = listed[0].get("line")
     name = one.name or "document"
-    item = Item(None, name, None, Lines({(): line} if line else {}), error.message)
+    item = ImportItem(None, name, None, Lines({(): line} if line else {}), error.message)
     found.unreadable.append(error)
     _append(found, place=one.name, source=None, key=name, item=item)
 
 
-def _append(found: Read, **entry: Any) -> None:
+def _append(found: ImportContents, **entry: Any) -> None:
     if len(found.entries) == MAX_ITEMS:
         raise TooLarge(f"More than {MAX_ITEMS} items; import them in parts.")
-    found.entries.append(Entry(number=len(found.entries), **entry))
+    found.entries.append(ImportEntry(number=len(found.entries), **entry))

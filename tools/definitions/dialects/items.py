@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from tools.definitions.dialects import tools_list
-from tools.definitions.dialects.documents import Document, is_client, is_openapi, unreadable
+from tools.definitions.dialects.documents import ImportDocument, is_client, is_openapi, unreadable
 from tools.definitions.dialects.lines import Lines, json_lines
 from tools.definitions.values import strict_json
 from tools.errors import TooLarge
@@ -14,7 +14,7 @@ from tools.errors import TooLarge
 MAX_ITEMS = 1_000
 
 
-class Source(StrEnum):
+class ImportSource(StrEnum):
     ITEMS = "items"
     DEFINITIONS = "definitions"
     MCP = "mcp"
@@ -22,7 +22,7 @@ class Source(StrEnum):
     CLIENT = "mcp-config"
 
 
-class Kind(StrEnum):
+class ImportItemKind(StrEnum):
     """The first part of a key."""
 
     TOOL = "tool"
@@ -32,14 +32,14 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Item:
-    kind: Kind | None
+class ImportItem:
+    kind: ImportItemKind | None
     id: str
     value: Any
     lines: Lines = field(default_factory=Lines)
     flaw: str = ""  # why it cannot be read at all
     keyed: bool = False  # its identifier is the name; `name` in the value of a tool is a title
-    review: tools_list.Review | None = None
+    review: tools_list.ToolReview | None = None
 
     @property
     def key(self) -> str:
@@ -52,7 +52,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ImportSelection:
     """The importing user's choices beside the document."""
 
     server: str = ""
@@ -60,13 +60,15 @@ class Choice:
     read: frozenset[str] = frozenset()  # digests of definitions that a person has read
 
 
-def split(document: Document, source: Source, choice: Choice | None = None) -> list[Item]:
+def split(
+    document: ImportDocument, source: ImportSource, choice: ImportSelection | None = None
+) -> list[ImportItem]:
     """Raises `Malformed` where a document is not of that source, `TooLarge`."""
-    return bounded(_READERS[source](document, choice or Choice()))
+    return bounded(_READERS[source](document, choice or ImportSelection()))
 
 
-def bounded(items: Iterable[Item]) -> list[Item]:
-    found: list[Item] = []
+def bounded(items: Iterable[ImportItem]) -> list[ImportItem]:
+    found: list[ImportItem] = []
     for one in items:
         found.append(one)
         if len(found) > MAX_ITEMS:
@@ -74,43 +76,43 @@ def bounded(items: Iterable[Item]) -> list[Item]:
     return found
 
 
-def recognized(document: Document) -> Source:
+def recognized(document: ImportDocument) -> ImportSource:
     """Detects the source of a document by its content. Raises `Malformed`."""
     value = document.value
     if is_openapi(value):
-        return Source.OPENAPI
+        return ImportSource.OPENAPI
     if isinstance(value, dict):
         if is_client(value):
-            return Source.CLIENT
+            return ImportSource.CLIENT
         if tools_list.is_list(value):
-            return Source.MCP
-        return Source.ITEMS if _has_keys(value) else Source.DEFINITIONS
+            return ImportSource.MCP
+        return ImportSource.ITEMS if _has_keys(value) else ImportSource.DEFINITIONS
     if isinstance(value, list):
         first = value[0] if value else None
         keyed = isinstance(first, dict) and "key" in first and "value" in first
-        return Source.ITEMS if keyed else Source.DEFINITIONS
+        return ImportSource.ITEMS if keyed else ImportSource.DEFINITIONS
     raise unreadable("holds neither an object nor a list", document.lines.at(()))
 
 
-def item(key: str, value: Any, lines: Lines | None = None) -> Item:
+def item(key: str, value: Any, lines: Lines | None = None) -> ImportItem:
     """Of a key such as `tool/x` or `mcp/y`. The value may be the JSON text of it."""
     kind, _, name = key.partition("/")
     lines = lines or Lines()
-    if kind not in set(Kind) or not name:
-        known = ", ".join(f"{one}/<id>" for one in Kind)
-        return Item(None, key[:200], value, lines, f"has a key that is none of {known}")
-    read = Item(Kind(kind), name[:200], value, lines, keyed=True)
+    if kind not in set(ImportItemKind) or not name:
+        known = ", ".join(f"{one}/<id>" for one in ImportItemKind)
+        return ImportItem(None, key[:200], value, lines, f"has a key that is none of {known}")
+    read = ImportItem(ImportItemKind(kind), name[:200], value, lines, keyed=True)
     if not isinstance(value, str):
         return read
     try:
         parsed = strict_json.parse_exact(value)
     except strict_json.BadJson as error:
-        plain = kind == Kind.PROMPT  # which may be plain text
+        plain = kind == ImportItemKind.PROMPT  # which may be plain text
         return read if plain else replace(read, flaw=f"cannot be used: {error}")
     return replace(read, value=parsed, lines=lines if lines.known else json_lines(value))
 
 
-def _items(document: Document, _: Choice) -> Iterator[Item]:
+def _items(document: ImportDocument, _: ImportSelection) -> Iterator[ImportItem]:
     value, lines = document.value, document.lines
     value, lines = _inside(value, lines, "config")
     value, lines = _inside(value, lines, "items")
@@ -132,16 +134,16 @@ def _inside(value: Any, lines: Lines, key: str) -> tuple[Any, Lines]:
     return value, lines
 
 
-def _keyed(at: int, one: Any, lines: Lines) -> Item:
+def _keyed(at: int, one: Any, lines: Lines) -> ImportItem:
     fits = isinstance(one, dict) and isinstance(one.get("key"), str) and "value" in one
     if not fits or not set(one) <= {"key", "value", "type", "workspace"}:
-        return Item(None, f"#{at + 1}", one, lines, "is no object of key and value")
+        return ImportItem(None, f"#{at + 1}", one, lines, "is no object of key and value")
     kind = one.get("type")
     key = f"{kind}/{one['key']}" if isinstance(kind, str) else one["key"]
     return item(key, one["value"], lines.below("value"))
 
 
-def _mapped(value: dict[str, Any], lines: Lines) -> Iterator[Item]:
+def _mapped(value: dict[str, Any], lines: Lines) -> Iterator[ImportItem]:
     """`{"tool/x": …}`, or `{"tool": {"x": …}}` as a whole configuration is shown."""
     for key, below in value.items():
         if "/" in key or not isinstance(below, dict):
@@ -156,16 +158,20 @@ def _has_keys(value: dict[str, Any]) -> bool:
         return True
     if value and set(value) <= {"items", "config", "version", *_TOLD}:
         return True
-    kinds = set(Kind)
+    kinds = set(ImportItemKind)
     return bool(value) and all(key.partition("/")[0] in kinds for key in value)
 
 
-_LISTS = {"tools": Kind.TOOL, "services": Kind.SERVICE, "servers": Kind.SERVER}
+_LISTS = {
+    "tools": ImportItemKind.TOOL,
+    "services": ImportItemKind.SERVICE,
+    "servers": ImportItemKind.SERVER,
+}
 
 _TOLD = frozenset({"left_out"})  # keys of an export beside its content
 
 
-def _definitions(document: Document, _: Choice) -> Iterator[Item]:
+def _definitions(document: ImportDocument, _: ImportSelection) -> Iterator[ImportItem]:
     """One definition, a list of them, or what an export holds."""
     value, lines = document.value, document.lines
     if isinstance(value, list):
@@ -181,38 +187,44 @@ def _definitions(document: Document, _: Choice) -> Iterator[Item]:
         yield _defined(0, value, lines, None)
 
 
-def _listed(values: list[Any], lines: Lines, kind: Kind | None) -> Iterator[Item]:
+def _listed(values: list[Any], lines: Lines, kind: ImportItemKind | None) -> Iterator[ImportItem]:
     for at, one in enumerate(values):
         yield _defined(at, one, lines.below(at), kind)
 
 
-def _defined(at: int, one: Any, lines: Lines, kind: Kind | None) -> Item:
+def _defined(at: int, one: Any, lines: Lines, kind: ImportItemKind | None) -> ImportItem:
     if not isinstance(one, dict):
-        return Item(None, f"#{at + 1}", one, lines, "is no JSON object")
+        return ImportItem(None, f"#{at + 1}", one, lines, "is no JSON object")
     if kind is None:
-        kind = Kind.SERVICE if "request-queue" in one and "type" not in one else Kind.TOOL
-    name = one.get("id" if kind == Kind.SERVICE else "name")
-    return Item(kind, name[:200] if isinstance(name, str) and name else f"#{at + 1}", one, lines)
+        kind = (
+            ImportItemKind.SERVICE
+            if "request-queue" in one and "type" not in one
+            else ImportItemKind.TOOL
+        )
+    name = one.get("id" if kind == ImportItemKind.SERVICE else "name")
+    return ImportItem(
+        kind, name[:200] if isinstance(name, str) and name else f"#{at + 1}", one, lines
+    )
 
 
-def _upstream(document: Document, choice: Choice) -> Iterator[Item]:
+def _upstream(document: ImportDocument, choice: ImportSelection) -> Iterator[ImportItem]:
     listed = tools_list.definitions(document, choice.server, choice.pick, choice.read)
     for name, raw, lines, review in listed:
         flaw = raw if isinstance(raw, str) else ""
-        yield Item(Kind.TOOL, name[:200], raw, lines, flaw, review=review)
+        yield ImportItem(ImportItemKind.TOOL, name[:200], raw, lines, flaw, review=review)
 
 
-def _client(document: Document, _: Choice) -> Iterator[Item]:
+def _client(document: ImportDocument, _: ImportSelection) -> Iterator[ImportItem]:
     value = document.value
     key = "mcpServers" if isinstance(value, dict) and "mcpServers" in value else "servers"
     servers = value.get(key) if isinstance(value, dict) else None
     if not isinstance(servers, dict):
         raise unreadable("holds no mcpServers", document.lines.at(()))
     for name, one in servers.items():
-        yield Item(Kind.SERVER, name[:200], one, document.lines.below(key, name))
+        yield ImportItem(ImportItemKind.SERVER, name[:200], one, document.lines.below(key, name))
 
 
-def _openapi(document: Document, _: Choice) -> Iterator[Item]:
+def _openapi(document: ImportDocument, _: ImportSelection) -> Iterator[ImportItem]:
     """An update of an OpenAPI document keeps people's settings of its tools, which has another
     entry point."""
     raise unreadable(
@@ -222,9 +234,9 @@ def _openapi(document: Document, _: Choice) -> Iterator[Item]:
 
 
 _READERS = {
-    Source.ITEMS: _items,
-    Source.DEFINITIONS: _definitions,
-    Source.MCP: _upstream,
-    Source.OPENAPI: _openapi,
-    Source.CLIENT: _client,
+    ImportSource.ITEMS: _items,
+    ImportSource.DEFINITIONS: _definitions,
+    ImportSource.MCP: _upstream,
+    ImportSource.OPENAPI: _openapi,
+    ImportSource.CLIENT: _client,
 }

@@ -17,7 +17,7 @@ _NO_ID = re.compile(r"[{}\s]")
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownReferences:
     """Services, servers and prompts that exist, or come with the same import."""
 
     services: Mapping[str, Parameters | None] = field(default_factory=dict)  # None: not known
@@ -27,7 +27,7 @@ class Known:
     server: str = ""  # of the tools of this import that name none
 
 
-def settled(raw: dict[str, Any], known: Known) -> tuple[dict[str, Any], Flaws]:
+def settled(raw: dict[str, Any], known: KnownReferences) -> tuple[dict[str, Any], Flaws]:
     """The definition with its references resolved, and the errors of these."""
     flaws: Flaws = []
     kind = raw.get("type")
@@ -55,7 +55,7 @@ def read_prompt(raw: Any) -> str:
     return str(raw["prompt"])
 
 
-def _service(raw: dict[str, Any], known: Known, flaws: Flaws) -> dict[str, Any]:
+def _service(raw: dict[str, Any], known: KnownReferences, flaws: Flaws) -> dict[str, Any]:
     """Values of declared parameters may stand beside the other keys, named as they are declared."""
     made = raw.get("implementation")
     made = made if isinstance(made, dict) else {}
@@ -104,7 +104,7 @@ def _flaws_in(config: dict[str, Any], declared: Parameters) -> list[tuple[str, s
     ]
 
 
-def _server(raw: dict[str, Any], known: Known, _: Flaws) -> dict[str, Any]:
+def _server(raw: dict[str, Any], known: KnownReferences, _: Flaws) -> dict[str, Any]:
     """`mcp-tool` names an item `mcp/<id>`, or else a tool of the server this import is of. One that
     is not there is no flaw: the tool waits for it."""
     return raw if raw.get("implementation") is not None else _with_server(raw, known)
@@ -118,7 +118,7 @@ def names_server(raw: dict[str, Any]) -> str:
     return next((key for key in keys if key == "server"), keys[0] if keys else "")
 
 
-def _with_server(raw: dict[str, Any], known: Known) -> dict[str, Any]:
+def _with_server(raw: dict[str, Any], known: KnownReferences) -> dict[str, Any]:
     """A tool that names none is the one of its own name there (S1, 5.1: reset-workflow)."""
     key = next((key for key in raw if canonical_key(key) == "mcp_tool"), None)
     if key is None and isinstance(raw.get("name"), str):
@@ -131,7 +131,7 @@ def _with_server(raw: dict[str, Any], known: Known) -> dict[str, Any]:
     return raw | {"server": known.server} if known.server else raw
 
 
-def _prompt(raw: dict[str, Any], known: Known, flaws: Flaws) -> dict[str, Any]:
+def _prompt(raw: dict[str, Any], known: KnownReferences, flaws: Flaws) -> dict[str, Any]:
     """`template` is the id of a prompt that comes along, or the text itself."""
     template = raw.get("template")
     if not isinstance(template, str) or not template:
@@ -145,7 +145,7 @@ def _prompt(raw: dict[str, Any], known: Known, flaws: Flaws) -> dict[str, Any]:
     return raw
 
 
-_SETTLERS: dict[str, Callable[[dict[str, Any], Known, Flaws], dict[str, Any]]] = {
+_SETTLERS: dict[str, Callable[[dict[str, Any], KnownReferences, Flaws], dict[str, Any]]] = {
     ToolType.SERVICE: _service,
     ToolType.MCP: _server,
     ToolType.PROMPT: _prompt,

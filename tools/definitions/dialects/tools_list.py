@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tools.definitions.dialects.documents import Document, unreadable
+from tools.definitions.dialects.documents import ImportDocument, unreadable
 from tools.definitions.dialects.gates import reserved
 from tools.definitions.dialects.lines import Lines
 from tools.definitions.mcp.listed_tools import (
@@ -22,11 +22,11 @@ from tools.definitions.mcp.suspicions import suspicions_of
 from tools.definitions.vocabulary import ToolType
 
 _READ = frozenset({*APPROVED, *SHOWN})
-type Listed = tuple[str, dict[str, Any] | str, Lines, "Review | None"]
+type Listed = tuple[str, dict[str, Any] | str, Lines, "ToolReview | None"]
 
 
 @dataclass(frozen=True)
-class Review:
+class ToolReview:
     """A tool with signs of a poisoned definition, which a person must read before it is imported.
     `digest` is of all of `raw`."""
 
@@ -43,7 +43,7 @@ def is_list(value: dict[str, Any]) -> bool:
 
 
 def definitions(
-    document: Document, server: str, pick: tuple[Any, ...], read: frozenset[str] = frozenset()
+    document: ImportDocument, server: str, pick: tuple[Any, ...], read: frozenset[str] = frozenset()
 ) -> Iterator[Listed]:
     """(name, definition or errors of the item, lines, review) of each picked tool. `read` are
     digests of definitions that a person has read."""
@@ -86,7 +86,7 @@ def _picked(pick: tuple[Any, ...]) -> dict[str, dict[str, Any]]:
 
 def _definition(
     tool: dict[str, Any], server: str, changes: dict[str, Any], approved: frozenset[str]
-) -> tuple[dict[str, Any] | str, Review | None]:
+) -> tuple[dict[str, Any] | str, ToolReview | None]:
     odd = sorted(key for key in tool if key not in _READ and reserved(str(key)))
     if odd:
         return f"has {', '.join(odd)[:200]}, which a server may not say of its tools", None
@@ -96,7 +96,7 @@ def _definition(
         return f"cannot be used: {flaw}", None
     read, changes = changes.get("digest"), {k: v for k, v in changes.items() if k != "digest"}
     suspicions, digest = suspicions_of(tool), read_digest_of(tool)
-    review = Review(tool, suspicions, digest) if suspicions else None
+    review = ToolReview(tool, suspicions, digest) if suspicions else None
     if read is None and digest in approved:
         read = digest
     if read not in (None, digest) or (suspicions and read is None):

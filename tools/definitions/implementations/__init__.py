@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from tools.definitions.fields import Fields
+from tools.definitions.fields import DefinitionFields
 from tools.definitions.implementations import (
     builtin,
     chain,
@@ -16,7 +16,9 @@ from tools.definitions.implementations import (
 )
 from tools.definitions.vocabulary import ToolType
 
-Reader = Callable[[Fields, Fields], dict[str, Any]]  # the implementation's fields, the definition's
+Reader = Callable[
+    [DefinitionFields, DefinitionFields], dict[str, Any]
+]  # the implementation's fields, the definition's
 READERS: dict[ToolType, Reader] = {
     ToolType.BUILTIN: builtin.read,
     ToolType.CODE: code.read,
@@ -42,7 +44,7 @@ SPARE = frozenset(
 )
 
 
-def read(definition: Fields) -> dict[str, Any]:
+def read(definition: DefinitionFields) -> dict[str, Any]:
     """The implementation in canonical form; every wrong field of it is named."""
     kind = definition.raw.get("type")
     reader = next((READERS[one] for one in READERS if one == kind), None)
@@ -52,10 +54,10 @@ def read(definition: Fields) -> dict[str, Any]:
     raw = definition.object("implementation", {} if kind in SPARE else None)
     if kind not in SPARE and not definition.given("implementation"):
         return raw
-    return reader(Fields(raw, definition.flaws, "implementation."), definition)
+    return reader(DefinitionFields(raw, definition.flaws, "implementation."), definition)
 
 
-def _refuse_type(definition: Fields, kind: Any) -> None:
+def _refuse_type(definition: DefinitionFields, kind: Any) -> None:
     if isinstance(kind, str) and kind in set(ToolType):
         able = ", ".join(READERS)
         definition.wrong("type", f"cannot be run by this installation; these can: {able}")

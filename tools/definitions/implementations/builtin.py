@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tools.definitions.fields import Fields
+from tools.definitions.fields import DefinitionFields
 
 # Their effects cannot be undone, so that no definition of one runs without an approval.
 ALWAYS_CONFIRMED = frozenset({"send_message"})
@@ -20,7 +20,7 @@ ASK_MODEL = "ask_model"
 IN_EVERY_LICENCE = COMPOSITES | {ASK_MODEL}
 
 
-def read(fields: Fields, definition: Fields) -> dict[str, Any]:
+def read(fields: DefinitionFields, definition: DefinitionFields) -> dict[str, Any]:
     fields.known(("entry_point",))
     entry_point = fields.text("entry_point", str(definition.raw.get("name", "")))
     if entry_point in ALWAYS_CONFIRMED and definition.raw.get("requires_confirmation") is not True:

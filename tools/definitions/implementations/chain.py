@@ -3,11 +3,11 @@
 from typing import Any
 
 from tools.definitions.chains import document
-from tools.definitions.fields import Fields
+from tools.definitions.fields import DefinitionFields
 from tools.definitions.vocabulary import Delivery
 
 
-def read(fields: Fields, definition: Fields) -> dict[str, Any]:
+def read(fields: DefinitionFields, definition: DefinitionFields) -> dict[str, Any]:
     fields.known(("chain",))
     if definition.raw.get("delivery") not in (None, Delivery.IDEMPOTENT):
         definition.wrong(

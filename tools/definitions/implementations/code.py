@@ -4,12 +4,12 @@ import ast
 from typing import Any
 
 from sandbox.spec import Language
-from tools.definitions.fields import Fields
+from tools.definitions.fields import DefinitionFields
 
 MAX_SOURCE = 256 * 1024
 
 
-def read(fields: Fields, _definition: Fields) -> dict[str, Any]:
+def read(fields: DefinitionFields, _definition: DefinitionFields) -> dict[str, Any]:
     fields.known(("language", "source", "entry_point"))
     language = fields.choice("language", Language, Language.PYTHON)
     source = fields.raw.get("source")
@@ -25,7 +25,7 @@ def read(fields: Fields, _definition: Fields) -> dict[str, Any]:
     return {"language": language, "source": source, "entry_point": entry_point}
 
 
-def _check_javascript(fields: Fields, entry_point: str) -> None:
+def _check_javascript(fields: DefinitionFields, entry_point: str) -> None:
     """JavaScript is not parsed here: only a call shows whether the module has a `main`."""
     if entry_point != "main":
         fields.wrong("entry_point", "must be main for JavaScript")

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Any
 
-from sandbox.egress.rules.grammar import Malformed, Url
+from sandbox.egress.rules.grammar import BrokenGrammar, Url
 from sandbox.egress.rules.paths import is_plain
 from sandbox.egress.rules.rules import HEADER_NAME, OF_THE_CONNECTION
-from tools.definitions.fields import Fields
+from tools.definitions.fields import DefinitionFields
 from tools.definitions.texts.http_templates import PLACEHOLDER, alone, names_in
 from tools.definitions.texts.names import flaw_in_text
 
@@ -61,7 +61,7 @@ BODILESS = frozenset({Method.GET, Method.HEAD})
 BODIES = ("body", "form", "text")
 
 
-def read(fields: Fields, definition: Fields) -> dict[str, Any]:
+def read(fields: DefinitionFields, definition: DefinitionFields) -> dict[str, Any]:
     """Parts that are not given have no key."""
     fields.known(_FIELDS)
     written: dict[str, Any] = {"method": fields.choice("method", Method), "url": _url(fields)}
@@ -88,7 +88,7 @@ def flaw_in_header(name: str) -> str | None:
     return None
 
 
-def _url(fields: Fields) -> str:
+def _url(fields: DefinitionFields) -> str:
     url = fields.text("url", longest=LONGEST_URL)
     if url and (flaw := _flaw_in_url(url)):
         fields.wrong("url", flaw)
@@ -106,7 +106,7 @@ def _flaw_in_url(url: str) -> str | None:
         return "has a brace that belongs to no placeholder"
     try:
         read = Url.parse(place + plain)
-    except Malformed as error:
+    except BrokenGrammar as error:
         return f"cannot be asked for: {error}"
     return None if is_plain(read.path) else "has a path with '.', '..' or an odd escape"
 
@@ -118,7 +118,7 @@ def split_url(url: str) -> tuple[str, str]:
     return url[:end], url[end:]
 
 
-def _headers(fields: Fields) -> dict[str, str]:
+def _headers(fields: DefinitionFields) -> dict[str, str]:
     headers = _texts(fields, "headers")
     for name, value in headers.items():
         if flaw := flaw_in_header(name):
@@ -130,16 +130,16 @@ def _headers(fields: Fields) -> dict[str, str]:
     return headers
 
 
-def _parts(fields: Fields, member: str) -> dict[str, Any]:
+def _parts(fields: DefinitionFields, member: str) -> dict[str, Any]:
     """Of a query or a form: texts, or objects of a text and how its argument's parts are sent."""
     raw = _entries(fields, member)
     return {name: _part(fields, f"{member}.{name}", value) for name, value in raw.items()}
 
 
-def _part(fields: Fields, place: str, value: Any) -> Any:
+def _part(fields: DefinitionFields, place: str, value: Any) -> Any:
     if not isinstance(value, dict):
         return _text(fields, place, value)
-    inner = Fields(value, fields.flaws, f"{fields.prefix}{place}.")
+    inner = DefinitionFields(value, fields.flaws, f"{fields.prefix}{place}.")
     inner.known(("value", "separator", "style"))
     text = _text(inner, "value", value.get("value"))
     if not inner.given("style"):
@@ -151,7 +151,7 @@ def _part(fields: Fields, place: str, value: Any) -> Any:
     return {"value": text, "style": inner.choice("style", Style)}
 
 
-def _cookies(fields: Fields) -> dict[str, str]:
+def _cookies(fields: DefinitionFields) -> dict[str, str]:
     cookies = _texts(fields, "cookies")
     for name in cookies:
         if not COOKIE_NAME.fullmatch(name):
@@ -159,12 +159,12 @@ def _cookies(fields: Fields) -> dict[str, str]:
     return cookies
 
 
-def _texts(fields: Fields, member: str) -> dict[str, str]:
+def _texts(fields: DefinitionFields, member: str) -> dict[str, str]:
     raw = _entries(fields, member)
     return {name: _text(fields, f"{member}.{name}", value) for name, value in raw.items()}
 
 
-def _entries(fields: Fields, member: str) -> dict[str, Any]:
+def _entries(fields: DefinitionFields, member: str) -> dict[str, Any]:
     raw = fields.object(member, {})
     if len(raw) > MOST_ENTRIES:
         fields.wrong(member, f"may have at most {MOST_ENTRIES} entries")
@@ -175,14 +175,14 @@ def _entries(fields: Fields, member: str) -> dict[str, Any]:
     return raw
 
 
-def _text(fields: Fields, place: str, value: Any) -> str:
+def _text(fields: DefinitionFields, place: str, value: Any) -> str:
     if not isinstance(value, str) or len(value) > LONGEST_VALUE:
         fields.wrong(place, f"must be a text of at most {LONGEST_VALUE} characters")
         return ""
     return value
 
 
-def _select(fields: Fields) -> Any:
+def _select(fields: DefinitionFields) -> Any:
     """One JSON pointer, a list of them, or an object of names and pointers."""
     select = fields.raw["select"]
     several = list(select.values()) if isinstance(select, dict) else select
@@ -200,7 +200,7 @@ def _is_pointer(text: Any) -> bool:
     return isinstance(text, str) and len(text) <= LONGEST_VALUE and bool(_POINTER.fullmatch(text))
 
 
-def _credential(fields: Fields) -> str:
+def _credential(fields: DefinitionFields) -> str:
     name = fields.text("credential", longest=63)
     if name and not CREDENTIAL_NAME.fullmatch(name):
         fields.wrong("credential", "may hold only letters, digits, '_', '.' and '-'")
@@ -219,7 +219,9 @@ _OPTIONAL = {
 }
 
 
-def _check_placeholders(fields: Fields, definition: Fields, written: dict[str, Any]) -> None:
+def _check_placeholders(
+    fields: DefinitionFields, definition: DefinitionFields, written: dict[str, Any]
+) -> None:
     known, required = _declared(definition.raw)
     used: set[str] = set()
     for place, name in _placeholders(written):

@@ -3,23 +3,23 @@
 import re
 from typing import Any
 
-from tools.definitions.fields import Fields
+from tools.definitions.fields import DefinitionFields
 
 MOST_ROWS = 10_000
 COLLECTION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
-def read(fields: Fields, definition: Fields) -> dict[str, Any]:
+def read(fields: DefinitionFields, definition: DefinitionFields) -> dict[str, Any]:
     definition.need_parameter("question")
     return _graph(fields)
 
 
-def read_update(fields: Fields, definition: Fields) -> dict[str, Any]:
+def read_update(fields: DefinitionFields, definition: DefinitionFields) -> dict[str, Any]:
     definition.need_parameter("triples")
     return _graph(fields)
 
 
-def _graph(fields: Fields) -> dict[str, Any]:
+def _graph(fields: DefinitionFields) -> dict[str, Any]:
     fields.known(("collection", "limit"))
     collection = fields.raw.get("collection")
     if collection is not None and not (

@@ -3,13 +3,13 @@
 import re
 from typing import Any
 
-from tools.definitions.fields import Fields
+from tools.definitions.fields import DefinitionFields
 from tools.definitions.texts import names
 
 PIN = re.compile(r"sha256:[0-9a-f]{64}")
 
 
-def read(fields: Fields, _definition: Fields) -> dict[str, Any]:
+def read(fields: DefinitionFields, _definition: DefinitionFields) -> dict[str, Any]:
     """Without a server it is the one configured under `mcp/<tool>` (S5)."""
     fields.known(("server", "tool", "pin"))
     tool = fields.text("tool", longest=128)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tools.definitions.fields import Fields
+from tools.definitions.fields import DefinitionFields
 from tools.definitions.texts import templates
 
 LONGEST_SYSTEM = 20_000
@@ -10,7 +10,7 @@ MOST_TOKENS = 1_000_000
 MOST_PROMPT_BYTES = 1_000_000
 
 
-def read(fields: Fields, definition: Fields) -> dict[str, Any]:
+def read(fields: DefinitionFields, definition: DefinitionFields) -> dict[str, Any]:
     fields.known(("template", "system", "model", "max_tokens", "max_prompt_bytes"))
     template = fields.raw.get("template")
     if not isinstance(template, str) or not template.strip():
@@ -23,13 +23,13 @@ def read(fields: Fields, definition: Fields) -> dict[str, Any]:
     return {"template": template} | _model(fields)
 
 
-def read_completion(fields: Fields, definition: Fields) -> dict[str, Any]:
+def read_completion(fields: DefinitionFields, definition: DefinitionFields) -> dict[str, Any]:
     fields.known(("system", "model", "max_tokens", "max_prompt_bytes"))
     definition.need_parameter("question", "prompt")
     return _model(fields)
 
 
-def _model(fields: Fields) -> dict[str, Any]:
+def _model(fields: DefinitionFields) -> dict[str, Any]:
     """Null is the installation's default model, or a built-in limit."""
     return {
         "system": fields.text("system", "", longest=LONGEST_SYSTEM) or None,

@@ -6,13 +6,13 @@ What the service declares, the catalog knows; there undeclared and missing value
 import math
 from typing import Any
 
-from tools.definitions.fields import Fields
+from tools.definitions.fields import DefinitionFields
 from tools.definitions.texts.names import PARAMETER_NAME, TOOL_NAME
 
 MAX_VALUE = 10_000
 
 
-def read(fields: Fields, _definition: Fields) -> dict[str, Any]:
+def read(fields: DefinitionFields, _definition: DefinitionFields) -> dict[str, Any]:
     fields.known(("service", "config"))
     service = fields.text("service", longest=128)
     if service and not TOOL_NAME.fullmatch(service):

@@ -40,7 +40,7 @@ class ReadTool:
 
 
 @dataclass(frozen=True)
-class Page:
+class ToolListPage:
     tools: list[Any]
     cursor: str | None
     good_for_s: float | None
@@ -65,7 +65,7 @@ class BadPage(ValueError):
     """No list of tools at all; the message is the reason."""
 
 
-def well_formed_page(message: dict[str, Any]) -> Page:
+def well_formed_page(message: dict[str, Any]) -> ToolListPage:
     """Raises `BadPage`."""
     repairs: list[Repair] = []
     tools = message.get("tools")
@@ -80,7 +80,7 @@ def well_formed_page(message: dict[str, Any]) -> Page:
         cursor = None
     if cursor is not None and (not isinstance(cursor, str) or len(cursor) > LONGEST_TEXT):
         raise BadPage("its nextCursor is no text, or too long")
-    return Page(tools, cursor, _seconds(message.get("ttlMs")), repairs)
+    return ToolListPage(tools, cursor, _seconds(message.get("ttlMs")), repairs)
 
 
 def _seconds(ms: Any) -> float | None:

@@ -20,11 +20,11 @@ _TEMPLATE = re.compile(r"\{[^{}]*\}")
 METHODS = ("get", "head", "post", "put", "patch", "delete")
 
 
-class BadDocument(ValueError):
+class BadOpenApiDocument(ValueError):
     """The whole document cannot be read. The text says why."""
 
 
-class Flaw(Exception):
+class OperationFlaw(Exception):
     """One operation cannot be made a tool. The text says why."""
 
 
@@ -51,21 +51,21 @@ class Operation:
         return text_in(self.own, "operationId")
 
 
-class Document:
-    """Raises `BadDocument`. `odd_paths` are those whose operations cannot be read, each with the
-    reason, once `operations` was called."""
+class OpenApiDescription:
+    """Raises `BadOpenApiDocument`. `odd_paths` are those whose operations cannot be read, each with
+    the reason, once `operations` was called."""
 
     def __init__(self, raw: Any) -> None:
         try:
             strict_json.check(raw, scalars=False)
         except strict_json.BadJson as error:
-            raise BadDocument(f"The document cannot be used: {error}.") from None
+            raise BadOpenApiDocument(f"The document cannot be used: {error}.") from None
         self.raw = _plain(raw)
         if not isinstance(self.raw, dict) or not isinstance(self.raw.get("paths"), dict):
-            raise BadDocument("This is no OpenAPI document: it has no paths.")
+            raise BadOpenApiDocument("This is no OpenAPI document: it has no paths.")
         version = str(self.raw.get("openapi", ""))
         if not version.startswith(VERSIONS):
-            raise BadDocument("Only OpenAPI 3.0 and 3.1 are read; see the field openapi.")
+            raise BadOpenApiDocument("Only OpenAPI 3.0 and 3.1 are read; see the field openapi.")
         self.legacy = version.startswith("3.0")
         self.title = text_in(object_in(self.raw, "info"), "title")[:200]
         self.odd_paths: dict[str, str] = {}
@@ -75,14 +75,14 @@ class Document:
         """Counts a part that was read: a small document can refer to itself very often."""
         self._parts_left -= 1
         if self._parts_left < 0:
-            raise BadDocument(
+            raise BadOpenApiDocument(
                 f"The operations refer to more than {MOST_PARTS} parts of schemas; pick fewer."
             )
 
     def operations(self) -> list[Operation]:
         found = list(self._operations())
         if len(found) + len(self.odd_paths) > MOST_OPERATIONS:
-            raise BadDocument(f"The document has more than {MOST_OPERATIONS} operations.")
+            raise BadOpenApiDocument(f"The document has more than {MOST_OPERATIONS} operations.")
         return found
 
     def _operations(self) -> Iterator[Operation]:
@@ -91,7 +91,7 @@ class Document:
                 continue  # an extension
             try:
                 shared = self.resolved(item)
-            except Flaw as flaw:
+            except OperationFlaw as flaw:
                 self.odd_paths[path] = str(flaw)
                 continue
             for method in METHODS:
@@ -99,19 +99,19 @@ class Document:
                     yield Operation(method.upper(), path, own, shared)
 
     def resolved(self, part: Any) -> dict[str, Any]:
-        """The object itself, or the one that it refers to. Raises `Flaw`."""
+        """The object itself, or the one that it refers to. Raises `OperationFlaw`."""
         for _ in range(MOST_HOPS):
             if not isinstance(part, dict):
-                raise Flaw("what should be an object, or name one, does not")
+                raise OperationFlaw("what should be an object, or name one, does not")
             if "$ref" not in part:
                 return part
             part = self.at(part["$ref"])
-        raise Flaw("a $ref leads in a circle")
+        raise OperationFlaw("a $ref leads in a circle")
 
     def at(self, reference: Any) -> Any:
-        """The target of a local reference. Raises `Flaw`."""
+        """The target of a local reference. Raises `OperationFlaw`."""
         if not isinstance(reference, str) or not reference.startswith("#/"):
-            raise Flaw(
+            raise OperationFlaw(
                 f"the $ref {str(reference)[:100]} leads outside the document, or is no JSON "
                 "pointer; nothing is fetched"
             )
@@ -123,7 +123,7 @@ class Document:
             else:
                 found = found.get(step) if isinstance(found, dict) else None
         if found is None:
-            raise Flaw(f"the $ref {reference[:100]} leads nowhere")
+            raise OperationFlaw(f"the $ref {reference[:100]} leads nowhere")
         return found
 
 

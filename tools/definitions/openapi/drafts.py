@@ -7,16 +7,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tools.definitions.openapi.document import (
-    Document,
-    Flaw,
+    OpenApiDescription,
     Operation,
+    OperationFlaw,
     object_in,
     text_in,
 )
-from tools.definitions.openapi.parameters import Told, told
+from tools.definitions.openapi.parameters import OperationArguments, told
 from tools.definitions.openapi.schemas import Schemas, plain_text
 from tools.definitions.openapi.security import needed
-from tools.definitions.openapi.servers import Servers
+from tools.definitions.openapi.servers import OpenApiServers
 from tools.definitions.schemas import schemas as checking
 from tools.definitions.texts.names import plain_name, with_digest
 from tools.definitions.texts.visible import skeleton
@@ -38,7 +38,7 @@ _TEMPLATE = re.compile(r"\{([^{}]*)\}")
 
 
 @dataclass(frozen=True)
-class Draft:
+class OperationDraft:
     """An operation as a definition. `definition` is empty where the flaws leave none.
 
     `header` is the one the credential has to be in; `notes` list what was left out; `operations`
@@ -62,15 +62,15 @@ def drafts(
     variables: Mapping[str, str] | None = None,
     group: list[str] | None = None,
     credentials: Mapping[str, str] | None = None,
-) -> list[Draft]:
+) -> list[OperationDraft]:
     """The operations that are picked, by their id or as `GET /path`; without a pick all that are
     not deprecated. `server` takes the place of the document's own, `variables` fill those in;
     `credentials` maps the names of its security schemes to those of our credentials. Raises
     `BadDocument`.
     """
-    document = Document(raw)
+    document = OpenApiDescription(raw)
     operations = document.operations()
-    servers = Servers(document, server, variables or {})
+    servers = OpenApiServers(document, server, variables or {})
     chosen, names = frozenset(pick), _names(operations)
     wanted = [one for one in operations if _picked(one, chosen)]
     known = frozenset(one.identity for one in operations)
@@ -86,7 +86,9 @@ def drafts(
         for one in wanted
     ]
     odd = [
-        Draft(path, "", flaws=({"field": "operation", "message": f"cannot be read: {reason}"},))
+        OperationDraft(
+            path, "", flaws=({"field": "operation", "message": f"cannot be read: {reason}"},)
+        )
         for path, reason in document.odd_paths.items()
         if not chosen or path in chosen
     ]
@@ -127,44 +129,48 @@ def _picked(operation: Operation, pick: frozenset[str]) -> bool:
     return operation.own.get("deprecated") is not True
 
 
-def _missing(operations: list[Operation], pick: Sequence[str]) -> list[Draft]:
+def _missing(operations: list[Operation], pick: Sequence[str]) -> list[OperationDraft]:
     known = {name for one in operations for name in (one.key, one.id)}
     flaw = {"field": "pick", "message": "names no operation of the document"}
-    return [Draft(one, "", flaws=(flaw,)) for one in dict.fromkeys(pick) if one not in known]
+    return [
+        OperationDraft(one, "", flaws=(flaw,)) for one in dict.fromkeys(pick) if one not in known
+    ]
 
 
 def _draft(
-    document: Document,
+    document: OpenApiDescription,
     operation: Operation,
     name: str,
     *,
-    servers: Servers,
+    servers: OpenApiServers,
     group: list[str] | None,
     credentials: Mapping[str, str],
-) -> Draft:
+) -> OperationDraft:
     try:
         raw, header, notes = _definition(document, operation, name, servers, credentials)
-    except Flaw as flaw:
+    except OperationFlaw as flaw:
         message = f"cannot be made a tool: {flaw}"
-        return Draft(operation.key, name, flaws=({"field": "operation", "message": message},))
+        return OperationDraft(
+            operation.key, name, flaws=({"field": "operation", "message": message},)
+        )
     if group is not None:
         raw["group"] = group
     try:
         read_definition(raw)
     except InvalidDefinition as error:
         errors = error.details["errors"] or [{"field": "definition", "message": error.message}]
-        return Draft(operation.key, name, raw, tuple(errors), header, notes)
-    return Draft(operation.key, name, raw, (), header, notes)
+        return OperationDraft(operation.key, name, raw, tuple(errors), header, notes)
+    return OperationDraft(operation.key, name, raw, (), header, notes)
 
 
 def _definition(
-    document: Document,
+    document: OpenApiDescription,
     operation: Operation,
     name: str,
-    servers: Servers,
+    servers: OpenApiServers,
     credentials: Mapping[str, str],
 ) -> tuple[dict[str, Any], str, tuple[str, ...]]:
-    """The definition, the header of its credential, and notes. Raises `Flaw`."""
+    """The definition, the header of its credential, and notes. Raises `OperationFlaw`."""
     requests = Schemas(document, "request")
     found = told(document, operation, requests)
     output, notes = _output(document, operation)
@@ -202,7 +208,9 @@ def _deprecated(operation: Operation) -> str:
     return "Deprecated. " if operation.own.get("deprecated") is True else ""
 
 
-def _implementation(operation: Operation, found: Told, servers: Servers) -> dict[str, Any]:
+def _implementation(
+    operation: Operation, found: OperationArguments, servers: OpenApiServers
+) -> dict[str, Any]:
     parts: dict[str, Any] = {
         "query": found.query,
         "headers": found.headers,
@@ -218,17 +226,17 @@ def _implementation(operation: Operation, found: Told, servers: Servers) -> dict
     return made if found.body is None else {**made, "body": found.body}
 
 
-def _path(operation: Operation, found: Told) -> str:
+def _path(operation: Operation, found: OperationArguments) -> str:
     wanted = _TEMPLATE.findall(operation.path)
     if missing := [name for name in wanted if name not in found.path]:
-        raise Flaw(f"its path has {{{missing[0][:60]}}}, which is no parameter")
+        raise OperationFlaw(f"its path has {{{missing[0][:60]}}}, which is no parameter")
     if unused := [name for name in found.path if name not in wanted]:
-        raise Flaw(f"the parameter {unused[0][:60]!r} stands nowhere in its path")
+        raise OperationFlaw(f"the parameter {unused[0][:60]!r} stands nowhere in its path")
     return _TEMPLATE.sub(lambda one: f"{{{found.path[one[1]]}}}", operation.path)
 
 
 def _output(
-    document: Document, operation: Operation
+    document: OpenApiDescription, operation: Operation
 ) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
     """The schema of the one successful response, if it is JSON. An unusable schema is left out."""
     answers = {
@@ -247,7 +255,7 @@ def _output(
         raw = object_in(content, "application/json").get("schema", {})
         schema = reader.standalone(reader.read(raw))
         checking.check(schema)
-    except (Flaw, checking.BadSchema) as reason:
+    except (OperationFlaw, checking.BadSchema) as reason:
         return None, (f"The schema of the answer was left out: {reason}",)
     notes = tuple(f"The schema of the answer: {note}" for note in reader.notes)
     return (schema, notes) if isinstance(schema, dict) and schema else (None, ())

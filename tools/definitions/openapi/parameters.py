@@ -10,9 +10,9 @@ from typing import Any
 
 from tools.definitions.implementations.http import Style
 from tools.definitions.openapi.document import (
-    Document,
-    Flaw,
+    OpenApiDescription,
     Operation,
+    OperationFlaw,
     list_in,
     names_in,
     object_in,
@@ -65,7 +65,7 @@ class Parameter:
 
 
 @dataclass
-class Told:
+class OperationArguments:
     """The arguments of a tool, and their places in its request."""
 
     properties: dict[str, Any] = field(default_factory=dict)
@@ -79,9 +79,9 @@ class Told:
     text: str = ""
 
     def add(self, wished: str, schema: Any, *, required: bool) -> str:
-        """The name the argument has. Raises `Flaw`."""
+        """The name the argument has. Raises `OperationFlaw`."""
         if len(self.properties) >= MOST_ARGUMENTS:
-            raise Flaw(f"it takes more than {MOST_ARGUMENTS} arguments")
+            raise OperationFlaw(f"it takes more than {MOST_ARGUMENTS} arguments")
         name = self._free(argument_name(wished))
         self.properties[name] = schema
         if required:
@@ -107,9 +107,11 @@ def is_json(kind: str) -> bool:
     return _JSON.fullmatch(kind.partition(";")[0].strip().lower()) is not None
 
 
-def told(document: Document, operation: Operation, schemas: Schemas) -> Told:
-    """Raises `Flaw`."""
-    found = Told()
+def told(
+    document: OpenApiDescription, operation: Operation, schemas: Schemas
+) -> OperationArguments:
+    """Raises `OperationFlaw`."""
+    found = OperationArguments()
     for one in _parameters(document, operation):
         if not (one.place == "header" and one.name.lower() in _IGNORED_HEADERS):
             _add(found, document, schemas, one)
@@ -118,25 +120,27 @@ def told(document: Document, operation: Operation, schemas: Schemas) -> Told:
     return found
 
 
-def _parameters(document: Document, operation: Operation) -> list[Parameter]:
+def _parameters(document: OpenApiDescription, operation: Operation) -> list[Parameter]:
     """Those of the operation override those of its path."""
     found: dict[tuple[str, str], Parameter] = {}
     for owner in (operation.shared, operation.own):
         listed = list_in(owner, "parameters")
         if len(listed) > MOST_ARGUMENTS:
-            raise Flaw(f"it takes more than {MOST_ARGUMENTS} parameters")
+            raise OperationFlaw(f"it takes more than {MOST_ARGUMENTS} parameters")
         for given in listed:
             document.count()
             raw = document.resolved(given)
             place, name = text_in(raw, "in"), text_in(raw, "name")
             if place not in STYLES or not name:
-                raise Flaw(f"the parameter {name[:60]!r} is in no place that is known")
+                raise OperationFlaw(f"the parameter {name[:60]!r} is in no place that is known")
             found[place, name] = Parameter(place, name, raw)
     return list(found.values())
 
 
-def _add(found: Told, document: Document, schemas: Schemas, one: Parameter) -> None:
-    """Raises `Flaw` for what our templates cannot express."""
+def _add(
+    found: OperationArguments, document: OpenApiDescription, schemas: Schemas, one: Parameter
+) -> None:
+    """Raises `OperationFlaw` for what our templates cannot express."""
     schema, entry = _content(schemas, one) if one.content else _styled(document, schemas, one)
     required = one.place == "path" or one.raw.get("required") is True
     argument = found.add(one.name, _described(schema, one.raw), required=required)
@@ -152,17 +156,19 @@ def _entry(argument: str, written: dict[str, str]) -> Any:
     return {"value": value, **written} if written else value
 
 
-def _styled(document: Document, schemas: Schemas, one: Parameter) -> tuple[Any, dict[str, str]]:
+def _styled(
+    document: OpenApiDescription, schemas: Schemas, one: Parameter
+) -> tuple[Any, dict[str, str]]:
     raw = one.raw.get("schema")
     if not isinstance(raw, dict | bool):
-        raise Flaw(f"{one.words} has neither a schema nor a content")
+        raise OperationFlaw(f"{one.words} has neither a schema nor a content")
     known = STYLES_OF_QUERY if one.place == "query" else {STYLES[one.place]}
     if one.style not in known:
-        raise Flaw(f"{one.words} has the style {one.style[:40]}, which is not made")
+        raise OperationFlaw(f"{one.words} has the style {one.style[:40]}, which is not made")
     kind = _kind(document, raw)
     if one.place != "query":
         if kind == "object":
-            raise Flaw(f"{one.words} is an object, which is not made in a {one.place}")
+            raise OperationFlaw(f"{one.words} is an object, which is not made in a {one.place}")
         return schemas.read(raw), {}
     entry = _serialized(one.style, kind, explode=one.explode)
     own_entries = entry.get("style") == Style.FORM
@@ -180,7 +186,7 @@ def _serialized(style: str, kind: str, *, explode: bool) -> dict[str, str]:
     return {}
 
 
-def _closed(document: Document, schemas: Schemas, raw: Any) -> Any:
+def _closed(document: OpenApiDescription, schemas: Schemas, raw: Any) -> Any:
     """An object whose members become entries of their own: only those that it names."""
     whole = document.resolved(raw) if isinstance(raw, dict) else raw
     made = schemas.read(whole)
@@ -200,7 +206,9 @@ def _content(schemas: Schemas, one: Parameter) -> tuple[Any, dict[str, str]]:
     return {"type": "string", "contentMediaType": kind}, {}
 
 
-def _add_body(found: Told, document: Document, schemas: Schemas, raw: dict[str, Any]) -> None:
+def _add_body(
+    found: OperationArguments, document: OpenApiDescription, schemas: Schemas, raw: dict[str, Any]
+) -> None:
     content, required = object_in(raw, "content"), raw.get("required") is True
     kinds = {kind.partition(";")[0].strip().lower(): kind for kind in content}
     chosen = next((kind for kind in kinds if _JSON.fullmatch(kind)), None)
@@ -219,11 +227,12 @@ def _add_body(found: Told, document: Document, schemas: Schemas, raw: dict[str, 
             found.headers["Content-Type"] = text
     elif content:
         names = ", ".join(sorted(kinds))[:200]
-        raise Flaw(f"its body is {names}; only JSON, text and {FORM} are made")
+        raise OperationFlaw(f"its body is {names}; only JSON, text and {FORM} are made")
 
 
 def _add_json(
-    found: Told, document: Document, schemas: Schemas, schema: Any, raw: dict[str, Any], *,
+    found: OperationArguments, document: OpenApiDescription, schemas: Schemas, schema: Any,
+    raw: dict[str, Any], *,
     required: bool,
 ) -> None:  # fmt: skip
     """An object's members as arguments, if each keeps its name; else the body as one."""
@@ -239,12 +248,17 @@ def _add_json(
     }
 
 
-def _keep_their_names(properties: dict[str, Any], found: Told) -> bool:
+def _keep_their_names(properties: dict[str, Any], found: OperationArguments) -> bool:
     return all(argument_name(name) == name and name not in found.properties for name in properties)
 
 
 def _add_form(
-    found: Told, document: Document, schemas: Schemas, media: dict[str, Any], *, required: bool
+    found: OperationArguments,
+    document: OpenApiDescription,
+    schemas: Schemas,
+    media: dict[str, Any],
+    *,
+    required: bool,
 ) -> None:
     schema = media.get("schema", True)
     members = _members(document, schemas, schema)
@@ -253,7 +267,7 @@ def _add_form(
             argument = found.add("body", schemas.read(schema), required=required)
             found.form = {argument: _entry(argument, {"style": Style.FORM.value})}
             return
-        raise Flaw("its form is no plain object with members")
+        raise OperationFlaw("its form is no plain object with members")
     properties, needed = members
     raw = document.resolved(schema)["properties"]
     found.form = {}
@@ -263,7 +277,7 @@ def _add_form(
         found.form[name] = _entry(argument, entry)
 
 
-def _of_form(document: Document, encoding: dict[str, Any], raw: Any) -> dict[str, str]:
+def _of_form(document: OpenApiDescription, encoding: dict[str, Any], raw: Any) -> dict[str, str]:
     """Without a style of its own an object is sent as JSON (OpenAPI, 4.8.15)."""
     style, kind = text_in(encoding, "style"), _kind(document, raw)
     if not style and "explode" not in encoding:
@@ -274,7 +288,7 @@ def _of_form(document: Document, encoding: dict[str, Any], raw: Any) -> dict[str
 
 
 def _members(
-    document: Document, schemas: Schemas, schema: Any
+    document: OpenApiDescription, schemas: Schemas, schema: Any
 ) -> tuple[dict[str, Any], set[str]] | None:
     """The members of a closed object; None for any other schema."""
     if not isinstance(schema, dict):
@@ -295,7 +309,7 @@ def _members(
     return made["properties"], set(names_in(made, "required"))
 
 
-def _kind(document: Document, schema: Any) -> str:
+def _kind(document: OpenApiDescription, schema: Any) -> str:
     """The type at the top of the schema, if any."""
     if not isinstance(schema, dict):
         return ""

@@ -7,7 +7,12 @@ whole, and none grows. OpenAPI 3.0's own words become those of JSON Schema.
 import re
 from typing import Any, Literal
 
-from tools.definitions.openapi.document import UNREADABLE, Document, Flaw, names_in
+from tools.definitions.openapi.document import (
+    UNREADABLE,
+    OpenApiDescription,
+    OperationFlaw,
+    names_in,
+)
 
 MOST_DEFINITIONS = 200
 MOST_PARTS = 20_000  # of one tool's schema: no definition is as large
@@ -36,7 +41,7 @@ class Schemas:
     """The schemas of one tool in one direction: call `read`, and then once `standalone`. `notes`
     list what was left out."""
 
-    def __init__(self, document: Document, direction: Direction) -> None:
+    def __init__(self, document: OpenApiDescription, direction: Direction) -> None:
         self.definitions: dict[str, Schema] = {}
         self.notes: list[str] = []
         self._document = document
@@ -46,14 +51,14 @@ class Schemas:
         self._parts = 0
 
     def read(self, raw: Any) -> Schema:
-        """Raises `Flaw`. Not deeper than the document, whose depth is bounded."""
+        """Raises `OperationFlaw`. Not deeper than the document, whose depth is bounded."""
         self._count()
         if isinstance(raw, bool):
             return raw
         if not isinstance(raw, dict):
-            raise Flaw("a schema is no object")
+            raise OperationFlaw("a schema is no object")
         if any(word in raw for word in _ELSEWHERE):
-            raise Flaw("a schema has a $dynamicRef or $recursiveRef, which are not read")
+            raise OperationFlaw("a schema has a $dynamicRef or $recursiveRef, which are not read")
         if "$ref" not in raw:
             return (
                 self._legacy(raw, self._words(raw)) if self._document.legacy else self._words(raw)
@@ -62,7 +67,7 @@ class Schemas:
         return reference if self._document.legacy else self._words(raw) | reference
 
     def standalone(self, schema: Schema) -> Schema:
-        """With the definitions it needs. Raises `Flaw`."""
+        """With the definitions it needs. Raises `OperationFlaw`."""
         while self._pending:  # a loop, so that chains of references are not recursive
             name, target = self._pending.pop()
             self.definitions[name] = self.read(target)
@@ -74,7 +79,7 @@ class Schemas:
         self._document.count()
         self._parts += 1
         if self._parts > MOST_PARTS:
-            raise Flaw(f"its schemas have more than {MOST_PARTS} parts")
+            raise OperationFlaw(f"its schemas have more than {MOST_PARTS} parts")
 
     def _note(self, note: str) -> None:
         if note not in self.notes:
@@ -90,7 +95,7 @@ class Schemas:
 
     def _name(self, reference: str) -> str:
         if len(self._names) >= MOST_DEFINITIONS:
-            raise Flaw(f"it needs more than {MOST_DEFINITIONS} schemas of the document")
+            raise OperationFlaw(f"it needs more than {MOST_DEFINITIONS} schemas of the document")
         plain = _NAME.sub("_", reference.rpartition("/")[2])[:60] or "schema"
         taken = set(self._names.values())
         return plain if plain not in taken else f"{plain}-{len(taken)}"
@@ -164,8 +169,8 @@ def plain_text(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def _says(document: Document, part: Any, word: str) -> bool:
+def _says(document: OpenApiDescription, part: Any, word: str) -> bool:
     try:
         return document.resolved(part).get(word) is True if isinstance(part, dict) else False
-    except Flaw:
+    except OperationFlaw:
         return False

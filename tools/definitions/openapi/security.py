@@ -3,14 +3,20 @@
 from typing import Any
 
 from tools.definitions.implementations.http import CREDENTIAL_NAME
-from tools.definitions.openapi.document import Document, Flaw, Operation, object_in, text_in
+from tools.definitions.openapi.document import (
+    OpenApiDescription,
+    Operation,
+    OperationFlaw,
+    object_in,
+    text_in,
+)
 from tools.definitions.openapi.parameters import argument_name
 
 Needed = tuple[str, str]  # the scheme's name, and the header it goes into
 
 
-def needed(document: Document, operation: Operation) -> Needed | None:
-    """The first alternative that a credential can satisfy. Raises `Flaw`."""
+def needed(document: OpenApiDescription, operation: Operation) -> Needed | None:
+    """The first alternative that a credential can satisfy. Raises `OperationFlaw`."""
     wanted = operation.own.get("security", document.raw.get("security"))
     if not wanted or not isinstance(wanted, list):
         return None
@@ -20,14 +26,14 @@ def needed(document: Document, operation: Operation) -> Needed | None:
             return None
         try:
             return _one(document, alternative)
-        except Flaw as reason:
+        except OperationFlaw as reason:
             reasons.append(str(reason))
-    raise Flaw("it needs " + ", or ".join(reasons))
+    raise OperationFlaw("it needs " + ", or ".join(reasons))
 
 
-def _one(document: Document, alternative: Any) -> Needed:
+def _one(document: OpenApiDescription, alternative: Any) -> Needed:
     if not isinstance(alternative, dict) or len(alternative) != 1:
-        raise Flaw("several credentials at once, and a tool has one")
+        raise OperationFlaw("several credentials at once, and a tool has one")
     (name,) = alternative
     schemes = object_in(object_in(document.raw, "components"), "securitySchemes")
     scheme = document.resolved(schemes.get(name))
@@ -39,12 +45,14 @@ def _header(name: str, scheme: dict[str, Any]) -> str:
     if kind == "apiKey" and place == "header":
         return text_in(scheme, "name")
     if kind == "apiKey" and place == "query":
-        raise Flaw(f"{name[:60]}, a key in the URL: secrets never stand in URLs")
+        raise OperationFlaw(f"{name[:60]}, a key in the URL: secrets never stand in URLs")
     if kind == "http" and text_in(scheme, "scheme").lower() in {"basic", "bearer"}:
         return "Authorization"
     if kind in {"oauth2", "openIdConnect"}:
         return "Authorization"
-    raise Flaw(f"{name[:60]}, which is {kind[:40] or 'nothing'} in {place[:40] or 'no place'}")
+    raise OperationFlaw(
+        f"{name[:60]}, which is {kind[:40] or 'nothing'} in {place[:40] or 'no place'}"
+    )
 
 
 def _credential_name(name: str) -> str:

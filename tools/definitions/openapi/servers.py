@@ -7,10 +7,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tools.definitions.openapi.document import (
-    BadDocument,
-    Document,
-    Flaw,
+    BadOpenApiDocument,
+    OpenApiDescription,
     Operation,
+    OperationFlaw,
     list_in,
     names_in,
     object_in,
@@ -32,13 +32,13 @@ class Variable:
 
 
 @dataclass(frozen=True)
-class Servers:
+class OpenApiServers:
     """`server` is a URL in place of the document's own, `given` the values of its variables.
 
-    Raises `BadDocument` for a value without a variable.
+    Raises `BadOpenApiDocument` for a value without a variable.
     """
 
-    document: Document
+    document: OpenApiDescription
     server: str | None
     given: Mapping[str, str]
 
@@ -49,29 +49,29 @@ class Servers:
         for name, value in self.given.items():
             if name not in known:
                 said = ", ".join(known) or "it has none"
-                raise BadDocument(
+                raise BadOpenApiDocument(
                     f"No server of the document has the variable {name[:60]!r}; known: {said}."
                 )
             allowed = known[name].allowed
             if allowed and value not in allowed:
-                raise BadDocument(
+                raise BadOpenApiDocument(
                     f"The variable {name[:60]!r} of the server must be one of "
                     f"{', '.join(allowed)[:200]}."
                 )
 
     def of(self, operation: Operation) -> str:
-        """The first of the nearest list. Raises `Flaw`."""
+        """The first of the nearest list. Raises `OperationFlaw`."""
         if self.server:
             return self.server
         for owner in (operation.own, operation.shared, self.document.raw):
             for server in list_in(owner, "servers")[:1]:
                 url = self._filled(text_in(server, "url"), object_in(server, "variables"))
                 if not urlsplit(url).netloc:
-                    raise Flaw(
+                    raise OperationFlaw(
                         f"its server is {url[:100]!r}, which names no host; say which server"
                     )
                 return url
-        raise Flaw("the document names no server; say which")
+        raise OperationFlaw("the document names no server; say which")
 
     def _filled(self, url: str, variables: dict[str, Any]) -> str:
         return _TEMPLATE.sub(lambda one: self._value(variables, one[1]), url)
@@ -79,14 +79,14 @@ class Servers:
     def _value(self, variables: dict[str, Any], name: str) -> str:
         value = self.given.get(name, object_in(variables, name).get("default"))
         if not isinstance(value, str):
-            raise Flaw(
+            raise OperationFlaw(
                 f"the variable {name[:60]!r} of its server has no default; give it a value, or "
                 "say which server"
             )
         return value
 
 
-def variables_of(document: Document) -> dict[str, Variable]:
+def variables_of(document: OpenApiDescription) -> dict[str, Variable]:
     """The variables in the URL of the server, by name."""
     found: dict[str, Variable] = {}
     for server in _first_servers(document):
@@ -100,7 +100,7 @@ def variables_of(document: Document) -> dict[str, Variable]:
     return found
 
 
-def _first_servers(document: Document) -> Iterator[Any]:
+def _first_servers(document: OpenApiDescription) -> Iterator[Any]:
     yield from list_in(document.raw, "servers")[:1]
     for operation in document.operations():
         for owner in (operation.own, operation.shared):

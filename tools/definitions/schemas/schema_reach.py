@@ -15,7 +15,7 @@ _APART = _AS_IS | _BY_NAME
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class ReachedSchema:
     """`missing` says why there may be nothing; `never` that there is certainly nothing."""
 
     schema: Schema | bool
@@ -23,13 +23,13 @@ class Reached:
     never: bool = False
 
 
-def reach(schema: Any, pointer: str) -> Reached:
+def reach(schema: Any, pointer: str) -> ReachedSchema:
     """The schema of the value at the pointer, as far as it is known."""
-    found = Reached(schema)
+    found = ReachedSchema(schema)
     for step in pointers.steps_of(pointer):
         below = _below(schema, found.schema, step)
         missing = found.missing or below.missing
-        found = Reached(below.schema, missing, found.never or below.never)
+        found = ReachedSchema(below.schema, missing, found.never or below.never)
         if found.never:
             break
     return found
@@ -66,45 +66,45 @@ class _Inlining:
         return made
 
 
-def _below(root: Any, schema: Any, step: str) -> Reached:
+def _below(root: Any, schema: Any, step: str) -> ReachedSchema:
     meant = resolved(root, schema)
     if meant is None or meant is True:
-        return Reached(True)
+        return ReachedSchema(True)
     if meant is False:
-        return Reached(False, "there is nothing", never=True)
+        return ReachedSchema(False, "there is nothing", never=True)
     for word in ("anyOf", "oneOf"):
         if isinstance(meant.get(word), list):
             return _below_any(root, meant, word, step)
     for part in meant.get("allOf") or ():
         meant = both(meant, resolved(root, part))
     if not isinstance(meant, dict):
-        return Reached(True)
+        return ReachedSchema(True)
     return _below_one(meant, step)
 
 
-def _below_any(root: Any, schema: Schema, word: str, step: str) -> Reached:
+def _below_any(root: Any, schema: Schema, word: str, step: str) -> ReachedSchema:
     """Certain only where no branch has it."""
     found = [_below(root, one, step) for one in schema[word]]
     left = [one for one in found if not one.never]
     if not left:
-        return found[0] if found else Reached(True)
+        return found[0] if found else ReachedSchema(True)
     missing = next((one.missing for one in found if one.missing), "")
-    return Reached({"anyOf": [one.schema for one in left]}, missing)
+    return ReachedSchema({"anyOf": [one.schema for one in left]}, missing)
 
 
-def _below_one(schema: Schema, step: str) -> Reached:
+def _below_one(schema: Schema, step: str) -> ReachedSchema:
     allowed = kinds(schema)
     if "array" in allowed and pointers.is_index(step):
-        return Reached(schema.get("items", True), f"there may be no item {step}")
+        return ReachedSchema(schema.get("items", True), f"there may be no item {step}")
     if "object" not in allowed:
         word = "array" if "array" in allowed else "value"
-        return Reached(True, f"there is no {step} in a {word} of this kind", never=True)
+        return ReachedSchema(True, f"there is no {step} in a {word} of this kind", never=True)
     known, others = members(schema), schema.get("additionalProperties", True)
     if step not in known and others is False:
-        return Reached(True, f"there is no {step}", never=True)
+        return ReachedSchema(True, f"there is no {step}", never=True)
     here = known.get(step)
     given = step in (schema.get("required") or ()) or (isinstance(here, dict) and "default" in here)
     sure = given and allowed == {"object"}
     missing = "" if sure else f"{step} may be missing"
     below: Schema | bool = others if here is None else here
-    return Reached(below, missing)
+    return ReachedSchema(below, missing)

@@ -22,7 +22,7 @@ MAX_PROPERTIES = 200
 MAX_PATTERN = 512
 MAX_ENUM = 1_000
 MAX_ERRORS = 50
-__all__ = ["BadSchema", "Flaw", "Validator", "check", "check_bounds", "compiled"]
+__all__ = ["BadSchema", "SchemaFlaw", "Validator", "check", "check_bounds", "compiled"]
 
 Schema = dict[str, Any]
 _KEPT = 20_000
@@ -31,7 +31,7 @@ _PATTERNS = jsonschema_rs.RegexOptions(size_limit=1 << 20)
 
 
 @dataclass(frozen=True, slots=True)
-class Flaw:
+class SchemaFlaw:
     """One error in a document, with its place."""
 
     place: str
@@ -48,7 +48,7 @@ class Validator:
         self._schema = schema
         self._compiled = _compile(schema)
 
-    def flaws(self, instance: Any, *, masked: bool = False) -> list[Flaw]:
+    def flaws(self, instance: Any, *, masked: bool = False) -> list[SchemaFlaw]:
         """Everything wrong with the instance, at most `MAX_ERRORS` places; [] when it fits.
 
         With `masked`, messages contain no values, which may be secrets of another execution.
@@ -58,7 +58,7 @@ class Validator:
         telling = _compile(self._schema, mask="the value") if masked else self._compiled
         found = telling.iter_errors(instance)
         return [
-            Flaw(_pointer(error.instance_path), error.message[:500])
+            SchemaFlaw(_pointer(error.instance_path), error.message[:500])
             for _, error in zip(range(MAX_ERRORS), found, strict=False)
         ]
 

@@ -17,7 +17,7 @@ from tools.definitions.texts.http_templates import (
     PLACEHOLDER,
     Absent,
     Arguments,
-    Unusable,
+    UnusableArgument,
     alone,
     filled_json,
     filled_text,
@@ -39,15 +39,15 @@ _SLASHES = re.compile(r"[/\\]")
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ToolHttpRequest:
     method: str
     url: str
     headers: dict[str, str]
     body: bytes
 
 
-def request_of(implementation: dict[str, Any], arguments: Arguments) -> Request:
-    """Raises `Unusable`; the text names the argument."""
+def request_of(implementation: dict[str, Any], arguments: Arguments) -> ToolHttpRequest:
+    """Raises `UnusableArgument`; the text names the argument."""
     kind, body = _body(implementation, arguments)
     headers = {"Accept": _ACCEPT} | ({"Content-Type": kind} if kind else {})
     own = dict(_present(implementation.get("headers", {}), arguments, _header))
@@ -57,7 +57,7 @@ def request_of(implementation: dict[str, Any], arguments: Arguments) -> Request:
     if cookies:
         pairs = (f"{name}={quote(text, safe='')}" for name, text in cookies.items())
         headers["Cookie"] = "; ".join(pairs)
-    return Request(implementation["method"], _url(implementation, arguments), headers, body)
+    return ToolHttpRequest(implementation["method"], _url(implementation, arguments), headers, body)
 
 
 def _present(
@@ -75,7 +75,7 @@ def _header(template: str, arguments: Arguments) -> str:
     text = filled_text(template, arguments)
     if text and not _HEADER.fullmatch(text):
         names = ", ".join(PLACEHOLDER.findall(template))
-        raise Unusable(
+        raise UnusableArgument(
             f"The argument {names} goes into a header: printable ASCII characters, none of them a "
             "line break, no space at an end."
         )
@@ -91,7 +91,7 @@ def _url(implementation: dict[str, Any], arguments: Arguments) -> str:
     )
     url = place + "/".join(segments) + (f"?{query}" if query else "")
     if len(url) > LONGEST_URL:
-        raise Unusable(f"The arguments make a URL of more than {LONGEST_URL} characters.")
+        raise UnusableArgument(f"The arguments make a URL of more than {LONGEST_URL} characters.")
     return url
 
 
@@ -102,10 +102,14 @@ def _segment(template: str, arguments: Arguments) -> str:
     try:
         plain = PLACEHOLDER.sub(lambda found: _part(found[1], arguments), template)
     except Absent as name:
-        raise Unusable(f"The argument {name} is part of the path: it cannot be left out.") from None
+        raise UnusableArgument(
+            f"The argument {name} is part of the path: it cannot be left out."
+        ) from None
     if any(_climbs(part) for text in _readings(plain) for part in _SLASHES.split(text)):
         names = ", ".join(PLACEHOLDER.findall(template))
-        raise Unusable(f"The argument {names} is part of the path: '.' and '..' would change it.")
+        raise UnusableArgument(
+            f"The argument {names} is part of the path: '.' and '..' would change it."
+        )
     return PLACEHOLDER.sub(lambda found: _encoded(found[1], arguments), template)
 
 
@@ -126,7 +130,7 @@ def _climbs(part: str) -> bool:
 def _part(name: str, arguments: Arguments) -> str:
     text = text_of(name, given(name, arguments))
     if not text or _CONTROL.search(text):
-        raise Unusable(
+        raise UnusableArgument(
             f"The argument {name} is part of the path: it must not be empty, nor hold control "
             "characters."
         )
@@ -141,7 +145,7 @@ def _encoded(name: str, arguments: Arguments) -> str:
 
 
 def _pairs(entries: dict[str, Any], arguments: Arguments, literal: str = "") -> Iterator[str]:
-    """The entries of a query or a form, in addition to literal ones. Raises `Unusable`."""
+    """The entries of a query or a form, in addition to literal ones. Raises `UnusableArgument`."""
     taken = {unquote(one.partition("=")[0]) for one in literal.split("&")}
     taken |= {name for name, entry in entries.items() if not _spreads(entry)}
     for name, entry in entries.items():
@@ -152,7 +156,7 @@ def _pairs(entries: dict[str, Any], arguments: Arguments, literal: str = "") -> 
         if _spreads(entry):
             own = {one for one, _ in pairs}
             if twice := sorted(own & taken):
-                raise Unusable(
+                raise UnusableArgument(
                     f"The argument {alone(entry['value'])} has the member {twice[0][:60]!r}, which "
                     "is another entry of the request."
                 )
@@ -166,7 +170,7 @@ def _spreads(entry: Any) -> bool:
 
 
 def _entries(name: str, entry: Any, arguments: Arguments) -> Iterator[tuple[str, str]]:
-    """Names, and values as they are sent. Raises `Absent`, `Unusable`."""
+    """Names, and values as they are sent. Raises `Absent`, `UnusableArgument`."""
     if isinstance(entry, str):
         yield from ((name, quote(text, safe="")) for text in _values(entry, arguments))
         return
@@ -195,7 +199,7 @@ def _members(name: str, argument: str, value: Any) -> Iterator[tuple[str, str]]:
         return
     for member, part in value.items():
         if isinstance(part, dict):
-            raise Unusable(
+            raise UnusableArgument(
                 f"The argument {argument} has the member {member[:60]!r}, an object: only texts, "
                 "numbers, booleans and lists of them can be sent here."
             )
@@ -206,7 +210,7 @@ def _deep(name: str, argument: str, value: Any, depth: int) -> Iterator[tuple[st
     """Null is nothing; a list repeats its entry, one of objects counts them; a member is in
     brackets."""
     if depth > _MOST_BRACKETS:
-        raise Unusable(f"The argument {argument} is deeper than {_MOST_BRACKETS} objects.")
+        raise UnusableArgument(f"The argument {argument} is deeper than {_MOST_BRACKETS} objects.")
     if isinstance(value, dict):
         for member, part in value.items():
             yield from _deep(f"{name}[{member}]", argument, part, depth + 1)
@@ -244,5 +248,5 @@ def _body(implementation: dict[str, Any], arguments: Arguments) -> tuple[str, by
         except Absent:
             pass  # the whole body is an argument that may be left out
     if len(body) > MOST_BODY:
-        raise Unusable(f"The arguments make a body of more than {MOST_BODY} bytes.")
+        raise UnusableArgument(f"The arguments make a body of more than {MOST_BODY} bytes.")
     return kind, body

@@ -16,7 +16,7 @@ class Absent(Exception):
     """An argument the text needs was not given: the element with the text is left out."""
 
 
-class Unusable(ValueError):
+class UnusableArgument(ValueError):
     """An argument cannot be used at its placeholder. The text is for the caller."""
 
 
@@ -39,7 +39,7 @@ def alone(template: str) -> str | None:
 
 
 def text_of(name: str, value: Any) -> str:
-    """A value in a URL, a header or a form; a list with commas. Raises `Unusable`."""
+    """A value in a URL, a header or a form; a list with commas. Raises `UnusableArgument`."""
     if isinstance(value, list):
         return ",".join(_item(name, item) for item in value)
     return _item(name, value)
@@ -49,7 +49,7 @@ def _item(name: str, value: Any) -> str:
     if isinstance(value, bool | int | float):
         return json.dumps(value)
     if not isinstance(value, str):
-        raise Unusable(
+        raise UnusableArgument(
             f"The argument {name} must be a text, a number, a boolean or a list of them here."
         )
     return value
@@ -63,7 +63,7 @@ def given(name: str, arguments: Arguments) -> Any:
 
 
 def filled_text(template: str, arguments: Arguments) -> str:
-    """Raises `Absent` and `Unusable`."""
+    """Raises `Absent` and `UnusableArgument`."""
     return PLACEHOLDER.sub(lambda found: text_of(found[1], given(found[1], arguments)), template)
 
 

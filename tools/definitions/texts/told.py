@@ -19,7 +19,7 @@ _FUNCTION_NAME = re.compile(r"(?!.*_[0-9a-f]{12}\Z)[A-Za-z0-9_-]{1,64}")
 _NO_FUNCTION_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 
-class Form(StrEnum):
+class ToolTextFormat(StrEnum):
     MCP = "mcp"
     OPENAI = "openai"
     ANTHROPIC = "anthropic"
@@ -158,10 +158,10 @@ def _trustgraph(tool: ToolDefinition) -> dict[str, Any]:
     return {"key": f"tool/{tool.name}", "value": as_item(tool.raw)}
 
 
-TOLD: dict[Form, Callable[[ToolDefinition], dict[str, Any]]] = {
-    Form.MCP: _mcp,
-    Form.OPENAI: _openai,
-    Form.ANTHROPIC: _anthropic,
-    Form.REACT: _react,
-    Form.TRUSTGRAPH: _trustgraph,
+TOLD: dict[ToolTextFormat, Callable[[ToolDefinition], dict[str, Any]]] = {
+    ToolTextFormat.MCP: _mcp,
+    ToolTextFormat.OPENAI: _openai,
+    ToolTextFormat.ANTHROPIC: _anthropic,
+    ToolTextFormat.REACT: _react,
+    ToolTextFormat.TRUSTGRAPH: _trustgraph,
 }

@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from tools.definitions.fields import Fields
+from tools.definitions.fields import DefinitionFields
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 MOST_WINDOWS = 50
@@ -23,7 +23,7 @@ _MINUTE, _HOUR, _DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class ScheduleWindow:
     """Minutes of the day; one that ends no later than it begins crosses midnight."""
 
     days: frozenset[int]
@@ -39,10 +39,10 @@ class Window:
         )
 
 
-Schedule = tuple[Window, ...]
+Schedule = tuple[ScheduleWindow, ...]
 
 
-def read_schedule(parent: Fields, name: str) -> list[dict[str, Any]]:
+def read_schedule(parent: DefinitionFields, name: str) -> list[dict[str, Any]]:
     """The list of windows in canonical form. Errors name a field such as `name[2].from`."""
     given = parent.raw.get(name)
     if given is None:
@@ -56,7 +56,7 @@ def read_schedule(parent: Fields, name: str) -> list[dict[str, Any]]:
 def schedule_of(written: Iterable[Any]) -> Schedule:
     """What `read_schedule` returned, as `is_open` and `next_opening` take it."""
     return tuple(
-        Window(
+        ScheduleWindow(
             frozenset(map(DAYS.index, one["days"])) if "days" in one else _EVERY_DAY,
             _minutes(one["from"]),
             _minutes(one["to"]),
@@ -88,11 +88,11 @@ def next_opening(schedule: Schedule, moment: datetime, zone: ZoneInfo) -> dateti
         begin = end
 
 
-def _window(parent: Fields, place: str, given: Any) -> dict[str, Any]:
+def _window(parent: DefinitionFields, place: str, given: Any) -> dict[str, Any]:
     if not isinstance(given, dict):
         parent.wrong(place, "must be an object with from, to and, where not every day, days")
         return {}
-    fields = Fields(given, parent.flaws, f"{parent.prefix}{place}.")
+    fields = DefinitionFields(given, parent.flaws, f"{parent.prefix}{place}.")
     for key in sorted(set(map(str, given)).difference(_PARTS)):
         fields.wrong(key[:60], "is not known here")
     window: dict[str, Any] = {}
@@ -103,7 +103,7 @@ def _window(parent: Fields, place: str, given: Any) -> dict[str, Any]:
     return window
 
 
-def _days(fields: Fields) -> list[str]:
+def _days(fields: DefinitionFields) -> list[str]:
     """In the order of the week."""
     given = fields.raw["days"]
     known = isinstance(given, list) and all(isinstance(day, str) and day in DAYS for day in given)
@@ -114,7 +114,7 @@ def _days(fields: Fields) -> list[str]:
     return sorted(given, key=DAYS.index)
 
 
-def _time(fields: Fields, name: str, wanted: str, *beside: str) -> str:
+def _time(fields: DefinitionFields, name: str, wanted: str, *beside: str) -> str:
     given = fields.raw.get(name)
     if isinstance(given, str) and (_TIME.fullmatch(given) or given in beside):
         return given
@@ -127,7 +127,7 @@ def _minutes(text: str) -> int:
 
 
 def _beginnings(
-    schedule: Sequence[Window], begin: datetime, end: datetime, zone: ZoneInfo
+    schedule: Sequence[ScheduleWindow], begin: datetime, end: datetime, zone: ZoneInfo
 ) -> Iterator[datetime]:
     """When the clock shows a window's beginning; where it does so twice, both times."""
     day, last = begin.astimezone(zone).date(), end.astimezone(zone).date()

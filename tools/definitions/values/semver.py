@@ -20,7 +20,7 @@ _WORDS = frozenset({"description", "title", "examples", "default", "$comment"}) 
 _CAREFUL = (Delivery.PURE, Delivery.IDEMPOTENT, Delivery.TRANSACTIONAL, Delivery.EXTERNAL)
 
 
-class Change(IntEnum):
+class VersionChange(IntEnum):
     PATCH = 0
     MINOR = 1
     MAJOR = 2
@@ -39,12 +39,12 @@ class Version(NamedTuple):
     def _order(self) -> tuple[Any, ...]:
         return (self.major, self.minor, self.patch, not self.before, self.before)
 
-    def bumped(self, change: Change) -> "Version":
+    def bumped(self, change: VersionChange) -> "Version":
         if self.before:
             return Version(self.major, self.minor, self.patch)
-        if change == Change.MAJOR:
+        if change == VersionChange.MAJOR:
             return Version(self.major + 1, 0, 0)
-        if change == Change.MINOR:
+        if change == VersionChange.MINOR:
             return Version(self.major, self.minor + 1, 0)
         return Version(self.major, self.minor, self.patch + 1)
 
@@ -63,7 +63,7 @@ def parse(label: str) -> Version | None:
     return Version(int(found[1]), int(found[2]), int(found[3]), before)
 
 
-def change_between(old: dict[str, Any], new: dict[str, Any]) -> Change:
+def change_between(old: dict[str, Any], new: dict[str, Any]) -> VersionChange:
     """The size of the change for callers of the old definition."""
     return max(
         _of_input(old["input_schema"], new["input_schema"]),
@@ -74,62 +74,62 @@ def change_between(old: dict[str, Any], new: dict[str, Any]) -> Change:
     )
 
 
-def _of_input(old: dict[str, Any], new: dict[str, Any]) -> Change:
+def _of_input(old: dict[str, Any], new: dict[str, Any]) -> VersionChange:
     """Change of an input schema: earlier inputs must still be accepted."""
     if set(new.get("required") or []) - set(old.get("required") or []):
-        return Change.MAJOR
+        return VersionChange.MAJOR
     if _open(old) and not _open(new):
-        return Change.MAJOR
+        return VersionChange.MAJOR
     had, has = _properties(old), _properties(new)
     if set(had) - set(has):
-        return Change.MAJOR
-    kept = max((_of_value(had[name], has[name]) for name in had), default=Change.PATCH)
+        return VersionChange.MAJOR
+    kept = max((_of_value(had[name], has[name]) for name in had), default=VersionChange.PATCH)
     grown = set(has) - set(had) or set(old.get("required") or []) - set(new.get("required") or [])
     rest = _of_rest(old, new)
-    return max(kept, rest, Change.MINOR if grown else Change.PATCH)
+    return max(kept, rest, VersionChange.MINOR if grown else VersionChange.PATCH)
 
 
-def _of_value(old: Any, new: Any) -> Change:
+def _of_value(old: Any, new: Any) -> VersionChange:
     """Wider inputs are minor, any other change of constraints is major."""
     before, after = _binding(old), _binding(new)
     if before == after:
-        return Change.PATCH
+        return VersionChange.PATCH
     if isinstance(before, dict) and isinstance(after, dict):
         choices = before.pop("enum", None), after.pop("enum", None)
         if before == after and choices[0] and (not choices[1] or _within(*choices)):
-            return Change.MINOR
-    return Change.MAJOR
+            return VersionChange.MINOR
+    return VersionChange.MAJOR
 
 
-def _of_output(old: dict[str, Any], new: dict[str, Any]) -> Change:
+def _of_output(old: dict[str, Any], new: dict[str, Any]) -> VersionChange:
     """Change of an output schema: what callers read must still be returned."""
     if _binding(old) == _binding(new):
-        return Change.PATCH
+        return VersionChange.PATCH
     if not old:
-        return Change.MINOR
+        return VersionChange.MINOR
     had, has = _properties(old), _properties(new)
     same = all(name in has and _binding(had[name]) == _binding(has[name]) for name in had)
     promised = set(old.get("required") or []) <= set(new.get("required") or [])
-    grown = had and same and promised and _of_rest(old, new) == Change.PATCH
-    return Change.MINOR if grown else Change.MAJOR
+    grown = had and same and promised and _of_rest(old, new) == VersionChange.PATCH
+    return VersionChange.MINOR if grown else VersionChange.MAJOR
 
 
-def _of_rest(old: dict[str, Any], new: dict[str, Any]) -> Change:
+def _of_rest(old: dict[str, Any], new: dict[str, Any]) -> VersionChange:
     told = {"properties", "required", "additionalProperties"} | _WORDS
     rest = [{key: _binding(one[key]) for key in one if key not in told} for one in (old, new)]
-    return Change.PATCH if rest[0] == rest[1] else Change.MAJOR
+    return VersionChange.PATCH if rest[0] == rest[1] else VersionChange.MAJOR
 
 
-def _of_effects(old: dict[str, Any], new: dict[str, Any]) -> Change:
+def _of_effects(old: dict[str, Any], new: dict[str, Any]) -> VersionChange:
     riskier = _CAREFUL.index(new["delivery"]) > _CAREFUL.index(old["delivery"])
     acts = [one["constraints"]["allow_side_effects"] for one in (old, new)]
     if riskier or acts == [False, True]:
-        return Change.MAJOR
+        return VersionChange.MAJOR
     changed = acts[0] != acts[1] or new["delivery"] != old["delivery"]
-    return Change.MINOR if changed else Change.PATCH
+    return VersionChange.MINOR if changed else VersionChange.PATCH
 
 
-def _of_doors(old: dict[str, Any], new: dict[str, Any]) -> Change:
+def _of_doors(old: dict[str, Any], new: dict[str, Any]) -> VersionChange:
     """Who can reach the tool, and when: fewer groups or states exclude callers."""
     groups = _doors(old["group"], "default"), _doors(new["group"], "default")
     states = _doors(old["available_in_states"], "*"), _doors(new["available_in_states"], "*")
@@ -137,14 +137,14 @@ def _of_doors(old: dict[str, Any], new: dict[str, Any]) -> Change:
     asked = set(new["required_permissions"]) - set(old["required_permissions"])
     held = new["requires_confirmation"] and not old["requires_confirmation"]
     if fewer or asked or held or old["state"] != new["state"]:
-        return Change.MAJOR
+        return VersionChange.MAJOR
     keys = ("group", "available_in_states", "required_permissions", "requires_confirmation")
-    return Change.MINOR if any(old[key] != new[key] for key in keys) else Change.PATCH
+    return VersionChange.MINOR if any(old[key] != new[key] for key in keys) else VersionChange.PATCH
 
 
-def _of_terms(old: dict[str, Any], new: dict[str, Any]) -> Change:
+def _of_terms(old: dict[str, Any], new: dict[str, Any]) -> VersionChange:
     keys = ("rate_limit_per_minute", "cost_per_invocation", "cache_ttl", "argument_validation")
-    return Change.MINOR if any(old[key] != new[key] for key in keys) else Change.PATCH
+    return VersionChange.MINOR if any(old[key] != new[key] for key in keys) else VersionChange.PATCH
 
 
 def _binding(schema: Any) -> Any:

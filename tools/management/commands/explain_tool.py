@@ -10,7 +10,7 @@ from tools.errors import NotFound
 from tools.insight.explain import Explained, Explanation
 from tools.management import agents, arguments, text
 from tools.management.command import DONE, ToolcribCommand
-from tools.policy.decision import Asked
+from tools.policy.decision import EffectiveRequest
 from tools.shapes import explained_shape, request_shape
 
 HEADER = ("GATE", "PASSED", "CODE", "REASON")
@@ -32,7 +32,7 @@ class Command(ToolcribCommand):
         caller = caller_of_agent(agents.find_agent(organization, options["agent"]))
         snapshot = registry.snapshot(organization.pk, organization.revision)
         tool = _tool(snapshot, options["name"])
-        asked = Asked.of(arguments.groups_of(options), options["state"])
+        asked = EffectiveRequest.of(arguments.groups_of(options), options["state"])
         explanation = Explanation(caller, asked, snapshot, everything=True)
         explained = explanation.of(tool)
         document = _document(explanation, explained)

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from tools.catalog.imports.exporting import Format, exported
+from tools.catalog.imports.exporting import CatalogExportFormat, exported
 from tools.management import agents, arguments
 from tools.management.command import DONE, FAILED, ToolcribCommand, json_text
 
@@ -18,15 +18,17 @@ class Command(ToolcribCommand):
     def arguments(self, parser: CommandParser) -> None:
         arguments.add_organization(parser)
         parser.add_argument(
-            "--format", choices=[str(one) for one in Format], default=str(Format.DEFINITIONS)
+            "--format",
+            choices=[str(one) for one in CatalogExportFormat],
+            default=str(CatalogExportFormat.DEFINITIONS),
         )
 
     def perform(self, options: dict[str, Any]) -> int:
         found = exported(agents.find_organization(options["organization"]))
         document: Any = found.document
-        if options["format"] == Format.TRUSTGRAPH:
+        if options["format"] == CatalogExportFormat.TRUSTGRAPH:
             document = {"items": found.items(), "left_out": found.left_out}
-        plain = options["format"] == Format.YAML
+        plain = options["format"] == CatalogExportFormat.YAML
         self.answer(options, document, found.yaml() if plain else json_text(document))
         for name in found.left_out:
             self.stderr.write(f"{name} was left out: its stored version is not what was signed.")

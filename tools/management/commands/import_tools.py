@@ -4,9 +4,9 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from tools.catalog.imports.importing import Way, import_items
+from tools.catalog.imports.importing import ImportOptions, import_items
 from tools.definitions.dialects import items
-from tools.definitions.dialects.items import Choice, Item, Source
+from tools.definitions.dialects.items import ImportItem, ImportSelection, ImportSource
 from tools.management import agents, arguments
 from tools.management.command import ToolcribCommand, operator
 from tools.management.importing import files_of, items_of, report
@@ -25,7 +25,9 @@ class Command(ToolcribCommand):
         )
         arguments.add_organization(parser)
         parser.add_argument(
-            "--source", choices=[str(one) for one in Source], help="absent: what it looks like"
+            "--source",
+            choices=[str(one) for one in ImportSource],
+            help="absent: what it looks like",
         )
         parser.add_argument("--server", default="", help="the MCP server of tools that name none")
         parser.add_argument(
@@ -40,7 +42,7 @@ class Command(ToolcribCommand):
     def perform(self, options: dict[str, Any]) -> int:
         organization = agents.find_organization(options["organization"])
         found = list(_found(options))
-        way = Way(
+        way = ImportOptions(
             group=arguments.groups_of(options),
             server=options["server"],
             dry_run=options["dry_run"],
@@ -55,10 +57,10 @@ class Command(ToolcribCommand):
         return report(self, options, imported, [place for _, place in found], organization)
 
 
-def _found(options: dict[str, Any]) -> list[tuple[Item, str]]:
+def _found(options: dict[str, Any]) -> list[tuple[ImportItem, str]]:
     """Every item with its file."""
-    source = Source(options["source"]) if options["source"] else None
-    choice = Choice(options["server"], tuple(options["pick"] or ()))
+    source = ImportSource(options["source"]) if options["source"] else None
+    choice = ImportSelection(options["server"], tuple(options["pick"] or ()))
     return [
         (item, file)
         for path in options["paths"]

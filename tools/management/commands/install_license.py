@@ -12,7 +12,7 @@ from django.core.management.base import CommandParser
 from tools.definitions.licenses import MOST_BYTES, read_license
 from tools.errors import Malformed, NotFound
 from tools.licensing import licenses
-from tools.licensing.licenses import Change
+from tools.licensing.licenses import TierImpact
 from tools.management import arguments, text
 from tools.management.command import DONE, ToolcribCommand, operator
 from tools.models import Organization
@@ -73,7 +73,7 @@ def _organization(slug: str) -> Organization:
     return found
 
 
-def _text(document: dict[str, Any], change: Change) -> str:
+def _text(document: dict[str, Any], change: TierImpact) -> str:
     license = document["license"]
     lines = [
         ("Organization", document["organization"]),

@@ -9,9 +9,9 @@ from django.core.management.base import CommandParser
 
 from tools.agents import actions as agent_actions
 from tools.agents import following
-from tools.agents.actions import Report, Wanted
+from tools.agents.actions import AgentRunReport, AgentRunRequest
 from tools.agents.asked import ITERATIONS, PATTERNS, REACT, TOKENS
-from tools.agents.following import Kind, StepEvent
+from tools.agents.following import AgentEventKind, StepEvent
 from tools.definitions.results import Status
 from tools.execution import actions
 from tools.management import agents, arguments, text
@@ -68,10 +68,10 @@ def history(given: str) -> list[Any]:
     return found
 
 
-def _wanted(options: dict[str, Any]) -> Wanted:
+def _wanted(options: dict[str, Any]) -> AgentRunRequest:
     given = ("question", "pattern", "history", "model", "max_iterations", "max_tokens", "max_cost")
     runs = {name: str(options[name]) for name in ("continues", "replays") if options[name]}
-    return Wanted(
+    return AgentRunRequest(
         {name: options[name] for name in given} | runs | {"shared_with": options["share_with"]},
         group=arguments.groups_of(options),
         state=options["state"],
@@ -83,16 +83,16 @@ def _wanted(options: dict[str, Any]) -> Wanted:
 def _line(event: StepEvent) -> str:
     data = event.data
     match event.kind:
-        case Kind.ACTION:
+        case AgentEventKind.ACTION:
             words = f"{data['action']} {json.dumps(data['arguments'], ensure_ascii=False)}"
-        case Kind.END | Kind.ANSWER:
+        case AgentEventKind.END | AgentEventKind.ANSWER:
             return ""
         case _:
             words = " ".join(data["text"].split())
     return f"{data['step']:>3} {event.kind:<12} {words[:_LONGEST]}" if words else ""
 
 
-def _shown(report: Report) -> str:
+def _shown(report: AgentRunReport) -> str:
     spent = report.spent
     lines = [
         ("Status", str(report.run.status)),

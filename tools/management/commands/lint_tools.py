@@ -6,16 +6,16 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from tools.catalog.registry import registry
-from tools.catalog.workflow.lint import Finding, Severity
+from tools.catalog.workflow.lint import WorkflowFinding, WorkflowSeverity
 from tools.catalog.workflow.workflow import EVERY_GROUP
 from tools.insight.findings import findings
 from tools.management import agents, arguments
 from tools.management.command import DONE, FAILED, ToolcribCommand
 
 _PLURALS = {
-    Severity.ERROR: "errors",
-    Severity.WARNING: "warnings",
-    Severity.INFORMATION: "for your information",
+    WorkflowSeverity.ERROR: "errors",
+    WorkflowSeverity.WARNING: "warnings",
+    WorkflowSeverity.INFORMATION: "for your information",
 }
 
 
@@ -48,17 +48,17 @@ class Command(ToolcribCommand):
         found = findings(snapshot, EVERY_GROUP if groups is None else frozenset(groups))
         document = {"results": [finding.as_dict() for finding in found]}
         self.answer(options, document, _shown(found))
-        return FAILED if any(one.severity == Severity.ERROR for one in found) else DONE
+        return FAILED if any(one.severity == WorkflowSeverity.ERROR for one in found) else DONE
 
 
-def _shown(found: tuple[Finding, ...]) -> str:
+def _shown(found: tuple[WorkflowFinding, ...]) -> str:
     if not found:
         return "Nothing to say."
     counts = Counter(finding.severity for finding in found)
-    parts = [f"{counts[severity]} {_PLURALS[severity]}" for severity in Severity]
+    parts = [f"{counts[severity]} {_PLURALS[severity]}" for severity in WorkflowSeverity]
     return "\n".join([*map(_paragraph, found), f"{', '.join(parts)}."])
 
 
-def _paragraph(finding: Finding) -> str:
+def _paragraph(finding: WorkflowFinding) -> str:
     head = f"{finding.severity.value.upper()}  {finding.code}"
     return f"{head}\n  {finding.message}\n  {finding.hint}\n"

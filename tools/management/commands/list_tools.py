@@ -9,7 +9,7 @@ from tools.management import agents, arguments, text
 from tools.management.command import DONE, ToolcribCommand
 from tools.policy import authorization
 from tools.policy.availability import matches_groups, matches_state
-from tools.policy.decision import Asked
+from tools.policy.decision import EffectiveRequest
 from tools.shapes import tool_shape
 
 HEADER = ("NAME", "VERSION", "TYPE", "GROUPS", "STATES", "STATUS", "TOKENS", "DESCRIPTION")
@@ -41,7 +41,7 @@ def tools_for_agent(options: dict[str, Any]) -> Found:
     """Raises `Refused` where the agent's own request would be refused."""
     caller = agents.acting_as(options["organization"], options["agent"])
     snapshot = registry.snapshot(caller.organization_id, caller.revision)
-    asked = Asked.of(arguments.groups_of(options), options["state"])
+    asked = EffectiveRequest.of(arguments.groups_of(options), options["state"])
     warnings = authorization.check_groups(caller, asked, snapshot)
     return authorization.usable_tools(caller, asked, snapshot), warnings, snapshot
 

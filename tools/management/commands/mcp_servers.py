@@ -165,6 +165,6 @@ def _findings(row: McpServer) -> str:
     )
 
 
-def _result(item: mcp_import.Item) -> str:
+def _result(item: mcp_import.McpImportItem) -> str:
     flaws = "; ".join(f"{flaw['field']} {flaw['message']}" for flaw in item.errors)
     return f"{item.result}  {flaws}".strip()

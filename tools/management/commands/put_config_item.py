@@ -6,7 +6,7 @@ from django.core.management.base import CommandParser
 
 from tools.catalog.imports.importing import import_items
 from tools.definitions.dialects import documents, items
-from tools.definitions.dialects.items import Item
+from tools.definitions.dialects.items import ImportItem
 from tools.management import agents, arguments, config_items
 from tools.management.command import ToolcribCommand, operator
 from tools.management.importing import STDIN, read_text, report
@@ -33,7 +33,7 @@ class Command(ToolcribCommand):
         return report(self, options, imported, [options["file"]], organization)
 
 
-def _item(key: str, text: str) -> Item:
+def _item(key: str, text: str) -> ImportItem:
     """Raises `Malformed` for what is not one document."""
     found = documents.read(text)
     if len(found) != 1:

@@ -8,7 +8,7 @@ from tools.catalog.actions import amended
 from tools.catalog.imports.importing import import_items
 from tools.catalog.signatures.verified import check_current
 from tools.definitions.descriptors import FLAT
-from tools.definitions.dialects.items import Item, Kind
+from tools.definitions.dialects.items import ImportItem, ImportItemKind
 from tools.definitions.vocabulary import ArgumentValidation, ToolType
 from tools.errors import InvalidDefinition
 from tools.management import agents, arguments
@@ -61,7 +61,7 @@ class Command(ToolcribCommand):
         raw = _wanted(organization, options)
         imported = import_items(
             organization=organization,
-            items=[Item(Kind.TOOL, options["name"], raw)],
+            items=[ImportItem(ImportItemKind.TOOL, options["name"], raw)],
             by=operator(organization.slug),
         )
         return report(self, options, imported, ["set_tool"], organization)

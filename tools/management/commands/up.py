@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 
 from config.local.address import Address
-from config.local.deployment import CANNOT_START, Wish, run
+from config.local.deployment import CANNOT_START, DeploymentOptions, run
 from tools.bootstrap import first_administrator
 
 
@@ -28,7 +28,7 @@ class Command(BaseCommand):
         parser.add_argument("--no-browser", action="store_true", help="do not open a browser")
 
     def handle(self, *args: str, **options: Any) -> None:
-        wish = Wish(
+        wish = DeploymentOptions(
             address=Address(options["host"], options["port"]),
             browser=not options["no_browser"],
             first_administrator=first_administrator,

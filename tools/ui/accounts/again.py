@@ -81,7 +81,7 @@ def ask(request: HttpRequest) -> HttpResponse | None:
         return _stored_nowhere(refused)
     try:
         carried.restore(request, sealed)
-    except carried.Lost:
+    except carried.SealedFormInvalid:
         return errors.refused(request, 400, _LOST)
     return None
 

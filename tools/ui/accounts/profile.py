@@ -32,7 +32,7 @@ from tools.models import PersonSession, SingleSignOn
 from tools.ui.access import PageRequest, page
 from tools.ui.accounts import factors, proving
 from tools.ui.accounts.browsers import browser
-from tools.ui.inputs import Input, Widget
+from tools.ui.inputs import FormInput, Widget
 from tools.web.proof import Proof, proof
 
 PAGE, PASSWORD = "accounts/profile.html", "accounts/profile_password.html"
@@ -174,7 +174,7 @@ def _change_password(request: PageRequest, form: PasswordChangeForm) -> HttpResp
 
 
 def _context(
-    request: PageRequest, inputs: list[Input], scopes: list[Scope] | None = None
+    request: PageRequest, inputs: list[FormInput], scopes: list[Scope] | None = None
 ) -> dict[str, Any]:
     user = request.user
     chosen = [Scope.READ, Scope.EXECUTE] if scopes is None else scopes
@@ -229,11 +229,11 @@ def _sessions(request: PageRequest) -> list[BrowserRow]:
     return sorted(rows, key=lambda row: not row.here)
 
 
-def _token_inputs() -> list[Input]:
+def _token_inputs() -> list[FormInput]:
     days = f"At most {MOST_DAYS}."
     return [
-        Input("label", "Name", help="What it is for: a script, a machine.", required=True),
-        Input("days", "Days until it ends", Widget.TEXT, days, value=str(settings.TOKEN_DAYS)),
+        FormInput("label", "Name", help="What it is for: a script, a machine.", required=True),
+        FormInput("days", "Days until it ends", Widget.TEXT, days, value=str(settings.TOKEN_DAYS)),
     ]
 
 
@@ -241,7 +241,7 @@ def _typed(request: PageRequest, key: str) -> str:
     return request.POST.get(key, "").strip()
 
 
-def _flaw_in_token(inputs: list[Input], scopes: list[Scope]) -> str:
+def _flaw_in_token(inputs: list[FormInput], scopes: list[Scope]) -> str:
     """The error of the scopes; other errors are set at their inputs."""
     label, days = inputs
     if not 0 < len(label.value) <= LONGEST_LABEL:

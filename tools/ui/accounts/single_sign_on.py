@@ -14,7 +14,7 @@ from django.views.decorators.http import require_POST, require_safe
 from sandbox.egress.rules.grammar import Url
 from tools.accounts.callers import actor_of, caller_of_user
 from tools.accounts.login import freshness, identity_provider, single_sign_on
-from tools.accounts.login.identity_provider import Identity
+from tools.accounts.login.identity_provider import ProviderIdentity
 from tools.errors import Forbidden, NotFound, ToolcribError
 from tools.models import User
 from tools.ui.access import PageRequest, address_of, page
@@ -87,7 +87,7 @@ def _begun(request: HttpRequest, purpose: str, onwards: str) -> str:
     )
 
 
-def _in(request: HttpRequest, user: User, identity: Identity, onwards: str) -> HttpResponse:
+def _in(request: HttpRequest, user: User, identity: ProviderIdentity, onwards: str) -> HttpResponse:
     """Log in. The login is as recent as the provider's authentication."""
     answer = admit(request, user, onwards, how=HOW, factor=HOW if identity.strong else "")
     if request.user.is_authenticated and identity.at:
@@ -96,7 +96,7 @@ def _in(request: HttpRequest, user: User, identity: Identity, onwards: str) -> H
 
 
 def _for_who_is_in(
-    request: HttpRequest, identity: Identity, purpose: str, onwards: str
+    request: HttpRequest, identity: ProviderIdentity, purpose: str, onwards: str
 ) -> HttpResponse:
     user = request.user
     if not isinstance(user, User):

@@ -22,7 +22,7 @@ from tools.execution import session_actions
 from tools.execution.agent_calls import open_calls
 from tools.execution.reading import readable
 from tools.limits import allowances
-from tools.limits.allowances import Standing
+from tools.limits.allowances import AllowanceStatus
 from tools.models import Agent, Session, Token
 from tools.models.allowance import Kind
 from tools.models.grant_rows import GrantRow, Sought
@@ -31,7 +31,7 @@ from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.agents.agents import find_agent
 from tools.ui.executions.executions import BULKY
 from tools.ui.gauges import Gauge, gauge
-from tools.ui.inputs import Input
+from tools.ui.inputs import FormInput
 from tools.ui.shown import milliseconds
 
 PAGE = "agents/agent.html"
@@ -50,7 +50,7 @@ WORDS = {
 
 
 @dataclass(frozen=True)
-class Grants:
+class AgentGrants:
     """The grants of one kind on this page."""
 
     kind: str
@@ -59,11 +59,11 @@ class Grants:
 
 
 @dataclass(frozen=True)
-class Bound:
+class AgentLimitUse:
     """A quota or a budget with its usage in the current period."""
 
     what: str
-    standing: Standing
+    standing: AllowanceStatus
     gauge: Gauge
     says: str
 
@@ -95,12 +95,18 @@ def show(
     return render(request, PAGE, context, status=refusal.http_status if refusal else 200)
 
 
-def token_inputs() -> list[Input]:
+def token_inputs() -> list[FormInput]:
     return [
-        Input("label", "Name", help="What holds it: a machine, a program.", required=True),
-        Input("days", "Days until it ends", help="At most 365.", value=str(settings.TOKEN_DAYS)),
-        Input("groups", "Only these groups", help="Commas between them; empty is all of its own."),
-        Input("tools", "Only these tools", help="Commas between them; empty is all of its own."),
+        FormInput("label", "Name", help="What holds it: a machine, a program.", required=True),
+        FormInput(
+            "days", "Days until it ends", help="At most 365.", value=str(settings.TOKEN_DAYS)
+        ),
+        FormInput(
+            "groups", "Only these groups", help="Commas between them; empty is all of its own."
+        ),
+        FormInput(
+            "tools", "Only these tools", help="Commas between them; empty is all of its own."
+        ),
     ]
 
 
@@ -120,24 +126,24 @@ def _holds(request: PageRequest, agent: Agent) -> dict[str, Any]:
     }
 
 
-def _by_kind(rows: Iterable[GrantRow]) -> Iterable[Grants]:
+def _by_kind(rows: Iterable[GrantRow]) -> Iterable[AgentGrants]:
     found: dict[str, list[str]] = {kind: [] for kind in WORDS}
     for row in rows:
         found[row.kind].append(row.name)
-    return (Grants(kind, WORDS[kind], names) for kind, names in found.items() if names)
+    return (AgentGrants(kind, WORDS[kind], names) for kind, names in found.items() if names)
 
 
-def bounds_of(standings: list[Standing]) -> list[Bound]:
+def bounds_of(standings: list[AllowanceStatus]) -> list[AgentLimitUse]:
     return [_bound(one) for one in standings]
 
 
-def _bound(one: Standing) -> Bound:
+def _bound(one: AllowanceStatus) -> AgentLimitUse:
     left = max(one.amount - one.used - one.held, type(one.amount)(0))
     held = f", {money(one.held)} held by open calls" if one.held else ""
     says = f"{money(one.used)} of {money(one.amount)} used{held}; {money(left)} left"
     what = "Calls" if one.kind == Kind.CALLS else "Cost"
     whose = f" of {one.tool_name}" if one.tool_name else " of all tools"
-    return Bound(
+    return AgentLimitUse(
         f"{what}{whose} a {one.period}", one, gauge(one.used, one.amount, says, one.held), says
     )
 

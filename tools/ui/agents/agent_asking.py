@@ -13,7 +13,7 @@ from tools.errors import ToolcribError
 from tools.execution import actions as executions
 from tools.execution.call import Call
 from tools.models import Session
-from tools.policy.decision import Asked
+from tools.policy.decision import EffectiveRequest
 from tools.policy.pins import snapshot_for
 from tools.ui.access import PageRequest, page
 from tools.ui.agents.agent_requests import on_one_line, ready
@@ -25,7 +25,7 @@ PAGE = "agents/agent_ask.html"
 
 
 @dataclass(frozen=True)
-class Preview:
+class ToolboxPreview:
     """The tools that the filter leaves, or why they cannot be determined."""
 
     toolbox: Toolbox | None = None
@@ -88,21 +88,23 @@ def _earlier(request: PageRequest, asking: Asking) -> object:
     return on_one_line(question, request.caller.organization)
 
 
-def _preview(asking: Asking) -> Preview:
+def _preview(asking: Asking) -> ToolboxPreview:
     """The tools as of now; every gate is evaluated again for each call."""
     if asking.inputs["session"].value not in dict(asking.inputs["session"].options):
-        return Preview(why_not="Choose a session of the list.")
+        return ToolboxPreview(why_not="Choose a session of the list.")
     question = asking.inputs["question"].value
     try:
         call = asking.call_so_far()
         caller, asked = asking.standing.caller, _filter(call)
-        return Preview(toolbox_of(caller, asked, snapshot_for(caller, call.session), question))
+        return ToolboxPreview(
+            toolbox_of(caller, asked, snapshot_for(caller, call.session), question)
+        )
     except ToolcribError as refusal:
-        return Preview(why_not=refusal.message)
+        return ToolboxPreview(why_not=refusal.message)
 
 
-def _filter(call: Call) -> Asked:
+def _filter(call: Call) -> EffectiveRequest:
     if call.session is None:
-        return Asked.of(call.group, call.state)
+        return EffectiveRequest.of(call.group, call.state)
     session = Session.objects.only("groups", "state").get(pk=UUID(call.session))
-    return Asked.of(session.groups, session.state)
+    return EffectiveRequest.of(session.groups, session.state)

@@ -21,7 +21,7 @@ from tools.models.grant_rows import GrantRow
 from tools.ui.access import PageRequest, page
 from tools.ui.agents.agent import show, token_inputs
 from tools.ui.agents.agents import find_agent
-from tools.ui.inputs import Input, plain, words
+from tools.ui.inputs import FormInput, plain, words
 from tools.web.proof import Proof, proof
 
 LONGEST_LABEL = 100
@@ -149,7 +149,7 @@ def _check_names(kind: str, names: list[str]) -> None:
         raise Malformed(f"At most {MOST_NAMES} names of {longest} characters are given at once.")
 
 
-def _find_flaws(inputs: list[Input], scopes: list[Scope]) -> None:
+def _find_flaws(inputs: list[FormInput], scopes: list[Scope]) -> None:
     label, days, *lists = inputs
     if not 0 < len(label.value) <= LONGEST_LABEL:
         label.errors.append(f"A name of 1 to {LONGEST_LABEL} characters is needed.")

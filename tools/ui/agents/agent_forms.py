@@ -17,7 +17,7 @@ from tools.errors import Malformed, ToolcribError
 from tools.models import Agent
 from tools.ui.access import PageRequest, page
 from tools.ui.agents.agents import find_agent
-from tools.ui.inputs import Input, Widget, plain, words
+from tools.ui.inputs import FormInput, Widget, plain, words
 from tools.web.proof import Proof, proof
 
 FORM = "agents/agent_form.html"
@@ -76,39 +76,41 @@ def change_agent(request: PageRequest, slug: str) -> HttpResponseBase:
     return redirect("agent", slug=agent.slug)
 
 
-def _new_inputs() -> list[Input]:
+def _new_inputs() -> list[FormInput]:
     commas = "Commas between them."
     return [
-        Input("slug", "Name", required=True,
+        FormInput("slug", "Name", required=True,
               help="Lower-case letters, digits and hyphens. It stays: evidence names it."),
-        Input("description", "What it is for"),
-        Input("groups", "Groups it may ask for", value="default", help=f"{commas} * is every one."),
-        Input("tools", "Tools it may execute", help=f"{commas} Where this and the next are empty: "
+        FormInput("description", "What it is for"),
+        FormInput("groups", "Groups it may ask for", value="default",
+                  help=f"{commas} * is every one."),
+        FormInput("tools", "Tools it may execute",
+                  help=f"{commas} Where this and the next are empty: "
               "every tool of its groups."),
-        Input("tool_groups", "Groups whose every tool it may execute", help=commas),
-        Input("permissions", "Permissions that tools require", help=commas),
+        FormInput("tool_groups", "Groups whose every tool it may execute", help=commas),
+        FormInput("permissions", "Permissions that tools require", help=commas),
         _strict(""),
     ]  # fmt: skip
 
 
-def _own_inputs(agent: Agent) -> list[Input]:
+def _own_inputs(agent: Agent) -> list[FormInput]:
     most = "" if agent.max_in_flight is None else str(agent.max_in_flight)
     return [
-        Input("description", "What it is for", value=agent.description),
+        FormInput("description", "What it is for", value=agent.description),
         _strict("yes" if agent.strict else ""),
-        Input("max_in_flight", "Calls that may be open at once", value=most,
+        FormInput("max_in_flight", "Calls that may be open at once", value=most,
               help="Empty is no limit."),
     ]  # fmt: skip
 
 
-def _strict(value: str) -> Input:
-    return Input(
+def _strict(value: str) -> FormInput:
+    return FormInput(
         "strict", "Refuse names of groups that nobody knows", Widget.CHECK, value=value,
         help="Else they are ignored, with a warning.",
     )  # fmt: skip
 
 
-def _given(inputs: list[Input], request: PageRequest) -> dict[str, str]:
+def _given(inputs: list[FormInput], request: PageRequest) -> dict[str, str]:
     """The submitted values, which stay in the form."""
     data = plain(request.POST)
     for one in inputs:
@@ -128,7 +130,7 @@ def _as_body(given: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _check_lengths(inputs: list[Input]) -> None:
+def _check_lengths(inputs: list[FormInput]) -> None:
     for one in inputs:
         most = LONGEST.get(one.key)
         if most and len(one.value) > most:
@@ -138,7 +140,7 @@ def _check_lengths(inputs: list[Input]) -> None:
             one.errors.append(f"At most {_MOST_NAMES} names of 100 characters.")
 
 
-def _number(text: str, at: Input) -> int | None:
+def _number(text: str, at: FormInput) -> int | None:
     if not text:
         return None
     if text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) <= MOST:
@@ -149,7 +151,7 @@ def _number(text: str, at: Input) -> int | None:
 
 def _form(
     request: PageRequest,
-    inputs: list[Input],
+    inputs: list[FormInput],
     agent: Agent | None = None,
     error: ToolcribError | None = None,
 ) -> HttpResponse:

@@ -5,7 +5,7 @@ from typing import Any
 
 from tools.ui.agents.agent_steps import Reading
 from tools.ui.gauges import Gauge
-from tools.ui.visible import Piece
+from tools.ui.visible import VisiblePiece
 
 _CHIPS = {
     "running": "Running",
@@ -22,9 +22,9 @@ class PlannedStep:
     """`below`: the confidence is below the threshold, so the step needed approval."""
 
     told: dict[str, Any]
-    tool: list[Piece]
-    why: list[Piece]
-    message: list[Piece]
+    tool: list[VisiblePiece]
+    why: list[VisiblePiece]
+    message: list[VisiblePiece]
     chip: str
     sure: Gauge
     below: bool

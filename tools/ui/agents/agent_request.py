@@ -17,7 +17,7 @@ from django.views.decorators.http import require_POST, require_safe
 from tools.accounts.impersonation import agents_for
 from tools.accounts.people import may
 from tools.agents import actions
-from tools.agents.actions import Report
+from tools.agents.actions import AgentRunReport
 from tools.agents.asked import ITERATIONS, TOKENS
 from tools.definitions.results import Status
 from tools.errors import Conflict, NotFound
@@ -31,8 +31,8 @@ from tools.ui.agents.agent_requests import WORDS, ready
 from tools.ui.agents.agent_steps import Reading, ShownStep, reading_of, shown_steps
 from tools.ui.gauges import Gauge, gauge
 from tools.ui.playground.snippets import curl
-from tools.ui.shown import Line, maker_of, milliseconds, text_difference
-from tools.ui.visible import Piece, pieces
+from tools.ui.shown import DiffLine, maker_of, milliseconds, text_difference
+from tools.ui.visible import VisiblePiece, pieces
 from tools.web.proof import Proof, proof
 
 PAGE = "agents/agent_request.html"
@@ -59,7 +59,7 @@ _GIVEN = (
 
 
 @dataclass(frozen=True)
-class Bound:
+class RunBudgetUse:
     """The usage of one budget."""
 
     name: str
@@ -78,9 +78,9 @@ class Activity:
 class Recorded:
     """The recorded run of a replay, and how their answers differ: None where one has no answer."""
 
-    report: Report
-    answer: list[Piece]
-    lines: list[Line] | None
+    report: AgentRunReport
+    answer: list[VisiblePiece]
+    lines: list[DiffLine] | None
 
 
 @require_safe
@@ -109,7 +109,7 @@ def cancel(request: PageRequest, request_id: UUID) -> HttpResponseBase:
     return redirect("agent-request", request_id=request_id)
 
 
-def _context(request: PageRequest, report: Report) -> dict[str, Any]:
+def _context(request: PageRequest, report: AgentRunReport) -> dict[str, Any]:
     run, said = report.run, redacted(report.run)
     recorded = _recorded(request, run)
     reading = reading_of(request.caller.organization, report.steps)
@@ -145,7 +145,7 @@ def _context(request: PageRequest, report: Report) -> dict[str, Any]:
     }
 
 
-def _answer(report: Report, said: dict[str, Any]) -> list[Piece] | None:
+def _answer(report: AgentRunReport, said: dict[str, Any]) -> list[VisiblePiece] | None:
     if report.answer is None:
         return None
     output = said["output"]
@@ -167,27 +167,27 @@ def _now(run: Execution, steps: list[ShownStep]) -> Activity | None:
     return Activity("asks-model", "It asks the model.")
 
 
-def _bounds(report: Report) -> list[Bound]:
+def _bounds(report: AgentRunReport) -> list[RunBudgetUse]:
     given, spent, run = report.run.parameters, report.spent, report.run
     turns, most = len(report.steps), _number(given.get("max_iterations"), ITERATIONS)
     tokens = _number(given.get("max_tokens"), TOKENS)
     found = [
-        Bound("Turns", gauge(turns, most, f"{turns} of {most}")),
-        Bound("Tokens", gauge(spent.tokens, tokens, f"{spent.tokens:,} of {tokens:,}")),
+        RunBudgetUse("Turns", gauge(turns, most, f"{turns} of {most}")),
+        RunBudgetUse("Tokens", gauge(spent.tokens, tokens, f"{spent.tokens:,} of {tokens:,}")),
         _time(run, run.completed_at or timezone.now()),
     ]
     if (cost := _amount(given.get("max_cost"))) is not None:
         says = f"{money(spent.cost)} of {money(cost)}"
-        found.insert(2, Bound("Money", gauge(spent.cost, cost, says)))
+        found.insert(2, RunBudgetUse("Money", gauge(spent.cost, cost, says)))
     return found
 
 
-def _time(run: Execution, until: datetime) -> Bound:
+def _time(run: Execution, until: datetime) -> RunBudgetUse:
     took = (until - (run.started_at or until)).total_seconds()
     most = run.timeout_s
     bound = f"{most / 3600:g} h" if most >= 3600 else milliseconds(most * 1000)
     says = f"{milliseconds(took * 1000)} of {bound}"
-    return Bound("Time", gauge(max(0.0, took), most, says))
+    return RunBudgetUse("Time", gauge(max(0.0, took), most, says))
 
 
 def _number(given: Any, usual: int) -> int:
@@ -203,7 +203,7 @@ def _amount(given: Any) -> Decimal | None:
     return found if found is not None and found.is_finite() else None
 
 
-def _recorded(request: PageRequest, run: Execution) -> Report | None:
+def _recorded(request: PageRequest, run: Execution) -> AgentRunReport | None:
     """The run that this one replays, where the user may read it."""
     found = _named(request, run, "replays")
     return actions.report_of(request.caller, found) if found is not None else None
@@ -216,7 +216,9 @@ def _named(request: PageRequest, run: Execution, name: str) -> Execution | None:
         return None
 
 
-def _compared(report: Report, recorded: Report | None, reading: Reading) -> Recorded | None:
+def _compared(
+    report: AgentRunReport, recorded: AgentRunReport | None, reading: Reading
+) -> Recorded | None:
     if recorded is None:
         return None
     was: str = reading.redactor.clean(recorded.answer or "")
@@ -259,7 +261,7 @@ def _snippet(request: PageRequest, run: Execution, asked: Any) -> str:
     return curl(request.build_absolute_uri(reverse("api-agent-requests")), body)
 
 
-def _seen(report: Report) -> str:
+def _seen(report: AgentRunReport) -> str:
     """A fingerprint that changes when the report changes."""
     asked = "c" if report.run.cancel_requested_at else ""
     steps = "".join(f"{one.number}{one.status}." for one in report.steps)

@@ -25,7 +25,7 @@ from tools.ui.access import PageRequest, page
 from tools.ui.executions.executions import BULKY, FAILED, fingerprint, of_agent, older_than
 from tools.ui.results import page_or_results
 from tools.ui.shown import milliseconds
-from tools.ui.visible import Piece, pieces
+from tools.ui.visible import VisiblePiece, pieces
 
 LIST = "agents/agent_requests.html"
 PAGE_SIZE = 25
@@ -36,9 +36,9 @@ _ASKED = Q(place__startswith=THINK) & ~Q(place__contains="#")  # a retry is the 
 
 
 @dataclass(frozen=True)
-class Row:
+class AgentRequestRow:
     execution: Execution
-    question: list[Piece]
+    question: list[VisiblePiece]
     pattern: str
     steps: int
     cost: str
@@ -81,7 +81,7 @@ def address(search: dict[str, str], **more: str) -> str:
     return reverse("agent-requests") + (f"?{urlencode(query)}" if query else "")
 
 
-def on_one_line(question: str, organization: str) -> list[Piece]:
+def on_one_line(question: str, organization: str) -> list[VisiblePiece]:
     """The beginning of a question, without secrets, with invisible characters shown."""
     said: str = redactor_of(organization).clean(question)
     line = " ".join(said.split())
@@ -121,7 +121,7 @@ def _identifier(text: str) -> UUID:
         return UUID(int=0)  # matches no agent: the page is empty and explains it
 
 
-def _rows(request: PageRequest, found: list[Execution]) -> list[Row]:
+def _rows(request: PageRequest, found: list[Execution]) -> list[AgentRequestRow]:
     """Uses one query for the steps of all rows."""
     calls = Execution.objects.filter(parent__in=[one.pk for one in found]).order_by()
     told = calls.values("parent").annotate(steps=Count("pk", filter=_ASKED), cost=Sum("cost"))
@@ -129,8 +129,8 @@ def _rows(request: PageRequest, found: list[Execution]) -> list[Row]:
     return [_row(request.caller.organization, one, did.get(one.pk, {})) for one in found]
 
 
-def _row(organization: str, run: Execution, did: dict[str, Any]) -> Row:
-    return Row(
+def _row(organization: str, run: Execution, did: dict[str, Any]) -> AgentRequestRow:
+    return AgentRequestRow(
         run,
         on_one_line(str(run.parameters.get("question", "")), organization),
         WORDS.get(str(run.parameters.get("pattern", REACT)), ""),

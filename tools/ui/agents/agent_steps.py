@@ -8,16 +8,16 @@ from uuid import UUID
 
 from audit.actions import redactor_of
 from audit.redaction import Redactor
-from tools.agents.actions import Report
+from tools.agents.actions import AgentRunReport
 from tools.agents.call_rows import MOST_OBSERVATION, Spent
-from tools.agents.steps import Step
+from tools.agents.steps import AgentStep
 from tools.definitions.results import OPEN, Status
 from tools.definitions.texts.visible import visible
 from tools.execution.redacted import redacted
 from tools.models import Confirmation, Execution
 from tools.shapes import money
 from tools.ui.shown import milliseconds, pretty
-from tools.ui.visible import Piece, pieces
+from tools.ui.visible import VisiblePiece, pieces
 
 FOLDED = 600  # characters; what is longer is folded
 _ITEMS = 1_000
@@ -29,13 +29,13 @@ class ShownStep:
     """`observation` is None as long as there is none. `differs` names the differences from the
     recorded run; empty without differences or without a recorded run."""
 
-    step: Step
-    name: list[Piece]
-    thought: list[Piece]
-    arguments: list[Piece]
-    observation: list[Piece] | None
-    said: list[Piece]
-    further: list[Piece]  # the names of calls that were not made
+    step: AgentStep
+    name: list[VisiblePiece]
+    thought: list[VisiblePiece]
+    arguments: list[VisiblePiece]
+    observation: list[VisiblePiece] | None
+    said: list[VisiblePiece]
+    further: list[VisiblePiece]  # the names of calls that were not made
     status: str
     folded: bool
     tokens: int
@@ -62,12 +62,12 @@ class Reading:
     rows: dict[UUID, Execution] = field(default_factory=dict)
     confirmations: dict[UUID, UUID] = field(default_factory=dict)
 
-    def clean(self, text: str) -> list[Piece]:
+    def clean(self, text: str) -> list[VisiblePiece]:
         said: str = self.redactor.clean(text)
         return pieces(said)
 
 
-def reading_of(organization: str, steps: tuple[Step, ...] = ()) -> Reading:
+def reading_of(organization: str, steps: tuple[AgentStep, ...] = ()) -> Reading:
     """Uses two queries for all of the steps. The caller has checked that they may be read."""
     room = redactor_of(organization).with_room(MOST_OBSERVATION, _ITEMS)
     made = [one.execution_id for one in steps if one.execution_id is not None]
@@ -78,7 +78,9 @@ def reading_of(organization: str, steps: tuple[Step, ...] = ()) -> Reading:
     return Reading(room, {row.pk: row for row in rows}, dict(asked))
 
 
-def shown_steps(report: Report, recorded: Report | None, reading: Reading) -> list[ShownStep]:
+def shown_steps(
+    report: AgentRunReport, recorded: AgentRunReport | None, reading: Reading
+) -> list[ShownStep]:
     before = {one.number: one for one in recorded.steps} if recorded else {}
     return [
         _shown(one, reading, _difference(one, before.get(one.number)) if recorded else "")
@@ -86,7 +88,7 @@ def shown_steps(report: Report, recorded: Report | None, reading: Reading) -> li
     ]
 
 
-def _shown(step: Step, reading: Reading, differs: str) -> ShownStep:
+def _shown(step: AgentStep, reading: Reading, differs: str) -> ShownStep:
     row = reading.rows.get(step.execution_id) if step.execution_id else None
     said = redacted(row) if row is not None else None
     seen = _observation(step, row, said, reading)
@@ -115,7 +117,9 @@ def _took(spent: Spent) -> str:
     return milliseconds(spent.duration_ms) if spent.duration_ms else ""
 
 
-def _arguments(step: Step, said: dict[str, Any] | None, reading: Reading) -> list[Piece]:
+def _arguments(
+    step: AgentStep, said: dict[str, Any] | None, reading: Reading
+) -> list[VisiblePiece]:
     if step.move.action is None:
         return []
     given = said["parameters"] if said else reading.redactor.clean(step.move.action.arguments)
@@ -123,7 +127,7 @@ def _arguments(step: Step, said: dict[str, Any] | None, reading: Reading) -> lis
 
 
 def _observation(
-    step: Step, row: Execution | None, said: dict[str, Any] | None, reading: Reading
+    step: AgentStep, row: Execution | None, said: dict[str, Any] | None, reading: Reading
 ) -> str | None:
     if step.observation is None:
         return None
@@ -136,7 +140,7 @@ def _observation(
     return f"{seen[:MOST_OBSERVATION]}\n… {len(seen) - MOST_OBSERVATION:,} more characters"
 
 
-def _difference(step: Step, before: Step | None) -> str:
+def _difference(step: AgentStep, before: AgentStep | None) -> str:
     """The difference of a replayed step from the recorded step of the same number, in words."""
     action = step.move.action
     was = before.move.action if before is not None else None

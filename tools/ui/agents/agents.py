@@ -30,7 +30,7 @@ MOST_GROUPS = 6  # named in a row
 
 
 @dataclass(frozen=True)
-class Row:
+class AgentRow:
     """An agent in the list. Fields that the user may not see are None."""
 
     agent: Agent
@@ -95,7 +95,7 @@ def _found(request: PageRequest, search: dict[str, str]) -> QuerySet[Agent]:
     return rows.order_by("slug")
 
 
-def _rows(request: PageRequest, found: Page[Agent]) -> list[Row]:
+def _rows(request: PageRequest, found: Page[Agent]) -> list[AgentRow]:
     """Uses at most three queries for any number of rows."""
     last = Execution.objects.filter(user=OuterRef("service_account")).order_by("-created_at")
     rows = Agent.objects.filter(pk__in=[agent.pk for agent in found]).order_by("slug")
@@ -109,9 +109,9 @@ def _rows(request: PageRequest, found: Page[Agent]) -> list[Row]:
     return [_row(agent, tokens, spent) for agent in agents]
 
 
-def _row(agent: Agent, tokens: dict[Any, int] | None, spent: dict[Any, Decimal] | None) -> Row:
+def _row(agent: Agent, tokens: dict[Any, int] | None, spent: dict[Any, Decimal] | None) -> AgentRow:
     groups, account = agent.service_account.granted_groups, agent.service_account_id
-    return Row(
+    return AgentRow(
         agent,
         groups[:MOST_GROUPS],
         max(0, len(groups) - MOST_GROUPS),

@@ -8,7 +8,7 @@ from uuid import UUID
 from django.http import QueryDict
 
 from tools.agents import actions
-from tools.agents.actions import Wanted
+from tools.agents.actions import AgentRunRequest
 from tools.agents.asked import MOST_ITERATIONS, MOST_QUESTION, MOST_TOKENS, PLAN
 from tools.errors import NotFound, ToolcribError
 from tools.execution.call import Call
@@ -16,8 +16,8 @@ from tools.models import Execution
 from tools.policy.decision import DEFAULT_STATE
 from tools.ui.agents import asking_inputs
 from tools.ui.agents.asking_inputs import CONTINUES, MOST_OFFERED, REPLAYS
-from tools.ui.inputs import Input, words
-from tools.ui.playground.playground import Standing
+from tools.ui.inputs import FormInput, words
+from tools.ui.playground.playground import PlaygroundContext
 
 MOST_TIME_S = 86_400
 MOST_SHARED, MOST_NAME = 20, 63  # agents, and characters of a name
@@ -33,8 +33,8 @@ class Asking:
     """`kind` says whether the run continues or replays another one, whose groups and state it then
     uses."""
 
-    standing: Standing
-    inputs: dict[str, Input]
+    standing: PlaygroundContext
+    inputs: dict[str, FormInput]
     groups: list[str]
     offered: list[str]
     state: str
@@ -50,7 +50,7 @@ class Asking:
         return any(one.errors for one in self.inputs.values())
 
     @property
-    def budgets(self) -> list[Input]:
+    def budgets(self) -> list[FormInput]:
         return [self.inputs[name] for name in (*_WHOLE, "max_cost")]
 
     def fill(self, data: QueryDict) -> None:
@@ -110,7 +110,7 @@ class Asking:
         own = self.kind == ""
         session = self.inputs["session"].value if own else ""
         outside = own and not session
-        wanted = Wanted(
+        wanted = AgentRunRequest(
             parameters,
             group=self._asked() if outside else None,
             state=self.state if outside else None,
@@ -136,7 +136,7 @@ class Asking:
         return self.groups + other
 
 
-def asking_of(standing: Standing, data: QueryDict) -> Asking:
+def asking_of(standing: PlaygroundContext, data: QueryDict) -> Asking:
     """A form with the defaults, or with the values of the run that it continues. Raises
     `NotFound`."""
     kind, earlier = _earlier(standing, data)
@@ -150,7 +150,7 @@ def asking_of(standing: Standing, data: QueryDict) -> Asking:
     return asking
 
 
-def _inputs(kind: str, standing: Standing) -> dict[str, Input]:
+def _inputs(kind: str, standing: PlaygroundContext) -> dict[str, FormInput]:
     found = (
         *asking_inputs.question(kind),
         *asking_inputs.ways(standing),
@@ -159,7 +159,7 @@ def _inputs(kind: str, standing: Standing) -> dict[str, Input]:
     return {one.key: one for one in found}
 
 
-def _earlier(standing: Standing, data: QueryDict) -> tuple[str, Execution | None]:
+def _earlier(standing: PlaygroundContext, data: QueryDict) -> tuple[str, Execution | None]:
     """The kind, and the earlier run, which the user must be allowed to read."""
     for kind in (CONTINUES, REPLAYS):
         if text := data.get(kind):
@@ -189,23 +189,23 @@ def _plain(text: str) -> str:
     return text.replace("\r\n", "\n")
 
 
-def _number(one: Input) -> int | None:
+def _number(one: FormInput) -> int | None:
     return int(one.value) if one.value.strip() else None
 
 
-def _check_whole(one: Input, most: int) -> None:
+def _check_whole(one: FormInput, most: int) -> None:
     text = one.value.strip()
     good = text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) <= most
     if text and not good:
         one.errors.append(f"Give a whole number from 1 to {most:,}.")
 
 
-def _check_form(one: Input, form: re.Pattern[str], says: str) -> None:
+def _check_form(one: FormInput, form: re.Pattern[str], says: str) -> None:
     if one.value.strip() and not form.fullmatch(one.value.strip()):
         one.errors.append(says)
 
 
-def _check_names(one: Input) -> None:
+def _check_names(one: FormInput) -> None:
     names = words(one.value)
     if len(names) > MOST_SHARED or any(len(name) > MOST_NAME for name in names):
         one.errors.append(
@@ -213,6 +213,6 @@ def _check_names(one: Input) -> None:
         )
 
 
-def _check_choice(one: Input) -> None:
+def _check_choice(one: FormInput) -> None:
     if one.value not in dict(one.options):
         one.errors.append("This cannot be chosen. Choose one of the list.")

@@ -22,7 +22,7 @@ from tools.errors import Malformed, ToolcribError
 from tools.models import Decision, OnDrift, UpstreamChange
 from tools.ui.access import PageRequest, page
 from tools.ui.approvals.drawn import draw_difference, fields_of
-from tools.ui.catalog.origins import Source, source_of
+from tools.ui.catalog.origins import ToolOrigin, source_of
 from tools.ui.results import page_or_results
 from tools.ui.shown import pretty
 from tools.web.proof import Proof, proof
@@ -39,11 +39,11 @@ NOT_READ = (
 
 
 @dataclass(frozen=True)
-class Item:
+class UpstreamChangeItem:
     """One row of the list."""
 
     change: UpstreamChange
-    source: Source | None
+    source: ToolOrigin | None
     fields: list[str]
     more: int
     warned: bool
@@ -151,14 +151,16 @@ def _latest(change: UpstreamChange) -> UpstreamChange:
     return waits.order_by("-seen_at").first() or change
 
 
-def _items(found: Page[UpstreamChange]) -> list[Item]:
+def _items(found: Page[UpstreamChange]) -> list[UpstreamChangeItem]:
     items = []
     for change in found:
         told = drift.difference_of(change)
         fields = fields_of(told)
         warned = any(one.warnings for one in told)
         more = max(0, len(fields) - _MOST_FIELDS)
-        items.append(Item(change, source_of(change.tool), fields[:_MOST_FIELDS], more, warned))
+        items.append(
+            UpstreamChangeItem(change, source_of(change.tool), fields[:_MOST_FIELDS], more, warned)
+        )
     return items
 
 

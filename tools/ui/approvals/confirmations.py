@@ -29,7 +29,7 @@ from tools.shapes import money
 from tools.ui.access import PageRequest, page
 from tools.ui.playground.would_do import would_do
 from tools.ui.shown import maker_of, pretty
-from tools.ui.visible import Piece, mixed_words, pieces
+from tools.ui.visible import VisiblePiece, mixed_words, pieces
 from tools.web.proof import Proof, proof
 
 QUEUE, ONE = "approvals/confirmations.html", "approvals/confirmation.html"
@@ -48,7 +48,7 @@ class Card:
     who: str
     kind: str
     made_by: str
-    arguments: list[Piece]
+    arguments: list[VisiblePiece]
     length: int
     hidden: int
     mixed: list[str]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tools.definitions.differences import MOST, Difference, Kind, words_changed
+from tools.definitions.differences import MOST, DefinitionDifference, DifferenceKind, words_changed
 from tools.definitions.texts.visible import lookalikes_in, point
 from tools.ui.shown import pretty
 
@@ -17,7 +17,7 @@ _EFFORT = 40_000  # pairs of words that one page compares, so that no upstream c
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class DiffPiece:
     """A part of a text. `name` is the name of an invisible or look-alike character."""
 
     text: str
@@ -26,19 +26,19 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Row:
+class FieldDiffRow:
     """One field. A side is None where it lacks the field."""
 
-    path: list[Piece]
-    kind: Kind
-    before: list[Piece] | None
-    after: list[Piece] | None
+    path: list[DiffPiece]
+    kind: DifferenceKind
+    before: list[DiffPiece] | None
+    after: list[DiffPiece] | None
     warnings: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Drawn:
-    rows: list[Row]
+    rows: list[FieldDiffRow]
     cut: bool
 
     @property
@@ -46,27 +46,29 @@ class Drawn:
         return any(row.warnings for row in self.rows)
 
 
-def draw_difference(found: list[Difference]) -> Drawn:
+def draw_difference(found: list[DefinitionDifference]) -> Drawn:
     effort, rows = _EFFORT, []
     for one in found:
         before, after = _text(one.before), _text(one.after)
         pairs = (before.count(" ") + 1) * (after.count(" ") + 1)
         words = _words(before, after) if pairs <= effort else _ends(before, after)
         effort -= pairs if pairs <= effort else 0
-        old, new = words if one.kind == Kind.CHANGED else ([(before, False)], [(after, False)])
+        old, new = (
+            words if one.kind == DifferenceKind.CHANGED else ([(before, False)], [(after, False)])
+        )
         rows.append(
-            Row(
+            FieldDiffRow(
                 path=_marked([(one.path.lstrip("/") or "the whole of it", False)]),
                 kind=one.kind,
-                before=None if one.kind == Kind.ADDED else _marked(old),
-                after=None if one.kind == Kind.REMOVED else _marked(new),
+                before=None if one.kind == DifferenceKind.ADDED else _marked(old),
+                after=None if one.kind == DifferenceKind.REMOVED else _marked(new),
                 warnings=one.warnings,
             )
         )
     return Drawn(rows, cut=len(found) >= MOST)
 
 
-def fields_of(found: Iterable[Difference]) -> list[str]:
+def fields_of(found: Iterable[DefinitionDifference]) -> list[str]:
     """The distinct fields of a definition that differ."""
     return list(dict.fromkeys(one.path.split("/")[1] for one in found if "/" in one.path))
 
@@ -102,19 +104,19 @@ def _between(text: str, start: int, end: int) -> Stretches:
     return [(text[:start], False), (text[start:stop], True), (text[stop:], False)]
 
 
-def _marked(stretches: Stretches) -> list[Piece]:
+def _marked(stretches: Stretches) -> list[DiffPiece]:
     return [piece for text, changed in stretches if text for piece in _pieces(text, changed)]
 
 
-def _pieces(text: str, changed: bool) -> Iterator[Piece]:
+def _pieces(text: str, changed: bool) -> Iterator[DiffPiece]:
     done = 0
     for start, end, shown, name in sorted(_marks(text)):
         if start > done:
-            yield Piece(text[done:start], changed)
-        yield Piece(shown, changed, name)
+            yield DiffPiece(text[done:start], changed)
+        yield DiffPiece(shown, changed, name)
         done = end
     if done < len(text):
-        yield Piece(text[done:], changed)
+        yield DiffPiece(text[done:], changed)
 
 
 def _marks(text: str) -> Iterator[tuple[int, int, str, str]]:

@@ -29,7 +29,7 @@ MOST_FAILURES = 20
 
 
 @dataclass(frozen=True)
-class Channel:
+class AlertChannelRow:
     row: AlertChannel
     target: str
     unusable: str
@@ -109,8 +109,8 @@ def _channels(request: HttpRequest) -> Any:
     return AlertChannel.objects.filter(organization=_organization(request))
 
 
-def _shown(row: AlertChannel) -> Channel:
-    return Channel(row, channels.shown_target(row), senders.unusable(row))
+def _shown(row: AlertChannel) -> AlertChannelRow:
+    return AlertChannelRow(row, channels.shown_target(row), senders.unusable(row))
 
 
 def _organization(request: HttpRequest) -> str:

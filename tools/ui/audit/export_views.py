@@ -17,7 +17,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from audit.alerts import alerts
 from audit.export import export, exporting
-from audit.flaws import Flaw
+from audit.flaws import AuditFlaw
 from audit.models import AuditExport, ExportState
 from audit.records import reading, search
 from tools.ui.audit.views import (
@@ -99,7 +99,7 @@ def _ask(request: HttpRequest) -> HttpResponse:
     if not flaws:
         try:
             exporting.ask(wanted=wanted, format_name=name, by=by)
-        except Flaw as flaw:
+        except AuditFlaw as flaw:
             flaws[flaw.field] = str(flaw)
     if flaws:
         return _page(request, asked, flaws=flaws, chosen=name, status=400)

@@ -14,7 +14,7 @@ from audit.log.checkpoints import BadNote, Statement
 from audit.log.proofs import NotProvable
 from audit.models import Checkpoint
 from audit.records import reading, search
-from audit.verification.proving import Step, examine
+from audit.verification.proving import ProofStep, examine
 from audit.verifier import toolcrib_verify
 from tools.ui.audit.views import actor_of, evidence_page
 
@@ -38,7 +38,7 @@ def record_proof(request: HttpRequest, record_id: UUID) -> HttpResponse:
     opened = reading.open_record(record_id, by=by, may_open=may_open)
     if opened is None:
         raise Http404
-    steps: list[Step] = []
+    steps: list[ProofStep] = []
     wait = ""
     try:
         steps = examine(opened.record, opened.payload)

@@ -8,7 +8,7 @@ from django.http import QueryDict
 from audit.alerts.kinds import KINDS, OWN_KINDS
 from audit.alerts.rules import LONGEST_WINDOW_S, MOST, read_values
 from audit.events import Severity
-from audit.flaws import Flaw
+from audit.flaws import AuditFlaw
 from audit.models import AlertRule
 
 _UNITS = (("hours", 3600), ("minutes", 60), ("seconds", 1))
@@ -26,7 +26,7 @@ KINDS_IN_WORDS = {
 
 
 @dataclass
-class RuleForm:
+class AlertRuleForm:
     """`flaws` are errors by input; errors of no input are under `whole`."""
 
     kind: str
@@ -42,7 +42,7 @@ class RuleForm:
     flaws: dict[str, list[str]] = field(default_factory=dict)
 
     @classmethod
-    def of_rule(cls, rule: AlertRule) -> "RuleForm":
+    def of_rule(cls, rule: AlertRule) -> "AlertRuleForm":
         unit, seconds = next(one for one in _UNITS if rule.window_s % one[1] == 0)
         known = KINDS[rule.kind]
         numbers = {
@@ -55,7 +55,7 @@ class RuleForm:
         )  # fmt: skip
 
     @classmethod
-    def given(cls, data: QueryDict, kind: str) -> "RuleForm":
+    def given(cls, data: QueryDict, kind: str) -> "AlertRuleForm":
         def said(name: str) -> str:
             return str(data.get(name, "")).replace("\x00", "").strip()[:2_000]
 
@@ -95,7 +95,7 @@ class RuleForm:
             return {}
         try:
             return read_values(self.kind, numbers | lists)
-        except Flaw as flaw:
+        except AuditFlaw as flaw:
             self._flaw("values", str(flaw))
             return {}
 

@@ -15,9 +15,9 @@ from audit.alerts import alerts, fixed_rules, rules
 from audit.alerts.kinds import OWN_KINDS
 from audit.alerts.rehearsal import rehearse
 from audit.events import Event, Outcome, Severity
-from audit.flaws import Flaw
+from audit.flaws import AuditFlaw
 from audit.models import AlertRule
-from tools.ui.audit.rule_form import KINDS_IN_WORDS, RuleForm
+from tools.ui.audit.rule_form import KINDS_IN_WORDS, AlertRuleForm
 from tools.ui.audit.spans import span
 from tools.ui.audit.views import PERMISSION, actor_of
 from tools.web.proof import Proof, proof
@@ -49,7 +49,7 @@ def rule_new(request: HttpRequest) -> HttpResponse:
     _check_superuser(request)
     given = request.POST if request.method == "POST" else request.GET
     kind = given.get("kind", "")
-    form = RuleForm.given(given, kind) if kind in OWN_KINDS else _blank()
+    form = AlertRuleForm.given(given, kind) if kind in OWN_KINDS else _blank()
     if request.method == "POST" and not _counts(request):
         return _made(request, form)
     return _shown(request, form, asked="kind" in given)
@@ -64,14 +64,14 @@ def rule_edit(request: HttpRequest, rule_id: int) -> HttpResponse:
     _check_superuser(request)
     rule = get_object_or_404(AlertRule, pk=rule_id)
     if request.method == "POST" and not _counts(request):
-        return _changed(request, rule, RuleForm.given(request.POST, rule.kind))
+        return _changed(request, rule, AlertRuleForm.given(request.POST, rule.kind))
     given = request.POST or request.GET
     drafted = "window" in given
-    form = RuleForm.given(given, rule.kind) if drafted else RuleForm.of_rule(rule)
+    form = AlertRuleForm.given(given, rule.kind) if drafted else AlertRuleForm.of_rule(rule)
     return _shown(request, form, rule, asked=True)
 
 
-def _made(request: HttpRequest, form: RuleForm) -> HttpResponse:
+def _made(request: HttpRequest, form: AlertRuleForm) -> HttpResponse:
     fields = form.fields()
     if fields:
         try:
@@ -79,7 +79,7 @@ def _made(request: HttpRequest, form: RuleForm) -> HttpResponse:
                 name=form.name, kind=form.kind, by=actor_of(request),
                 description=form.description, **fields,
             )  # fmt: skip
-        except Flaw as flaw:
+        except AuditFlaw as flaw:
             form.flaws.setdefault(flaw.field or "whole", []).append(str(flaw))
         else:
             messages.success(request, f"{form.name} is watched for.")
@@ -87,12 +87,12 @@ def _made(request: HttpRequest, form: RuleForm) -> HttpResponse:
     return _shown(request, form, asked=True, status=400)
 
 
-def _changed(request: HttpRequest, rule: AlertRule, form: RuleForm) -> HttpResponse:
+def _changed(request: HttpRequest, rule: AlertRule, form: AlertRuleForm) -> HttpResponse:
     fields = form.fields()
     if fields:
         try:
             rules.change_rule(rule=rule, by=actor_of(request), **fields)
-        except Flaw as flaw:
+        except AuditFlaw as flaw:
             form.flaws.setdefault(flaw.field or "whole", []).append(str(flaw))
         else:
             messages.success(request, f"{rule.name} is changed.")
@@ -102,7 +102,7 @@ def _changed(request: HttpRequest, rule: AlertRule, form: RuleForm) -> HttpRespo
 
 def _shown(
     request: HttpRequest,
-    form: RuleForm,
+    form: AlertRuleForm,
     rule: AlertRule | None = None,
     *,
     asked: bool,
@@ -128,7 +128,7 @@ def _shown(
     )
 
 
-def _caught(organization: str, form: RuleForm, fields: dict[str, Any]) -> Any:
+def _caught(organization: str, form: AlertRuleForm, fields: dict[str, Any]) -> Any:
     return rehearse(
         organization=organization,
         kind=form.kind,
@@ -138,8 +138,8 @@ def _caught(organization: str, form: RuleForm, fields: dict[str, Any]) -> Any:
     )
 
 
-def _blank() -> RuleForm:
-    return RuleForm(OWN_KINDS[0], lists={"codes": "", "reasons": "", "outcomes": ""})
+def _blank() -> AlertRuleForm:
+    return AlertRuleForm(OWN_KINDS[0], lists={"codes": "", "reasons": "", "outcomes": ""})
 
 
 def _counts(request: HttpRequest) -> bool:

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from django.urls import reverse
 
-from audit.records.search import Search, tally
+from audit.records.search import RecordSearch, tally
 
 RANGES = {
     "1h": ("the last hour", timedelta(hours=1)),
@@ -27,7 +27,7 @@ _LABELS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Chip:
+class AuditFilterChip:
     """An active filter; its address is the view without it."""
 
     label: str
@@ -36,16 +36,16 @@ class Chip:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class AuditFacetChoice:
     value: str
     count: int
     address: str
 
 
 @dataclass(frozen=True, slots=True)
-class Facet:
+class AuditFacet:
     title: str
-    choices: list[Choice]
+    choices: list[AuditFacetChoice]
 
 
 def address(asked: Mapping[str, str], **changes: str) -> str:
@@ -53,9 +53,9 @@ def address(asked: Mapping[str, str], **changes: str) -> str:
     return reverse("audit") + (f"?{urlencode(query)}" if query else "")
 
 
-def chips(asked: Mapping[str, str]) -> list[Chip]:
+def chips(asked: Mapping[str, str]) -> list[AuditFilterChip]:
     return [
-        Chip(_LABELS[name], _value(name, value), address(asked, **{name: ""}))
+        AuditFilterChip(_LABELS[name], _value(name, value), address(asked, **{name: ""}))
         for name, value in asked.items()
         if value and name in _LABELS
     ]
@@ -67,7 +67,7 @@ def since_of(asked: Mapping[str, str], now: datetime) -> str:
     return asked["since"] or ((now - known[1]).isoformat() if known else "")
 
 
-def facets(wanted: Search, asked: Mapping[str, str]) -> list[Facet]:
+def facets(wanted: RecordSearch, asked: Mapping[str, str]) -> list[AuditFacet]:
     """Values among the newest matching records; none for a full-text search."""
     if wanted.text:
         return []
@@ -76,9 +76,10 @@ def facets(wanted: Search, asked: Mapping[str, str]) -> list[Facet]:
         counted = Counter(row[at] for row in rows).most_common(_MOST)
         if len(counted) > 1:
             choices = [
-                Choice(value, count, address(asked, **{name: value})) for value, count in counted
+                AuditFacetChoice(value, count, address(asked, **{name: value}))
+                for value, count in counted
             ]
-            found.append(Facet(title, choices))
+            found.append(AuditFacet(title, choices))
     return found
 
 

@@ -35,7 +35,7 @@ LABELS = {"q": "Words", "request": "Request", "execution": "Execution", "since":
 
 
 @dataclass(frozen=True)
-class Shown:
+class AuditRecordRow:
     record: AuditRecord
     details: str
 
@@ -113,8 +113,8 @@ def actor_of(request: HttpRequest) -> Actor:
     )
 
 
-def _shown(record: AuditRecord) -> Shown:
-    return Shown(record, _json(record.details))
+def _shown(record: AuditRecord) -> AuditRecordRow:
+    return AuditRecordRow(record, _json(record.details))
 
 
 def _parts(content: dict[str, Any]) -> list[tuple[str, str]]:
@@ -151,5 +151,5 @@ def _position(request: HttpRequest) -> Position | None:
         return None
 
 
-def _export(wanted: search.Search, name: str) -> str:
+def _export(wanted: search.RecordSearch, name: str) -> str:
     return f"{reverse('api-audit-export')}?{urlencode({'format': name} | wanted.asked)}"

@@ -25,7 +25,7 @@ from tools.models import ToolStatus
 from tools.policy.licensing import LowestTiers, lowest_tiers
 from tools.policy.visibility import visible_tools
 from tools.ui.access import PageRequest, current_snapshot, page, snapshot_of
-from tools.ui.catalog.facets import LABELS, Facet, Kinds, chips, counted, facets, kinds_of
+from tools.ui.catalog.facets import LABELS, CatalogFacet, Kinds, chips, counted, facets, kinds_of
 from tools.ui.results import page_or_results
 from tools.web.proof import proof
 
@@ -40,7 +40,7 @@ UNDO = "catalog-undo"  # key of the last change that can be undone, in the sessi
 
 
 @dataclass(frozen=True)
-class Search:
+class CatalogSearch:
     """The search and filters of the URL. Unknown values match no tool, as in the URLs of other
     lists."""
 
@@ -54,7 +54,7 @@ class Search:
     sort: str = ""  # empty: by relevance for a full-text search, else by name
 
     @classmethod
-    def of(cls, query: QueryDict) -> "Search":
+    def of(cls, query: QueryDict) -> "CatalogSearch":
         given = {name: query.get(name, "").strip()[:200] for name in cls.__dataclass_fields__}
         usual = given["sort"] == "name" and not given["q"]
         if usual or given["sort"].removeprefix("-") not in SORTS:
@@ -109,7 +109,7 @@ class Search:
 @require_safe
 @page
 def tool_list(request: PageRequest) -> HttpResponse:
-    search, snapshot = Search.of(request.GET), snapshot_of(request)
+    search, snapshot = CatalogSearch.of(request.GET), snapshot_of(request)
     tools, tiers = visible_tools(request.caller, snapshot), lowest_tiers(snapshot)
     kinds = kinds_of(tools, snapshot, tiers)
     found = search.found(tools, snapshot, tiers)
@@ -175,7 +175,7 @@ def _choices(kinds: Kinds) -> list[tuple[str, str, list[str]]]:
     ]
 
 
-def _facets(search: Search, kinds: Kinds) -> list[Facet]:
+def _facets(search: CatalogSearch, kinds: Kinds) -> list[CatalogFacet]:
     chosen = {name: value for name, value in search.filters.items() if name in LABELS}
     return facets(counted(kinds, chosen), chosen, search.address)
 
@@ -189,7 +189,7 @@ def _bulk(request: PageRequest, snapshot: Snapshot, tiers: LowestTiers) -> dict[
     }
 
 
-def _columns(search: Search) -> dict[str, dict[str, str]]:
+def _columns(search: CatalogSearch) -> dict[str, dict[str, str]]:
     """Each sortable column: the link of its heading, and its current direction."""
     columns = {}
     for name in SORTS:
@@ -205,11 +205,11 @@ def _columns(search: Search) -> dict[str, dict[str, str]]:
     return columns
 
 
-def _without_sort(search: Search) -> str:
-    return Search(**search.filters).address()
+def _without_sort(search: CatalogSearch) -> str:
+    return CatalogSearch(**search.filters).address()
 
 
-def _links(search: Search, shown: Page[CatalogTool]) -> dict[str, str]:
+def _links(search: CatalogSearch, shown: Page[CatalogTool]) -> dict[str, str]:
     return {
         "previous": search.address(page=shown.number - 1) if shown.has_previous() else "",
         "next": search.address(page=shown.number + 1) if shown.has_next() else "",

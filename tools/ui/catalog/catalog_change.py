@@ -16,12 +16,23 @@ from tools.accounts.callers import actor_of
 from tools.accounts.people import require
 from tools.catalog.registry import CatalogTool
 from tools.errors import Conflict, Malformed
-from tools.insight.bulk import MOST, Account, Deed, Do, Kind, Line, carry_out, lost_by, permit, plan
+from tools.insight.bulk import (
+    MOST,
+    BulkEffect,
+    BulkEffectKind,
+    BulkOutcome,
+    Deed,
+    Do,
+    carry_out,
+    lost_by,
+    permit,
+    plan,
+)
 from tools.models import Tool
 from tools.policy.licensing import lowest_tiers
 from tools.policy.visibility import visible_tools
 from tools.ui.access import PageRequest, page, snapshot_of
-from tools.ui.catalog.catalog import UNDO, Search, back_of
+from tools.ui.catalog.catalog import UNDO, CatalogSearch, back_of
 from tools.web.proof import Proof, proof
 
 TEMPLATE = "catalog/catalog_change.html"
@@ -35,14 +46,14 @@ _WORDS = {
 }
 _REVERSED = {Do.ENABLE: Do.DISABLE, Do.DISABLE: Do.ENABLE}
 _HEADINGS = {
-    Kind.CHANGES: "Would change",
-    Kind.CANNOT: "Cannot",
-    Kind.SAME: "Already so",
+    BulkEffectKind.CHANGES: "Would change",
+    BulkEffectKind.CANNOT: "Cannot",
+    BulkEffectKind.SAME: "Already so",
 }
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenTools:
     """The tools that were selected or found, and how many named ones do not exist."""
 
     tools: list[CatalogTool]
@@ -112,7 +123,7 @@ def _do(request: PageRequest, deed: Deed) -> HttpResponseBase:
 
 def _carried_out(
     request: PageRequest, deed: Deed, tools: list[CatalogTool], marks: dict[str, str]
-) -> Account:
+) -> BulkOutcome:
     by, snapshot = actor_of(request.caller), snapshot_of(request)
     return carry_out(deed=deed, tools=tools, marks=marks, snapshot=snapshot, by=by)
 
@@ -123,23 +134,23 @@ def _deed(given: QueryDict) -> Deed:
     return Deed.of(do, name.strip()[:200])
 
 
-def _chosen(request: PageRequest, given: QueryDict) -> Chosen:
+def _chosen(request: PageRequest, given: QueryDict) -> ChosenTools:
     if given.get("all") != "yes":
         return _named(request, given.getlist("pick")[: MOST + 1])
     snapshot = snapshot_of(request)
     tools = visible_tools(request.caller, snapshot)
-    return Chosen(Search.of(given).found(tools, snapshot, lowest_tiers(snapshot)))
+    return ChosenTools(CatalogSearch.of(given).found(tools, snapshot, lowest_tiers(snapshot)))
 
 
-def _named(request: PageRequest, names: Iterable[str]) -> Chosen:
+def _named(request: PageRequest, names: Iterable[str]) -> ChosenTools:
     """The named tools that the user may see, sorted by name."""
     wanted = set(names)
     if not wanted:
-        return Chosen([])
+        return ChosenTools([])
     found = [
         tool for tool in visible_tools(request.caller, snapshot_of(request)) if tool.name in wanted
     ]
-    return Chosen(found, len(wanted) - len(found))
+    return ChosenTools(found, len(wanted) - len(found))
 
 
 def _marked(values: list[str]) -> Iterable[tuple[str, str]]:
@@ -149,7 +160,7 @@ def _marked(values: list[str]) -> Iterable[tuple[str, str]]:
 
 
 def _shown(
-    request: PageRequest, deed: Deed, chosen: Chosen, given: QueryDict, *, status: int = 200
+    request: PageRequest, deed: Deed, chosen: ChosenTools, given: QueryDict, *, status: int = 200
 ) -> HttpResponse:
     snapshot = snapshot_of(request)
     lines = plan(deed, chosen.tools, snapshot)
@@ -160,7 +171,7 @@ def _shown(
         "title": _title(deed),
         "missing": chosen.missing,
         "sets": _sets(lines, counts),
-        "changing": sum(line.kind == Kind.CHANGES for line in lines),
+        "changing": sum(line.kind == BulkEffectKind.CHANGES for line in lines),
         "lost": lost,
         "narrows": lost is not None,
         "new_group": deed.do == Do.PUT and not snapshot.knows_group(deed.name),
@@ -169,7 +180,7 @@ def _shown(
     return render(request, TEMPLATE, context, status=status)
 
 
-def _sets(lines: list[Line], counts: Any) -> list[dict[str, Any]]:
+def _sets(lines: list[BulkEffect], counts: Any) -> list[dict[str, Any]]:
     sets = []
     for kind, heading in _HEADINGS.items():
         rows = [(line, counts.get(line.tool.name, 0)) for line in lines if line.kind == kind]
@@ -189,7 +200,7 @@ def _too_many(deed: Deed, count: int) -> str:
     )
 
 
-def _tell(request: PageRequest, deed: Deed, account: Account, *, undone: bool = False) -> None:
+def _tell(request: PageRequest, deed: Deed, account: BulkOutcome, *, undone: bool = False) -> None:
     """Show the result as a message, with a link to undo it where that is possible."""
     count = len(account.done)
     said = f"{_WORDS[deed.do][1]} {deed.name}".strip()
@@ -210,7 +221,7 @@ def _tell(request: PageRequest, deed: Deed, account: Account, *, undone: bool = 
         messages.warning(request, "Nothing had to be changed.")
 
 
-def _keep(request: PageRequest, deed: Deed, account: Account) -> None:
+def _keep(request: PageRequest, deed: Deed, account: BulkOutcome) -> None:
     request.session[UNDO] = {
         "key": uuid4().hex,
         "do": _REVERSED[deed.do].value,

@@ -5,7 +5,7 @@ from django.views.decorators.http import require_safe
 
 from tools.accounts.people import require
 from tools.catalog.actions import find_tool
-from tools.catalog.imports.exporting import Exported, Format, exported
+from tools.catalog.imports.exporting import CatalogExportFormat, ExportedCatalog, exported
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Conflict, Malformed
 from tools.ui.access import PageRequest, page
@@ -37,14 +37,14 @@ def export_tool(request: PageRequest, name: str) -> HttpResponse:
     return _file(request, found, tool.name)
 
 
-def _file(request: PageRequest, found: Exported, name: str) -> HttpResponse:
-    wanted = request.GET.get("format", Format.DEFINITIONS)
-    if wanted not in set(Format):
-        raise Malformed(f"format must be one of {', '.join(Format)}.", code="invalid")
-    if wanted == Format.YAML:
+def _file(request: PageRequest, found: ExportedCatalog, name: str) -> HttpResponse:
+    wanted = request.GET.get("format", CatalogExportFormat.DEFINITIONS)
+    if wanted not in set(CatalogExportFormat):
+        raise Malformed(f"format must be one of {', '.join(CatalogExportFormat)}.", code="invalid")
+    if wanted == CatalogExportFormat.YAML:
         return _attached(found.yaml(), f"{name}.yaml", "application/yaml")
     items = {"items": found.items(), "left_out": found.left_out}
-    document = items if wanted == Format.TRUSTGRAPH else found.document
+    document = items if wanted == CatalogExportFormat.TRUSTGRAPH else found.document
     return _attached(pretty(document) + "\n", f"{name}.json", "application/json")
 
 

@@ -22,10 +22,10 @@ LABELS = {
 FACETS = ("group", "type", "tier", "status", "origin")
 _CHIPS = {"q": "Search", **LABELS}
 
-type Kinds = Counter["Kind"]
+type Kinds = Counter["ToolFacetValues"]
 
 
-class Kind(NamedTuple):
+class ToolFacetValues(NamedTuple):
     """The values of all facets that a group of tools shares; often hundreds share them."""
 
     category: str
@@ -41,23 +41,23 @@ class Kind(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class CatalogFacetChoice:
     value: str
     count: int
     address: str
 
 
 @dataclass(frozen=True, slots=True)
-class Facet:
+class CatalogFacet:
     """The most frequent values are in `choices`, the others in `more`."""
 
     label: str
-    choices: list[Choice]
-    more: list[Choice]
+    choices: list[CatalogFacetChoice]
+    more: list[CatalogFacetChoice]
 
 
 @dataclass(frozen=True, slots=True)
-class Chip:
+class CatalogFilterChip:
     """An active filter; its address is the view without it."""
 
     label: str
@@ -74,7 +74,7 @@ def kinds_of(tools: Sequence[CatalogTool], snapshot: Snapshot, tiers: LowestTier
 
 def _kinds(tools: Sequence[CatalogTool], snapshot: Snapshot, tiers: LowestTiers) -> Kinds:
     return Counter(
-        Kind(
+        ToolFacetValues(
             tool.definition.raw["category"],
             snapshot.groups_of(tool),
             tool.definition.raw["type"],
@@ -104,20 +104,20 @@ def facets(
     counts: Mapping[str, Counter[str]],
     chosen: Mapping[str, str],
     address: Callable[..., str],
-) -> list[Facet]:
+) -> list[CatalogFacet]:
     """The facets that leave a choice. An active value is not offered again."""
     found = []
     for name in FACETS:
         ordered = sorted(counts[name].items(), key=lambda item: (-item[1], item[0]))
         offered = [
-            Choice(value, count, address(**{name: value}))
+            CatalogFacetChoice(value, count, address(**{name: value}))
             for value, count in ordered
             if value and value != chosen.get(name)
         ]
         if offered:
-            found.append(Facet(LABELS[name], offered[:MOST_SHOWN], offered[MOST_SHOWN:]))
+            found.append(CatalogFacet(LABELS[name], offered[:MOST_SHOWN], offered[MOST_SHOWN:]))
     return found
 
 
-def chips(chosen: Mapping[str, str], without: Callable[[str], str]) -> Sequence[Chip]:
-    return [Chip(_CHIPS[name], value, without(name)) for name, value in chosen.items()]
+def chips(chosen: Mapping[str, str], without: Callable[[str], str]) -> Sequence[CatalogFilterChip]:
+    return [CatalogFilterChip(_CHIPS[name], value, without(name)) for name, value in chosen.items()]

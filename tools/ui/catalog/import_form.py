@@ -11,8 +11,8 @@ from django.core.files.uploadedfile import UploadedFile
 
 from tools.catalog.imports.import_preview import Choices
 from tools.definitions.dialects.documents import MAX_BYTES
-from tools.definitions.dialects.given import Given, decoded
-from tools.definitions.dialects.items import MAX_ITEMS, Source
+from tools.definitions.dialects.given import ImportFile, decoded
+from tools.definitions.dialects.items import MAX_ITEMS, ImportSource
 from tools.errors import Malformed, TooLarge
 from tools.models import User
 from tools.ui import kept
@@ -28,10 +28,10 @@ _FORM = "import"
 
 
 @dataclass(frozen=True)
-class Kept:
+class ImportFormState:
     """`echoed`: whether the pasted text was shown again, so that an empty field means none."""
 
-    given: tuple[Given, ...]
+    given: tuple[ImportFile, ...]
     source: str
     choices: Choices
     digest: str = ""
@@ -45,24 +45,24 @@ class Kept:
         return kept.sealed(raw, user, _FORM)
 
     @classmethod
-    def opened(cls, text: str, user: User) -> "Kept":
+    def opened(cls, text: str, user: User) -> "ImportFormState":
         """Raises `Malformed` for a text that was not sealed here, for this user."""
         raw = kept.opened(text, user, _FORM)
         taken, read = raw["choices"].pop("taken"), frozenset(raw["choices"].pop("read"))
         taken = None if taken is None else frozenset(taken)
         choices = Choices(**raw["choices"], taken=taken, read=read)
-        given = tuple(Given(**one) for one in raw["given"])
+        given = tuple(ImportFile(**one) for one in raw["given"])
         return cls(given, raw["source"], choices, raw["digest"], raw["echoed"])
 
 
 @dataclass
-class Asked:
+class ImportFormInput:
     """The submitted form. `flaws` are its errors."""
 
-    given: tuple[Given, ...] = ()
+    given: tuple[ImportFile, ...] = ()
     source: str = ""
     choices: Choices = field(default_factory=Choices)
-    kept: Kept | None = None
+    kept: ImportFormState | None = None
     flaws: list[str] = field(default_factory=list)
 
     @property
@@ -72,11 +72,11 @@ class Asked:
         return told == (self.given, self.source, self.choices)
 
 
-def asked(request: PageRequest) -> Asked:
-    form = Asked(source=_choice(request.POST.get("source", "")))
+def asked(request: PageRequest) -> ImportFormInput:
+    form = ImportFormInput(source=_choice(request.POST.get("source", "")))
     try:
         if request.POST.get("kept"):
-            form.kept = Kept.opened(request.POST["kept"], request.user)
+            form.kept = ImportFormState.opened(request.POST["kept"], request.user)
     except Malformed as error:
         form.flaws.append(error.message)
     form.given = _pasted(request, form.kept) + _files(request, form)
@@ -84,16 +84,16 @@ def asked(request: PageRequest) -> Asked:
     return form
 
 
-def _pasted(request: PageRequest, kept: Kept | None) -> tuple[Given, ...]:
+def _pasted(request: PageRequest, kept: ImportFormState | None) -> tuple[ImportFile, ...]:
     text = request.POST.get("text", "").replace("\r\n", "\n")
     if text.strip():
-        return (Given("", text),)
+        return (ImportFile("", text),)
     if kept is None or kept.echoed:
         return ()
     return tuple(one for one in kept.given if not one.name)
 
 
-def _files(request: PageRequest, form: Asked) -> tuple[Given, ...]:
+def _files(request: PageRequest, form: ImportFormInput) -> tuple[ImportFile, ...]:
     files = request.FILES.getlist("files")
     if not files and form.kept:
         return tuple(one for one in form.kept.given if one.name)
@@ -102,7 +102,7 @@ def _files(request: PageRequest, form: Asked) -> tuple[Given, ...]:
     given = []
     for file in files[:MOST_FILES]:
         try:
-            given.append(Given(_named(file), decoded(file.read(MAX_BYTES + 1))))
+            given.append(ImportFile(_named(file), decoded(file.read(MAX_BYTES + 1))))
         except (Malformed, TooLarge) as error:
             form.flaws.append(f"{_named(file)}: {error.message}")
     return tuple(given)
@@ -113,10 +113,10 @@ def _named(file: UploadedFile) -> str:
 
 
 def _choice(source: str) -> str:
-    return source if source in set(Source) else ""
+    return source if source in set(ImportSource) else ""
 
 
-def _choices(request: PageRequest, form: Asked) -> Choices:
+def _choices(request: PageRequest, form: ImportFormInput) -> Choices:
     said = {key: str(value).replace(_NUL, "\ufffd") for key, value in request.POST.items()}
     server = said.get("server", "").strip()[:128]
     groups = [one for one in _GAP.split(said.get("group", "")) if one]
@@ -141,7 +141,7 @@ def _beginning(mark: str, said: dict[str, str]) -> dict[str, str]:
     }
 
 
-def _taken(request: PageRequest, form: Asked) -> frozenset[int] | None:
+def _taken(request: PageRequest, form: ImportFormInput) -> frozenset[int] | None:
     """The selected items; None where their numbers refer to a list that has changed."""
     kept = form.kept
     before = kept and (kept.given, kept.source)

@@ -4,22 +4,28 @@ import json
 import re
 from typing import Any
 
-from tools.catalog.imports.import_preview import LEFT_OUT, UNREAD, Choices, Row, open_part
+from tools.catalog.imports.import_preview import (
+    LEFT_OUT,
+    UNREAD,
+    Choices,
+    ImportPreviewRow,
+    open_part,
+)
 from tools.catalog.imports.importing_items import CREATED, REFUSED, REVIEW, UNCHANGED, UPDATED
-from tools.definitions.dialects.given import Entry, Given, Read
-from tools.definitions.dialects.items import Item, Kind, Source
-from tools.definitions.differences import Difference
-from tools.definitions.servers import Transport, read_server
+from tools.definitions.dialects.given import ImportContents, ImportEntry, ImportFile
+from tools.definitions.dialects.items import ImportItem, ImportItemKind, ImportSource
+from tools.definitions.differences import DefinitionDifference
+from tools.definitions.servers import ServerTransport, read_server
 from tools.definitions.texts.visible import visible
 from tools.errors import InvalidDefinition
 from tools.ui.definition_text import definition_text
 
 DIALECTS = {
-    Source.ITEMS: "TrustGraph items by key",
-    Source.DEFINITIONS: "definitions, or an export",
-    Source.MCP: "the tools/list of an MCP server",
-    Source.CLIENT: "MCP servers of a desktop client",
-    Source.OPENAPI: "OpenAPI",
+    ImportSource.ITEMS: "TrustGraph items by key",
+    ImportSource.DEFINITIONS: "definitions, or an export",
+    ImportSource.MCP: "the tools/list of an MCP server",
+    ImportSource.CLIENT: "MCP servers of a desktop client",
+    ImportSource.OPENAPI: "OpenAPI",
 }
 _CHIPS = {  # words and colours
     CREATED: ("new", "success"), UPDATED: ("changed", "changed"), UNCHANGED: ("unchanged", ""),
@@ -27,8 +33,9 @@ _CHIPS = {  # words and colours
     LEFT_OUT: ("left out", "disabled"), UNREAD: ("to be read", "pending"),
 }  # fmt: skip
 _KINDS = {
-    Kind.TOOL: "tool", Kind.SERVICE: "tool service", Kind.SERVER: "MCP server",
-    Kind.PROMPT: "prompt",
+    ImportItemKind.TOOL: "tool", ImportItemKind.SERVICE: "tool service",
+    ImportItemKind.SERVER: "MCP server",
+    ImportItemKind.PROMPT: "prompt",
 }  # fmt: skip
 MOST_CHANGES = 30
 _LONGEST = 300
@@ -39,11 +46,11 @@ _SECRETIVE = re.compile(
 )
 
 
-def echo(given: tuple[Given, ...], read: Read) -> str | None:
+def echo(given: tuple[ImportFile, ...], read: ImportContents) -> str | None:
     """The pasted text to show again; None where it may hold a secret."""
     text = next((one.text for one in given if not one.name), "")
     whole = any(not entry.place and entry.source for entry in read.entries)
-    servers = any(entry.item and entry.item.kind == Kind.SERVER for entry in read.entries)
+    servers = any(entry.item and entry.item.kind == ImportItemKind.SERVER for entry in read.entries)
     odd = any(
         not entry.place and entry.item and entry.item.flaw and not entry.item.unread
         for entry in read.entries
@@ -53,11 +60,11 @@ def echo(given: tuple[Given, ...], read: Read) -> str | None:
     return text
 
 
-def shown_row(row: Row, choices: Choices, written: bool) -> dict[str, Any]:
+def shown_row(row: ImportPreviewRow, choices: Choices, written: bool) -> dict[str, Any]:
     entry = row.entry
     word, tone = _CHIPS[row.result]
     there = written and row.result in {CREATED, UPDATED, UNCHANGED, REVIEW}
-    is_tool = entry.operation is not None or (entry.item and entry.item.kind == Kind.TOOL)
+    is_tool = entry.operation is not None or (entry.item and entry.item.kind == ImportItemKind.TOOL)
     return {
         "number": entry.number,
         "taken": choices.takes(entry),
@@ -77,7 +84,7 @@ def shown_row(row: Row, choices: Choices, written: bool) -> dict[str, Any]:
     }
 
 
-def _review(row: Row) -> dict[str, Any] | None:
+def _review(row: ImportPreviewRow) -> dict[str, Any] | None:
     """The suspicious parts of a definition that a user must review, or has reviewed."""
     review = row.entry.item.review if row.entry.item else None
     if review is None or row.result == LEFT_OUT:
@@ -86,13 +93,13 @@ def _review(row: Row) -> dict[str, Any] | None:
     return {"text": text, "digest": review.digest, "unread": row.result == UNREAD}
 
 
-def _kind(entry: Entry) -> str:
+def _kind(entry: ImportEntry) -> str:
     if entry.operation:
         return "path" if entry.key.startswith("/") else "operation"
     return _KINDS.get(entry.item.kind, "") if entry.item and entry.item.kind else ""
 
 
-def _change(one: Difference) -> dict[str, str]:
+def _change(one: DefinitionDifference) -> dict[str, str]:
     return {
         "path": one.path.lstrip("/").replace("/", "."),
         "before": _value(one.before),
@@ -107,25 +114,25 @@ def _value(value: Any) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
-def _about(entry: Entry) -> str:
+def _about(entry: ImportEntry) -> str:
     if entry.operation:
         return entry.operation.summary
     item = entry.item
     if item is None or not isinstance(item.value, dict):
         return ""
-    if item.kind == Kind.SERVER:
+    if item.kind == ImportItemKind.SERVER:
         return _server(item)
     said = item.value.get("description")
     return said[:_LONGEST] if isinstance(said, str) else ""
 
 
-def _server(item: Item) -> str:
+def _server(item: ImportItem) -> str:
     """A server without its secrets: its address, and the names of its headers and variables."""
     try:
         server = read_server(item.value, item.id)
     except InvalidDefinition:
         return ""
-    if server.transport == Transport.STDIO:
+    if server.transport == ServerTransport.STDIO:
         words = len(server.args)
         parts = [f"{server.command}, {words} argument{'' if words == 1 else 's'}"]
     else:

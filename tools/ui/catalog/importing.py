@@ -11,16 +11,29 @@ from django.views.decorators.http import require_http_methods
 
 from tools.accounts.callers import actor_of
 from tools.accounts.people import may, require
-from tools.catalog.imports.import_preview import LEFT_OUT, UNREAD, Choices, Row, digest, perform
+from tools.catalog.imports.import_preview import (
+    LEFT_OUT,
+    UNREAD,
+    Choices,
+    ImportPreviewRow,
+    digest,
+    perform,
+)
 from tools.catalog.imports.importing import permissions
 from tools.catalog.imports.importing_items import CREATED, REFUSED, REVIEW, UNCHANGED, UPDATED
 from tools.definitions.dialects.documents import MAX_BYTES
-from tools.definitions.dialects.given import Entry, Read, read
-from tools.definitions.dialects.items import Choice, Kind, Source
+from tools.definitions.dialects.given import ImportContents, ImportEntry, read
+from tools.definitions.dialects.items import ImportItemKind, ImportSelection, ImportSource
 from tools.errors import ToolcribError
 from tools.models import EgressCredential, McpServer
 from tools.ui.access import PageRequest, page
-from tools.ui.catalog.import_form import CREDENTIAL, VARIABLE, Asked, Kept, asked
+from tools.ui.catalog.import_form import (
+    CREDENTIAL,
+    VARIABLE,
+    ImportFormInput,
+    ImportFormState,
+    asked,
+)
 from tools.ui.catalog.import_shown import DIALECTS, echo, shown_row
 from tools.web.proof import Proof, proof
 
@@ -41,12 +54,12 @@ _NOT_WRITTEN = frozenset({REFUSED, UNREAD})
 
 
 @dataclass
-class Shown:
+class ImportPage:
     """What the page shows for a submitted form."""
 
-    form: Asked
-    read: Read
-    rows: list[Row]
+    form: ImportFormInput
+    read: ImportContents
+    rows: list[ImportPreviewRow]
     notice: str = ""
     tone: str = "warn"
     written: bool = False
@@ -60,48 +73,54 @@ class Shown:
 def import_page(request: PageRequest) -> HttpResponseBase:
     require(request.caller, "add_tool")
     if request.method == "GET":
-        return _page(request, Shown(Asked(), Read(), []))
+        return _page(request, ImportPage(ImportFormInput(), ImportContents(), []))
     form = asked(request)
     try:
         shown = _answered(request, form)
     except ToolcribError as error:
         form.flaws.append(error.message)
-        shown = Shown(form, Read(), [])
+        shown = ImportPage(form, ImportContents(), [])
     return _page(request, shown)
 
 
-def _answered(request: PageRequest, form: Asked) -> Shown:
+def _answered(request: PageRequest, form: ImportFormInput) -> ImportPage:
     if not form.given and not form.flaws:
         form.flaws.append(_NOTHING)
-    source = Source(form.source) if form.source else None
-    choice = Choice(form.choices.server, read=form.choices.read)
+    source = ImportSource(form.source) if form.source else None
+    choice = ImportSelection(form.choices.server, read=form.choices.read)
     found = read(form.given, source, choice)
     if found.empty:
         form.flaws += [error.message for error in found.unreadable]
-    if not form.choices.server and any(Source.MCP in kinds for kinds in found.sources.values()):
+    if not form.choices.server and any(
+        ImportSource.MCP in kinds for kinds in found.sources.values()
+    ):
         form.flaws.append(_WHOSE)
     if found.empty or form.flaws:
-        return Shown(form, found, [])
+        return ImportPage(form, found, [])
     mode = request.POST.get("mode", "")
     if request.POST.get("do") == "write":
         return _written(request, form, found, mode if mode in {ALL, EACH} else ALL)
     return _looked(request, form, found, "")
 
 
-def _looked(request: PageRequest, form: Asked, found: Read, notice: str, mode: str = "") -> Shown:
+def _looked(
+    request: PageRequest, form: ImportFormInput, found: ImportContents, notice: str, mode: str = ""
+) -> ImportPage:
     rows = _performed(request, form, found, lambda _: False)
     wrong = any(row.result in _NOT_WRITTEN for row in rows)
     mode = mode or (EACH if wrong else ALL)
-    return Shown(form, found, rows, notice, digest=digest(rows), mode=mode)
+    return ImportPage(form, found, rows, notice, digest=digest(rows), mode=mode)
 
 
-def _written(request: PageRequest, form: Asked, found: Read, mode: str) -> Shown:
+def _written(
+    request: PageRequest, form: ImportFormInput, found: ImportContents, mode: str
+) -> ImportPage:
     kept = form.kept
     if kept is None or not form.same or not kept.digest:
         return _looked(request, form, found, _CHANGED_ASK if kept else "", mode)
     reasons: list[str] = []
 
-    def keep(rows: list[Row]) -> bool:
+    def keep(rows: list[ImportPreviewRow]) -> bool:
         if digest(rows) != kept.digest:
             reasons.append(_CHANGED_HERE)
         elif mode == ALL and any(row.result in _NOT_WRITTEN for row in rows):
@@ -110,17 +129,19 @@ def _written(request: PageRequest, form: Asked, found: Read, mode: str) -> Shown
 
     rows = _performed(request, form, found, keep)
     if reasons:
-        return Shown(form, found, rows, reasons[0], digest=digest(rows), mode=mode)
-    return Shown(form, found, rows, written=True)
+        return ImportPage(form, found, rows, reasons[0], digest=digest(rows), mode=mode)
+    return ImportPage(form, found, rows, written=True)
 
 
-def _performed(request: PageRequest, form: Asked, found: Read, keep: Any) -> list[Row]:
+def _performed(
+    request: PageRequest, form: ImportFormInput, found: ImportContents, keep: Any
+) -> list[ImportPreviewRow]:
     """Raises `Forbidden`, and saves nothing, where the user lacks a permission for an item."""
     taken = [one.item for one in found.entries if one.item and form.choices.takes(one)]
     for permission in permissions(request.user.organization, taken):
         require(request.caller, permission)
 
-    def permitted(rows: list[Row]) -> bool:
+    def permitted(rows: list[ImportPreviewRow]) -> bool:
         if any(row.result in {UPDATED, REVIEW} and _is_tool(row.entry) for row in rows):
             require(request.caller, "change_tool")
         return bool(keep(rows))
@@ -134,16 +155,16 @@ def _performed(request: PageRequest, form: Asked, found: Read, keep: Any) -> lis
     )
 
 
-def _is_tool(entry: Entry) -> bool:
-    return entry.item is None or entry.item.kind == Kind.TOOL
+def _is_tool(entry: ImportEntry) -> bool:
+    return entry.item is None or entry.item.kind == ImportItemKind.TOOL
 
 
-def _page(request: PageRequest, shown: Shown) -> HttpResponse:
+def _page(request: PageRequest, shown: ImportPage) -> HttpResponse:
     form = shown.form
     text = echo(form.given, shown.read)
     if shown.rows:
         form.choices = _settled(form.choices, shown)
-    kept = Kept(form.given, form.source, form.choices, shown.digest, text is not None)
+    kept = ImportFormState(form.given, form.source, form.choices, shown.digest, text is not None)
     context = {
         "shown": shown,
         "form": form,
@@ -169,7 +190,7 @@ def _page(request: PageRequest, shown: Shown) -> HttpResponse:
     return render(request, name, context, status=status)
 
 
-def _settled(choices: Choices, shown: Shown) -> Choices:
+def _settled(choices: Choices, shown: ImportPage) -> Choices:
     """The choices with the defaults that were applied, so that the form is shown unchanged."""
     taken = frozenset(one.number for one in shown.read.entries if choices.takes(one))
     credentials = {name: choices.credentials.get(name, "") for name in shown.read.schemes}
@@ -181,21 +202,21 @@ def _settled(choices: Choices, shown: Shown) -> Choices:
     )
 
 
-def _totals(rows: list[Row]) -> list[tuple[str, str, int]]:
+def _totals(rows: list[ImportPreviewRow]) -> list[tuple[str, str, int]]:
     counts = [
         (result, word, sum(row.result == result for row in rows)) for result, word in _RESULTS
     ]
     return [one for one in counts if one[2] or one[0] == REFUSED]
 
 
-def _offered(request: PageRequest, shown: Shown) -> dict[str, Any]:
+def _offered(request: PageRequest, shown: ImportPage) -> dict[str, Any]:
     """The options of this organization."""
     place = request.user.organization
     sources = {kind for kinds in shown.read.sources.values() for kind in kinds}
     servers = McpServer.objects.filter(organization=place).order_by("name")
     coming = [
         one.key.partition("/")[2] for one in shown.read.entries
-        if one.item and one.item.kind == Kind.SERVER
+        if one.item and one.item.kind == ImportItemKind.SERVER
     ]  # fmt: skip
     return {
         "recognized": [
@@ -203,8 +224,8 @@ def _offered(request: PageRequest, shown: Shown) -> dict[str, Any]:
             for place, kinds in shown.read.sources.items()
         ],
         "servers": list(dict.fromkeys([*servers.values_list("name", flat=True), *coming])),
-        "has_openapi": Source.OPENAPI in sources,
-        "has_mcp": Source.MCP in sources,
+        "has_openapi": ImportSource.OPENAPI in sources,
+        "has_mcp": ImportSource.MCP in sources,
         "placeholder": next((one for one in shown.read.addresses if one), ""),
         "variables": [
             {

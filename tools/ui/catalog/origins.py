@@ -7,16 +7,16 @@ from tools.models import Tool
 
 
 @dataclass(frozen=True)
-class Source:
+class ToolOrigin:
     kind: str
     name: str
 
 
-def source_of(tool: Tool) -> Source | None:
+def source_of(tool: Tool) -> ToolOrigin | None:
     """None for a tool that its organization wrote: it has no upstream."""
     implementation = tool.version.definition.get("implementation") or {} if tool.version else {}
     if tool.type == ToolType.MCP:
-        return Source("MCP server", str(implementation.get("server") or tool.name))
+        return ToolOrigin("MCP server", str(implementation.get("server") or tool.name))
     if tool.type == ToolType.SERVICE:
-        return Source("tool service", str(implementation.get("service") or ""))
+        return ToolOrigin("tool service", str(implementation.get("service") or ""))
     return None

@@ -20,7 +20,7 @@ from tools.execution.call import Call
 from tools.insight.findings import findings_about
 from tools.insight.reach import MOST_AGENTS, agents_that_reach
 from tools.models import Execution, ToolVersion
-from tools.policy.decision import Asked
+from tools.policy.decision import EffectiveRequest
 from tools.policy.openings import openings_of
 from tools.policy.visibility import visible_tool
 from tools.ui.access import PageRequest, page, snapshot_of
@@ -28,7 +28,7 @@ from tools.ui.catalog.versions import flaw_of, shown_upstream, shown_versions
 from tools.ui.chains.chains import drawn
 from tools.ui.chains.rehearsing import can_be_rehearsed, rehearsed
 from tools.ui.executions.executions import shown_execution
-from tools.ui.playground.attempts import Attempt, attempt_of
+from tools.ui.playground.attempts import PlaygroundAttempt, attempt_of
 from tools.ui.shown import difference, pretty
 from tools.ui.workflow.workflow import shown_finding
 from tools.web.proof import Proof, proof
@@ -90,7 +90,7 @@ def version_page(request: PageRequest, name: str, number: int) -> HttpResponse:
     return render(request, "catalog/version.html", context)
 
 
-def _page(request: PageRequest, tool: CatalogTool, attempt: Attempt) -> HttpResponse:
+def _page(request: PageRequest, tool: CatalogTool, attempt: PlaygroundAttempt) -> HttpResponse:
     raw = tool.definition.raw
     row = find_tool(request.user.organization, tool.name)
     context = {
@@ -165,13 +165,13 @@ def _rehearses(tool: CatalogTool, data: QueryDict) -> bool:
 
 
 def _rehearse(
-    request: PageRequest, tool: CatalogTool, attempt: Attempt, parameters: dict[str, Any]
+    request: PageRequest, tool: CatalogTool, attempt: PlaygroundAttempt, parameters: dict[str, Any]
 ) -> None:
-    asked = Asked.of(attempt.asked, attempt.state)
+    asked = EffectiveRequest.of(attempt.asked, attempt.state)
     attempt.rehearsal = rehearsed(request.caller, tool, parameters, asked, snapshot_of(request))
 
 
-def _execute(caller: Caller, attempt: Attempt, call: Call, wait_s: float) -> None:
+def _execute(caller: Caller, attempt: PlaygroundAttempt, call: Call, wait_s: float) -> None:
     try:
         execution = actions.execute(caller=caller, call=call, wait_s=wait_s)
     except ToolcribError as refusal:

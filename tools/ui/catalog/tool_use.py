@@ -19,7 +19,7 @@ from tools.definitions.callers import Caller
 from tools.insight.explain import Explanation
 from tools.insight.reach import known_callers
 from tools.models import Agent
-from tools.policy.decision import Asked
+from tools.policy.decision import EffectiveRequest
 from tools.policy.pins import snapshot_for
 from tools.policy.visibility import visible_tool
 from tools.shapes import money
@@ -27,14 +27,14 @@ from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.home.usage import charts_of
 from tools.ui.playground.calling import usual_state
 from tools.ui.workflow.explain import LABELS
-from tools.usage.usage import Figures, Usage, Wanted, durations, usage
+from tools.usage.usage import Usage, UsageQuery, UsageTotals, durations, usage
 
 PAGE_SIZE = 25
 DAYS = 14
 
 
 @dataclass(frozen=True)
-class Row:
+class ToolAgentRow:
     """An agent; `gate` and `reason` are empty where it may use the tool."""
 
     agent: str
@@ -47,7 +47,7 @@ class Row:
 @dataclass(frozen=True)
 class Day:
     day: date
-    figures: Figures
+    figures: UsageTotals
     cost: str
     p95: float | None
 
@@ -83,9 +83,9 @@ def usage_page(request: PageRequest, name: str) -> HttpResponse:
     tool = visible_tool(request.caller, snapshot, name)
     until = timezone.now().astimezone(snapshot.time_zone).date()
     since = until - timedelta(days=DAYS - 1)
-    wanted = Wanted(since=since, until=until, tool=tool.name)
+    wanted = UsageQuery(since=since, until=until, tool=tool.name)
     found = usage(request.caller, snapshot, wanted)
-    total = sum((figures for _, figures in found.rows), Figures())
+    total = sum((figures for _, figures in found.rows), UsageTotals())
     took = durations(request.caller, snapshot, wanted, total.calls)
     context = {
         "tool": tool,
@@ -104,7 +104,7 @@ def usage_page(request: PageRequest, name: str) -> HttpResponse:
     return render(request, "catalog/tool_usage.html", context)
 
 
-def _agents(shown: Page[Agent], tool: CatalogTool, snapshot: Snapshot) -> list[Row]:
+def _agents(shown: Page[Agent], tool: CatalogTool, snapshot: Snapshot) -> list[ToolAgentRow]:
     """The agents of the page, evaluated with all of their grants, in a state that has the tool."""
     agents = list(shown.object_list)
     about = {agent.slug: agent.description for agent in agents}
@@ -112,13 +112,13 @@ def _agents(shown: Page[Agent], tool: CatalogTool, snapshot: Snapshot) -> list[R
     return [_row(caller, about[caller.name], tool) for caller in callers]
 
 
-def _row(caller: Caller, description: str, tool: CatalogTool) -> Row:
+def _row(caller: Caller, description: str, tool: CatalogTool) -> ToolAgentRow:
     own = snapshot_for(caller)  # with the versions that are pinned for the agent
-    asked = Asked(caller.granted_groups, usual_state(tool))
+    asked = EffectiveRequest(caller.granted_groups, usual_state(tool))
     explanation = Explanation(caller, asked, own, everything=True)
     refusal = explanation.refusal(own.tools.get(tool.name, tool))
     query = {"agent": caller.name, "q": tool.name, "state": asked.state}
-    return Row(
+    return ToolAgentRow(
         agent=caller.name,
         description=description,
         gate=LABELS.get(refusal.gate, refusal.gate) if refusal else "",
@@ -140,7 +140,7 @@ def _links(tool: CatalogTool, q: str, shown: Page[Agent]) -> dict[str, str]:
 
 def _days(found: Usage, took: dict[date | None, float]) -> list[Day]:
     """The latest first; days without a call are left out."""
-    lines: list[tuple[dict[str, Any], Figures]] = found.rows[::-1]
+    lines: list[tuple[dict[str, Any], UsageTotals]] = found.rows[::-1]
     return [
         Day(values["day"], figures, money(figures.cost), took.get(values["day"]))
         for values, figures in lines

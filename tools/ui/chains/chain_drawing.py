@@ -20,7 +20,7 @@ _MOST_LANES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class StepStatus:
     """The state of a step in a run: the name of its color, and the text beside its id."""
 
     status: str
@@ -28,13 +28,13 @@ class Standing:
 
 
 @dataclass(eq=False)
-class Box:
+class ChainBox:
     """A step; or, without a tool, the start or end of the chain."""
 
     name: str
     tool: str
     words: list[str]
-    standing: Standing | None
+    standing: StepStatus | None
     y: float = 0.0
 
     @property
@@ -81,18 +81,18 @@ class Box:
 
 
 @dataclass(frozen=True)
-class Line:
+class ChainLine:
     path: str
     arrows: list[str]
     data: bool = False
 
 
 @dataclass(frozen=True)
-class Drawing:
+class ChainDrawing:
     width: float
     height: float
-    boxes: list[Box]
-    lines: list[Line] = field(default_factory=list)
+    boxes: list[ChainBox]
+    lines: list[ChainLine] = field(default_factory=list)
     unseen: int = 0  # lines of values that are left out for lack of room
 
 
@@ -102,7 +102,9 @@ def inputs_of(definition: Definition) -> list[str]:
     return named or list(definition["input_schema"].get("properties", {}))
 
 
-def draw(chain: Chain, inputs: list[str], run: Mapping[str, Standing] | None = None) -> Drawing:
+def draw(
+    chain: Chain, inputs: list[str], run: Mapping[str, StepStatus] | None = None
+) -> ChainDrawing:
     """`run` has the state of each step of a run, by its id."""
     boxes = _boxes(chain, inputs, run or {})
     y = _MARGIN
@@ -114,22 +116,23 @@ def draw(chain: Chain, inputs: list[str], run: Mapping[str, Standing] | None = N
     lines += [_lane_line(boxes, start, ends, at) for start, ends, at in lanes]
     used = max((at for _, _, at in lanes), default=-1) + 1
     width = _MARGIN * 2 + _WIDTH + (_FIRST_LANE + used * _LANE if used else 0)
-    return Drawing(width, y - _GAP + _MARGIN, boxes, lines, unseen)
+    return ChainDrawing(width, y - _GAP + _MARGIN, boxes, lines, unseen)
 
 
-def _boxes(chain: Chain, inputs: list[str], run: Mapping[str, Standing]) -> list[Box]:
+def _boxes(chain: Chain, inputs: list[str], run: Mapping[str, StepStatus]) -> list[ChainBox]:
     steps = [
-        Box(step.id, step.tool_name, step_words(step), run.get(step.id)) for step in chain.steps
+        ChainBox(step.id, step.tool_name, step_words(step), run.get(step.id))
+        for step in chain.steps
     ]
     given = value_words(chain.raw["output"]) if "output" in chain.raw else chain.steps[-1].id
     return [
-        Box("Takes", "", [", ".join(inputs) or "nothing"], None),
+        ChainBox("Takes", "", [", ".join(inputs) or "nothing"], None),
         *steps,
-        Box("Gives back", "", [given], None),
+        ChainBox("Gives back", "", [given], None),
     ]
 
 
-def _lanes(chain: Chain, boxes: list[Box]) -> tuple[list[tuple[int, list[int], int]], int]:
+def _lanes(chain: Chain, boxes: list[ChainBox]) -> tuple[list[tuple[int, list[int], int]], int]:
     """(the source of a value, its targets, its lane); lines in one lane do not overlap."""
     numbers = {step.id: at for at, step in enumerate(chain.steps, 1)}
     goes: dict[int, set[int]] = {}
@@ -152,14 +155,14 @@ def _lanes(chain: Chain, boxes: list[Box]) -> tuple[list[tuple[int, list[int], i
     return found, unseen
 
 
-def _down(one: Box, other: Box) -> Line:
+def _down(one: ChainBox, other: ChainBox) -> ChainLine:
     x = one.x + one.width / 2
     tip = other.y - 1
     arrow = f"{x:.1f},{tip:.1f} {x - 4.5:.1f},{tip - _ARROW:.1f} {x + 4.5:.1f},{tip - _ARROW:.1f}"
-    return Line(f"M{x:.1f} {one.bottom:.1f}V{tip - _ARROW:.1f}", [arrow])
+    return ChainLine(f"M{x:.1f} {one.bottom:.1f}V{tip - _ARROW:.1f}", [arrow])
 
 
-def _lane_line(boxes: list[Box], start: int, ends: list[int], lane: int) -> Line:
+def _lane_line(boxes: list[ChainBox], start: int, ends: list[int], lane: int) -> ChainLine:
     """The line leaves its box in the lower half, and enters the others in their upper half."""
     edge = boxes[start].x + _WIDTH
     x = edge + _FIRST_LANE + lane * _LANE
@@ -171,7 +174,7 @@ def _lane_line(boxes: list[Box], start: int, ends: list[int], lane: int) -> Line
     arrows = [
         f"{edge + 1:.1f},{y:.1f} {back:.1f},{y - 4:.1f} {back:.1f},{y + 4:.1f}" for y in enters
     ]
-    return Line(path, arrows, data=True)
+    return ChainLine(path, arrows, data=True)
 
 
 def _cut(text: str) -> str:

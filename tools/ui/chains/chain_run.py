@@ -9,7 +9,7 @@ from tools.definitions.vocabulary import ToolType
 from tools.execution.composing import absent_calls
 from tools.models import Execution
 from tools.models.execution import UNDO
-from tools.ui.chains.chain_drawing import Drawing, Standing, draw, inputs_of
+from tools.ui.chains.chain_drawing import ChainDrawing, StepStatus, draw, inputs_of
 
 _ENDED = {
     Status.PERMISSION_DENIED: "refused",
@@ -18,7 +18,7 @@ _ENDED = {
 }
 
 
-def drawn_run(execution: Execution) -> Drawing | None:
+def drawn_run(execution: Execution) -> ChainDrawing | None:
     """None for an execution that is not a run of a chain."""
     definition = execution.tool_version.definition if execution.tool_version else {}
     if definition.get("type") != ToolType.CHAIN:
@@ -27,7 +27,7 @@ def drawn_run(execution: Execution) -> Drawing | None:
     return draw(chain, inputs_of(definition), dict(_standings(chain, execution)))
 
 
-def _standings(chain: Chain, execution: Execution) -> Iterator[tuple[str, Standing]]:
+def _standings(chain: Chain, execution: Execution) -> Iterator[tuple[str, StepStatus]]:
     calls = _calls(execution)
     begun = [at for at, step in enumerate(chain.steps) if step.id in calls]
     reached = max(begun, default=-1)
@@ -35,9 +35,9 @@ def _standings(chain: Chain, execution: Execution) -> Iterator[tuple[str, Standi
         if step.id in calls:
             yield step.id, _standing(calls[step.id], loop=step.loop)
         elif at < reached or execution.status == Status.SUCCESS:
-            yield step.id, Standing("", "skipped")
+            yield step.id, StepStatus("", "skipped")
         elif execution.over:
-            yield step.id, Standing("", "not reached")
+            yield step.id, StepStatus("", "not reached")
 
 
 def _calls(execution: Execution) -> dict[str, dict[str, Status]]:
@@ -52,26 +52,26 @@ def _calls(execution: Execution) -> dict[str, dict[str, Status]]:
     return dict(found)
 
 
-def _standing(calls: dict[str, Status], *, loop: bool) -> Standing:
+def _standing(calls: dict[str, Status], *, loop: bool) -> StepStatus:
     own = [status for place, status in calls.items() if not place.startswith(UNDO)]
     undone = [status for place, status in calls.items() if place.startswith(UNDO)]
     standing = _of(own, loop=loop)
     if not undone:
         return standing
     if all(status == Status.SUCCESS for status in undone):
-        return Standing("Cancelled", f"{standing.words}, undone")
+        return StepStatus("Cancelled", f"{standing.words}, undone")
     word = "being undone" if any(status in OPEN for status in undone) else "not undone"
-    return Standing("Failed", f"{standing.words}, {word}")
+    return StepStatus("Failed", f"{standing.words}, {word}")
 
 
-def _of(own: list[Status], *, loop: bool) -> Standing:
+def _of(own: list[Status], *, loop: bool) -> StepStatus:
     done = own.count(Status.SUCCESS)
     failed = [status for status in own if status not in OPEN and status != Status.SUCCESS]
     if Status.REQUIRES_CONFIRMATION in own:
-        return Standing("RequiresConfirmation", "waits for a person")
+        return StepStatus("RequiresConfirmation", "waits for a person")
     if any(status in OPEN for status in own):
-        return Standing("Running", f"running, {done} done" if loop else "running")
+        return StepStatus("Running", f"running, {done} done" if loop else "running")
     if not failed:
-        return Standing("Success", f"{done} done" if loop else "done")
+        return StepStatus("Success", f"{done} done" if loop else "done")
     word = _ENDED.get(failed[0], "failed")
-    return Standing(str(failed[0]), f"{len(failed)} of {len(own)} {word}" if loop else word)
+    return StepStatus(str(failed[0]), f"{len(failed)} of {len(own)} {word}" if loop else word)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from tools.definitions.chains import conditions, values
-from tools.definitions.chains.document import Chain, Step
-from tools.definitions.chains.values import Reference
+from tools.definitions.chains.document import Chain, ChainStep
+from tools.definitions.chains.values import ValueReference
 
 _SIGNS = {
     "equals": "=", "less": "<", "less_or_equal": "≤", "greater": ">", "greater_or_equal": "≥",
@@ -22,7 +22,7 @@ def value_words(value: Any) -> str:
     mark = values.mark_of(value)
     if mark is None:
         return json.dumps(value, ensure_ascii=False)
-    one = Reference("", mark, value)
+    one = ValueReference("", mark, value)
     if mark == values.STEP:
         return f"{one.step}{one.pointer}"
     if mark in (values.INPUT, values.ITEM):
@@ -48,7 +48,7 @@ def _within(condition: dict[str, Any]) -> str:
     return f"({said})" if next(iter(condition)) in _JOINED else said
 
 
-def step_words(step: Step) -> list[str]:
+def step_words(step: ChainStep) -> list[str]:
     """A line for each setting that differs from its default."""
     said = []
     if step.when is not None:
@@ -69,7 +69,7 @@ def _list_words(listed: Any) -> str:
     return f"{len(listed)} items" if isinstance(listed, list) else value_words(listed)
 
 
-def sources_of(step: Step) -> set[str]:
+def sources_of(step: ChainStep) -> set[str]:
     """The ids of the steps whose end or output this step uses."""
     looked_at = [step.parameters]
     if step.loop:

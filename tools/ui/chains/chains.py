@@ -23,7 +23,7 @@ from tools.errors import NotFound, ToolcribError
 from tools.models import Tool
 from tools.policy.visibility import visible_tools
 from tools.ui.access import PageRequest, page, snapshot_of
-from tools.ui.chains.chain_drawing import Drawing, draw, inputs_of
+from tools.ui.chains.chain_drawing import ChainDrawing, draw, inputs_of
 from tools.ui.inputs import plain
 from tools.web.proof import Proof, proof
 
@@ -54,7 +54,7 @@ output: {$step: check, path: /output/valid}
 
 
 @dataclass
-class Draft:
+class ChainDraft:
     """A chain while it is edited, with its errors and findings."""
 
     text: str
@@ -63,7 +63,7 @@ class Draft:
     read: ChainText = field(default_factory=ChainText)
 
     @property
-    def drawing(self) -> Drawing | None:
+    def drawing(self) -> ChainDrawing | None:
         return drawn(self.read.definition) if self.read.definition else None
 
     @property
@@ -71,7 +71,7 @@ class Draft:
         return self.read.flaws
 
 
-def drawn(definition: Definition) -> Drawing:
+def drawn(definition: Definition) -> ChainDrawing:
     return draw(Chain(definition["implementation"]["chain"]), inputs_of(definition))
 
 
@@ -99,7 +99,7 @@ def chain_list(request: PageRequest) -> HttpResponse:
 def write_chain(request: PageRequest) -> HttpResponseBase:
     require(request.caller, "add_tool")
     if request.method != "POST":
-        return _shown(request, Draft(BEGINNING, None))
+        return _shown(request, ChainDraft(BEGINNING, None))
     return _answered(request, _sent(request, None))
 
 
@@ -116,7 +116,7 @@ def change_chain(request: PageRequest, name: str) -> HttpResponseBase:
     assert tool.version is not None
     if request.method != "POST":
         text = text_of(tool.version.definition)
-        return _shown(request, Draft(text, tool, tool.version.digest))
+        return _shown(request, ChainDraft(text, tool, tool.version.digest))
     return _answered(request, _sent(request, tool))
 
 
@@ -132,13 +132,13 @@ def check(request: PageRequest) -> HttpResponse:
     return render(request, f"{FORM}#checked", {"draft": draft})
 
 
-def _sent(request: PageRequest, tool: Tool | None) -> Draft:
+def _sent(request: PageRequest, tool: Tool | None) -> ChainDraft:
     given = plain(request.POST)
     text = given.get("text", "").replace("\r\n", "\n")
-    return Draft(text, tool, given.get("digest", "")[:100])
+    return ChainDraft(text, tool, given.get("digest", "")[:100])
 
 
-def _answered(request: PageRequest, draft: Draft) -> HttpResponseBase:
+def _answered(request: PageRequest, draft: ChainDraft) -> HttpResponseBase:
     organization = request.user.organization
     draft.read = read_text(organization, draft.text)
     if draft.read.definition is None:
@@ -154,7 +154,7 @@ def _answered(request: PageRequest, draft: Draft) -> HttpResponseBase:
     return redirect("tool", name=saved.name)
 
 
-def _saved(request: PageRequest, draft: Draft) -> Tool | None:
+def _saved(request: PageRequest, draft: ChainDraft) -> Tool | None:
     """None where the chain cannot be saved; the draft then has the errors."""
     by, tool = actor_of(request.caller), draft.tool
     if tool is None:
@@ -171,7 +171,7 @@ def _saved(request: PageRequest, draft: Draft) -> Tool | None:
     return update_tool(tool=tool, definition=draft.read.raw, by=by)
 
 
-def _shown(request: PageRequest, draft: Draft, *, status: int = 200) -> HttpResponse:
+def _shown(request: PageRequest, draft: ChainDraft, *, status: int = 200) -> HttpResponse:
     if request.method != "POST":
         draft.read = read_text(request.user.organization, draft.text)
     return render(request, FORM, {"draft": draft, "tool": draft.tool}, status=status)

@@ -5,7 +5,7 @@ from typing import Any
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.vocabulary import ToolType
-from tools.policy.decision import Asked
+from tools.policy.decision import EffectiveRequest
 from tools.ui.shown import cut, pretty
 from tools.workflows.chain_rehearsal import rehearse
 
@@ -17,7 +17,11 @@ def can_be_rehearsed(tool: CatalogTool) -> bool:
 
 
 def rehearsed(
-    caller: Caller, tool: CatalogTool, parameters: dict[str, Any], asked: Asked, snapshot: Snapshot
+    caller: Caller,
+    tool: CatalogTool,
+    parameters: dict[str, Any],
+    asked: EffectiveRequest,
+    snapshot: Snapshot,
 ) -> list[dict[str, Any]]:
     """A line for the chain itself where it has a finding, and one for each step; no tool is
     called."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from tools.definitions.schemas import schemas
 from tools.definitions.vocabulary import ParameterType
-from tools.ui.inputs import Input, Widget, choices, json_of
+from tools.ui.inputs import FormInput, Widget, choices, json_of
 from tools.ui.shown import on_one_line, pretty
 
 CELLS = ("name", "type", "description", "required", "default", "enum", "schema")
@@ -14,15 +14,15 @@ MOVES = frozenset({"add", "remove", "up", "down"})
 
 
 @dataclass
-class Row:
+class ArgumentRow:
     """One argument; the names of its inputs contain its position."""
 
     at: int
-    inputs: dict[str, Input]
+    inputs: dict[str, FormInput]
     focus: str = ""  # the cell or button that gets the keyboard focus
 
     @classmethod
-    def of(cls, at: int, values: Mapping[str, str]) -> "Row":
+    def of(cls, at: int, values: Mapping[str, str]) -> "ArgumentRow":
         asked = {name: _cell(at, name) for name in CELLS}
         for name, one in asked.items():
             one.value = values.get(name, one.value)
@@ -37,7 +37,7 @@ class Row:
         return self.inputs["name"].value or f"argument {self.at + 1}"
 
     @property
-    def flaws(self) -> list[tuple[Input, str]]:
+    def flaws(self) -> list[tuple[FormInput, str]]:
         return [(one, error) for one in self.inputs.values() for error in one.errors]
 
     @property
@@ -73,15 +73,15 @@ class Row:
                 one.errors = []
 
 
-def rows_of(parameters: list[dict[str, Any]]) -> list[Row]:
-    return [Row.of(at, _values_of(one)) for at, one in enumerate(parameters)]
+def rows_of(parameters: list[dict[str, Any]]) -> list[ArgumentRow]:
+    return [ArgumentRow.of(at, _values_of(one)) for at, one in enumerate(parameters)]
 
 
-def rows_sent(data: Mapping[str, str]) -> list[Row]:
-    return [Row.of(at, _sent(data, at)) for at in range(_count(data))]
+def rows_sent(data: Mapping[str, str]) -> list[ArgumentRow]:
+    return [ArgumentRow.of(at, _sent(data, at)) for at in range(_count(data))]
 
 
-def arranged(rows: list[Row], what: str, at: int) -> list[Row]:
+def arranged(rows: list[ArgumentRow], what: str, at: int) -> list[ArgumentRow]:
     """The rows after a row is added at the end, removed, or moved up or down."""
     values = [row.values for row in rows]
     if what == "add" and len(values) < schemas.MAX_PROPERTIES:
@@ -92,12 +92,12 @@ def arranged(rows: list[Row], what: str, at: int) -> list[Row]:
         values[at - 1], values[at] = values[at], values[at - 1]
     elif what == "down" and at < len(values) - 1:
         values[at + 1], values[at] = values[at], values[at + 1]
-    moved = [Row.of(number, one) for number, one in enumerate(values)]
+    moved = [ArgumentRow.of(number, one) for number, one in enumerate(values)]
     _focus(moved, what, at)
     return moved
 
 
-def _focus(rows: list[Row], what: str, at: int) -> None:
+def _focus(rows: list[ArgumentRow], what: str, at: int) -> None:
     """Set the focus on the moved row, on a button that is still enabled."""
     last = len(rows) - 1
     where = {"add": last, "up": at - 1, "down": at + 1, "remove": min(at, last)}[what]
@@ -108,17 +108,18 @@ def _focus(rows: list[Row], what: str, at: int) -> None:
     rows[where].focus = "name" if what == "add" else button
 
 
-def _cell(at: int, name: str) -> Input:
+def _cell(at: int, name: str) -> FormInput:
     key, place = f"argument-{at}-{name}", f"parameters[{at}].{name}"
     kinds = choices(ParameterType)
     made = {
-        "name": Input(key, "Name", place=place, required=True),
-        "type": Input(key, "Type", Widget.SELECT, "", place, False, kinds, ParameterType.STRING),
-        "description": Input(key, "Description", Widget.AREA, place=place, required=True),
-        "required": Input(key, "Required", Widget.CHECK, place=place),
-        "default": Input(key, "Default", place=place),
-        "enum": Input(key, "One of", place=place),
-        "schema": Input(key, "Schema", Widget.CODE, "A JSON Schema that says more: bounds, "
+        "name": FormInput(key, "Name", place=place, required=True),
+        "type": FormInput(key, "Type", Widget.SELECT, "", place, False, kinds,
+                          ParameterType.STRING),
+        "description": FormInput(key, "Description", Widget.AREA, place=place, required=True),
+        "required": FormInput(key, "Required", Widget.CHECK, place=place),
+        "default": FormInput(key, "Default", place=place),
+        "enum": FormInput(key, "One of", place=place),
+        "schema": FormInput(key, "Schema", Widget.CODE, "A JSON Schema that says more: bounds, "
                         "patterns, what lists and objects hold.", place),
     }  # fmt: skip
     return made[name]

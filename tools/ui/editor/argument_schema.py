@@ -4,7 +4,7 @@ from typing import Any
 
 from tools.definitions.tool import schema_of
 from tools.definitions.vocabulary import ParameterType
-from tools.ui.editor.argument_rows import Row, rows_of
+from tools.ui.editor.argument_rows import ArgumentRow, rows_of
 
 _KINDS = {kind.lower(): str(kind) for kind in ParameterType}
 _TOP = frozenset({"type", "properties", "required", "additionalProperties"})
@@ -14,7 +14,7 @@ class NotAsTable(Exception):
     """The message says what the table cannot represent."""
 
 
-def unfolded(schema: Any) -> list[Row]:
+def unfolded(schema: Any) -> list[ArgumentRow]:
     """Raises `NotAsTable`. The only loss: unlisted properties, which a schema without
     `additionalProperties` allows by default, are no longer allowed."""
     properties = _properties(schema)

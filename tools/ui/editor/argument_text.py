@@ -13,9 +13,9 @@ from tools.definitions.dialects import documents
 from tools.definitions.schemas import schemas
 from tools.definitions.vocabulary import ParameterType
 from tools.errors import ToolcribError
-from tools.ui.editor.argument_rows import CELLS, Row, rows_of
+from tools.ui.editor.argument_rows import CELLS, ArgumentRow, rows_of
 from tools.ui.editor.drafts import ARGUMENTS_TEXT as KEY
-from tools.ui.editor.drafts import Draft, Noted
+from tools.ui.editor.drafts import SyncedTexts, ToolDraft
 from tools.ui.shown import on_one_line, pretty
 
 TABLE, TEXT = "table", "text"
@@ -26,15 +26,15 @@ _TORN = (
 )
 
 
-def put_in_step(draft: Draft) -> None:
+def put_in_step(draft: ToolDraft) -> None:
     """Write the text from the table."""
     if _follow_table(draft):
         _note(draft)
 
 
-def bring_in_step(draft: Draft, data: Mapping[str, str], counts: str = "") -> None:
+def bring_in_step(draft: ToolDraft, data: Mapping[str, str], counts: str = "") -> None:
     """Copy the changed one to the other; `counts` is the author's choice where both changed."""
-    draft.noted = Noted(data.get("table-noted", "")[:64], data.get("text-noted", "")[:64])
+    draft.noted = SyncedTexts(data.get("table-noted", "")[:64], data.get("text-noted", "")[:64])
     text_changed = KEY in data and draft.noted.text != _note_of(draft.text.value)
     if counts not in {TABLE, TEXT}:
         both = text_changed and draft.noted.table != _note_of_table(draft)
@@ -48,16 +48,16 @@ def bring_in_step(draft: Draft, data: Mapping[str, str], counts: str = "") -> No
         _note(draft)
 
 
-def write_as(draft: Draft, language: str) -> None:
+def write_as(draft: ToolDraft, language: str) -> None:
     draft.text.value = "[]" if language == "json" else ""
     put_in_step(draft)
 
 
-def _note(draft: Draft) -> None:
-    draft.noted = Noted(_note_of_table(draft), _note_of(draft.text.value))
+def _note(draft: ToolDraft) -> None:
+    draft.noted = SyncedTexts(_note_of_table(draft), _note_of(draft.text.value))
 
 
-def _follow_table(draft: Draft) -> bool:
+def _follow_table(draft: ToolDraft) -> bool:
     """Write the text from the table, unless a cell is invalid."""
     parameters = [row.parameter for row in draft.rows]
     unread = any(row.flaws for row in draft.rows)
@@ -68,11 +68,11 @@ def _follow_table(draft: Draft) -> bool:
     return not unread
 
 
-def _lead_table(draft: Draft) -> bool:
+def _lead_table(draft: ToolDraft) -> bool:
     """Write the table from the text; an invalid text gets an error and leaves the table."""
     try:
         draft.rows = _read(draft.text.value)
-    except (_Unfit, ToolcribError) as error:
+    except (_UnreadableArguments, ToolcribError) as error:
         draft.text.errors.append(getattr(error, "message", str(error)))
         return False
     return True
@@ -85,7 +85,7 @@ def _written(parameters: list[dict[str, Any]], *, like: str) -> str:
     return pretty(shorter) if as_json else as_yaml(shorter).rstrip() if shorter else ""
 
 
-def _note_of_table(draft: Draft) -> str:
+def _note_of_table(draft: ToolDraft) -> str:
     return _note_of(on_one_line([row.values for row in draft.rows]))
 
 
@@ -93,48 +93,58 @@ def _note_of(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:32]
 
 
-class _Unfit(Exception):
+class _UnreadableArguments(Exception):
     """A text that cannot be parsed as arguments."""
 
 
-def _agree(draft: Draft) -> bool:
+def _agree(draft: ToolDraft) -> bool:
     try:
         return [row.values for row in _read(draft.text.value)] == [row.values for row in draft.rows]
-    except (_Unfit, ToolcribError):
+    except (_UnreadableArguments, ToolcribError):
         return False
 
 
-def _read(text: str) -> list[Row]:
-    """Raises `_Unfit`, `ToolcribError`."""
+def _read(text: str) -> list[ArgumentRow]:
+    """Raises `_UnreadableArguments`, `ToolcribError`."""
     if not text.strip():
         return []
     found = documents.read(text)
     if len(found) != 1 or not isinstance(found[0].value, list):
-        raise _Unfit("Write one list: each argument begins with a dash, or stands in [ ].")
+        raise _UnreadableArguments(
+            "Write one list: each argument begins with a dash, or stands in [ ]."
+        )
     if len(found[0].value) > schemas.MAX_PROPERTIES:
-        raise _Unfit(f"A tool takes at most {schemas.MAX_PROPERTIES} arguments.")
+        raise _UnreadableArguments(f"A tool takes at most {schemas.MAX_PROPERTIES} arguments.")
     return rows_of([_parameter(at, one) for at, one in enumerate(found[0].value, start=1)])
 
 
 def _parameter(number: int, one: Any) -> dict[str, Any]:
     """The fields that a row can represent; any other is refused, so that nothing is lost."""
     if not isinstance(one, dict):
-        raise _Unfit(f"Argument {number} must be an object with a name, type and description.")
+        raise _UnreadableArguments(
+            f"Argument {number} must be an object with a name, type and description."
+        )
     for key in one:
         if key not in CELLS:
-            raise _Unfit(f"Argument {number} has the unknown field {str(key)[:60]!r}.")
+            raise _UnreadableArguments(
+                f"Argument {number} has the unknown field {str(key)[:60]!r}."
+            )
     for key in ("name", "type", "description"):
         if not isinstance(one.get(key, ""), str):
-            raise _Unfit(f"The {key} of argument {number} must be a text.")
+            raise _UnreadableArguments(f"The {key} of argument {number} must be a text.")
     if not isinstance(one.get("required", False), bool):
-        raise _Unfit(f"The field 'required' of argument {number} must be true or false.")
+        raise _UnreadableArguments(
+            f"The field 'required' of argument {number} must be true or false."
+        )
     return {key: one.get(key) for key in CELLS} | {"type": _kind(number, one)}
 
 
 def _kind(number: int, one: dict[str, Any]) -> str:
     kind = _KINDS.get((one.get("type") or ParameterType.STRING).lower())
     if kind is None:
-        raise _Unfit(f"The type of argument {number} must be one of {', '.join(ParameterType)}.")
+        raise _UnreadableArguments(
+            f"The type of argument {number} must be one of {', '.join(ParameterType)}."
+        )
     return kind
 
 

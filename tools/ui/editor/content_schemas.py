@@ -16,7 +16,7 @@ from tools.definitions.values import strict_json
 from tools.errors import Malformed, ToolcribError
 from tools.models import ContentSchema, ContentSchemaVersion, SchemaKind
 from tools.ui.access import PageRequest, page
-from tools.ui.inputs import Input, Widget, choices, placed, plain
+from tools.ui.inputs import FormInput, Widget, choices, placed, plain
 from tools.ui.shown import pretty, text_difference
 from tools.ui.visible import mixed_words, pieces
 from tools.web.proof import Proof, proof
@@ -133,19 +133,19 @@ def _version(row: ContentSchema, number: str) -> ContentSchemaVersion:
     return content_schemas.find_version(row, int(number) if plain_number else 0)
 
 
-def _inputs(row: ContentSchema | None) -> list[Input]:
+def _inputs(row: ContentSchema | None) -> list[FormInput]:
     asked = [
-        Input("document", "Schema", Widget.CODE, required=True, help=_HELP.get(row.kind, _EVERY)
+        FormInput("document", "Schema", Widget.CODE, required=True, help=_HELP.get(row.kind, _EVERY)
               if row else _EVERY, value=shown(content_schemas.newest(row)) if row else ""),
-        Input("note", "Note", help="Why; stands beside the version."),
+        FormInput("note", "Note", help="Why; stands beside the version."),
     ]  # fmt: skip
     if row is not None:
         return asked
     return [
-        Input("name", "Name", required=True, help="Letters, digits, '_', '.' and '-'."),
-        Input("kind", "Kind", Widget.SELECT, options=choices(SchemaKind.values),
+        FormInput("name", "Name", required=True, help="Letters, digits, '_', '.' and '-'."),
+        FormInput("kind", "Kind", Widget.SELECT, options=choices(SchemaKind.values),
               value=SchemaKind.JSON),
-        Input("description", "Description"),
+        FormInput("description", "Description"),
         *asked,
     ]  # fmt: skip
 
@@ -158,7 +158,7 @@ _HELP: dict[str, str] = {
 _EVERY = "A JSON Schema or a table schema as JSON; an XSD as XML."
 
 
-def _filled(inputs: list[Input], request: PageRequest) -> dict[str, Any]:
+def _filled(inputs: list[FormInput], request: PageRequest) -> dict[str, Any]:
     given = plain(request.POST)
     for one in inputs:
         one.value = given.get(one.key, "").replace("\r\n", "\n")
@@ -177,7 +177,7 @@ def _document(kind: SchemaKind, text: str) -> Any:
 
 def _form(
     request: PageRequest,
-    inputs: list[Input],
+    inputs: list[FormInput],
     row: ContentSchema | None,
     error: ToolcribError | None = None,
 ) -> HttpResponse:

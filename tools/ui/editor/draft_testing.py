@@ -9,7 +9,7 @@ from tools.errors import ToolcribError
 from tools.execution.draft_run import DraftRun, run_draft
 from tools.models import Tool
 from tools.ui.access import PageRequest, snapshot_of
-from tools.ui.inputs import Input, Widget
+from tools.ui.inputs import FormInput, Widget
 from tools.ui.shown import cut, milliseconds, output_of, pretty
 
 KEY = "test-parameters"
@@ -18,8 +18,8 @@ _EXAMPLES: dict[str, Any] = {
 }  # fmt: skip
 
 
-def _asked() -> Input:
-    return Input(KEY, "Parameters", Widget.CODE, "One JSON object. Nothing of it is kept here.")
+def _asked() -> FormInput:
+    return FormInput(KEY, "Parameters", Widget.CODE, "One JSON object. Nothing of it is kept here.")
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Test:
 
     __test__ = False
 
-    input: Input = field(default_factory=_asked)
+    input: FormInput = field(default_factory=_asked)
     ran: DraftRun | None = None
     refusal: ToolcribError | None = None
 
@@ -90,7 +90,7 @@ def run_test(
         test.refusal = refusal
 
 
-def _parameters(asked: Input) -> dict[str, Any]:
+def _parameters(asked: FormInput) -> dict[str, Any]:
     try:
         parameters = strict_json.parse(asked.value or "{}")
     except strict_json.BadJson as error:

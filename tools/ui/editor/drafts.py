@@ -17,13 +17,13 @@ from tools.definitions.vocabulary import (
     Isolation,
     ToolType,
 )
-from tools.ui.editor.argument_rows import Row, rows_of, rows_sent
+from tools.ui.editor.argument_rows import ArgumentRow, rows_of, rows_sent
 from tools.ui.inputs import (
     DEFAULT,
     GROUPS,
     NONE,
     THESE,
-    Input,
+    FormInput,
     Widget,
     choices,
     json_of,
@@ -42,7 +42,7 @@ ARGUMENTS_TEXT = "arguments-text"
 @dataclass
 class Section:
     title: str
-    inputs: list[Input]
+    inputs: list[FormInput]
     help: str = ""
 
     @property
@@ -51,13 +51,13 @@ class Section:
         return any(one.key == "input_schema" and one.value.strip() for one in self.inputs)
 
 
-def _arguments_text() -> Input:
+def _arguments_text() -> FormInput:
     told = "A list, in YAML or JSON. It follows the table, and the table follows it."
-    return Input(ARGUMENTS_TEXT, "The same as text", Widget.CODE, told)
+    return FormInput(ARGUMENTS_TEXT, "The same as text", Widget.CODE, told)
 
 
 @dataclass(frozen=True)
-class Noted:
+class SyncedTexts:
     """Fingerprints of the table and the text when the two last agreed."""
 
     table: str = ""
@@ -65,23 +65,23 @@ class Noted:
 
 
 @dataclass
-class Draft:
+class ToolDraft:
     sections: list[Section]
-    rows: list[Row]
+    rows: list[ArgumentRow]
     kind: str
     kept: dict[str, Any] = field(default_factory=dict)  # fields without an input
     flaws: list[dict[str, str]] = field(default_factory=list)  # errors that belong to no input
     digest: str = ""  # of the version that is edited
-    text: Input = field(default_factory=_arguments_text)  # the rows, as YAML or JSON
-    noted: Noted = Noted()
+    text: FormInput = field(default_factory=_arguments_text)  # the rows, as YAML or JSON
+    noted: SyncedTexts = SyncedTexts()
     torn: bool = False  # rows and text were both changed, and the author must choose
 
     @property
-    def inputs(self) -> list[Input]:
+    def inputs(self) -> list[FormInput]:
         return [one for section in self.sections for one in section.inputs]
 
     @property
-    def every(self) -> list[Input]:
+    def every(self) -> list[FormInput]:
         cells = [one for row in self.rows for one in row.inputs.values()]
         return [*self.inputs, *cells, self.text]
 
@@ -97,11 +97,11 @@ class Draft:
         self.flaws += placed(flaws, self.every)
 
 
-def new_draft(kind: str) -> Draft:
+def new_draft(kind: str) -> ToolDraft:
     return _empty(kind, {})
 
 
-def draft_of(definition: dict[str, Any], digest: str) -> Draft:
+def draft_of(definition: dict[str, Any], digest: str) -> ToolDraft:
     """The form with the values of a definition."""
     draft = _empty(definition["type"], definition)
     draft.digest = digest
@@ -111,7 +111,7 @@ def draft_of(definition: dict[str, Any], digest: str) -> Draft:
     return draft
 
 
-def draft_from(data: Mapping[str, str], definition: dict[str, Any] | None) -> Draft:
+def draft_from(data: Mapping[str, str], definition: dict[str, Any] | None) -> ToolDraft:
     """The submitted form; `definition` is the definition that is edited."""
     kind = definition["type"] if definition else data.get("type", "")
     draft = _empty(kind if kind in READERS else ToolType.CODE, definition or {})
@@ -123,7 +123,7 @@ def draft_from(data: Mapping[str, str], definition: dict[str, Any] | None) -> Dr
     return draft
 
 
-def definition_from(draft: Draft) -> dict[str, Any]:
+def definition_from(draft: ToolDraft) -> dict[str, Any]:
     """The submitted values, with the fields without an input. Invalid inputs get an error."""
     told = {one.key: one for one in draft.inputs}
     raw: dict[str, Any] = {
@@ -147,20 +147,22 @@ def definition_from(draft: Draft) -> dict[str, Any]:
     return draft.kept | raw
 
 
-def _empty(kind: str, definition: dict[str, Any]) -> Draft:
+def _empty(kind: str, definition: dict[str, Any]) -> ToolDraft:
     kept: dict[str, Any] = {key: definition[key] for key in _KEPT if key in definition}
     sections = [_identity(), _work(kind), _access(), _running(), _schemas()]
-    return Draft(sections, [], kind, kept)
+    return ToolDraft(sections, [], kind, kept)
 
 
 def _identity() -> Section:
     return Section(
         "What it is",
         [
-            Input("name", "Name", required=True, help="Letters, digits, '_', '.' and '-'."),
-            Input("title", "Title", help="As people read it."),
-            Input("category", "Category", Widget.SELECT, options=choices(Category), value="System"),
-            Input(
+            FormInput("name", "Name", required=True, help="Letters, digits, '_', '.' and '-'."),
+            FormInput("title", "Title", help="As people read it."),
+            FormInput(
+                "category", "Category", Widget.SELECT, options=choices(Category), value="System"
+            ),
+            FormInput(
                 "description",
                 "Description",
                 Widget.AREA,
@@ -177,16 +179,16 @@ def _work(kind: str) -> Section:
         return Section(
             "What runs",
             [
-                Input("language", "Language", Widget.SELECT, place=f"{at}language",
+                FormInput("language", "Language", Widget.SELECT, place=f"{at}language",
                       options=_LANGUAGES),
-                Input("entry_point", "Function", place=f"{at}entry_point", value="main"),
-                Input("source", "Source", Widget.CODE, place=f"{at}source", required=True,
+                FormInput("entry_point", "Function", place=f"{at}entry_point", value="main"),
+                FormInput("source", "Source", Widget.CODE, place=f"{at}source", required=True,
                       value="def main(parameters):\n    return None\n"),
             ],
         )  # fmt: skip
     asked = "What it is made of, as JSON; see the type's section in the tool authors' guide."
     return Section("What runs", [
-        Input("implementation", "Implementation", Widget.CODE, asked, value="{}")
+        FormInput("implementation", "Implementation", Widget.CODE, asked, value="{}")
     ])  # fmt: skip
 
 
@@ -195,13 +197,13 @@ def _access() -> Section:
     return Section(
         "Who may call it, and when",
         [
-            Input("group_kind", "Groups", Widget.SELECT, options=GROUPS, value=DEFAULT),
-            Input("group", "Names of groups", help="Separated by commas."),
-            Input(f"{states}_kind", "States", Widget.SELECT, options=_STATES, value=DEFAULT),
-            Input(states, "Names of states", help="Separated by commas."),
-            Input("state", "State after success", help="Empty: the state stays."),
-            Input("required_permissions", "Permissions", help="Separated by commas."),
-            Input("requires_confirmation", "A person must confirm each call", Widget.CHECK),
+            FormInput("group_kind", "Groups", Widget.SELECT, options=GROUPS, value=DEFAULT),
+            FormInput("group", "Names of groups", help="Separated by commas."),
+            FormInput(f"{states}_kind", "States", Widget.SELECT, options=_STATES, value=DEFAULT),
+            FormInput(states, "Names of states", help="Separated by commas."),
+            FormInput("state", "State after success", help="Empty: the state stays."),
+            FormInput("required_permissions", "Permissions", help="Separated by commas."),
+            FormInput("requires_confirmation", "A person must confirm each call", Widget.CHECK),
         ],
     )
 
@@ -211,22 +213,24 @@ def _running() -> Section:
     return Section(
         "How it runs",
         [
-            Input("delivery", "Delivery", Widget.SELECT, options=choices(Delivery),
+            FormInput("delivery", "Delivery", Widget.SELECT, options=choices(Delivery),
                   value=Delivery.EXTERNAL, help="external: at most once. pure: no effect at all."),
-            Input("argument_validation", "Arguments that do not fit", Widget.SELECT, "", "", False,
+            FormInput("argument_validation", "Arguments that do not fit", Widget.SELECT, "", "",
+                      False,
                   _VALIDATION, ArgumentValidation.ENFORCE),
-            Input("max_execution_time", "Time at most", place=f"{at}max_execution_time",
+            FormInput("max_execution_time", "Time at most", place=f"{at}max_execution_time",
                   value="PT30S", help="ISO 8601, such as PT30S or PT5M."),
-            Input("max_output_size", "Output at most, bytes", place=f"{at}max_output_size",
+            FormInput("max_output_size", "Output at most, bytes", place=f"{at}max_output_size",
                   value="10485760"),
-            Input("required_isolation", "Isolation", Widget.SELECT, "", f"{at}required_isolation",
+            FormInput("required_isolation", "Isolation", Widget.SELECT, "",
+                      f"{at}required_isolation",
                   False, choices(one for one in Isolation if one != Isolation.NONE), "Standard"),
-            Input("sandbox_profile", "Sandbox profile", place=f"{at}sandbox_profile"),
-            Input("rate_limit_per_minute", "Calls a minute", help="Empty: no limit."),
-            Input("cost_per_invocation", "Cost per call", value="0"),
-            Input("cache_ttl", "Answers may be kept for", help="Of pure tools only: PT5M."),
-            Input("capabilities", "Capabilities", help="Separated by commas."),
-            Input("allow_side_effects", "It may have side effects", Widget.CHECK,
+            FormInput("sandbox_profile", "Sandbox profile", place=f"{at}sandbox_profile"),
+            FormInput("rate_limit_per_minute", "Calls a minute", help="Empty: no limit."),
+            FormInput("cost_per_invocation", "Cost per call", value="0"),
+            FormInput("cache_ttl", "Answers may be kept for", help="Of pure tools only: PT5M."),
+            FormInput("capabilities", "Capabilities", help="Separated by commas."),
+            FormInput("allow_side_effects", "It may have side effects", Widget.CHECK,
                   place=f"{at}allow_side_effects", value="yes"),
         ],
     )  # fmt: skip
@@ -243,15 +247,15 @@ def _schemas() -> Section:
     return Section(
         "Schemas",
         [
-            Input("input_schema", "Input schema instead of arguments", Widget.CODE,
+            FormInput("input_schema", "Input schema instead of arguments", Widget.CODE,
                   "A JSON Schema, for inputs that a list of arguments cannot tell. Else empty."),
-            Input("output_schema", "Output schema", Widget.CODE,
+            FormInput("output_schema", "Output schema", Widget.CODE,
                   "What it must return. Empty: anything."),
         ],
     )  # fmt: skip
 
 
-def _shown(one: Input, definition: dict[str, Any]) -> str:
+def _shown(one: FormInput, definition: dict[str, Any]) -> str:
     """The value of an input, from a definition."""
     key = one.key
     if key.endswith("_kind"):
@@ -285,14 +289,14 @@ def _json_text(value: Any) -> str:
     return pretty(value) if value else ""
 
 
-def _interface(draft: Draft, told: dict[str, Input]) -> dict[str, Any]:
+def _interface(draft: ToolDraft, told: dict[str, FormInput]) -> dict[str, Any]:
     parameters = [row.parameter for row in draft.rows]
     if told["input_schema"].value.strip():
         return {"parameters": parameters, "input_schema": json_of(told["input_schema"], {})}
     return {"parameters": parameters}
 
 
-def _constraints(told: dict[str, Input]) -> dict[str, Any]:
+def _constraints(told: dict[str, FormInput]) -> dict[str, Any]:
     profile = told["sandbox_profile"].value.strip()
     return {
         "max_execution_time": told["max_execution_time"].value.strip() or None,
@@ -302,13 +306,13 @@ def _constraints(told: dict[str, Input]) -> dict[str, Any]:
     } | ({"sandbox_profile": profile} if profile else {})
 
 
-def _implementation(told: dict[str, Input]) -> Any:
+def _implementation(told: dict[str, FormInput]) -> Any:
     if "implementation" in told:
         return json_of(told["implementation"], {})
     return {key: told[key].value for key in ("language", "entry_point", "source")}
 
 
-def _number(one: Input) -> int | None:
+def _number(one: FormInput) -> int | None:
     text = one.value.strip().replace(",", "")
     if not text:
         return None

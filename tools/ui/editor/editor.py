@@ -22,9 +22,9 @@ from tools.ui.editor.argument_rows import MOVES, arranged
 from tools.ui.editor.argument_schema import NotAsTable, unfolded
 from tools.ui.editor.argument_text import bring_in_step, put_in_step, write_as
 from tools.ui.editor.draft_testing import Test, asked_of, run_test
-from tools.ui.editor.drafts import Draft, definition_from, draft_from, draft_of, new_draft
+from tools.ui.editor.drafts import ToolDraft, definition_from, draft_from, draft_of, new_draft
 from tools.ui.inputs import json_of, plain
-from tools.ui.shown import Line, difference
+from tools.ui.shown import DiffLine, difference
 from tools.web.proof import Proof, proof
 
 TEMPLATE = "editor/editor.html"
@@ -69,7 +69,7 @@ def change_tool(request: PageRequest, name: str) -> HttpResponseBase:
     return _answered(request, draft_from(plain(request.POST), definition), tool)
 
 
-def _answered(request: PageRequest, draft: Draft, tool: Tool | None) -> HttpResponseBase:
+def _answered(request: PageRequest, draft: ToolDraft, tool: Tool | None) -> HttpResponseBase:
     data = plain(request.POST)
     what, _, at = data.get("do", "save").partition(" ")
     bring_in_step(draft, data, counts=at if what == "take" else "")
@@ -90,7 +90,7 @@ def _answered(request: PageRequest, draft: Draft, tool: Tool | None) -> HttpResp
 
 
 def _tested(
-    request: PageRequest, draft: Draft, definition: dict[str, Any], tool: Tool | None
+    request: PageRequest, draft: ToolDraft, definition: dict[str, Any], tool: Tool | None
 ) -> HttpResponse:
     """Run the draft in the sandbox. Saves nothing."""
     test = asked_of(plain(request.POST))
@@ -99,15 +99,15 @@ def _tested(
     return _shown(request, draft, tool, test=test)
 
 
-def _arrange(what: str) -> Callable[[Draft, str], None]:
-    def step(draft: Draft, at: str) -> None:
+def _arrange(what: str) -> Callable[[ToolDraft, str], None]:
+    def step(draft: ToolDraft, at: str) -> None:
         draft.rows = arranged(draft.rows, what, int(at) if at.isdecimal() and len(at) < 5 else 0)
         put_in_step(draft)
 
     return step
 
 
-def _unfold(draft: Draft, _: str) -> None:
+def _unfold(draft: ToolDraft, _: str) -> None:
     """Convert the input schema to rows, unless the table cannot represent all of it."""
     schema = next(one for one in draft.inputs if one.key == "input_schema")
     try:
@@ -118,12 +118,12 @@ def _unfold(draft: Draft, _: str) -> None:
     put_in_step(draft)
 
 
-def _taken(draft: Draft, _: str) -> None:
+def _taken(draft: ToolDraft, _: str) -> None:
     """Nothing: the author's choice was applied when the form was read."""
 
 
 # Actions that change the form and save nothing.
-_STEPS: dict[str, Callable[[Draft, str], None]] = {
+_STEPS: dict[str, Callable[[ToolDraft, str], None]] = {
     **{what: _arrange(what) for what in MOVES},
     "unfold": _unfold,
     "write": write_as,
@@ -131,7 +131,7 @@ _STEPS: dict[str, Callable[[Draft, str], None]] = {
 }
 
 
-def _checked(request: PageRequest, draft: Draft, *, table: bool) -> HttpResponse:
+def _checked(request: PageRequest, draft: ToolDraft, *, table: bool) -> HttpResponse:
     """Errors of the arguments while they are edited; table and text are synchronized."""
     if not draft.flawed:
         _canonical(draft, definition_from(draft))
@@ -143,7 +143,7 @@ def _checked(request: PageRequest, draft: Draft, *, table: bool) -> HttpResponse
 
 
 def _saved(
-    request: PageRequest, draft: Draft, definition: dict[str, Any], tool: Tool | None
+    request: PageRequest, draft: ToolDraft, definition: dict[str, Any], tool: Tool | None
 ) -> Tool | None:
     """The saved tool; None where it was refused, with the errors in the draft."""
     by = actor_of(request.caller)
@@ -165,7 +165,7 @@ def _saved(
     return None
 
 
-def _canonical(draft: Draft, definition: dict[str, Any]) -> Definition | None:
+def _canonical(draft: ToolDraft, definition: dict[str, Any]) -> Definition | None:
     """None for an invalid definition; each invalid input then has an error."""
     unreadable = draft.flawed
     try:
@@ -176,7 +176,9 @@ def _canonical(draft: Draft, definition: dict[str, Any]) -> Definition | None:
     return None if unreadable else canonical
 
 
-def _compared(draft: Draft, definition: dict[str, Any], tool: Tool | None) -> list[Line] | None:
+def _compared(
+    draft: ToolDraft, definition: dict[str, Any], tool: Tool | None
+) -> list[DiffLine] | None:
     canonical = _canonical(draft, definition)
     before = in_order(tool.version.definition) if tool and tool.version else None
     return difference(before, in_order(canonical)) if canonical else None
@@ -184,11 +186,11 @@ def _compared(draft: Draft, definition: dict[str, Any], tool: Tool | None) -> li
 
 def _shown(
     request: PageRequest,
-    draft: Draft,
+    draft: ToolDraft,
     tool: Tool | None,
     *,
     status: int = 200,
-    lines: list[Line] | None = None,
+    lines: list[DiffLine] | None = None,
     test: Test | None = None,
 ) -> HttpResponse:
     if request.method == "GET":
@@ -206,7 +208,7 @@ def _shown(
     return render(request, TEMPLATE, context, status=status)
 
 
-def _test_of(request: PageRequest, draft: Draft, tool: Tool | None) -> Test | None:
+def _test_of(request: PageRequest, draft: ToolDraft, tool: Tool | None) -> Test | None:
     if draft.kind != ToolType.CODE:
         return None
     return asked_of(plain(request.POST), tool.version.definition if tool and tool.version else {})

@@ -26,17 +26,17 @@ from tools.ui.gauges import Gauge, gauge
 from tools.ui.shown import milliseconds
 from tools.web.proof import Proof, proof
 from tools.workflows import batch_actions
-from tools.workflows.batch_actions import Line
+from tools.workflows.batch_actions import BatchRow
 
 PAGE = "executions/batch.html"
 LINES = 50  # on a page
 
 
 @dataclass(frozen=True)
-class Shown:
+class BatchCallRow:
     """A line of a batch, with the data that its page shows of its call."""
 
-    line: Line
+    line: BatchRow
     took: str
     message: str
     open: bool
@@ -118,12 +118,12 @@ def _progress(batch: Execution, counts: Counter[str], total: int) -> tuple[Gauge
     return Gauge(made.used, 0.0, "warn" if failed else "good", made.says), over
 
 
-def _line(batch: Execution, line: Line) -> Shown:
+def _line(batch: Execution, line: BatchRow) -> BatchCallRow:
     call = line.execution
     if call is None:
         waits = line.status == "Pending" and not batch.over
-        return Shown(line, "–", _clean(batch, line.error_message or ""), waits)
-    return Shown(line, milliseconds(call.duration_ms), _clean(batch, call.error_message),
+        return BatchCallRow(line, "–", _clean(batch, line.error_message or ""), waits)
+    return BatchCallRow(line, milliseconds(call.duration_ms), _clean(batch, call.error_message),
                  call.status in OPEN)  # fmt: skip
 
 
@@ -137,7 +137,7 @@ def _may_cancel(request: PageRequest, batch: Execution) -> bool:
     return own or may(request.caller, "change_execution")
 
 
-def _seen(batch: Execution, counts: Counter[str], lines: list[Line]) -> str:
+def _seen(batch: Execution, counts: Counter[str], lines: list[BatchRow]) -> str:
     """A fingerprint that changes when the batch changes."""
     asked = "c" if batch.cancel_requested_at else ""
     known = "".join(f"{status}{count}" for status, count in sorted(counts.items()))

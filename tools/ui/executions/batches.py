@@ -32,7 +32,7 @@ _OF_KIND = {
 
 
 @dataclass(frozen=True)
-class Row:
+class CompositeExecutionRow:
     """A composite call, with the number of its calls by status."""
 
     execution: Execution
@@ -93,14 +93,17 @@ def _moment_of(found: ExecutionQuerySet, text: str) -> Any:
     return rows.values_list("created_at", flat=True).first() or "0001-01-02T00:00Z"
 
 
-def _rows(found: list[Execution], kind: str) -> list[Row]:
+def _rows(found: list[Execution], kind: str) -> list[CompositeExecutionRow]:
     """Uses one query for all their calls."""
     calls = Execution.objects.filter(parent__in=[one.pk for one in found]).order_by()
     counts: dict[Any, Counter[str]] = {one.pk: Counter() for one in found}
     for parent, status, count in calls.values_list("parent", "status").annotate(Count("pk")):
         counts[parent][status] += count
     to = "batch" if kind == BATCH else "execution"
-    return [Row(one, sorted(counts[one.pk].items()), reverse(to, args=[one.pk])) for one in found]
+    return [
+        CompositeExecutionRow(one, sorted(counts[one.pk].items()), reverse(to, args=[one.pk]))
+        for one in found
+    ]
 
 
 def _address(search: dict[str, str], **more: str) -> str:

@@ -13,7 +13,7 @@ from tools.ui.shown import milliseconds
 
 
 @dataclass(frozen=True)
-class Meter:
+class ExecutionMeter:
     name: str
     gauge: Gauge
 
@@ -22,7 +22,7 @@ class Meter:
 class Meters:
     """`profile` names the sandbox profile whose current limits are shown."""
 
-    rows: list[Meter]
+    rows: list[ExecutionMeter]
     profile: str
     walled: bool
 
@@ -45,12 +45,12 @@ def meters_of(execution: Execution, snapshot: Snapshot) -> Meters | None:
     return Meters(rows, profile.name if profile else "", bool(execution.sandbox_id))
 
 
-def _time(execution: Execution, used: float) -> Meter:
+def _time(execution: Execution, used: float) -> ExecutionMeter:
     most = execution.timeout_s * 1000
     return _meter("Wall clock", used, most, milliseconds(used), milliseconds(most))
 
 
-def _walled(execution: Execution, profile: CatalogProfile | None) -> list[Meter]:
+def _walled(execution: Execution, profile: CatalogProfile | None) -> list[ExecutionMeter]:
     """Meters by the limits of the current sandbox profile, or by the defaults of every sandbox."""
     usual = Limits()
     cpu_s, memory = (
@@ -66,8 +66,8 @@ def _walled(execution: Execution, profile: CatalogProfile | None) -> list[Meter]
     return found
 
 
-def _meter(name: str, used: float, most: float, said: str, bound: str) -> Meter:
-    return Meter(name, gauge(used, most, f"{said} of {bound}"))
+def _meter(name: str, used: float, most: float, said: str, bound: str) -> ExecutionMeter:
+    return ExecutionMeter(name, gauge(used, most, f"{said} of {bound}"))
 
 
 def _size(size: float) -> str:

@@ -38,19 +38,19 @@ _MEMBER = re.compile(r'"((?:[^"\\]|\\.){1,200})"\s*:\s*("(?:[^"\\]|\\.)*"?|[^\s,
 
 
 @dataclass(frozen=True)
-class Node:
+class OutputNode:
     """A value of the output. `items` is None for a scalar; `more` items were left out."""
 
     name: str
     said: str
     kind: str
-    items: list["Node"] | None = None
+    items: list["OutputNode"] | None = None
     more: int = 0
     open: bool = False
 
 
 @dataclass(frozen=True)
-class Piece:
+class OutputPiece:
     """The characters between two offsets, and the addresses of the previous and next piece."""
 
     text: str
@@ -89,11 +89,11 @@ def _number(query: QueryDict, size: int) -> int:
     return min(wanted, max(0, size - 1)) // PIECE * PIECE
 
 
-def _piece(execution: Execution, content: Content, at: int) -> Piece:
+def _piece(execution: Execution, content: Content, at: int) -> OutputPiece:
     """A character at the edge belongs to the piece in which it begins."""
     start, end = at, min(content.size, at + PIECE)
     raw = _bytes(execution, content, start, end)
-    return Piece(
+    return OutputPiece(
         text=raw,
         start=start,
         end=end,
@@ -145,17 +145,17 @@ def _cleaned(execution: Execution, content: Content) -> Content:
     return replace(content, inline=text, size=len(text))
 
 
-def _tree(execution: Execution, content: Content) -> Node:
+def _tree(execution: Execution, content: Content) -> OutputNode:
     return _node("", _output(execution, content), iter(range(MOST_NODES)), 0)
 
 
-def _node(name: str, value: Any, budget: Iterator[int], depth: int) -> Node:
+def _node(name: str, value: Any, budget: Iterator[int], depth: int) -> OutputNode:
     if not isinstance(value, dict | list):
         said = value if isinstance(value, str) else json.dumps(value)
-        return Node(name, cut(said), "text" if isinstance(value, str) else "plain")
+        return OutputNode(name, cut(said), "text" if isinstance(value, str) else "plain")
     kind, count = ("object", len(value)) if isinstance(value, dict) else ("list", len(value))
     if depth >= MOST_DEPTH:
-        return Node(name, cut(pretty(value)), "plain")
+        return OutputNode(name, cut(pretty(value)), "plain")
     pairs = value.items() if isinstance(value, dict) else enumerate(value)
     items = []
     for key, item in pairs:
@@ -164,7 +164,7 @@ def _node(name: str, value: Any, budget: Iterator[int], depth: int) -> Node:
         items.append(_node(str(key), item, budget, depth + 1))
     word = "member" if kind == "object" else "item"
     said = f"{count:,} {word}{'' if count == 1 else 's'}"
-    return Node(name, said, kind, items, count - len(items), open=depth < OPEN_DEPTH)
+    return OutputNode(name, said, kind, items, count - len(items), open=depth < OPEN_DEPTH)
 
 
 def _address(execution: Execution, at: int) -> str:

@@ -19,7 +19,7 @@ from tools.execution import actions
 from tools.execution.reading import readable
 from tools.execution.redacted import redacted
 from tools.models import Execution
-from tools.ui.shown import Line, milliseconds, output_of, text_difference
+from tools.ui.shown import DiffLine, milliseconds, output_of, text_difference
 
 _MARK = re.compile(
     r"\[redacted [0-9a-f]{12}\]|… \d+ more(?: characters)?(?: \[whole [0-9a-f]{12}\])?\Z"
@@ -28,7 +28,7 @@ _CUT = "…"
 
 
 @dataclass
-class Source:
+class ReplaySource:
     """`emptied` are the paths of redacted values; `again` is the original call, if it ended."""
 
     tool: str
@@ -41,19 +41,19 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Compared:
+class ReplayComparison:
     """Two results of one call: `rows` are (name, before, after, whether they differ)."""
 
     before: Execution
     rows: list[tuple[str, str, str, bool]]
-    lines: list[Line] | None
+    lines: list[DiffLine] | None
 
 
-def from_execution(person: Caller, identifier: UUID) -> Source:
+def from_execution(person: Caller, identifier: UUID) -> ReplaySource:
     """Raises `NotFound`, also for a call that the user may not read."""
     execution = actions.one_of(person, identifier)
     parameters, emptied = without_marks(redacted(execution)["parameters"])
-    return Source(
+    return ReplaySource(
         tool=execution.tool_name,
         parameters=parameters,
         groups=execution.requested_groups,
@@ -64,7 +64,7 @@ def from_execution(person: Caller, identifier: UUID) -> Source:
     )
 
 
-def from_record(person: Caller, identifier: UUID) -> Source:
+def from_record(person: Caller, identifier: UUID) -> ReplaySource:
     """Raises `NotFound`, and `Forbidden` for users who may not read the payload of records."""
     for permission in ("audit.view_auditrecord", reading.MAY_OPEN):
         require(person, permission)
@@ -75,7 +75,7 @@ def from_record(person: Caller, identifier: UUID) -> Source:
     record, details = opened.record, opened.record.details
     parameters, emptied = without_marks(asked)
     again = _execution_of(person, record.execution_id)
-    return Source(
+    return ReplaySource(
         tool=record.subject,
         parameters=parameters,
         groups=_names(details.get("requested_groups")),
@@ -100,7 +100,7 @@ def without_marks(parameters: Any) -> tuple[dict[str, Any], list[str]]:
     return kept, places
 
 
-def compared(before: Execution, after: Execution) -> Compared:
+def compared(before: Execution, after: Execution) -> ReplayComparison:
     """Compares redacted results. Outputs are compared only if both calls succeeded."""
     said, says = redacted(before), redacted(after)
     told = [
@@ -113,7 +113,7 @@ def compared(before: Execution, after: Execution) -> Compared:
     rows = [(name, old, new, old != new and name != "Duration") for name, old, new in told]
     old, new = (output_of(Status.SUCCESS, one["output"]) if one["output"] is not None else ""
                 for one in (said, says))  # fmt: skip
-    return Compared(before, rows, text_difference(old.splitlines(), new.splitlines()))
+    return ReplayComparison(before, rows, text_difference(old.splitlines(), new.splitlines()))
 
 
 def replayed(person: Caller, identifier: str, tool: str) -> Execution | None:

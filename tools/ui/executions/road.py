@@ -34,7 +34,7 @@ _SOON = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True)
-class Gate:
+class ExecutionGateResult:
     """`word` is yes, no, or – for a gate that was not evaluated."""
 
     name: str
@@ -57,7 +57,7 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Road:
-    gates: list[Gate]
+    gates: list[ExecutionGateResult]
     again: bool  # whether the gates were evaluated again when the call started
     stretches: list[Stretch]
     total: str
@@ -81,7 +81,7 @@ def road_of(execution: Execution) -> Road:
     )
 
 
-def _gates(execution: Execution) -> Iterator[Gate]:
+def _gates(execution: Execution) -> Iterator[ExecutionGateResult]:
     refused = execution.status in REFUSED
     no = str(execution.error_details.get("gate") or "") if refused else ""
     late = refused and execution.started_at is not None
@@ -93,13 +93,13 @@ def _gates(execution: Execution) -> Iterator[Gate]:
         label = LABELS.get(name) or _MORE_LABELS.get(name, name.replace("_", " ").capitalize())
         if name == no:
             stopped = True
-            yield Gate(label, "no", execution.error_code, at)
+            yield ExecutionGateResult(label, "no", execution.error_code, at)
         elif stopped or (refused and not no):
-            yield Gate(label, "–", "", None)
+            yield ExecutionGateResult(label, "–", "", None)
         elif name == "confirmation" and held:
-            yield Gate(label, "asks", "", execution.created_at)
+            yield ExecutionGateResult(label, "asks", "", execution.created_at)
         else:
-            yield Gate(label, "yes", "", at)
+            yield ExecutionGateResult(label, "yes", "", at)
 
 
 def _stretches(execution: Execution, end: datetime, total: timedelta) -> Iterator[Stretch]:

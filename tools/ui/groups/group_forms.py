@@ -7,7 +7,7 @@ from typing import Any
 from tools.catalog.registry import CatalogGroup
 from tools.definitions.values.schedules import DAYS
 from tools.errors import Malformed, ToolcribError
-from tools.ui.inputs import Input, Widget, placed, words
+from tools.ui.inputs import FormInput, Widget, placed, words
 
 _WINDOW = re.compile(
     r"(?:(?P<days>[a-z][a-z ,-]*?)\s+)?(?P<begin>\d\d:\d\d)\s*(?:-|–|to)\s*(?P<end>\d\d:\d\d)"
@@ -17,33 +17,34 @@ _PLACE = re.compile(r"\[(\d+)\]")
 _TIMES = "One window a line, such as mon-fri 09:00-17:00; without days it is every day. Empty: "
 
 
-def inputs_of(group: CatalogGroup | None, names: Iterable[str]) -> list[Input]:
+def inputs_of(group: CatalogGroup | None, names: Iterable[str]) -> list[FormInput]:
     """The inputs with the group's values; `names` are the possible parents."""
     parents = [("", "none"), *((name, name) for name in names if not group or name != group.name)]
     asked = [
-        Input("description", "What it is for", Widget.AREA),
-        Input("parent", "Within", Widget.SELECT, options=tuple(parents),
+        FormInput("description", "What it is for", Widget.AREA),
+        FormInput("parent", "Within", Widget.SELECT, options=tuple(parents),
               help="A tool in this group is also in the one it is within."),
-        Input("permissions", "Permissions", help="Held by whoever holds the group. With commas."),
-        Input("schedule", "When it is open", Widget.CODE, f"{_TIMES}always."),
-        Input("max_queue_age_s", "Closed while a call waits longer than, seconds",
+        FormInput("permissions", "Permissions",
+                  help="Held by whoever holds the group. With commas."),
+        FormInput("schedule", "When it is open", Widget.CODE, f"{_TIMES}always."),
+        FormInput("max_queue_age_s", "Closed while a call waits longer than, seconds",
               help="Empty: however long."),
-        Input("max_cpu_percent", "Closed while processors are busier than, %",
+        FormInput("max_cpu_percent", "Closed while processors are busier than, %",
               help="Empty: however busy."),
     ]  # fmt: skip
     if group is None:
-        return [Input("name", "Name", required=True), *asked]
+        return [FormInput("name", "Name", required=True), *asked]
     for one in asked:
         one.value = _written(getattr(group, one.key))
     return asked
 
 
-def fill(inputs: list[Input], data: Mapping[str, str]) -> None:
+def fill(inputs: list[FormInput], data: Mapping[str, str]) -> None:
     for one in inputs:
         one.value = data.get(one.key, "").replace("\r\n", "\n")
 
 
-def change_from(inputs: list[Input]) -> dict[str, Any]:
+def change_from(inputs: list[FormInput]) -> dict[str, Any]:
     """The submitted values. Invalid inputs get an error."""
     told = {one.key: one for one in inputs}
     return {
@@ -56,7 +57,7 @@ def change_from(inputs: list[Input]) -> dict[str, Any]:
     }
 
 
-def tell(inputs: list[Input], error: ToolcribError) -> list[dict[str, str]]:
+def tell(inputs: list[FormInput], error: ToolcribError) -> list[dict[str, str]]:
     """Set each error at its input; errors that belong to no input are returned."""
     flaws = error.details.get("errors") if isinstance(error, Malformed) else None
     if not flaws:
@@ -80,14 +81,14 @@ def _written(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _description(one: Input) -> str:
+def _description(one: FormInput) -> str:
     text = one.value.strip()
     if len(text) > LONGEST:
         one.errors.append(f"Give at most {LONGEST} characters.")
     return text
 
 
-def _windows(one: Input) -> list[dict[str, Any]]:
+def _windows(one: FormInput) -> list[dict[str, Any]]:
     windows = []
     for number, line in enumerate(one.value.splitlines(), start=1):
         if not line.strip():
@@ -113,7 +114,7 @@ def _days(text: str) -> list[str]:
     return days
 
 
-def _number(one: Input) -> float | None:
+def _number(one: FormInput) -> float | None:
     text = one.value.strip()
     if not text:
         return None

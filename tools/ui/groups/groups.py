@@ -27,8 +27,8 @@ from tools.policy.openings import openings_of
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.groups.group_forms import as_line, change_from, fill, inputs_of, tell
 from tools.ui.groups.week import week_of
-from tools.ui.inputs import Input, plain
-from tools.ui.shown import Line, pretty, text_difference
+from tools.ui.inputs import FormInput, plain
+from tools.ui.shown import DiffLine, pretty, text_difference
 from tools.web.proof import Proof, proof
 
 LIST, FORM = "groups/groups.html", "groups/group_form.html"
@@ -38,7 +38,7 @@ MOST_GROUPS = 500
 
 @dataclass
 class _Form:
-    inputs: list[Input]
+    inputs: list[FormInput]
     group: CatalogGroup | None
     flaws: list[dict[str, str]] = field(default_factory=list)
     effects: Effects | None = None
@@ -58,7 +58,7 @@ class _Form:
         return {kind: sorted(one.counts.items()) for kind, one in told.items() if one is not None}
 
     @property
-    def lines(self) -> list[Line] | None:
+    def lines(self) -> list[DiffLine] | None:
         if self.effects is None:
             return []
         before = _as_text(self.effects.before) if self.group else []

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from tools.definitions.values.schedules import DAYS, Schedule, Window
+from tools.definitions.values.schedules import DAYS, Schedule, ScheduleWindow
 
 _HOUR, _ROW, _LEFT, _TOP = 28.0, 22.0, 44.0, 20.0
 _DAY_MINUTES = 24 * 60
@@ -12,7 +12,7 @@ HEIGHT = _TOP + len(DAYS) * _ROW + 6
 
 
 @dataclass(frozen=True)
-class Bar:
+class ScheduleBar:
     x: float
     y: float
     width: float
@@ -22,7 +22,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Week:
-    bars: list[Bar]
+    bars: list[ScheduleBar]
     days: list[tuple[float, str]]
     hours: list[tuple[float, str]]
     now: tuple[float, float, float]  # x, from y, to y
@@ -56,7 +56,7 @@ def _open_on(day: int, schedule: Schedule) -> list[tuple[int, int]]:
     return joined
 
 
-def _parts(window: Window, day: int) -> list[tuple[int, int]]:
+def _parts(window: ScheduleWindow, day: int) -> list[tuple[int, int]]:
     """A window that passes midnight has a part on each of two days."""
     over = window.end <= window.begin
     parts = []
@@ -67,9 +67,9 @@ def _parts(window: Window, day: int) -> list[tuple[int, int]]:
     return parts
 
 
-def _bar(day: int, begin: int, end: int) -> Bar:
+def _bar(day: int, begin: int, end: int) -> ScheduleBar:
     words = f"{DAYS[day].capitalize()} {_clock(begin)} to {_clock(end)}"
-    return Bar(_across(begin), _row(day), _across(end) - _across(begin), words)
+    return ScheduleBar(_across(begin), _row(day), _across(end) - _across(begin), words)
 
 
 def _clock(minute: int) -> str:

@@ -26,7 +26,7 @@ from tools.ui.executions.executions import BULKY, FAILED
 from tools.ui.home.house import lines
 from tools.ui.shown import milliseconds
 from tools.usage import lately
-from tools.usage.lately import MOST_COUNTED, Figures, Series
+from tools.usage.lately import MOST_COUNTED, Series, UsageStatistics
 
 PAGE = "home/home.html"
 ROWS = 5
@@ -145,7 +145,7 @@ def _figures(request: PageRequest) -> dict[str, Any]:
     }
 
 
-type Named = Sequence[tuple[str, Figures]]
+type Named = Sequence[tuple[str, UsageStatistics]]
 
 
 def _named(series: Series) -> Named:
@@ -216,7 +216,7 @@ def _latency(series: Named) -> Picture:
 
 def _cost(series: Named) -> Picture:
     bars = [(f"{name}: {money(one.cost)}", [("cost", float(one.cost))]) for name, one in series]
-    total = sum((one.cost for _, one in series), Figures().cost)
+    total = sum((one.cost for _, one in series), UsageStatistics().cost)
     return Picture(
         "Cost",
         f"{money(total)} spent",
@@ -227,6 +227,8 @@ def _cost(series: Named) -> Picture:
     )
 
 
-def _table(series: Named, cells: Callable[[Figures], list[str]]) -> list[tuple[str, list[str]]]:
+def _table(
+    series: Named, cells: Callable[[UsageStatistics], list[str]]
+) -> list[tuple[str, list[str]]]:
     """The rows of the table, the latest first."""
     return [(name, cells(one)) for name, one in reversed(series)]

@@ -22,7 +22,7 @@ _STATUSES = {"good": "success", "warn": "pending", "bad": "denied"}  # colors of
 
 
 @dataclass(frozen=True)
-class Line:
+class ComponentRow:
     name: str
     word: str
     status: str
@@ -30,7 +30,7 @@ class Line:
     url: str
 
 
-def lines(request: PageRequest) -> Iterator[Line]:
+def lines(request: PageRequest) -> Iterator[ComponentRow]:
     """The lines without pending changes and held calls, which the home page counts itself."""
     user = request.user
     yield _line("Health", _health(), "readyz")
@@ -45,8 +45,8 @@ def lines(request: PageRequest) -> Iterator[Line]:
         yield _line("Sealing", _sealing(user.organization.slug), "audit")
 
 
-def _line(name: str, said: Notice, to: str) -> Line:
-    return Line(name, _WORDS[said.tone], _STATUSES[said.tone], said.text, reverse(to))
+def _line(name: str, said: Notice, to: str) -> ComponentRow:
+    return ComponentRow(name, _WORDS[said.tone], _STATUSES[said.tone], said.text, reverse(to))
 
 
 def _health() -> Notice:

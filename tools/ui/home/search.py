@@ -24,7 +24,7 @@ LONGEST = 200
 
 
 @dataclass(frozen=True)
-class Place:
+class PageLink:
     label: str
     address: str
 
@@ -37,7 +37,7 @@ def search_page(request: PageRequest) -> HttpResponse:
     return render(request, f"{TEMPLATE}#found" if request.htmx else TEMPLATE, context)
 
 
-def _places(request: PageRequest, q: str) -> Iterator[Place]:
+def _places(request: PageRequest, q: str) -> Iterator[PageLink]:
     """The pages whose names have, for each word of `q`, a word that starts with it."""
     wanted = q.casefold().split()
     for place in menu(request):
@@ -54,11 +54,11 @@ def _tools(request: PageRequest, q: str) -> list[CatalogTool]:
     return [one.tool for one in islice(found, MOST_TOOLS)]
 
 
-def menu(request: PageRequest) -> list[Place]:
+def menu(request: PageRequest) -> list[PageLink]:
     """The links of the user's menu, parsed from its template, so that they are written once."""
     reader = _Links()
     reader.feed(render_to_string(MENU, request=request))
-    return [*reader.found, Place("Profile", reverse("profile"))]
+    return [*reader.found, PageLink("Profile", reverse("profile"))]
 
 
 class _Links(HTMLParser):
@@ -66,7 +66,7 @@ class _Links(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[Place] = []
+        self.found: list[PageLink] = []
         self._address, self._inner = "", 0
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -81,4 +81,4 @@ class _Links(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         if self._address and not self._inner and data.strip():
-            self.found.append(Place(data.strip(), self._address))
+            self.found.append(PageLink(data.strip(), self._address))

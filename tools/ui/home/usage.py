@@ -17,7 +17,16 @@ from tools.errors import Malformed
 from tools.shapes import money
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.charts import Chart, stacked
-from tools.usage.usage import DIMENSIONS, Figures, Ranked, Row, Usage, Wanted, ranking, usage
+from tools.usage.usage import (
+    DIMENSIONS,
+    Ranked,
+    Row,
+    Usage,
+    UsageQuery,
+    UsageTotals,
+    ranking,
+    usage,
+)
 
 PAGE = "home/usage.html"
 PAGE_SIZE = 100
@@ -27,12 +36,12 @@ _NOT_NAMED = {"agent": "people", "group": "no group", "tool": "none", "day": "ne
 
 
 @dataclass(frozen=True)
-class Line:
+class UsageTableRow:
     """A row of the table; `url` is the page of its subject, where there is one."""
 
     name: str
     url: str
-    figures: Figures
+    figures: UsageTotals
     cost: str
 
 
@@ -45,9 +54,9 @@ def usage_page(request: PageRequest) -> HttpResponse:
         days, rows = _asked(request, replace(_wanted(given), by=(by,)))
     except Malformed as wrong:
         flaw, kept = wrong.message, {"by": by}
-        days, rows = _asked(request, Wanted(by=(by,)))
+        days, rows = _asked(request, UsageQuery(by=(by,)))
     shown = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
-    total = sum((figures for _, figures in days.rows), Figures())
+    total = sum((figures for _, figures in days.rows), UsageTotals())
     context = {
         "flaw": flaw,
         "given": given,
@@ -69,7 +78,7 @@ def usage_page(request: PageRequest) -> HttpResponse:
     return render(request, PAGE, context, status=400 if flaw else 200)
 
 
-def _asked(request: PageRequest, wanted: Wanted) -> tuple[Usage, Ranked | list[Row]]:
+def _asked(request: PageRequest, wanted: UsageQuery) -> tuple[Usage, Ranked | list[Row]]:
     """Usage by day, and the rows of the table: days the latest first, else the most calls first."""
     if wanted.by == ("day",):
         days = usage(request.caller, snapshot_of(request), wanted)
@@ -84,9 +93,9 @@ def _given(query: QueryDict) -> dict[str, str]:
     return given | {"by": given["by"] if given["by"] in DIMENSIONS else "day"}
 
 
-def _wanted(given: dict[str, str]) -> Wanted:
+def _wanted(given: dict[str, str]) -> UsageQuery:
     """Raises `Malformed` for an invalid date."""
-    return Wanted(
+    return UsageQuery(
         since=_day(given, "since"),
         until=_day(given, "until"),
         agent=given["agent"] or None,
@@ -123,9 +132,9 @@ def _links(given: dict[str, str], days: Usage, shown: Page[Row]) -> dict[str, st
     }
 
 
-def _lines(rows: Page[Row], by: str) -> list[Line]:
+def _lines(rows: Page[Row], by: str) -> list[UsageTableRow]:
     return [
-        Line(_name(values[by], by), _url(values[by], by), figures, money(figures.cost))
+        UsageTableRow(_name(values[by], by), _url(values[by], by), figures, money(figures.cost))
         for values, figures in rows
     ]
 
@@ -146,7 +155,7 @@ def charts_of(days: Usage) -> dict[str, Chart]:
     """Charts of calls by result, and of costs; a day without calls has an empty column."""
     known = {values["day"]: figures for values, figures in days.rows}
     every = [days.since + timedelta(days=at) for at in range((days.until - days.since).days + 1)]
-    of_days = [(date_format(day, "j M Y"), known.get(day, Figures())) for day in every]
+    of_days = [(date_format(day, "j M Y"), known.get(day, UsageTotals())) for day in every]
     calls = [
         (
             f"{day}: {one.calls} calls, {one.failures} failed, {one.denials} refused",

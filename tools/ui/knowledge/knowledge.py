@@ -19,7 +19,7 @@ from tools.knowledge import finding
 from tools.knowledge.documents import Syntax
 from tools.knowledge.entries import local_name
 from tools.policy import authorization
-from tools.policy.decision import Asked, Question
+from tools.policy.decision import AccessRequest, EffectiveRequest
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.playground.calling import usual_group, usual_state
 from tools.web.proof import Proof, proof
@@ -79,9 +79,9 @@ def require_reader(request: PageRequest) -> None:
     tool = snapshot.tool(TOOL)
     if tool is None:
         raise NotFound(f"There is no tool {TOOL} here to read with.", code="tool_not_found")
-    asked = Asked.of(usual_group(tool, request.caller, snapshot), usual_state(tool))
+    asked = EffectiveRequest.of(usual_group(tool, request.caller, snapshot), usual_state(tool))
     authorization.groups_granted(request.caller, asked, snapshot)
-    authorization.authorize(Question(request.caller, tool, asked, snapshot))
+    authorization.authorize(AccessRequest(request.caller, tool, asked, snapshot))
 
 
 def entity_address(iri: str, **more: Any) -> str:
@@ -92,12 +92,12 @@ def type_address(iri: str) -> str:
     return f"{reverse('knowledge')}?{urlencode({'type': iri})}"
 
 
-def _wanted(request: HttpRequest) -> finding.Wanted:
+def _wanted(request: HttpRequest) -> finding.EntitySearchQuery:
     """Raises `Malformed`."""
     offset = request.GET.get("offset", "0")
     if not (offset.isascii() and offset.isdecimal() and len(offset) <= 15):
         raise Malformed("offset must be a whole number.")
-    return finding.Wanted(
+    return finding.EntitySearchQuery(
         query=request.GET.get("q", "")[: finding.LONGEST_QUERY],
         type=request.GET.get("type", "").strip()[:_LONGEST_TYPE] or None,
         limit=PAGE_SIZE,
@@ -105,7 +105,7 @@ def _wanted(request: HttpRequest) -> finding.Wanted:
     )
 
 
-def _row(hit: finding.Hit) -> dict[str, Any]:
+def _row(hit: finding.EntityHit) -> dict[str, Any]:
     return {
         "label": visible(hit.label),
         "iri": visible(hit.iri),
@@ -125,6 +125,6 @@ def _kind(iri: str, count: int) -> dict[str, Any]:
     }
 
 
-def _address(wanted: finding.Wanted, offset: int) -> str:
+def _address(wanted: finding.EntitySearchQuery, offset: int) -> str:
     said = {"q": wanted.query, "type": wanted.type or "", "offset": str(max(0, offset))}
     return f"{reverse('knowledge')}?{urlencode({name: one for name, one in said.items() if one})}"

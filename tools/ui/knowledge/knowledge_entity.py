@@ -8,7 +8,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from tools.catalog.knowledge import knowledge_browsing as browsing
-from tools.catalog.knowledge.knowledge_browsing import Entity
+from tools.catalog.knowledge.knowledge_browsing import EntityView
 from tools.definitions.texts.visible import visible
 from tools.errors import Malformed
 from tools.knowledge.entries import local_name
@@ -59,7 +59,7 @@ def _depth(request: PageRequest) -> int:
     return int(given)
 
 
-def _left_out(seen: Entity, depth: int, drawn: int) -> int:
+def _left_out(seen: EntityView, depth: int, drawn: int) -> int:
     """The number of entities not drawn: counted at depth 1, beyond it only of the edges read."""
     ends = {end for one in seen.edges for end in (one["subject"], one["object"])}
     near = seen.neighbours + 1
@@ -77,7 +77,7 @@ def _value(one: Value) -> dict[str, Any]:
     }
 
 
-def _relation(one: Relation, seen: Entity) -> dict[str, Any]:
+def _relation(one: Relation, seen: EntityView) -> dict[str, Any]:
     return {
         "predicate": visible(local_name(one.predicate)),
         "predicate_iri": visible(one.predicate),
@@ -85,7 +85,7 @@ def _relation(one: Relation, seen: Entity) -> dict[str, Any]:
     }
 
 
-def _edge(one: dict[str, Any], seen: Entity) -> dict[str, Any]:
+def _edge(one: dict[str, Any], seen: EntityView) -> dict[str, Any]:
     return {
         "subject": _end(one["subject"], seen),
         "predicate": visible(local_name(one["predicate"])),
@@ -93,7 +93,7 @@ def _edge(one: dict[str, Any], seen: Entity) -> dict[str, Any]:
     }
 
 
-def _end(iri: str, seen: Entity) -> dict[str, str]:
+def _end(iri: str, seen: EntityView) -> dict[str, str]:
     if not iri:
         return {"label": "", "iri": "", "url": ""}
     return {

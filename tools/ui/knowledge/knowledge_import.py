@@ -9,7 +9,12 @@ from django.views.decorators.http import require_http_methods
 
 from tools.accounts.callers import actor_of
 from tools.accounts.people import require
-from tools.catalog.knowledge.knowledge import Imported, Preview, import_graph, preview_import
+from tools.catalog.knowledge.knowledge import (
+    GraphImportPreview,
+    GraphImportResult,
+    import_graph,
+    preview_import,
+)
 from tools.definitions.texts.visible import visible
 from tools.errors import Malformed, TooLarge, ToolcribError
 from tools.knowledge.documents import MOST_FLAWS, Syntax
@@ -30,7 +35,7 @@ _TOO_LARGE = f"The document is longer than {MOST_BYTES} bytes: manage.py import_
 
 
 @dataclass(frozen=True)
-class Given:
+class KnowledgeImportInput:
     text: str
     syntax: Syntax
     name: str = ""
@@ -41,10 +46,10 @@ class Given:
 
 
 @dataclass
-class Shown:
-    given: Given | None = None
-    preview: Preview | None = None
-    done: Imported | None = None
+class KnowledgeImportPage:
+    given: KnowledgeImportInput | None = None
+    preview: GraphImportPreview | None = None
+    done: GraphImportResult | None = None
     flaw: str = ""
     errors: list[dict[str, Any]] = field(default_factory=list)
     status: int = 200
@@ -55,7 +60,7 @@ class Shown:
 @page
 def import_page(request: PageRequest) -> HttpResponse:
     require(request.caller, "add_knowledgeentry")
-    shown = Shown()
+    shown = KnowledgeImportPage()
     if request.method == "POST":
         try:
             _perform(request, shown)
@@ -65,7 +70,7 @@ def import_page(request: PageRequest) -> HttpResponse:
     return _page(request, shown)
 
 
-def _perform(request: PageRequest, shown: Shown) -> None:
+def _perform(request: PageRequest, shown: KnowledgeImportPage) -> None:
     """Raises `ToolcribError`; its message says whether it is unknown if the import was applied."""
     writes = request.POST.get("do") == "write"
     given = shown.given = _kept(request) if writes else _asked(request)
@@ -81,13 +86,13 @@ def _perform(request: PageRequest, shown: Shown) -> None:
         shown.preview = preview_import(**common)
 
 
-def _kept(request: PageRequest) -> Given:
+def _kept(request: PageRequest) -> KnowledgeImportInput:
     """The document of the preview. Raises `Malformed`."""
     raw = kept.opened(request.POST.get("kept", ""), request.user, _FORM)
-    return Given(raw["text"], Syntax(raw["syntax"]), raw["name"])
+    return KnowledgeImportInput(raw["text"], Syntax(raw["syntax"]), raw["name"])
 
 
-def _asked(request: PageRequest) -> Given:
+def _asked(request: PageRequest) -> KnowledgeImportInput:
     """The submitted document. Raises `Malformed`."""
     file, name = request.FILES.get("file"), ""
     if file is not None:
@@ -102,7 +107,9 @@ def _asked(request: PageRequest) -> Given:
         raise Malformed(_NO_TEXT, code="not_text") from None
     if not text.strip():
         raise Malformed(_NOTHING, code="nothing_given")
-    return Given(text, _syntax(request.POST.get("format", ""), name, text), visible(name))
+    return KnowledgeImportInput(
+        text, _syntax(request.POST.get("format", ""), name, text), visible(name)
+    )
 
 
 def _syntax(chosen: str, name: str, text: str) -> Syntax:
@@ -115,7 +122,7 @@ def _syntax(chosen: str, name: str, text: str) -> Syntax:
     return Syntax.JSON_LD if text.lstrip()[:1] in {"{", "["} else Syntax.TURTLE
 
 
-def _page(request: PageRequest, shown: Shown) -> HttpResponse:
+def _page(request: PageRequest, shown: KnowledgeImportPage) -> HttpResponse:
     preview = shown.preview
     context: dict[str, Any] = {
         "shown": shown,
@@ -132,7 +139,7 @@ def _page(request: PageRequest, shown: Shown) -> HttpResponse:
     return render(request, TEMPLATE, context, status=shown.status)
 
 
-def _previewed(preview: Preview) -> dict[str, Any]:
+def _previewed(preview: GraphImportPreview) -> dict[str, Any]:
     found = preview.contents
     return {
         "contents": found,
@@ -144,7 +151,7 @@ def _previewed(preview: Preview) -> dict[str, Any]:
     }
 
 
-def _entity(iri: str, preview: Preview) -> dict[str, Any]:
+def _entity(iri: str, preview: GraphImportPreview) -> dict[str, Any]:
     known = iri in preview.known
     return {
         "name": visible(local_name(iri)),

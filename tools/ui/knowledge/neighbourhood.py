@@ -12,7 +12,7 @@ from typing import Any
 
 from tools.knowledge.entries import local_name
 from tools.knowledge.listing import Named
-from tools.ui.layout import Box, Drawing, chain, cut, drawn
+from tools.ui.layout import LayoutBox, LayoutDrawing, chain, cut, drawn
 
 MOST_THINGS = 40
 MOST_WAYS = 120
@@ -22,7 +22,7 @@ Edge = tuple[str, str, str]
 
 def draw(
     center: str, edges: list[dict[str, Any]], named: dict[str, Named], url: Callable[[str], str]
-) -> Drawing:
+) -> LayoutDrawing:
     """Draw a limited number of entities: the nearest first, and some of each relation."""
     stated = _fair(center, edges)
     columns = _columns(center, stated)
@@ -64,6 +64,6 @@ def _beside(column: int, side: int) -> int:
     return 2 * side if column == 0 else column + (2 if column > 0 else -2)
 
 
-def _box(one: Named, column: int, url: str) -> Box:
+def _box(one: Named, column: int, url: str) -> LayoutBox:
     caption = one.type or ("entity" if one.known else "only named")
-    return Box(column, [cut(one.label), cut(caption)], kind="thing", hint=one.label, url=url)
+    return LayoutBox(column, [cut(one.label), cut(caption)], kind="thing", hint=one.label, url=url)

@@ -20,13 +20,13 @@ from tools.accounts.callers import actor_of
 from tools.accounts.people import require
 from tools.catalog import seats
 from tools.catalog.registry import Snapshot
-from tools.catalog.tiers import Standing, lowest_tier
+from tools.catalog.tiers import LicenseStatus, lowest_tier
 from tools.definitions.licenses import LicenseState
 from tools.definitions.texts.names import SLUG
 from tools.errors import Conflict, NotFound
 from tools.insight.tier_outlook import apply_move, outlook_of_move
 from tools.licensing.kinds import kinds_in, names_of, passing
-from tools.licensing.licenses import Change
+from tools.licensing.licenses import TierImpact
 from tools.models import LicenseTier, Organization, User
 from tools.policy.licensing import includes, standing_of
 from tools.ui.access import PageRequest, page, snapshot_of
@@ -146,7 +146,7 @@ def _whole(request: PageRequest) -> dict[str, Any]:
     return context
 
 
-def _places(rows: list[Organization]) -> list[tuple[Organization, Standing, str, str, int]]:
+def _places(rows: list[Organization]) -> list[tuple[Organization, LicenseStatus, str, str, int]]:
     """Each organization with its license state (word and color) and number of custom tools."""
     used = seats.counts([row.pk for row in rows])
     lowest = lowest_tier()
@@ -167,7 +167,7 @@ def _used(request: PageRequest) -> dict[str, Any]:
     return {"use": _use(snapshot_of(request), standing_of(_place(request)))}
 
 
-def _use(snapshot: Snapshot, standing: Standing) -> Use:
+def _use(snapshot: Snapshot, standing: LicenseStatus) -> Use:
     custom = seats.custom_by_age(snapshot)
     builtin = [tool for tool in snapshot.sorted_tools if not tool.custom]
     put_out = [tool.name for tool in custom if seats.put_out(tool)]
@@ -205,7 +205,7 @@ def _named_place(request: PageRequest, slug: str) -> Organization:
     return found
 
 
-def _said(place: Organization, change: Change) -> str:
+def _said(place: Organization, change: TierImpact) -> str:
     parts = [f"The tier of {place.slug} is now {change.tier}."]
     if change.disabled:
         parts.append(f"Disabled: {_some(change.disabled)}.")
@@ -230,12 +230,12 @@ def _notice_for(user: User | AnonymousUser | None) -> Notice | None:
     return None
 
 
-def _days_left(standing: Standing) -> int:
+def _days_left(standing: LicenseStatus) -> int:
     assert standing.expires_at is not None
     return ceil((standing.expires_at - timezone.now()).total_seconds() / 86_400)
 
 
-def _expiring(standing: Standing) -> str:
+def _expiring(standing: LicenseStatus) -> str:
     days = _days_left(standing)
     left = "today" if days <= 1 else f"in {days} days"
     return (
@@ -244,7 +244,7 @@ def _expiring(standing: Standing) -> str:
     )
 
 
-def _grace(standing: Standing) -> str:
+def _grace(standing: LicenseStatus) -> str:
     fallback = lowest_tier() or standing.own
     return (
         f"The {standing.own.name} licence ended on {_day(standing.expires_at)}. Its days of grace "
@@ -253,7 +253,7 @@ def _grace(standing: Standing) -> str:
     )
 
 
-def _expired(standing: Standing, user: User) -> str:
+def _expired(standing: LicenseStatus, user: User) -> str:
     names = [*_disabled_names(user)]
     said = f"Disabled: {_some(names)}." if names else "No tool of your own had to be disabled."
     return (

@@ -16,7 +16,7 @@ _MOST = 1_000_000
 
 
 @dataclass(frozen=True)
-class Choice:
+class TierFormChoice:
     name: str
     chosen: bool
     about: str = ""
@@ -92,13 +92,15 @@ def known_builtins(tier: LicenseTier, snapshot: Snapshot) -> list[str]:
     return sorted({*there, *(tier.builtin_tools or ())} - IN_EVERY_LICENCE)
 
 
-def builtin_choices(form: TierForm, names: Iterable[str], snapshot: Snapshot) -> list[Choice]:
+def builtin_choices(
+    form: TierForm, names: Iterable[str], snapshot: Snapshot
+) -> list[TierFormChoice]:
     chosen = {*form.builtin_tools}
     return [_choice(name, name in chosen, snapshot) for name in names]
 
 
-def level_choices(form: TierForm) -> list[Choice]:
-    return [Choice(level, level in form.isolation_levels) for level in IsolationLevel]
+def level_choices(form: TierForm) -> list[TierFormChoice]:
+    return [TierFormChoice(level, level in form.isolation_levels) for level in IsolationLevel]
 
 
 def terms_in_words(terms: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -113,11 +115,11 @@ def terms_in_words(terms: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _choice(name: str, chosen: bool, snapshot: Snapshot) -> Choice:
+def _choice(name: str, chosen: bool, snapshot: Snapshot) -> TierFormChoice:
     tool = snapshot.tool(name)
     if tool is None:
-        return Choice(name, chosen, "not in this catalog")
-    return Choice(name, chosen, "", tuple(sorted(snapshot.own_groups(tool))))
+        return TierFormChoice(name, chosen, "not in this catalog")
+    return TierFormChoice(name, chosen, "", tuple(sorted(snapshot.own_groups(tool))))
 
 
 def _is_count(text: str) -> bool:

@@ -20,7 +20,7 @@ from tools.insight.tier_outlook import (
     take_move_back,
     take_terms_back,
 )
-from tools.licensing.licenses import Change
+from tools.licensing.licenses import TierImpact
 from tools.licensing.tier_terms import TERMS, same_terms, terms_of
 from tools.models import LicenseTier, Organization
 from tools.ui.access import PageRequest, page, snapshot_of
@@ -93,7 +93,7 @@ def tier_by_id(tier_id: int) -> LicenseTier:
     return found
 
 
-def follows(change: Change) -> list[tuple[str, str, tuple[str, ...]]]:
+def follows(change: TierImpact) -> list[tuple[str, str, tuple[str, ...]]]:
     """Each effect as a heading, the color of its chip, and names."""
     said = (
         ("Disabled, the newest first", "denied", change.disabled),
@@ -181,7 +181,7 @@ def _taken_back(request: PageRequest, kept: dict[str, Any]) -> str:
     return f"{place.slug} is in {back_tier.name} again."
 
 
-def _said(tier: LicenseTier, changes: dict[str, Change]) -> str:
+def _said(tier: LicenseTier, changes: dict[str, TierImpact]) -> str:
     disabled = sum(len(change.disabled) for change in changes.values())
     enabled = sum(len(change.enabled) for change in changes.values())
     parts = [f"{tier.name} is changed"]

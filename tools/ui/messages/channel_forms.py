@@ -16,7 +16,7 @@ from tools.messaging import channels
 from tools.messaging.channel_fields import SECURITIES
 from tools.models import MessageChannel, MessageKind
 from tools.ui.access import PageRequest, page
-from tools.ui.inputs import Input, Widget, choices, placed, plain, words
+from tools.ui.inputs import FormInput, Widget, choices, placed, plain, words
 from tools.web.proof import Proof, proof
 
 FORM, KEY, REMOVE = (
@@ -102,46 +102,46 @@ def _kind(text: str) -> MessageKind:
     return MessageKind(text) if text in MessageKind.values else MessageKind.EMAIL
 
 
-def _inputs(kind: MessageKind, row: MessageChannel | None) -> list[Input]:
+def _inputs(kind: MessageKind, row: MessageChannel | None) -> list[FormInput]:
     asked = [] if row else [
-        Input("name", "Name", required=True, help="Letters, digits, '_', '.' and '-'."),
+        FormInput("name", "Name", required=True, help="Letters, digits, '_', '.' and '-'."),
     ]  # fmt: skip
     asked += _place(kind, row)
     if kind in _TO:
-        asked.append(Input("recipients", "Allowed recipients", Widget.AREA, help=_TO[kind]))
-        asked.append(Input("most_recipients", "Recipients of a message at most", value="10"))
+        asked.append(FormInput("recipients", "Allowed recipients", Widget.AREA, help=_TO[kind]))
+        asked.append(FormInput("most_recipients", "Recipients of a message at most", value="10"))
     asked += [
-        Input("most_an_hour", "Messages an hour at most", value="60"),
-        Input("subject_template", "Subject", value="{{ subject }}",
+        FormInput("most_an_hour", "Messages an hour at most", value="60"),
+        FormInput("subject_template", "Subject", value="{{ subject }}",
               help="A template; may name subject, body, data, sender, channel, recipients."),
-        Input("body_template", "Text", Widget.AREA, value="{{ body }}", help="The same."),
-        Input("enabled", "It is on", Widget.CHECK, value="yes"),
+        FormInput("body_template", "Text", Widget.AREA, value="{{ body }}", help="The same."),
+        FormInput("enabled", "It is on", Widget.CHECK, value="yes"),
     ]  # fmt: skip
     if row is not None:
         _fill(asked, channels.written(row))
     return asked
 
 
-def _place(kind: MessageKind, row: MessageChannel | None) -> list[Input]:
+def _place(kind: MessageKind, row: MessageChannel | None) -> list[FormInput]:
     stays = "Left empty, what is kept stays." if row else ""
     if kind == MessageKind.INBOX:
         return []
     if kind != MessageKind.EMAIL:
         said = f"Kept sealed, and never shown whole again. {stays}".strip()
-        return [Input("url", "Address", Widget.HIDDEN, required=row is None, help=said)]
+        return [FormInput("url", "Address", Widget.HIDDEN, required=row is None, help=said)]
     return [
-        Input("host", "Mail server", required=True),
-        Input("port", "Port", help="465 for tls, 587 for starttls, where it is empty."),
-        Input("security", "Security", Widget.SELECT, options=choices(SECURITIES),
+        FormInput("host", "Mail server", required=True),
+        FormInput("port", "Port", help="465 for tls, 587 for starttls, where it is empty."),
+        FormInput("security", "Security", Widget.SELECT, options=choices(SECURITIES),
               value="starttls", help="none only into networks that the operator opened."),
-        Input("username", "User name"),
-        Input("password", "Password", Widget.HIDDEN,
+        FormInput("username", "User name"),
+        FormInput("password", "Password", Widget.HIDDEN,
               help=f"Kept sealed, and never shown again. {stays}".strip()),
-        Input("sender", "Sender", required=True, help="The address that mail comes from."),
+        FormInput("sender", "Sender", required=True, help="The address that mail comes from."),
     ]  # fmt: skip
 
 
-def _fill(inputs: list[Input], said: dict[str, Any]) -> None:
+def _fill(inputs: list[FormInput], said: dict[str, Any]) -> None:
     """Fill the inputs from a channel, without secrets."""
     for one in inputs:
         value = said.get(one.key, "")
@@ -153,7 +153,7 @@ def _fill(inputs: list[Input], said: dict[str, Any]) -> None:
             one.value = ", ".join(value) if isinstance(value, list) else str(value)
 
 
-def _said(inputs: list[Input], request: PageRequest) -> dict[str, Any]:
+def _said(inputs: list[FormInput], request: PageRequest) -> dict[str, Any]:
     """The submitted values in the API's format; they stay in the form, except secrets."""
     given = plain(request.POST)
     said: dict[str, Any] = {}
@@ -179,7 +179,7 @@ def _number(text: str) -> int | str:
 
 def _form(
     request: PageRequest,
-    inputs: list[Input],
+    inputs: list[FormInput],
     kind: MessageKind,
     row: MessageChannel | None,
     error: ToolcribError | None = None,

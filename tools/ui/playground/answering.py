@@ -12,7 +12,7 @@ from tools.ui.shown import cut, pretty
 
 
 @dataclass(frozen=True)
-class Answer:
+class PlaygroundResponse:
     """`body` is the body of the response, indented."""
 
     status: int
@@ -28,19 +28,21 @@ class Answer:
         return self.status < HTTPStatus.BAD_REQUEST
 
 
-def answer_of(execution: Execution) -> Answer:
+def answer_of(execution: Execution) -> PlaygroundResponse:
     """The current response: 200 once the call is over, 202 before, else the refusal's status."""
     refusal = actions.refusal_of(execution)
     if refusal is not None:
         return answer_to(refusal, execution.request_id)
     held = confirmations.of_executions([execution]).get(execution.pk)
     status = HTTPStatus.OK if execution.over else HTTPStatus.ACCEPTED
-    return Answer(status, _body(execution_shape(execution, held)), execution.observation)
+    return PlaygroundResponse(
+        status, _body(execution_shape(execution, held)), execution.observation
+    )
 
 
-def answer_to(refusal: ToolcribError, request_id: str = "") -> Answer:
+def answer_to(refusal: ToolcribError, request_id: str = "") -> PlaygroundResponse:
     named = {"request_id": request_id} if request_id else {}
-    return Answer(refusal.http_status, _body(refusal_shape(refusal) | named))
+    return PlaygroundResponse(refusal.http_status, _body(refusal_shape(refusal) | named))
 
 
 def _body(value: dict[str, Any]) -> str:

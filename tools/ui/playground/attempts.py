@@ -16,7 +16,7 @@ from tools.ui.playground.trying import TryForm, form_of
 
 
 @dataclass
-class Attempt:
+class PlaygroundAttempt:
     """The try-it form, and the result of its call."""
 
     form: TryForm
@@ -49,13 +49,13 @@ class Attempt:
         return Execution.objects.filter(pk=recorded).first() if recorded else None
 
 
-def attempt_of(tool: CatalogTool, caller: Caller, snapshot: Snapshot) -> Attempt:
+def attempt_of(tool: CatalogTool, caller: Caller, snapshot: Snapshot) -> PlaygroundAttempt:
     """A form with the defaults, and with the usual groups and state of the caller."""
     effective = sorted(snapshot.groups_of(tool))
     states = sorted(tool.definition.states - {WILDCARD})
     groups = usual_groups(tool, caller, snapshot)
     others = caller.granted_groups.union(groups).difference(effective)
-    return Attempt(
+    return PlaygroundAttempt(
         form=form_of(tool.definition.raw),
         groups=groups,
         offered=effective + sorted(others),

@@ -28,15 +28,15 @@ from tools.policy.visibility import visible_tool, visible_tools
 from tools.ui.access import PageRequest, address_of, page
 from tools.ui.executions.executions import shown_execution
 from tools.ui.executions.replaying import (
-    Compared,
-    Source,
+    ReplayComparison,
+    ReplaySource,
     compared,
     from_execution,
     from_record,
     replayed,
 )
-from tools.ui.playground.answering import Answer, answer_of, answer_to
-from tools.ui.playground.attempts import Attempt, attempt_of
+from tools.ui.playground.answering import PlaygroundResponse, answer_of, answer_to
+from tools.ui.playground.attempts import PlaygroundAttempt, attempt_of
 from tools.ui.playground.snippets import Snippet, snippets_of
 from tools.ui.shown import milliseconds, pretty
 from tools.web.proof import Proof, proof
@@ -54,7 +54,7 @@ _HISTORY = (
 
 
 @dataclass(frozen=True)
-class Standing:
+class PlaygroundContext:
     """The user of the playground, and the caller that they call as."""
 
     person: Caller
@@ -77,7 +77,7 @@ class Play:
     """One call: its form, the same arguments as JSON, and which of the two is sent."""
 
     tool: CatalogTool
-    attempt: Attempt
+    attempt: PlaygroundAttempt
     sends: str = FORM
     raw: str = "{}"
     raw_errors: list[str] = field(default_factory=list)
@@ -85,8 +85,8 @@ class Play:
     emptied: list[str] = field(default_factory=list)
     instead_of: str = ""  # the agent of the loaded call, if the user may not impersonate it
     again: Execution | None = None
-    answer: Answer | None = None
-    compared: Compared | None = None
+    answer: PlaygroundResponse | None = None
+    compared: ReplayComparison | None = None
     snippets: list[Snippet] = field(default_factory=list)
 
     @property
@@ -168,7 +168,9 @@ def _posted(request: PageRequest) -> HttpResponse:
     return _page(request, standing, play)
 
 
-def _call(request: PageRequest, standing: Standing, play: Play, parameters: dict[str, Any]) -> None:
+def _call(
+    request: PageRequest, standing: PlaygroundContext, play: Play, parameters: dict[str, Any]
+) -> None:
     attempt = play.attempt
     call = Call(play.tool.name, parameters, group=attempt.asked, state=attempt.state)
     wait_s = LIVE_WAIT_S if request.htmx else WAIT_S
@@ -209,12 +211,12 @@ def _made(person: Caller, identifier: UUID) -> Execution:
     return found
 
 
-def standing_of(request: PageRequest, agent: str) -> Standing:
+def standing_of(request: PageRequest, agent: str) -> PlaygroundContext:
     caller = caller_at_playground(request.caller, agent, source_ip=address_of(request))
-    return Standing(request.caller, agent, caller, snapshot_for(caller))
+    return PlaygroundContext(request.caller, agent, caller, snapshot_for(caller))
 
 
-def _source(request: PageRequest) -> Source | None:
+def _source(request: PageRequest) -> ReplaySource | None:
     """The call to load."""
     for name, read in (("from", from_execution), ("record", from_record)):
         if text := request.GET.get(name):
@@ -222,7 +224,7 @@ def _source(request: PageRequest) -> Source | None:
     return None
 
 
-def _begun(standing: Standing, name: str, source: Source | None = None) -> Play:
+def _begun(standing: PlaygroundContext, name: str, source: ReplaySource | None = None) -> Play:
     tool = standing.tool(name)
     play = Play(tool, attempt_of(tool, standing.caller, standing.snapshot))
     if source is None:
@@ -240,7 +242,7 @@ def _begun(standing: Standing, name: str, source: Source | None = None) -> Play:
     return play
 
 
-def _compared(before: Execution | None, after: Execution | None) -> Compared | None:
+def _compared(before: Execution | None, after: Execution | None) -> ReplayComparison | None:
     """The comparison, once the new call is over too."""
     return compared(before, after) if before and after and after.over else None
 
@@ -257,7 +259,7 @@ def _snippets(request: PageRequest, play: Play, parameters: dict[str, Any]) -> l
     )
 
 
-def _page(request: PageRequest, standing: Standing, play: Play | None) -> HttpResponse:
+def _page(request: PageRequest, standing: PlaygroundContext, play: Play | None) -> HttpResponse:
     context = _context(request, standing, play)
     if play is not None:
         return render(request, TEMPLATE, context)
@@ -269,7 +271,9 @@ def _page(request: PageRequest, standing: Standing, play: Play | None) -> HttpRe
     return replace_url(part, _address({"q": words, "as": standing.agent}))
 
 
-def _context(request: PageRequest, standing: Standing, play: Play | None) -> dict[str, Any]:
+def _context(
+    request: PageRequest, standing: PlaygroundContext, play: Play | None
+) -> dict[str, Any]:
     return {
         "play": play,
         "tool": play.tool if play else None,
@@ -284,7 +288,7 @@ def _context(request: PageRequest, standing: Standing, play: Play | None) -> dic
     }
 
 
-def _found(standing: Standing, words: str) -> dict[str, Any]:
+def _found(standing: PlaygroundContext, words: str) -> dict[str, Any]:
     tools = visible_tools(standing.viewer, standing.snapshot)
     if words:
         tools = tuple(one.tool for one in relevant(ranked(standing.snapshot, words, list(tools))))

@@ -22,7 +22,7 @@ _REQUIRED = re.compile(r'^"(.+)" is a required property')
 
 
 @dataclass
-class Field:
+class ParameterField:
     """One parameter as a widget: `text`, `area`, `number`, `select` or `json`."""
 
     name: str
@@ -44,11 +44,11 @@ class Field:
 class TryForm:
     """`rest` has the properties that the schema allows without naming them."""
 
-    fields: list[Field]
-    rest: Field | None
+    fields: list[ParameterField]
+    rest: ParameterField | None
 
     @property
-    def every(self) -> list[Field]:
+    def every(self) -> list[ParameterField]:
         return self.fields + ([self.rest] if self.rest else [])
 
     @property
@@ -106,14 +106,14 @@ def form_of(definition: dict[str, Any]) -> TryForm:
     order = [item["name"] for item in definition["parameters"]] or list(properties)
     fields = [_field(name, properties[name], name in required) for name in order]
     closed = schema.get("additionalProperties") is False and not schema.get("patternProperties")
-    rest = Field(REST, "object", "json", False, "Further parameters, as one JSON object.")
+    rest = ParameterField(REST, "object", "json", False, "Further parameters, as one JSON object.")
     return TryForm(fields, None if closed else rest)
 
 
-def _field(name: str, schema: Any, required: bool) -> Field:
+def _field(name: str, schema: Any, required: bool) -> ParameterField:
     schema = schema if isinstance(schema, dict) else {}
     kind, default = _kind(schema), schema.get("default")
-    made = Field(
+    made = ParameterField(
         name=name,
         kind=kind,
         widget=_widget(name, kind, schema),
@@ -153,7 +153,7 @@ def _options(kind: str, schema: dict[str, Any], required: bool) -> list[tuple[st
     return blank + [(json.dumps(item), _label(item)) for item in values]
 
 
-def _written(item: Field, value: Any) -> str:
+def _written(item: ParameterField, value: Any) -> str:
     """A value as a browser keeps it: an input has one line, a select only its options."""
     if item.widget in {"text", "area"}:
         fits = isinstance(value, str) and "\r" not in value
@@ -179,7 +179,7 @@ def _hint(schema: dict[str, Any]) -> str:
     return ", ".join(text.format(schema[key]) for key, text in words.items() if key in schema)
 
 
-def _read(item: Field) -> Any:
+def _read(item: ParameterField) -> Any:
     if item.kind == "integer" and item.widget == "number":
         return _number(item, whole=True)
     if item.widget == "number":
@@ -187,7 +187,7 @@ def _read(item: Field) -> Any:
     return _json(item) if item.widget in {"json", "select"} else item.value
 
 
-def _number(item: Field, *, whole: bool) -> int | float | None:
+def _number(item: ParameterField, *, whole: bool) -> int | float | None:
     text = item.value.strip()
     try:
         return int(text) if _WHOLE.fullmatch(text) else _fraction(text, whole)
@@ -202,7 +202,7 @@ def _fraction(text: str, whole: bool) -> float:
     return float(text)
 
 
-def _json(item: Field) -> Any:
+def _json(item: ParameterField) -> Any:
     try:
         return strict_json.parse(item.value)
     except strict_json.BadJson as error:

@@ -11,9 +11,9 @@ from tools.definitions.mcp.listed_tools import read_digest_of
 from tools.definitions.vocabulary import Delivery
 from tools.models import McpServer, Tool
 from tools.ui.definition_text import DefinitionText, definition_text
-from tools.ui.inputs import DEFAULT, GROUPS, NONE, THESE, Input, Widget, choices, listed
+from tools.ui.inputs import DEFAULT, GROUPS, NONE, THESE, FormInput, Widget, choices, listed
 from tools.ui.shown import pretty
-from tools.ui.visible import Piece, pieces
+from tools.ui.visible import VisiblePiece, pieces
 
 LONGEST_LINE = 240
 _STATES = ((DEFAULT, "every state"), (THESE, "these:"), (NONE, "never"))
@@ -25,18 +25,18 @@ _HINTS = {
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedTool:
     """A tool as its server lists it now; `ours` is its name in the catalog, if it is imported."""
 
     key: str  # prefix of its form fields: independent of the name that the server gives it
     tool: str
     ours: str
     change: str
-    title: list[Piece]
-    about: list[Piece]
+    title: list[VisiblePiece]
+    about: list[VisiblePiece]
     hint: str
     suspicions: list[str]
-    fields: list[tuple[str, list[Piece], list[Piece]]] = field(default_factory=list)
+    fields: list[tuple[str, list[VisiblePiece], list[VisiblePiece]]] = field(default_factory=list)
 
     @property
     def differs(self) -> bool:
@@ -47,14 +47,14 @@ class Listed:
 class Pick:
     """A selected tool, with its whole definition and the inputs of an import."""
 
-    listed: Listed
+    listed: ListedTool
     digest: str
     text: DefinitionText
-    inputs: list[Input]
+    inputs: list[FormInput]
     flaws: list[dict[str, str]] = field(default_factory=list)
 
 
-def listed_tools(row: McpServer) -> list[Listed]:
+def listed_tools(row: McpServer) -> list[ListedTool]:
     """Changed tools first, then new ones, then the rest."""
     raws = {raw["name"]: raw for raw in row.snapshot or ()}
     entries = difference(row) if row.snapshot is not None else []
@@ -63,7 +63,7 @@ def listed_tools(row: McpServer) -> list[Listed]:
     return sorted(found, key=lambda one: (rank[one.change], one.tool, one.ours))
 
 
-def pick(row: McpServer, one: Listed, tool: Tool | None) -> Pick:
+def pick(row: McpServer, one: ListedTool, tool: Tool | None) -> Pick:
     raw = next(raw for raw in row.snapshot or () if raw["name"] == one.tool)
     asked = _questions(one, tool.version.definition if tool and tool.version else None)
     return Pick(one, read_digest_of(raw), definition_text(raw, one.suspicions), asked)
@@ -89,12 +89,12 @@ def item_of(picked: Pick) -> dict[str, Any]:
     }
 
 
-def _listed(entry: dict[str, Any], raw: dict[str, Any] | None) -> Listed:
+def _listed(entry: dict[str, Any], raw: dict[str, Any] | None) -> ListedTool:
     raw, ours = raw or {}, entry["name"] or ""
     identity = f"{ours}\n{entry['tool']}".encode(errors="replace")
     about = str(raw.get("description") or "")
     hint = suggested(raw)
-    return Listed(
+    return ListedTool(
         key=hashlib.sha256(identity).hexdigest()[:16],
         tool=entry["tool"],
         ours=ours,
@@ -108,16 +108,16 @@ def _listed(entry: dict[str, Any], raw: dict[str, Any] | None) -> Listed:
     )  # fmt: skip
 
 
-def _shown(value: Any) -> list[Piece]:
+def _shown(value: Any) -> list[VisiblePiece]:
     return pieces("" if value is None else value if isinstance(value, str) else pretty(value))
 
 
-def _questions(one: Listed, current: dict[str, Any] | None) -> list[Input]:
+def _questions(one: ListedTool, current: dict[str, Any] | None) -> list[FormInput]:
     """The inputs with the values of the imported tool, else with the defaults."""
     holds = current or {}
 
-    def ask(name: str, label: str, widget: Widget = Widget.TEXT, **more: Any) -> Input:
-        return Input(f"{name}-{one.key}", label, widget, place=name, **more)
+    def ask(name: str, label: str, widget: Widget = Widget.TEXT, **more: Any) -> FormInput:
+        return FormInput(f"{name}-{one.key}", label, widget, place=name, **more)
 
     groups, states = holds.get("group"), holds.get("available_in_states")
     name = one.ours or local_name(one.tool)

@@ -15,7 +15,7 @@ _KINDS = {"env": "environment variable", "file": "file"}
 
 
 @dataclass(frozen=True)
-class Row:
+class SecretRow:
     """One header or variable; `kept` marks one that is set already."""
 
     key: str
@@ -33,18 +33,18 @@ class Row:
 class Secrets:
     field: str
     title: str
-    rows: list[Row]
+    rows: list[SecretRow]
 
 
 def secrets_of(field: str, title: str, values: Mapping[str, Any]) -> Secrets:
     """The rows of a form: those that are set, and some empty ones. They contain no secrets."""
     kept = [
-        Row(f"{field}-{at}", name, _kind(value), True, _options(_kind(value)))
+        SecretRow(f"{field}-{at}", name, _kind(value), True, _options(_kind(value)))
         for at, (name, value) in enumerate(sorted(values.items()))
     ]
     begin = len(kept)
     spare = [
-        Row(f"{field}-{at}", "", VALUE, False, _options(VALUE))
+        SecretRow(f"{field}-{at}", "", VALUE, False, _options(VALUE))
         for at in range(begin, min(begin + SPARE, MOST_VALUES))
     ]
     return Secrets(field, title, kept + spare)

@@ -23,7 +23,7 @@ from tools.ui.inputs import (
     GROUPS,
     NONE,
     THESE,
-    Input,
+    FormInput,
     Widget,
     choices,
     listed,
@@ -130,57 +130,57 @@ def _field(transport: str) -> str:
     return "env" if transport == Transport.STDIO else "headers"
 
 
-def _inputs(row: McpServer, transport: str, *, new: bool) -> list[Input]:
-    own = Input("name", "Name", required=True, help="Letters, digits, '_', '.' and '-'.")
+def _inputs(row: McpServer, transport: str, *, new: bool) -> list[FormInput]:
+    own = FormInput("name", "Name", required=True, help="Letters, digits, '_', '.' and '-'.")
     place = _command(row) if transport == Transport.STDIO else _address(row)
     return [*([own] if new else []), *place, *_rules(row, new)]
 
 
-def _address(row: McpServer) -> list[Input]:
+def _address(row: McpServer) -> list[FormInput]:
     return [
-        Input("url", "Address", required=True, value=row.url,
+        FormInput("url", "Address", required=True, value=row.url,
               help="Such as https://mcp.example.com/mcp."),
     ]  # fmt: skip
 
 
-def _command(row: McpServer) -> list[Input]:
+def _command(row: McpServer) -> list[FormInput]:
     allowed = [*settings.MCP_STDIO_ALLOWED]
     return [
-        Input("command", "Server", Widget.SELECT, options=choices(allowed), value=row.command,
+        FormInput("command", "Server", Widget.SELECT, options=choices(allowed), value=row.command,
               help="Of those that the operator allows; it runs behind the wall."),
-        Input("args", "Arguments", Widget.AREA, "One a line.", value="\n".join(row.args)),
+        FormInput("args", "Arguments", Widget.AREA, "One a line.", value="\n".join(row.args)),
     ]  # fmt: skip
 
 
-def _rules(row: McpServer, new: bool) -> list[Input]:
+def _rules(row: McpServer, new: bool) -> list[FormInput]:
     names = row.default_groups
     kind = DEFAULT if names is None else THESE if names else NONE
     asked = [
-        Input("credential_scope", "Credentials of a call", Widget.SELECT,
+        FormInput("credential_scope", "Credentials of a call", Widget.SELECT,
               options=_SCOPES, value=row.credential_scope),
-        Input("on_drift", "A tool that changed upstream", Widget.SELECT, options=_DRIFT,
+        FormInput("on_drift", "A tool that changed upstream", Widget.SELECT, options=_DRIFT,
               value=row.on_drift, help="Until a person has looked at the change."),
-        Input("check_every_s", "Check its list every", value=f"{row.check_every_s:g}",
+        FormInput("check_every_s", "Check its list every", value=f"{row.check_every_s:g}",
               help="Seconds a list may be old that a call is held to; 0 asks before each."),
-        Input("group_kind", "Groups of its tools", Widget.SELECT, options=GROUPS, value=kind,
+        FormInput("group_kind", "Groups of its tools", Widget.SELECT, options=GROUPS, value=kind,
               help="Where a tool names none of its own."),
-        Input("group", "Names of groups", value=", ".join(names or ()),
+        FormInput("group", "Names of groups", value=", ".join(names or ()),
               help="Separated by commas."),
-        Input("remote_name", "Name of its one tool there", value=row.remote_name,
+        FormInput("remote_name", "Name of its one tool there", value=row.remote_name,
               help="Only for a server whose tool is called here as the server is."),
     ]  # fmt: skip
     if not new:
-        asked.append(Input("enabled", "It may be called", Widget.CHECK,
+        asked.append(FormInput("enabled", "It may be called", Widget.CHECK,
                            value="yes" if row.enabled else ""))  # fmt: skip
     return asked
 
 
-def _value(inputs: list[Input], key: str) -> str:
+def _value(inputs: list[FormInput], key: str) -> str:
     return next((one.value.strip() for one in inputs if one.key == key), "")
 
 
 def _said(
-    request: PageRequest, inputs: list[Input], row: McpServer, transport: str
+    request: PageRequest, inputs: list[FormInput], row: McpServer, transport: str
 ) -> dict[str, Any]:
     """The submitted values in the API's format; the inputs keep the submitted texts."""
     given = plain(request.POST)
@@ -211,7 +211,7 @@ def _number(text: str) -> float | str:
 
 def _form(
     request: PageRequest,
-    inputs: list[Input],
+    inputs: list[FormInput],
     row: McpServer,
     transport: str | None,
     error: ToolcribError | None = None,

@@ -21,9 +21,9 @@ from tools.errors import Unavailable
 from tools.models import CredentialScope, McpServer, Tool, ToolStatus, Transport
 from tools.shapes import mcp_server_shape
 from tools.ui.access import PageRequest, page
-from tools.ui.servers.picking import Listed, listed_tools
-from tools.ui.shown import Standing
-from tools.ui.visible import Piece, pieces
+from tools.ui.servers.picking import ListedTool, listed_tools
+from tools.ui.shown import SourceStatus
+from tools.ui.visible import VisiblePiece, pieces
 from tools.web.proof import Proof, proof
 
 LIST, ONE, REMOVE = "servers/servers.html", "servers/server.html", "servers/server_remove.html"
@@ -38,13 +38,13 @@ _WORDS = {"alive": ("answers", "active"), "unknown": ("not asked yet", "pending"
 
 
 @dataclass(frozen=True)
-class Line:
+class McpServerRow:
     """A server in the list."""
 
     row: McpServer
     transport: str
-    standing: Standing
-    error: list[Piece]
+    standing: SourceStatus
+    error: list[VisiblePiece]
     breaker: bool
     listed: int | None
     imported: int
@@ -74,7 +74,7 @@ def server_list(request: PageRequest) -> HttpResponse:
 def server_page(request: PageRequest, name: str) -> HttpResponse:
     require(request.caller, "view_mcpserver")
     row = _row(request, name)
-    tools: list[Listed] = listed_tools(row)
+    tools: list[ListedTool] = listed_tools(row)
     caller = request.caller
     context = {
         "row": row,
@@ -139,18 +139,18 @@ def remove_server(request: PageRequest, name: str) -> HttpResponseBase:
     return redirect("servers")
 
 
-def standing(row: McpServer) -> Standing:
+def standing(row: McpServer) -> SourceStatus:
     if not row.enabled:
-        return Standing("switched off", "disabled")
+        return SourceStatus("switched off", "disabled")
     if not row.url and not row.command:
-        return Standing("groups only", "disabled", about="it has no address")
+        return SourceStatus("groups only", "disabled", about="it has no address")
     if row.dead_since is not None:
-        return Standing("dead", "denied", since=row.dead_since)
+        return SourceStatus("dead", "denied", since=row.dead_since)
     word, tone = _WORDS["unknown" if row.last_seen_at is None else "alive"]
-    return Standing(word, tone)
+    return SourceStatus(word, tone)
 
 
-def _findings(row: McpServer, result: str) -> list[tuple[list[Piece], list[Piece]]]:
+def _findings(row: McpServer, result: str) -> list[tuple[list[VisiblePiece], list[VisiblePiece]]]:
     """Tools and their findings, with invisible characters made visible."""
     found = [one for one in row.findings if one["result"] == result]
     return [(pieces(_short(one["tool"])), pieces(one["message"])) for one in found]
@@ -169,7 +169,7 @@ def _paused(row: McpServer) -> bool:
     return hub().breaker(str(row.pk)).open
 
 
-def _line(row: McpServer, pins: list[tuple[str, str, str]]) -> Line:
+def _line(row: McpServer, pins: list[tuple[str, str, str]]) -> McpServerRow:
     listed = {raw["name"]: raw for raw in row.snapshot or ()}
     waiting = [
         tool
@@ -177,7 +177,7 @@ def _line(row: McpServer, pins: list[tuple[str, str, str]]) -> Line:
         if status == ToolStatus.QUARANTINED
         or (row.snapshot is not None and _differs(listed.get(tool), pin))
     ]
-    return Line(
+    return McpServerRow(
         row=row,
         transport=TRANSPORTS[Transport(row.transport)],
         standing=standing(row),

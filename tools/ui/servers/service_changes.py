@@ -14,7 +14,7 @@ from tools.catalog.services import announcements, services
 from tools.errors import Conflict, InvalidDefinition, Malformed, ToolcribError
 from tools.models import ToolService
 from tools.ui.access import PageRequest, page
-from tools.ui.inputs import DEFAULT, GROUPS, NONE, THESE, Input, Widget, listed, placed, plain
+from tools.ui.inputs import DEFAULT, GROUPS, NONE, THESE, FormInput, Widget, listed, placed, plain
 from tools.ui.servers.services import shown
 from tools.web.proof import Proof, proof
 
@@ -107,7 +107,7 @@ def remove_service(request: PageRequest, name: str) -> HttpResponseBase:
     return redirect("services")
 
 
-def _inputs(row: ToolService | None) -> list[Input]:
+def _inputs(row: ToolService | None) -> list[FormInput]:
     """The inputs of the form; only the groups of a service that announced itself can be changed."""
     params = "\n".join(
         f"{one['name']}{'' if one.get('required') else ' optional'}"
@@ -116,35 +116,35 @@ def _inputs(row: ToolService | None) -> list[Input]:
     names = row.default_groups if row else None
     kind = DEFAULT if names is None else THESE if names else NONE
     groups = [
-        Input("groups_kind", "Groups of its tools", Widget.SELECT, options=GROUPS, value=kind,
+        FormInput("groups_kind", "Groups of its tools", Widget.SELECT, options=GROUPS, value=kind,
               help="Where a tool names none of its own."),
-        Input("groups", "Names of groups", help="Separated by commas.", place="default_groups",
+        FormInput("groups", "Names of groups", help="Separated by commas.", place="default_groups",
               value=", ".join(names or ())),
     ]  # fmt: skip
     if row is not None and row.announced:
         return groups
     queues = [
-        Input("request_queue", "Queue of requests", required=True,
+        FormInput("request_queue", "Queue of requests", required=True,
               value=row.request_queue if row else ""),
-        Input("response_queue", "Queue of answers", required=True,
+        FormInput("response_queue", "Queue of answers", required=True,
               value=row.response_queue if row else ""),
-        Input("config_params", "Parameters that its tools configure", Widget.AREA, value=params,
+        FormInput("config_params", "Parameters that its tools configure", Widget.AREA, value=params,
               help="One a line; a name, and “optional” after it where a tool may leave it out."),
     ]  # fmt: skip
-    own = Input("id", "Name", required=True, help="Letters, digits, '_', '.' and '-'.")
+    own = FormInput("id", "Name", required=True, help="Letters, digits, '_', '.' and '-'.")
     return [*([] if row else [own]), *queues, *groups]
 
 
-def _fill(inputs: list[Input], given: dict[str, str]) -> None:
+def _fill(inputs: list[FormInput], given: dict[str, str]) -> None:
     for one in inputs:
         one.value = given.get(one.key, "").replace("\r\n", "\n")
 
 
-def _told(inputs: list[Input]) -> dict[str, str]:
+def _told(inputs: list[FormInput]) -> dict[str, str]:
     return {one.key: one.value.strip() for one in inputs}
 
 
-def _said(inputs: list[Input]) -> dict[str, Any]:
+def _said(inputs: list[FormInput]) -> dict[str, Any]:
     told = _told(inputs)
     said: dict[str, Any] = {"default_groups": listed(told["groups_kind"], told["groups"])}
     if "request_queue" in told:
@@ -162,7 +162,7 @@ def _parameter(words: list[str]) -> dict[str, Any]:
 
 def _form(
     request: PageRequest,
-    inputs: list[Input],
+    inputs: list[FormInput],
     row: ToolService | None,
     error: ToolcribError | None = None,
 ) -> HttpResponse:

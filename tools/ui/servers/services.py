@@ -23,10 +23,10 @@ from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidDefinition
 from tools.models import Execution, ServiceStatus, Tool, ToolService
 from tools.runners.service import client
-from tools.toolservices.client import Life
+from tools.toolservices.client import ToolServiceQueueStatus
 from tools.ui.access import PageRequest, page
-from tools.ui.shown import Standing, difference, pretty
-from tools.ui.visible import Piece, mixed_words, pieces
+from tools.ui.shown import SourceStatus, difference, pretty
+from tools.ui.visible import VisiblePiece, mixed_words, pieces
 
 LIST, ONE = "servers/services.html", "servers/service.html"
 PAGE_SIZE = 50
@@ -34,25 +34,25 @@ LATELY = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
-class Offered:
+class OfferedTool:
     """One tool of an announcement, compared with the catalog's tool of that name."""
 
     name: str
     change: str
-    definition: list[Piece]
-    lines: list[tuple[str, list[Piece]]] = field(default_factory=list)
+    definition: list[VisiblePiece]
+    lines: list[tuple[str, list[VisiblePiece]]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class Review:
+class AnnouncementReview:
     """An announcement for review by the user who decides about it."""
 
     flaw: str
-    document: list[Piece]
+    document: list[VisiblePiece]
     hidden: int
     mixed: list[str]
     service: list[tuple[str, str, str]] = field(default_factory=list)  # name, now, new
-    tools: list[Offered] = field(default_factory=list)
+    tools: list[OfferedTool] = field(default_factory=list)
     retired: list[str] = field(default_factory=list)
 
 
@@ -105,44 +105,44 @@ def shown(
     return render(request, ONE, context, status=status)
 
 
-def standing(row: ToolService, life: Life | None) -> Standing:
+def standing(row: ToolService, life: ToolServiceQueueStatus | None) -> SourceStatus:
     """The status of a service, as its list shows it."""
     if not row.announced:
         return _by_hand(life)
     if not row.digest:
         if row.status == ServiceStatus.REJECTED:
-            return Standing("rejected", "rejected", since=row.last_seen)
-        return Standing("announced", "pending", since=row.last_seen, about="waits for a person")
+            return SourceStatus("rejected", "rejected", since=row.last_seen)
+        return SourceStatus("announced", "pending", since=row.last_seen, about="waits for a person")
     if row.serving:
-        return Standing("available", "active", until=row.lease_until)
+        return SourceStatus("available", "active", until=row.lease_until)
     if row.lease_until is None:
-        return Standing("approved", "changed", about="nobody has served it yet")
+        return SourceStatus("approved", "changed", about="nobody has served it yet")
     # The end of a lease that was released early may be in the future.
     over = row.lease_until <= timezone.now()
     since = row.lease_until if over else row.last_seen
-    return Standing("lapsed", "denied", since=since, about="its tools are closed")
+    return SourceStatus("lapsed", "denied", since=since, about="its tools are closed")
 
 
-def life_of(row: ToolService) -> Life | None:
+def life_of(row: ToolService) -> ToolServiceQueueStatus | None:
     """The state of the service in the broker; None where the broker does not answer."""
     if not row.request_queue:
-        return Life(0, 0, 0.0, 0.0)
+        return ToolServiceQueueStatus(0, 0, 0.0, 0.0)
     try:
         return client().life(Queue(row.organization.slug, row.request_queue))
     except redis.RedisError:
         return None
 
 
-def review(row: ToolService, tools: list[Tool]) -> Review:
+def review(row: ToolService, tools: list[Tool]) -> AnnouncementReview:
     text = pieces(row.announcement)
     hidden, mixed = sum(bool(piece.name) for piece in text), mixed_words(row.announcement)
     try:
         said = read_announcement(row.announcement, organization=row.organization.slug)
     except InvalidDefinition as error:
-        return Review(error.message, text, hidden, mixed)
+        return AnnouncementReview(error.message, text, hidden, mixed)
     named = {one["name"] for one in said.tools}
     there = {tool.name: tool for tool in tools}
-    return Review(
+    return AnnouncementReview(
         flaw="",
         document=text,
         # JSON may escape hidden characters, so they are counted in the parsed values.
@@ -154,12 +154,12 @@ def review(row: ToolService, tools: list[Tool]) -> Review:
     )
 
 
-def _by_hand(life: Life | None) -> Standing:
+def _by_hand(life: ToolServiceQueueStatus | None) -> SourceStatus:
     if life is None:
-        return Standing("unknown", "pending", about="the broker does not answer")
+        return SourceStatus("unknown", "pending", about="the broker does not answer")
     if life.processes:
-        return Standing("available", "active")
-    return Standing("silent", "denied", about="no process takes its requests")
+        return SourceStatus("available", "active")
+    return SourceStatus("silent", "denied", about="no process takes its requests")
 
 
 def _beside(row: ToolService, said: Announcement) -> list[tuple[str, str, str]]:
@@ -181,13 +181,13 @@ def _groups(names: list[str] | None) -> str:
     return "default" if names is None else ", ".join(names) or "none: only through *"
 
 
-def _offered(definition: dict[str, Any], tool: Tool | None) -> Offered:
+def _offered(definition: dict[str, Any], tool: Tool | None) -> OfferedTool:
     whole = pieces(pretty(in_order(definition)))
     if tool is None or tool.version is None:
-        return Offered(definition["name"], "new", whole)
+        return OfferedTool(definition["name"], "new", whole)
     lines = difference(_even(tool.version.definition), _even(definition)) or []
     told = [(line.kind, pieces(line.text)) for line in lines]
-    return Offered(definition["name"], "changed" if lines else "same", whole, told)
+    return OfferedTool(definition["name"], "changed" if lines else "same", whole, told)
 
 
 def _even(definition: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_http_methods
 from tools.accounts.callers import actor_of
 from tools.accounts.people import may, require
 from tools.catalog.signatures import keys
-from tools.catalog.signatures.newest import Known, newest
+from tools.catalog.signatures.newest import SignatureFileState, newest
 from tools.models import SigningKey, ToolVersion
 from tools.ui.access import PageRequest, page
 from tools.web.proof import Proof, proof
@@ -96,7 +96,7 @@ def _shown(request: PageRequest, rows: list[SigningKey]) -> list[KeyRow]:
     return [KeyRow(row, *_state(row, noted), counts.get(row.key_id, 0)) for row in rows]
 
 
-def _state(row: SigningKey, noted: Known) -> tuple[str, str]:
+def _state(row: SigningKey, noted: SignatureFileState) -> tuple[str, str]:
     if not keys.vouched(row):
         return "not made here", "rejected"
     if not keys.believed(row, noted):

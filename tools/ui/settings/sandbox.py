@@ -16,9 +16,9 @@ from django.shortcuts import render
 from django.utils.functional import SimpleLazyObject
 from django.views.decorators.http import require_safe
 
-from sandbox.daemon.trials.capability import Attack, Capability, Verdict
+from sandbox.daemon.trials.capability import AttackResult, Capability, LevelCapability
 from sandbox.spec import Backend, IsolationLevel
-from sandbox.state import State
+from sandbox.state import SandboxdState
 from tools.errors import Forbidden
 from tools.execution.isolation import watch
 from tools.models import User
@@ -45,8 +45,8 @@ class Tried:
     """The trial attacks on one layer of the sandbox."""
 
     name: str
-    through: list[Attack]
-    contained: list[Attack]
+    through: list[AttackResult]
+    contained: list[AttackResult]
 
     @property
     def all(self) -> int:
@@ -116,7 +116,7 @@ def _is_degraded(capability: Capability) -> bool:
     return any(verdict.backend == Backend.DEGRADED for verdict in capability.levels.values())
 
 
-def _shown(state: State) -> dict[str, Any]:
+def _shown(state: SandboxdState) -> dict[str, Any]:
     capability = state.capability
     tried = [_tried(attacks) for attacks in _by_wall(capability.attacks)]
     return {
@@ -133,16 +133,16 @@ def _shown(state: State) -> dict[str, Any]:
     }
 
 
-def _level(level: IsolationLevel, verdict: Verdict) -> dict[str, Any]:
+def _level(level: IsolationLevel, verdict: LevelCapability) -> dict[str, Any]:
     return {"name": level, "verdict": verdict, "reason": " ".join(verdict.reasons)}
 
 
-def _by_wall(attacks: Iterable[Attack]) -> list[list[Attack]]:
+def _by_wall(attacks: Iterable[AttackResult]) -> list[list[AttackResult]]:
     ordered = groupby(attacks, key=lambda attack: (attack.level, attack.backend))
     return [list(group) for _, group in ordered]
 
 
-def _tried(attacks: list[Attack]) -> Tried:
+def _tried(attacks: list[AttackResult]) -> Tried:
     first = attacks[0]
     degraded = f" ({first.backend})" if first.backend != Backend.PROCESS else ""
     through = [attack for attack in attacks if not attack.contained]

@@ -23,14 +23,14 @@ from audit.events import Event
 from sandbox.spec import IsolationLevel
 from tools.accounts import actions
 from tools.accounts.callers import actor_of
-from tools.accounts.installation import Standing, standings
+from tools.accounts.installation import SettingStatus, standings
 from tools.accounts.people import may, require
 from tools.errors import Forbidden, ToolcribError
 from tools.insight.findings import findings
 from tools.models import Organization
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.home.house import lines
-from tools.ui.inputs import Input, Widget, choices, plain
+from tools.ui.inputs import FormInput, Widget, choices, plain
 from tools.ui.shown import cut
 from tools.web.proof import Proof, proof
 
@@ -44,7 +44,7 @@ _LONGEST_NAME = 200
 
 
 @dataclass(frozen=True)
-class Row:
+class SettingRow:
     name: str
     value: str
     default: str
@@ -53,7 +53,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Place:
+class SettingsLink:
     """Another page with settings."""
 
     label: str
@@ -125,20 +125,21 @@ def _change(organization: Organization, wanted: dict[str, Any], by: Actor) -> No
         actions.set_output_days(organization=organization, days=wanted["output_days"], by=by)
 
 
-def _inputs(row: Organization) -> list[Input]:
+def _inputs(row: Organization) -> list[FormInput]:
     levels = choices(str(level) for level in IsolationLevel)
     asked = [
-        Input("name", "Name", required=True),
-        Input("time_zone", "Time zone", required=True,
+        FormInput("name", "Name", required=True),
+        FormInput("time_zone", "Time zone", required=True,
               help="Such as Europe/Berlin: of windows of groups, and of days of quotas."),
-        Input("minimum_isolation", "Isolation at least", Widget.SELECT, options=levels,
+        FormInput("minimum_isolation", "Isolation at least", Widget.SELECT, options=levels,
               help="No tool runs at a lower level."),
-        Input("max_concurrency", "Calls that run at once", help="Empty is no limit."),
-        Input("max_queue_depth", "Calls that may wait", required=True,
+        FormInput("max_concurrency", "Calls that run at once", help="Empty is no limit."),
+        FormInput("max_queue_depth", "Calls that may wait", required=True,
               help="One more is refused."),
-        Input("workspace_max_files", "Files in its workspace", required=True),
-        Input("workspace_max_bytes", "Bytes in its workspace", required=True),
-        Input("output_days", "Days that outputs are kept", help="Empty keeps them without an end."),
+        FormInput("workspace_max_files", "Files in its workspace", required=True),
+        FormInput("workspace_max_bytes", "Bytes in its workspace", required=True),
+        FormInput("output_days", "Days that outputs are kept",
+                  help="Empty keeps them without an end."),
     ]  # fmt: skip
     for one in asked:
         value = getattr(row, one.key)
@@ -146,7 +147,7 @@ def _inputs(row: Organization) -> list[Input]:
     return asked
 
 
-def _read(one: Input) -> Any:
+def _read(one: FormInput) -> Any:
     """The submitted value for an action; an invalid one sets the input's error."""
     if one.key in _NUMBERS:
         return _number(one)
@@ -157,7 +158,7 @@ def _read(one: Input) -> Any:
     return one.value
 
 
-def _number(one: Input) -> int | None:
+def _number(one: FormInput) -> int | None:
     if not one.value and one.key in _MAY_BE_EMPTY:
         return None
     if one.value.isascii() and one.value.isdecimal() and len(one.value) <= 15:
@@ -177,7 +178,7 @@ def _grouped(text: str) -> str:
     return f"{int(text):,}" if text.isdecimal() else text
 
 
-def _row(one: Standing) -> Row:
+def _row(one: SettingStatus) -> SettingRow:
     told = one.described
     if not one.shown:
         value = "set" if one.source else ""
@@ -187,7 +188,7 @@ def _row(one: Standing) -> Row:
         value = ", ".join(one.value)
     else:
         value = json.dumps(one.value, ensure_ascii=False, indent=2)
-    return Row(told.name, cut(value), told.default, told.does, one.source)
+    return SettingRow(told.name, cut(value), told.default, told.does, one.source)
 
 
 def _findings(request: PageRequest) -> int | None:
@@ -195,7 +196,7 @@ def _findings(request: PageRequest) -> int | None:
     return len(findings(snapshot_of(request))) if may(request.caller, "view_tool") else None
 
 
-def _places(request: PageRequest) -> Iterator[Place]:
+def _places(request: PageRequest) -> Iterator[SettingsLink]:
     every = (
         ("view_signingkey", "Signing keys", "keys", "Under which versions of tools are signed."),
         ("view_messagechannel", "Channels", "channels", "Where send_message may send to."),
@@ -206,7 +207,7 @@ def _places(request: PageRequest) -> Iterator[Place]:
     )
     for permission, label, to, says in every:
         if may(request.caller, permission):
-            yield Place(label, reverse(to), says)
+            yield SettingsLink(label, reverse(to), says)
     if request.user.is_staff:
         says = "Profiles of sandboxes, rules of confirmations, people and their roles."
-        yield Place("Administration", reverse("admin:index"), says)
+        yield SettingsLink("Administration", reverse("admin:index"), says)

@@ -23,7 +23,7 @@ from tools.execution.call import Call
 from tools.models import Execution
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.playground.calling import usual_group, usual_state
-from tools.ui.visible import Piece, pieces
+from tools.ui.visible import VisiblePiece, pieces
 
 DIRECTORY, FILE = "settings/workspace.html", "settings/workspace_file.html"
 TOOL = "read_file"
@@ -52,10 +52,10 @@ _STATUSES = {"FILE_NOT_FOUND": 404, "PATH_INVALID": 400, "NOT_A_FILE": 400}
 
 
 @dataclass(frozen=True)
-class Entry:
+class DirectoryEntry:
     """An entry of a directory. `url` is empty for one that cannot be opened."""
 
-    name: list[Piece]
+    name: list[VisiblePiece]
     kind: str
     size: int
     modified: str
@@ -157,7 +157,7 @@ def _offset(request: HttpRequest) -> int:
     return int(given)
 
 
-def _trail(path: str) -> list[tuple[list[Piece], str]]:
+def _trail(path: str) -> list[tuple[list[VisiblePiece], str]]:
     """The breadcrumbs: each parent directory, and the last part without a link."""
     steps = path.split("/") if path else []
     above = [("/".join(steps[: end + 1]), step) for end, step in enumerate(steps)]
@@ -167,13 +167,13 @@ def _trail(path: str) -> list[tuple[list[Piece], str]]:
     ]
 
 
-def _entry(path: str, said: dict[str, Any]) -> Entry:
+def _entry(path: str, said: dict[str, Any]) -> DirectoryEntry:
     name, kind = said["name"], said["kind"]
     views = {"directory": "workspace", "file": "workspace-file"}
     opens = kind in views and _UNREADABLE not in name
     below = f"{path}/{name}" if path else name
     url = _address(views[kind], below, 0) if opens else ""
-    return Entry(pieces(name), kind, said["size"], said["modified"], url)
+    return DirectoryEntry(pieces(name), kind, said["size"], said["modified"], url)
 
 
 def _next(view: str, path: str, offset: int | None) -> str:

@@ -4,8 +4,8 @@ from collections import defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tools.catalog.workflow.workflow import START, Graph, StateNode
-from tools.ui.layout import LABEL, Box, Drawing, chain, cut, drawn, label
+from tools.catalog.workflow.workflow import START, StateNode, WorkflowGraph
+from tools.ui.layout import LABEL, LayoutBox, LayoutDrawing, chain, cut, drawn, label
 
 MOST_STATES = 40
 MOST_WAYS = 120
@@ -34,7 +34,9 @@ class Marks:
 _UNMARKED = Marks()
 
 
-def draw(graph: Graph, marks: Marks = _UNMARKED, here: str | None = None) -> Drawing | None:
+def draw(
+    graph: WorkflowGraph, marks: Marks = _UNMARKED, here: str | None = None
+) -> LayoutDrawing | None:
     """None for a graph that is too large to draw. `here` is the simulator's current state."""
     ways = _ways(graph)
     if len(graph.nodes) > MOST_STATES or len(ways) > MOST_WAYS or graph.left_off:
@@ -48,7 +50,7 @@ def draw(graph: Graph, marks: Marks = _UNMARKED, here: str | None = None) -> Dra
     return drawn([*states.values()], chains)
 
 
-def _mark(states: dict[str, Box], marks: Marks, here: str | None) -> None:
+def _mark(states: dict[str, LayoutBox], marks: Marks, here: str | None) -> None:
     """Mark the states. A link leads to the first state that has the number."""
     led_to: set[int] = set()
     for name, box in states.items():
@@ -59,7 +61,7 @@ def _mark(states: dict[str, Box], marks: Marks, here: str | None) -> None:
             led_to.add(mark.number)
 
 
-def _mark_way(box: Box, tools: list[str], marks: Marks) -> None:
+def _mark_way(box: LayoutBox, tools: list[str], marks: Marks) -> None:
     """Mark a label with the most severe finding of its tools, which has the lowest number."""
     found = [marks.tools[name] for name in tools if name in marks.tools]
     if found:
@@ -67,7 +69,7 @@ def _mark_way(box: Box, tools: list[str], marks: Marks) -> None:
         box.mark, box.tone = str(mark.number), mark.tone
 
 
-def _ways(graph: Graph) -> Ways:
+def _ways(graph: WorkflowGraph) -> Ways:
     """The tools of each pair of states; a tool that is available in every state starts at None."""
     ways: Ways = defaultdict(list)
     for edge in graph.edges:
@@ -75,7 +77,7 @@ def _ways(graph: Graph) -> Ways:
     return dict(ways)
 
 
-def _columns(graph: Graph, ways: Ways) -> dict[str, int]:
+def _columns(graph: WorkflowGraph, ways: Ways) -> dict[str, int]:
     """Columns by distance from the start; an unreachable state starts another count."""
     after: dict[str, list[str]] = defaultdict(list)
     for start, end in ways:
@@ -95,7 +97,7 @@ def _columns(graph: Graph, ways: Ways) -> dict[str, int]:
     return columns
 
 
-def _state(node: StateNode, column: int) -> Box:
+def _state(node: StateNode, column: int) -> LayoutBox:
     count = f"{node.tool_count} tool{'' if node.tool_count == 1 else 's'}"
     if not node.reachable:
         caption = f"never entered · {count}"
@@ -103,7 +105,7 @@ def _state(node: StateNode, column: int) -> Box:
         caption = CAPTIONS[node.ended]
     else:
         caption = f"start · {count}" if node.name == START else count
-    return Box(column, [cut(node.name), caption], kind=_kind(node), hint=node.name)
+    return LayoutBox(column, [cut(node.name), caption], kind=_kind(node), hint=node.name)
 
 
 def _kind(node: StateNode) -> str:
@@ -112,7 +114,9 @@ def _kind(node: StateNode) -> str:
     return node.ended or ("start" if node.name == START else "state")
 
 
-def _chain(way: tuple[str | None, str], tools: list[str], states: dict[str, Box]) -> list[Box]:
+def _chain(
+    way: tuple[str | None, str], tools: list[str], states: dict[str, LayoutBox]
+) -> list[LayoutBox]:
     """The boxes of an edge, from one state to the other."""
     end = states[way[1]]
     if way[0] is None:

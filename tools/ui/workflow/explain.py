@@ -19,11 +19,11 @@ from tools.accounts.people import may, require
 from tools.catalog.registry import CatalogTool
 from tools.definitions.callers import Caller, CallerKind
 from tools.errors import Malformed, ToolcribError
-from tools.insight.changes import Change, Grant, Tier, ToolGroups
+from tools.insight.changes import GrantChange, PreviewedChange, Tier, ToolGroups
 from tools.insight.explain import Explained, Explanation, subject_of
 from tools.insight.whatif import what_if
 from tools.models import Agent, LicenseTier
-from tools.policy.decision import DEFAULT_STATE, Asked
+from tools.policy.decision import DEFAULT_STATE, EffectiveRequest
 from tools.policy.pins import snapshot_for
 from tools.shapes import difference_shape
 from tools.ui.access import PageRequest, page, snapshot_of
@@ -56,7 +56,7 @@ DAYS = ("1", "3", "7")
 
 
 @dataclass(frozen=True)
-class Search:
+class ExplainSearch:
     """The search of the URL. `of` is the agent whose groups are in `groups`."""
 
     agent: str = ""
@@ -67,7 +67,7 @@ class Search:
     refused: str = ""
 
     @classmethod
-    def of_query(cls, query: QueryDict) -> "Search":
+    def of_query(cls, query: QueryDict) -> "ExplainSearch":
         """Groups that were entered for another agent are dropped."""
         given = {name: query.get(name, "").strip()[:2000] for name in cls.__dataclass_fields__}
         if given["of"] != given["agent"]:
@@ -99,9 +99,9 @@ def listed(text: str) -> list[str]:
 @require_safe
 @page
 def explain_page(request: PageRequest) -> HttpResponse:
-    search = Search.of_query(request.GET)
+    search = ExplainSearch.of_query(request.GET)
     about, everything = subject_of(request.caller, search.agent or None)
-    asked = Asked.of(search.named(about), search.state or None)
+    asked = EffectiveRequest.of(search.named(about), search.state or None)
     explanation = Explanation(about, asked, snapshot_for(about), everything)
     tools, refused = _found(explanation, search)
     shown = Paginator(refused if search.refused else tools, PAGE_SIZE).get_page(
@@ -165,7 +165,9 @@ def what_if_page(request: PageRequest) -> HttpResponse:
     return render(request, "workflow/what_if.html", context, status=status)
 
 
-def _found(explanation: Explanation, search: Search) -> tuple[list[CatalogTool], list[CatalogTool]]:
+def _found(
+    explanation: Explanation, search: ExplainSearch
+) -> tuple[list[CatalogTool], list[CatalogTool]]:
     """The tools that match, and those of them that are not available to the request."""
     tools = [tool for tool in explanation.tools if search.matches(tool)]
     return tools, [tool for tool in tools if not explanation.available(tool)]
@@ -196,7 +198,7 @@ def _labelled(rows: Any) -> list[dict[str, Any]]:
     ]
 
 
-def _links(search: Search, shown: Page[CatalogTool]) -> dict[str, str]:
+def _links(search: ExplainSearch, shown: Page[CatalogTool]) -> dict[str, str]:
     last, further = shown.has_previous(), shown.has_next()
     return {
         "previous": search.address(page=shown.number - 1) if last else "",
@@ -222,7 +224,7 @@ def _since(query: QueryDict) -> timedelta:
     return timedelta(days=int(days) if days in DAYS else 1) - timedelta(seconds=1)
 
 
-def _grant(query: QueryDict, viewer: Caller) -> Change:
+def _grant(query: QueryDict, viewer: Caller) -> PreviewedChange:
     """The change of the agent's current grants."""
     about, _ = subject_of(viewer, query.get("agent", "")[:63])
     if about.kind != CallerKind.AGENT:
@@ -233,7 +235,7 @@ def _grant(query: QueryDict, viewer: Caller) -> Change:
         left = tuple(name for name in held if name not in names)
     else:
         left = (*held, *(name for name in names if name not in held))
-    return Grant(about.name, **{what: left})
+    return GrantChange(about.name, **{what: left})
 
 
 def _held(about: Caller, what: str) -> list[str]:
@@ -248,18 +250,22 @@ def _held(about: Caller, what: str) -> list[str]:
     raise Malformed("Groups, tools or permissions can be granted.")
 
 
-def _tool_groups(query: QueryDict, viewer: Caller) -> Change:
+def _tool_groups(query: QueryDict, viewer: Caller) -> PreviewedChange:
     names = listed(query.get("names", "")[:2000])
     absent = query.get("absent") == "on"
     return ToolGroups(query.get("tool", "")[:128], None if absent else tuple(names))
 
 
-def _tier(query: QueryDict, viewer: Caller) -> Change:
+def _tier(query: QueryDict, viewer: Caller) -> PreviewedChange:
     return Tier(query.get("tier", "")[:60])
 
 
-_KINDS: dict[str, type[Change]] = {"grant": Grant, "tool_groups": ToolGroups, "tier": Tier}
-_CHANGES: dict[str, Callable[[QueryDict, Caller], Change]] = {
+_KINDS: dict[str, type[PreviewedChange]] = {
+    "grant": GrantChange,
+    "tool_groups": ToolGroups,
+    "tier": Tier,
+}
+_CHANGES: dict[str, Callable[[QueryDict, Caller], PreviewedChange]] = {
     "grant": _grant,
     "tool_groups": _tool_groups,
     "tier": _tier,

@@ -16,7 +16,7 @@ from tools.catalog.workflow.workflow import graph, leads_to
 from tools.definitions.texts.names import WILDCARD
 from tools.insight.explain import subject_of
 from tools.insight.walks import MOST_STEPS, Walk, walked
-from tools.policy.decision import DEFAULT_STATE, Asked
+from tools.policy.decision import DEFAULT_STATE, EffectiveRequest
 from tools.policy.pins import snapshot_for
 from tools.ui.access import PageRequest, page
 from tools.ui.workflow.drawing import draw
@@ -27,7 +27,7 @@ PAGE_SIZE = 25
 
 
 @dataclass(frozen=True)
-class Way:
+class SimulatorQuery:
     """The parameters of the URL."""
 
     agent: str
@@ -37,7 +37,7 @@ class Way:
     steps: tuple[str, ...]
 
     @classmethod
-    def of_query(cls, query: QueryDict) -> "Way":
+    def of_query(cls, query: QueryDict) -> "SimulatorQuery":
         return cls(
             agent=_plain(query.get("agent", ""), 63),
             groups=_plain(query.get("groups", ""), 2000),
@@ -60,12 +60,12 @@ class Way:
 @require_safe
 @page
 def walk_page(request: PageRequest) -> HttpResponse:
-    way = Way.of_query(request.GET)
+    way = SimulatorQuery.of_query(request.GET)
     about, everything = subject_of(request.caller, way.agent or None)
     groups = listed(way.groups) or sorted(about.granted_groups)
     walk = walked(
         about,
-        Asked.of(groups, way.start or None),
+        EffectiveRequest.of(groups, way.start or None),
         way.steps,
         snapshot=snapshot_for(about),
         everything=everything,
@@ -88,7 +88,7 @@ def walk_page(request: PageRequest) -> HttpResponse:
     return render(request, TEMPLATE, context)
 
 
-def _trod(way: Way, walk: Walk) -> list[dict[str, Any]]:
+def _trod(way: SimulatorQuery, walk: Walk) -> list[dict[str, Any]]:
     """Each step, with the URL of the simulation after it."""
     return [
         {"step": step, "address": way.address(way.steps[: at + 1])}
@@ -97,7 +97,7 @@ def _trod(way: Way, walk: Walk) -> list[dict[str, Any]]:
 
 
 def _choices(
-    request: PageRequest, way: Way, walk: Walk, offered: list[CatalogTool]
+    request: PageRequest, way: SimulatorQuery, walk: Walk, offered: list[CatalogTool]
 ) -> dict[str, Any]:
     """Tools that can be called in this state, and the others with the refusal, a page of each."""
     there = {tool.name for tool in offered}
@@ -125,7 +125,7 @@ def _choices(
     }
 
 
-def _page_address(way: Way, name: str, shown: Any) -> str:
+def _page_address(way: SimulatorQuery, name: str, shown: Any) -> str:
     if not shown.has_next():
         return ""
     return way.address(way.steps, q=way.q, **{name: shown.next_page_number()})

@@ -10,19 +10,23 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from tools.accounts.people import require
-from tools.catalog.workflow.lint import Finding, Severity
-from tools.catalog.workflow.workflow import EVERY_GROUP, Edge, Graph, graph
+from tools.catalog.workflow.lint import WorkflowFinding, WorkflowSeverity
+from tools.catalog.workflow.workflow import EVERY_GROUP, WorkflowEdge, WorkflowGraph, graph
 from tools.insight.findings import findings
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.workflow.drawing import Mark, Marks, draw
 
 TEMPLATE = "workflow/workflow.html"
 MOST_FINDINGS = 100
-_TONES = {Severity.ERROR: "bad", Severity.WARNING: "warn", Severity.INFORMATION: "calm"}
+_TONES = {
+    WorkflowSeverity.ERROR: "bad",
+    WorkflowSeverity.WARNING: "warn",
+    WorkflowSeverity.INFORMATION: "calm",
+}
 _CHIPS = {
-    Severity.ERROR: ("denied", "error"),
-    Severity.WARNING: ("pending", "warning"),
-    Severity.INFORMATION: ("", "note"),
+    WorkflowSeverity.ERROR: ("denied", "error"),
+    WorkflowSeverity.WARNING: ("pending", "warning"),
+    WorkflowSeverity.INFORMATION: ("", "note"),
 }
 
 
@@ -50,12 +54,12 @@ def workflow_page(request: PageRequest) -> HttpResponse:
     return render(request, f"{TEMPLATE}{part}", context)
 
 
-def shown_finding(finding: Finding) -> dict[str, Any]:
+def shown_finding(finding: WorkflowFinding) -> dict[str, Any]:
     chip, word = _CHIPS[finding.severity]
     return {"finding": finding, "chip": chip, "word": word}
 
 
-def marks_of(found: Sequence[Finding]) -> Marks:
+def marks_of(found: Sequence[WorkflowFinding]) -> Marks:
     """Each state and tool with its most severe finding. A finding about one state or one tool marks
     that; a finding about a cycle of states marks all of them."""
     states: dict[str, Mark] = {}
@@ -74,7 +78,7 @@ def marks_of(found: Sequence[Finding]) -> Marks:
     return Marks(states, tools)
 
 
-def _kinds(found: tuple[Finding, ...], marks: Marks) -> list[list[dict[str, Any]]]:
+def _kinds(found: tuple[WorkflowFinding, ...], marks: Marks) -> list[list[dict[str, Any]]]:
     """The findings grouped by kind, in the order of severity, with their numbers and their places
     in the drawing: a state has the number of the most severe one."""
     shown = [
@@ -85,10 +89,10 @@ def _kinds(found: tuple[Finding, ...], marks: Marks) -> list[list[dict[str, Any]
     return [list(kind) for _, kind in kinds]
 
 
-def _rows(shown: Graph) -> list[dict[str, Any]]:
+def _rows(shown: WorkflowGraph) -> list[dict[str, Any]]:
     """The drawing as a table, for accessibility: each state, its tools, and the next states."""
     everywhere = [edge for edge in shown.edges if edge.start is None]
-    leaving: dict[str, list[Edge]] = {node.name: [] for node in shown.nodes}
+    leaving: dict[str, list[WorkflowEdge]] = {node.name: [] for node in shown.nodes}
     for edge in shown.edges:
         if edge.start is not None:
             leaving[edge.start].append(edge)

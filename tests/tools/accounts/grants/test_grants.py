@@ -23,7 +23,7 @@ from tools.errors import Forbidden, NotFound
 from tools.models import Agent, Organization, Tool, ToolGroup, User
 from tools.models.grant_rows import GrantRow
 from tools.policy.authorization import explain, usable_tools
-from tools.policy.decision import Asked, Question
+from tools.policy.decision import AccessRequest, EffectiveRequest
 
 Names = Callable[[], list[str]]
 
@@ -142,7 +142,7 @@ def test_a_warm_process_asks_the_database_nothing(organization):
         factories.tool(organization, f"t{number}", group=["desk"])
     caller = caller_of_agent(bare(organization, tool_groups=["desk"]))
     snapshot = registry.snapshot(organization.pk, caller.revision)
-    asked = Asked(frozenset(["desk"]), "undefined")
+    asked = EffectiveRequest(frozenset(["desk"]), "undefined")
     assert len(usable_tools(caller, asked, snapshot)) == 5
     with CaptureQueriesContext(
         connection,
@@ -156,7 +156,7 @@ def test_what_is_remembered_for_one_caller_is_no_answer_for_another(organization
         factories.tool(organization, name, group=["desk"])
     first, second = (caller_of_agent(bare(organization, tools=[name])) for name in ("a", "b"))
     snapshot = registry.snapshot(organization.pk, max(first.revision, second.revision))
-    asked = Asked(frozenset(["desk"]), "undefined")
+    asked = EffectiveRequest(frozenset(["desk"]), "undefined")
 
     def names(caller: Caller) -> list[str]:
         return [tool.name for tool in usable_tools(caller, asked, snapshot)]
@@ -178,7 +178,9 @@ def test_the_refusal_says_whom_to_ask(organization):
     factories.tool(organization)
     caller = caller_of_agent(bare(organization))
     snapshot = registry.snapshot(organization.pk, caller.revision)
-    question = Question(caller, snapshot.tools["echo"], Asked.of(None, None), snapshot)
+    question = AccessRequest(
+        caller, snapshot.tools["echo"], EffectiveRequest.of(None, None), snapshot
+    )
     verdict = next(one for one in explain(question) if one.gate == "object_permission")
     assert (verdict.passed, verdict.code) == (False, "tool_not_granted")
     assert "administrator" in verdict.reason
@@ -192,7 +194,9 @@ def missing(caller: Caller, needs: list[str]) -> list[str]:
     factories.tool(organization, "needy", required_permissions=needs)
     organization.refresh_from_db()
     snapshot = registry.snapshot(organization.pk, organization.revision)
-    question = Question(caller, snapshot.tools["needy"], Asked.of(None, None), snapshot)
+    question = AccessRequest(
+        caller, snapshot.tools["needy"], EffectiveRequest.of(None, None), snapshot
+    )
     verdict = next(one for one in explain(question) if one.gate == "required_permissions")
     return [] if verdict.passed else [verdict.code]
 

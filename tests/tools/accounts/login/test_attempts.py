@@ -17,7 +17,7 @@ from tools.accounts.login.attempts import (
     OF_NAME,
     SECOND_FACTOR,
     STRICT,
-    Attempt,
+    LoginAttempt,
     TooManyAttempts,
     guarded,
 )
@@ -121,7 +121,7 @@ def fail_with_many_names(address: str) -> None:
     fail(f"nobody-{uuid4().hex}", address)
 
 
-def nearly(key: str, bound: attempts.Bound) -> None:
+def nearly(key: str, bound: attempts.LockoutLimit) -> None:
     """One failure fewer than the lockout threshold."""
     now_ms = attempts._connection().time()[0] * 1000
     attempts._connection().hset(key, mapping={"began": now_ms, "failures": bound.most - 1})
@@ -282,7 +282,7 @@ def test_a_success_at_the_bound_takes_back_what_it_reached(admin_user: User, add
 
 
 def test_tries_at_once_do_not_all_pass(admin_user: User, address) -> None:
-    here, passed, refused = address(), list[Attempt](), list[str]()
+    here, passed, refused = address(), list[LoginAttempt](), list[str]()
     together = threading.Barrier(STRICT.most)
 
     def several() -> None:
@@ -293,7 +293,7 @@ def test_tries_at_once_do_not_all_pass(admin_user: User, address) -> None:
                 attempts.keys_of(admin_user.username, here),
                 [*attempts.PASSWORD.given, "here", 60],
             )
-            (refused.append("no") if one[0] else passed.append(Attempt()))
+            (refused.append("no") if one[0] else passed.append(LoginAttempt()))
 
     threads = [threading.Thread(target=several) for _ in range(STRICT.most)]
     for thread in threads:

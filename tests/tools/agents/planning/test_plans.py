@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tools.agents.planning.plans import MOST_STEPS, MOST_TEXT, Plan, Unfit, read
+from tools.agents.planning.plans import MOST_STEPS, MOST_TEXT, AgentPlan, UnfitPlan, read
 
 
 def step(name="one", *needs, **more):
@@ -45,12 +45,12 @@ def test_who_refers_to_a_step_depends_on_it():
 def test_steps_of_earlier_plans_may_be_depended_on_and_their_ids_not_used_again():
     known = frozenset({"old"})
     assert read(text(step("a", "old")), known=known)[0].depends_on == ("old",)
-    with pytest.raises(Unfit, match=r"steps\.0\.id is the id of another step: old"):
+    with pytest.raises(UnfitPlan, match=r"steps\.0\.id is the id of another step: old"):
         read(text(step("old")), known=known)
 
 
 def test_numbers_of_steps_follow_that_of_their_thought():
-    plan = Plan(4, tuple(read(text(step("a"), step("b")))))
+    plan = AgentPlan(4, tuple(read(text(step("a"), step("b")))))
     assert [(number, one.id) for number, one in plan.numbered()] == [(5, "a"), (6, "b")]
     assert plan.next == 7
 
@@ -78,7 +78,7 @@ def test_the_marks_that_models_set_around_code_do_no_harm(mark):
     ],
 )
 def test_what_is_no_plan_is_refused_with_the_reason(said, words):
-    with pytest.raises(Unfit, match=words):
+    with pytest.raises(UnfitPlan, match=words):
         read(said)
 
 
@@ -114,7 +114,7 @@ def test_what_is_no_plan_is_refused_with_the_reason(said, words):
     ],
 )
 def test_what_is_wrong_with_a_step_is_said_with_its_place(raw, words):
-    with pytest.raises(Unfit) as refused:
+    with pytest.raises(UnfitPlan) as refused:
         read(text(raw, step("two")))
     assert words in str(refused.value)
 
@@ -122,18 +122,18 @@ def test_what_is_wrong_with_a_step_is_said_with_its_place(raw, words):
 @pytest.mark.parametrize("arguments", [{}, refers("a")])
 def test_steps_that_wait_for_each_other_are_refused(arguments):
     circle = step("b", "a", arguments={}), step("a", "c"), step("c", "b", arguments=arguments)
-    with pytest.raises(Unfit, match="in a circle: b, a, c"):
+    with pytest.raises(UnfitPlan, match="in a circle: b, a, c"):
         read(text(step("free"), *circle))
 
 
 def test_references_are_bounded():
     many = {"list": [{"$step": "two"}] * 101}
-    with pytest.raises(Unfit, match="100 references"):
+    with pytest.raises(UnfitPlan, match="100 references"):
         read(text(step(arguments=many), step("two")))
 
 
 def test_of_many_flaws_ten_are_told():
-    with pytest.raises(Unfit, match="and 20 more") as refused:
+    with pytest.raises(UnfitPlan, match="and 20 more") as refused:
         read(text(*({} for _ in range(10))))
     assert len(str(refused.value)) < 1_500
 
@@ -158,7 +158,7 @@ JSON = st.recursive(
 def test_whatever_a_model_says_is_a_plan_in_order_or_unfit(steps):
     try:
         plan = read(json.dumps({"steps": steps}))
-    except Unfit:
+    except UnfitPlan:
         return
     before: set[str] = set()
     for one in plan:

@@ -10,10 +10,10 @@ from tests import factories
 from tests.tools.database import tamper
 from tools.catalog import actions
 from tools.catalog.imports import exporting
-from tools.catalog.imports.importing import Way, import_items
+from tools.catalog.imports.importing import ImportOptions, import_items
 from tools.catalog.registry import registry
 from tools.definitions.dialects import documents, items
-from tools.definitions.dialects.items import Choice, Source
+from tools.definitions.dialects.items import ImportSelection, ImportSource
 from tools.models import McpServer, Organization, Tool, ToolService, ToolVersion
 
 SERVICE = {
@@ -61,10 +61,10 @@ def bring(organization):
         found = []
         for document in documents.read(source):
             as_what = kind or items.recognized(document)
-            found += items.split(document, as_what, Choice(server, pick))
+            found += items.split(document, as_what, ImportSelection(server, pick))
         return import_items(
             organization=organization, items=found, by=factories.by(organization),
-            way=Way(server=server, **way),
+            way=ImportOptions(server=server, **way),
         )  # fmt: skip
 
     return run
@@ -150,7 +150,7 @@ def test_atomic_is_all_or_nothing(organization, bring):
 
 
 def test_a_tool_of_a_service_that_was_refused_is_refused(organization, bring):
-    done = bring([SERVICE | {"request-queue": ""}, JOKE], Source.DEFINITIONS)
+    done = bring([SERVICE | {"request-queue": ""}, JOKE], ImportSource.DEFINITIONS)
     assert results(done) == ["refused", "refused"]
     assert done[0].errors[0]["field"] == "request-queue"
     assert {"field": "service", "message": "names no tool service that is there", "line": None} in (
@@ -320,7 +320,7 @@ def test_an_export_is_created_in_another_organization(organization, bring):
     other = factories.organization(f"{organization.slug[:20]}-b")
     (document,) = documents.read(exporting.exported(organization).yaml())
     done = import_items(
-        organization=other, items=items.split(document, Source.DEFINITIONS),
+        organization=other, items=items.split(document, ImportSource.DEFINITIONS),
         by=factories.by(other),
     )  # fmt: skip
     assert results(done) == ["created", "created"]

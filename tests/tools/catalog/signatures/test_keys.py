@@ -105,7 +105,7 @@ def test_no_edit_of_its_row_makes_a_distrusted_key_good(organization):
 
 def test_who_writes_the_database_alone_makes_no_key(organization):
     version = factories.tool(organization).version
-    own = signing.SigningKey.new()
+    own = signing.PrivateSigningKey.new()
     SigningKey.objects.filter(organization=organization).update(retired_at="2026-01-01T00:00Z")
     SigningKey.objects.create(
         organization=organization, key_id=own.key_id, public=own.public, sealed=b"x",
@@ -390,7 +390,7 @@ TAMPERINGS = [
 
 def test_five_hundred_tamperings_are_each_found(organization):
     version = factories.tool(organization).version
-    good, private = keys.keys_of(organization.pk), signing.SigningKey.new()
+    good, private = keys.keys_of(organization.pk), signing.PrivateSigningKey.new()
     facts = {f.attname: getattr(version, f.attname) for f in ToolVersion._meta.concrete_fields}
     dice = random.Random(6)
     place = {"organization": organization.slug, "name": "echo", "keys": good}
@@ -404,7 +404,7 @@ def test_five_hundred_tamperings_are_each_found(organization):
 @pytest.mark.parametrize("tampering", TAMPERINGS)
 def test_tampered_with_it_does_not_run(organization, tampering):
     agent, version = factories.agent(organization), factories.tool(organization).version
-    change = tampering(random.Random(1), version, signing.SigningKey.new())
+    change = tampering(random.Random(1), version, signing.PrivateSigningKey.new())
     columns = {key: json.dumps(one) if key == "definition" else one for key, one in change.items()}
     edit(version, **columns)
     registry.forget()

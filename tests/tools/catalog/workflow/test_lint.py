@@ -9,18 +9,24 @@ from hypothesis import strategies as st
 from tests.tools.catalogs import WORKFLOW
 from tests.tools.snapshots import moving, snapshot, tool
 from tools.catalog.registry import Snapshot
-from tools.catalog.workflow.lint import Finding, Severity, in_service, lint, with_definition
+from tools.catalog.workflow.lint import (
+    WorkflowFinding,
+    WorkflowSeverity,
+    in_service,
+    lint,
+    with_definition,
+)
 from tools.catalog.workflow.workflow import MOST_EDGES, MOST_STATES, graph, workflow
 
 START = "undefined"
 
 
-def codes(found: Iterable[Finding]) -> dict[str, str]:
+def codes(found: Iterable[WorkflowFinding]) -> dict[str, str]:
     """The subject of the first finding, by code."""
     return {one.code: one.tool or one.state or "" for one in reversed([*found])}
 
 
-def only(found: Iterable[Finding], code: str) -> Finding:
+def only(found: Iterable[WorkflowFinding], code: str) -> WorkflowFinding:
     (one,) = [finding for finding in found if finding.code == code]
     return one
 
@@ -49,7 +55,7 @@ def test_the_specifications_text_completion_silently_resets_its_workflow() -> No
 
 def test_the_specifications_workflow_begins_again_which_is_no_fault() -> None:
     found = only(lint(specification()), "cycle_through_reset")
-    assert found.severity == Severity.INFORMATION
+    assert found.severity == WorkflowSeverity.INFORMATION
     assert found.states == ("analysis", "results", START)
     assert set(found.tools) == {
         "complex-analysis", "knowledge-query", "reset-workflow", "text-completion",
@@ -59,7 +65,7 @@ def test_the_specifications_workflow_begins_again_which_is_no_fault() -> None:
 def test_scenario_9_3_as_it_is_written_ends_in_a_dead_end() -> None:
     found = lint(specification(), frozenset({"library", "compute"}))
     assert only(found, "dead_end").state == "results"
-    assert only(found, "dead_end").severity == Severity.ERROR
+    assert only(found, "dead_end").severity == WorkflowSeverity.ERROR
     assert only(found, "empty_state").tool == "complex-analysis"
 
 
@@ -76,7 +82,7 @@ def test_a_cycle_that_is_no_reset_is_a_warning_with_its_states_and_tools() -> No
     )
     cycle = only(found, "cycle")
     assert (cycle.states, cycle.tools) == (("x", "y"), ("b", "c"))
-    assert cycle.severity == Severity.WARNING
+    assert cycle.severity == WorkflowSeverity.WARNING
 
 
 def test_a_reset_does_not_excuse_a_cycle_beside_it() -> None:
@@ -99,19 +105,19 @@ def test_a_tool_that_stays_in_its_state_is_no_cycle() -> None:
 
 def test_the_last_state_of_a_workflow_is_only_information() -> None:
     found = lint(snapshot(moving("a", [START], "done"), moving("read", ["done"])))
-    assert [one.severity for one in found] == [Severity.INFORMATION]
+    assert [one.severity for one in found] == [WorkflowSeverity.INFORMATION]
 
 
 def test_a_tool_available_everywhere_keeps_a_state_from_being_a_dead_end() -> None:
     found = lint(snapshot(moving("a", [START], "done"), tool("everywhere")))
-    assert only(found, "unknown_state").severity == Severity.WARNING
+    assert only(found, "unknown_state").severity == WorkflowSeverity.WARNING
     assert "dead_end" not in codes(found)
 
 
 def test_a_state_nobody_names_is_an_error_that_guesses_what_was_meant() -> None:
     found = lint(snapshot(moving("a", [START], "anaylsis"), moving("b", ["analysis"])))
     unknown = only(found, "unknown_state")
-    assert (unknown.tool, unknown.severity) == ("a", Severity.ERROR)
+    assert (unknown.tool, unknown.severity) == ("a", WorkflowSeverity.ERROR)
     assert "did you mean 'analysis'?" in unknown.hint
     assert "did you mean 'anaylsis'?" in only(found, "unreachable_state").hint
 
@@ -167,7 +173,7 @@ def test_a_definition_that_is_not_saved_is_judged_among_the_others() -> None:
 
 def test_findings_stand_with_the_gravest_first() -> None:
     found = [one.severity for one in lint(specification(), frozenset({"library", "compute"}))]
-    assert found == sorted(found, key=[*Severity].index) and len(set(found)) > 1
+    assert found == sorted(found, key=[*WorkflowSeverity].index) and len(set(found)) > 1
 
 
 def test_a_long_list_of_names_is_cut_in_what_is_shown() -> None:

@@ -8,10 +8,10 @@ import pytest
 
 from tests.properties import examples
 from tests.tools.definitions.openapi.documents import LIBRARY, PETSTORE, one, petstore
-from tools.definitions.openapi import BadDocument, drafts
+from tools.definitions.openapi import BadOpenApiDocument, drafts
 from tools.definitions.schemas import schemas
 from tools.definitions.texts.http_request import request_of
-from tools.definitions.texts.http_templates import Unusable
+from tools.definitions.texts.http_templates import UnusableArgument
 from tools.definitions.tool import ToolDefinition, read_definition
 
 
@@ -301,7 +301,7 @@ def test_a_member_takes_no_other_entry_of_the_query():
         {"in": "query", "name": "key", "schema": SCHEMA},
         {"in": "query", "name": "p", "schema": {"type": "object", "additionalProperties": True}},
     ]
-    with pytest.raises(Unusable, match="another entry"):
+    with pytest.raises(UnusableArgument, match="another entry"):
         sent(one(parameters=parameters), {"p": {"key": "x"}})
     assert sent(one(parameters=parameters), {"p": {"a": "1"}, "key": "k"}).url.endswith(
         "?key=k&a=1"
@@ -323,7 +323,7 @@ def test_members_within_members_stand_in_brackets(value, query_):
 
 
 def test_a_member_that_is_an_object_is_no_value_of_its_own_entry():
-    with pytest.raises(Unusable, match="an object"):
+    with pytest.raises(UnusableArgument, match="an object"):
         query({"p": {"a": {"b": 1}}}, name="p", schema={"type": "object"})
 
 
@@ -400,7 +400,7 @@ def test_values_that_no_server_has_are_refused(variables, words):
     document = one(servers=[SERVER])
     try:
         said = flaw(document, variables=variables)
-    except BadDocument as error:
+    except BadOpenApiDocument as error:
         said = str(error)
     assert words in said
 
@@ -514,14 +514,14 @@ def test_references_do_not_make_schemas_grow():
     ],
 )
 def test_what_is_no_document_is_refused(document):
-    with pytest.raises(BadDocument):
+    with pytest.raises(BadOpenApiDocument):
         drafts(document)
 
 
 def test_a_document_that_holds_itself_is_refused():
     document = petstore()
     document["components"]["x"] = document
-    with pytest.raises(BadDocument):
+    with pytest.raises(BadOpenApiDocument):
         drafts(document)
 
 
@@ -549,7 +549,7 @@ def test_no_odd_document_is_an_accident(document, max_examples):
         owner[place[-1]] = deepcopy(draw.choice(ODD))
         try:
             drafts(copy)
-        except BadDocument:
+        except BadOpenApiDocument:
             continue
 
 
@@ -560,7 +560,7 @@ def test_a_schema_that_many_operations_are_told_is_not_read_without_end():
     operation = {"requestBody": body, "responses": {}}
     item = {"post": operation, "put": operation, "patch": operation}
     paths = {f"/a{number}": {"$ref": "#/components/pathItems/P"} for number in range(50)}
-    with pytest.raises(BadDocument, match="pick fewer"):
+    with pytest.raises(BadOpenApiDocument, match="pick fewer"):
         drafts(_of(paths, schemas={"B": schema}, pathItems={"P": item}))
 
 

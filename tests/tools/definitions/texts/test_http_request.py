@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sandbox.egress.rules.grammar import Url
 from tools.definitions.texts.http_request import request_of
-from tools.definitions.texts.http_templates import Unusable
+from tools.definitions.texts.http_templates import UnusableArgument
 
 PLACE = "https://api.example.com"
 
@@ -51,12 +51,12 @@ def test_a_value_in_the_path_is_one_segment(value, segment):
     ],
 )
 def test_a_value_that_would_change_the_path_is_refused(value):
-    with pytest.raises(Unusable, match="argument id"):
+    with pytest.raises(UnusableArgument, match="argument id"):
         target({"id": value}, url=f"{PLACE}/users/{{id}}/x")
 
 
 def test_two_values_that_make_dots_together_are_refused():
-    with pytest.raises(Unusable):
+    with pytest.raises(UnusableArgument):
         target({"a": ".", "b": "."}, url=f"{PLACE}/{{a}}{{b}}/x")
 
 
@@ -64,7 +64,7 @@ def test_two_values_that_make_dots_together_are_refused():
 def test_no_value_leaves_its_segment(text):
     try:
         made = request({"id": text}, url=f"{PLACE}/users/{{id}}/x").url
-    except Unusable:
+    except UnusableArgument:
         return
     url = Url.parse(made)
     assert (url.host.text, url.port) == ("api.example.com", 443)
@@ -114,7 +114,7 @@ def test_a_query_goes_behind_the_one_that_is_written_out():
     ],
 )
 def test_what_is_no_value_of_a_query_or_a_header_is_refused(value, place):
-    with pytest.raises(Unusable, match="argument a"):
+    with pytest.raises(UnusableArgument, match="argument a"):
         request({"a": value}, **place)
 
 
@@ -170,7 +170,7 @@ def test_a_form_repeats_lists_and_leaves_out_what_is_absent():
 
 
 def test_a_request_has_bounds():
-    with pytest.raises(Unusable, match="URL"):
+    with pytest.raises(UnusableArgument, match="URL"):
         request({"q": "x" * 16_000}, query={"q": "{q}"})
-    with pytest.raises(Unusable, match="body"):
+    with pytest.raises(UnusableArgument, match="body"):
         request({"q": "x" * (8 << 20)}, method="POST", body="{q}")

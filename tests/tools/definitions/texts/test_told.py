@@ -2,7 +2,7 @@
 
 import pytest
 
-from tools.definitions.texts.told import TOLD, Form
+from tools.definitions.texts.told import TOLD, ToolTextFormat
 from tools.definitions.tool import ToolDefinition
 
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}
@@ -21,18 +21,20 @@ SAID = {"name": "echo", "description": "Says it again."}
 
 def test_openai_takes_a_function():
     function = {**SAID, "parameters": SCHEMA}
-    assert TOLD[Form.OPENAI](TOOL) == {"type": "function", "function": function}
+    assert TOLD[ToolTextFormat.OPENAI](TOOL) == {"type": "function", "function": function}
 
 
 def test_anthropic_takes_a_tool():
-    assert TOLD[Form.ANTHROPIC](TOOL) == {**SAID, "input_schema": SCHEMA}
+    assert TOLD[ToolTextFormat.ANTHROPIC](TOOL) == {**SAID, "input_schema": SCHEMA}
 
 
 def test_mcp_takes_both_schemas():
     schemas = {"inputSchema": SCHEMA, "outputSchema": {"type": "object"}}
-    assert TOLD[Form.MCP](TOOL) == {**SAID, "title": "Echo", **schemas}
+    assert TOLD[ToolTextFormat.MCP](TOOL) == {**SAID, "title": "Echo", **schemas}
 
 
-@pytest.mark.parametrize("form", [form for form in Form if form != Form.TRUSTGRAPH])
+@pytest.mark.parametrize(
+    "form", [form for form in ToolTextFormat if form != ToolTextFormat.TRUSTGRAPH]
+)
 def test_nothing_else_of_a_tool_reaches_a_model(form):
     assert "business" not in str(TOLD[form](TOOL))

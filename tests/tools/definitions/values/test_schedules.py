@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tools.definitions.fields import Fields
+from tools.definitions.fields import DefinitionFields
 from tools.definitions.values.schedules import (
     DAYS,
     MOST_WINDOWS,
@@ -33,7 +33,7 @@ NIGHT = {"from": "01:00", "to": "03:00"}
 
 
 def read(*windows):
-    fields = Fields({"schedule": [*windows]}, [])
+    fields = DefinitionFields({"schedule": [*windows]}, [])
     return read_schedule(fields, "schedule"), fields.flaws
 
 
@@ -82,7 +82,7 @@ def test_every_wrong_field_is_named():
 
 @pytest.mark.parametrize("given", [{}, "09:00-17:00", [NIGHT] * (MOST_WINDOWS + 1), True, 0])
 def test_what_is_no_list_of_windows_is_told(given):
-    fields = Fields({"schedule": given}, [])
+    fields = DefinitionFields({"schedule": given}, [])
     assert read_schedule(fields, "schedule") == []
     assert [flaw["field"] for flaw in fields.flaws] == ["schedule"]
 

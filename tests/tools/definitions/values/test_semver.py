@@ -4,7 +4,7 @@ import pytest
 
 from tests.factories import definition
 from tools.definitions.tool import read_definition
-from tools.definitions.values.semver import Change, change_between, parse
+from tools.definitions.values.semver import VersionChange, change_between, parse
 
 PLAIN = {"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": False}
 
@@ -108,8 +108,8 @@ def test_versions_are_ordered_as_the_standard_says():
 
 @pytest.mark.parametrize(
     ("label", "level", "after"),
-    [("1.2.3", Change.PATCH, "1.2.4"), ("1.2.3", Change.MINOR, "1.3.0"),
-     ("1.2.3", Change.MAJOR, "2.0.0"), ("2.0.0-rc.1", Change.PATCH, "2.0.0")],
+    [("1.2.3", VersionChange.PATCH, "1.2.4"), ("1.2.3", VersionChange.MINOR, "1.3.0"),
+     ("1.2.3", VersionChange.MAJOR, "2.0.0"), ("2.0.0-rc.1", VersionChange.PATCH, "2.0.0")],
 )  # fmt: skip
 def test_the_next_version_follows_from_the_change(label, level, after):
     assert parse(label).bumped(level).label == after
