@@ -21,7 +21,7 @@ from sandbox.inside.filter import calls, notify, seccomp
 from sandbox.inside.layers import libc
 channel = socket.socket(fileno=int(sys.argv[1]))
 machine = os.uname().machine
-wall = seccomp.Filter(machine, calls.Wanted("usual", new_code=True))
+wall = seccomp.SeccompFilter(machine, calls.FilterRequirements("usual", new_code=True))
 libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
 if sys.argv[2] == "counted":
     listener = notify.Counting(machine).listen()

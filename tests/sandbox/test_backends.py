@@ -322,13 +322,13 @@ from sandbox.backends.container import Containers
 from sandbox.backends.runtimes import installed
 from sandbox.daemon.limits.cgroups import NoDriver
 from sandbox.daemon.children import become_subreaper
-from sandbox.daemon.runs.slot import Disk
+from sandbox.daemon.runs.slot import SlotDisk
 from sandbox.inside import frames
 from sandbox.spec import Backend, IsolationLevel, Limits, Profile
 become_subreaper()
 runtime = next(one for one in installed() if one.name == sys.argv[2])
 profile = Profile(IsolationLevel.STANDARD, backend=Backend.CONTAINER)
-slot = Containers(runtime, profile, sys.argv[1], NoDriver()).take(Disk.of(Limits()), 20)
+slot = Containers(runtime, profile, sys.argv[1], NoDriver()).take(SlotDisk.of(Limits()), 20)
 source = "def main(p):\\n    print('begun', flush=True)\\n    while True: pass"
 job = {"program": {"source": source, "entry_point": "main"}, "parameters": {}}
 for frame in (Limits().to_wire(), job):

@@ -22,7 +22,7 @@ import sys
 from sandbox.client import SandboxClient
 from sandbox.spec import *
 profile = Profile(IsolationLevel.STANDARD, (Mount(sys.argv[2], "/meet", True),))
-program = Source(sys.argv[4])
+program = CodeSource(sys.argv[4])
 spec = SandboxSpec("acme", profile, Limits(wall_s=3600), program, {"marker": sys.argv[3]})
 SandboxClient(sys.argv[1]).run(spec)
 """

@@ -42,7 +42,7 @@ from sandbox.client import SandboxClient
 from sandbox.spec import *
 profile = Profile(IsolationLevel.STANDARD, (Mount(sys.argv[2], "/meet", True),))
 limits = Limits(wall_s=3600)
-spec = SandboxSpec("acme", profile, limits, Source(sys.argv[4]), {"marker": sys.argv[3]})
+spec = SandboxSpec("acme", profile, limits, CodeSource(sys.argv[4]), {"marker": sys.argv[3]})
 SandboxClient(sys.argv[1]).run(spec, until=lambda: time.monotonic() + 2)
 """
 

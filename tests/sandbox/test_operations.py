@@ -171,7 +171,7 @@ def test_reading_writing_and_asking_are_not_operations(start):
 
 def test_operations_that_fail_are_counted_and_those_the_wall_refuses_are_not(start):
     process, tally = start("""
-        wall = seccomp.Filter(machine, calls.Wanted("usual"))
+        wall = seccomp.SeccompFilter(machine, calls.FilterRequirements("usual"))
         begin()
         wall.load()
         for mode in (0o600, 0o4600, 0o600, 0o2600):

@@ -382,9 +382,9 @@ import asyncio, ctypes, errno, fcntl, mmap, os, shutil, socket, sys, tempfile, t
 from sandbox.inside.filter import calls, seccomp
 from sandbox.inside.layers import libc
 os.chdir(sys.argv[2])
-wanted = eval(sys.argv[1], {"Wanted": calls.Wanted})
+wanted = eval(sys.argv[1], {"FilterRequirements": calls.FilterRequirements})
 libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
-seccomp.Filter(os.uname().machine, wanted).load()
+seccomp.SeccompFilter(os.uname().machine, wanted).load()
 def refused(call, *arguments):
     try:
         call(*arguments)

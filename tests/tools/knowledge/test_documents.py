@@ -12,10 +12,10 @@ from tools.knowledge.documents import BadGraphDocument, Syntax
 
 READS = """
 import sys
-from tools.knowledge.documents import BadDocument, Syntax, contents
+from tools.knowledge.documents import BadGraphDocument, Syntax, contents
 try:
     contents(sys.stdin.buffer.read(), Syntax(sys.argv[1]))
-except BadDocument as flaw:
+except BadGraphDocument as flaw:
     print(flaw)
 """
 DEEP = [
