@@ -171,7 +171,7 @@ def test_a_tool_is_found_by_the_name_under_which_it_was_imported(organization, p
     ],
 )
 def test_a_tool_that_no_import_wrote_is_left_alone_and_named(organization, put, old, by):
-    mine = old("forecast", by=by)
+    mine = old("forecast", by=by, description="Of another hand.")
     done = put([item("weather", "forecast", group=["g"])])["tool/weather"]
     assert (done.result, done.name, codes(done)) == ("created", "weather", ["name_of_another"])
     assert "no import wrote forecast" in done.findings[0]["message"]
@@ -179,6 +179,15 @@ def test_a_tool_that_no_import_wrote_is_left_alone_and_named(organization, put, 
     kept = actions.find_tool(organization, "forecast")
     assert (kept.version_id, kept.config_key) == (mine.version_id, "")
     assert codes(put([item("weather", "forecast", group=["g"])])["tool/weather"]) == []
+
+
+def test_a_tool_that_a_person_imported_over_rest_is_found_by_its_description(
+    organization, put, old
+):
+    old("forecast", by=("person", "ada"))
+    done = put([item("weather", "forecast", group=["g"])])["tool/weather"]
+    assert (done.result, done.name, codes(done)) == ("updated", "forecast", ["old_name"])
+    assert set(there(organization)) == {"forecast"}
 
 
 def test_an_imported_tool_that_a_person_edited_is_still_found(organization, put, old):

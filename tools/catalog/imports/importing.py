@@ -357,7 +357,7 @@ def tool_of(
         return there.filter(name=name).first()
     found = there.filter(config_key=name).first() or there.filter(config_key="", name=name).first()
     old = None if found else _same_name(there, item, claimed)
-    return old if old is not None and _imported_by_command(old) else found
+    return old if old is not None and _imported_before(old, item) else found
 
 
 def _same_name(there: QuerySet[Tool], item: ImportItem, claimed: frozenset[str]) -> Tool | None:
@@ -373,11 +373,15 @@ def _same_name(there: QuerySet[Tool], item: ImportItem, claimed: frozenset[str])
     return found if found.version.definition.get("title") in (None, value.get("title")) else None
 
 
-def _imported_by_command(tool: Tool) -> bool:
-    """Whether a command of the operator wrote its first version. Tools that a person or an agent
-    imported look like registered ones, and are never taken."""
+def _imported_before(tool: Tool, item: ImportItem) -> bool:
+    """Whether the tool is an earlier import of the item: a command of the operator wrote its first
+    version, or that version has the item's description. What a person imported over REST looks
+    like a registered tool otherwise."""
     first = tool.versions.order_by("number").first()
-    return first is not None and first.created_by.startswith(_BY_COMMAND)
+    if first is None:
+        return False
+    described = bool(first.definition["description"] == item.value.get("description"))
+    return first.created_by.startswith(_BY_COMMAND) or described
 
 
 def note_same_titles(
