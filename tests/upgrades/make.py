@@ -28,6 +28,7 @@ TOOL = {
     "arguments": [{"name": "text", "type": "string", "description": "Any.", "required": True}],
     "group": ["upgrade"], "implementation": {"language": "python", "source": SOURCE},
 }  # fmt: skip
+YEARS = 30
 KEPT = ("keys", "secret_key", "anchors", "workspaces", "audit-archive", "outputs")
 DUMP = """
 import subprocess, sys
@@ -46,7 +47,11 @@ def main(checkout: Path, target: Path) -> None:
     data = Path(tempfile.mkdtemp(prefix="tc-up-"))
     data.chmod(0o711)
     target.mkdir(parents=True)
-    environment = os.environ | {"TOOLCRIB_DATA": str(data)}
+    _let_approvals_wait(checkout)
+    environment = os.environ | {
+        "TOOLCRIB_DATA": str(data),
+        "CONFIRMATION_MINUTES": str(YEARS * 365 * 24 * 60),
+    }
     python = str(checkout / ".venv" / "bin" / "python")
 
     def manage(*words: str, text: str = "") -> str:
@@ -97,6 +102,16 @@ def main(checkout: Path, target: Path) -> None:
     }  # fmt: skip
     (target / "facts.json").write_text(json.dumps(facts, indent=1) + "\n")
     shutil.rmtree(data)
+
+
+def _let_approvals_wait(checkout: Path) -> None:
+    """For years: the release allows a week, and when a held call expires is part of its evidence,
+    so no later change of the row can move it."""
+    settings = checkout / "config" / "settings.py"
+    bound = 'env_int("CONFIRMATION_MINUTES", 15, least=1, most='
+    text = settings.read_text()
+    assert bound + "10_080)" in text
+    settings.write_text(text.replace(bound + "10_080)", f"{bound}{10**9})"))
 
 
 def _get(url: str) -> Any:
