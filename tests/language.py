@@ -9,7 +9,6 @@ do` and ends with 1 where it finds something.
 import ast
 import io
 import re
-import subprocess
 import sys
 import tokenize
 from collections import Counter, defaultdict
@@ -43,7 +42,7 @@ UNSAID = ("management", "commands", "isolated")  # Django's folders, and what is
 
 
 def main(write: bool) -> int:
-    files = list(_tracked())
+    files = list(_sources())
     found = Counter({path: len(words) for path, words in _words(files).items()})
     if write:
         lines = [f"{count} {path}\n" for path, count in sorted(found.items()) if count]
@@ -54,11 +53,9 @@ def main(write: bool) -> int:
     return 1 if flaws else 0
 
 
-def _tracked() -> Iterator[str]:
-    listed = subprocess.run(
-        ["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    yield from (path for path in listed.stdout.split() if (ROOT / path).is_file())
+def _sources() -> Iterator[str]:
+    for top in (*CODE, "tests"):
+        yield from (str(path.relative_to(ROOT)) for path in sorted((ROOT / top).rglob("*.py")))
 
 
 def _too_many(files: Iterable[str], found: Counter[str]) -> Iterator[str]:
