@@ -16,8 +16,7 @@ Transport.connection_errors = (*Transport.connection_errors, ResponseError)
 app = Celery("toolcrib")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks(["audit", "tools.worker"])
-# Not tasks: modules that a worker runs beside them, by Celery's signals.
-app.autodiscover_tasks(["tools.worker"], related_name="heartbeat")
+# Not tasks: the module that a worker runs beside them, by Celery's signals.
 app.autodiscover_tasks(["tools.worker"], related_name="worker_process")
 
 

@@ -23,8 +23,7 @@ from tools.execution.reading import readable, reads_all
 from tools.limits.periods import midnight
 from tools.models import DayFigures, Part
 from tools.models.execution import ExecutionQuerySet
-from tools.usage.figures import COUNTS, LATENCIES
-from tools.usage.usage_rollups import DaySpan, told
+from tools.usage.usage_rollups import COUNTS, LATENCIES, DaySpan, told
 
 MOST_COUNTED = 1_000
 HOURS, DAYS = 24, 14

@@ -5,18 +5,74 @@ rollup of a day that gains or loses an execution."""
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date, timedelta
+from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import connection, transaction
-from django.db.models import Q, QuerySet
+from django.db.models import Aggregate, Count, DecimalField, FloatField, Q, QuerySet, Sum, Value
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
+from tools.definitions.results import FAILURES, FINAL, REFUSED, Status
 from tools.limits.periods import midnight
 from tools.models import DayFigures, DayOfCalls, Execution, Organization, Part
 from tools.models.execution import ExecutionQuerySet
-from tools.usage.figures import COUNTS, LATENCIES
+
+
+def by_organization[Answer](
+    *, each: int, organizations: int
+) -> Callable[[Callable[..., Answer]], Callable[[UUID], Callable[..., Answer]]]:
+    """Keep the last `each` answers of each of the `organizations` that asked last."""
+
+    def decorate(work: Callable[..., Answer]) -> Callable[[UUID], Callable[..., Answer]]:
+        @lru_cache(maxsize=organizations)
+        def share(_: UUID) -> Callable[..., Answer]:
+            return lru_cache(maxsize=each)(work)
+
+        return share
+
+    return decorate
+
+
+_NEVER_BEGAN = Q(status=Status.CANCELLED, started_at__isnull=True)
+PAID = Q(status__in=sorted(FINAL - REFUSED)) & ~_NEVER_BEGAN
+RAN = Q(duration_ms__isnull=False) & ~Q(status__in=sorted(REFUSED))
+
+
+class Percentiles(Aggregate):
+    """The median and the 95th percentile, exactly; None where nothing is."""
+
+    function = "percentile_cont"
+    template = "%(function)s(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY %(expressions)s)%(filter)s"
+    output_field = ArrayField(FloatField())
+
+
+def _no_less(total: Any) -> Any:
+    money = DecimalField(max_digits=24, decimal_places=6)
+    return Coalesce(total, Value(Decimal(0)), output_field=money)
+
+
+COUNTS = {
+    "calls": Count("pk"),
+    "failures": Count("pk", filter=Q(status__in=sorted(FAILURES))),
+    "denials": Count("pk", filter=Q(status__in=sorted(REFUSED))),
+    "hits": Count("pk", filter=Q(cached=True)),
+    "spent": _no_less(Sum("cost", filter=PAID)),
+}
+LATENCIES = {"latencies": Percentiles("duration_ms", filter=RAN)}
+# The same of days that were added up.
+SUMS = {
+    "calls": Sum("calls"),
+    "failures": Sum("failures"),
+    "denials": Sum("denials"),
+    "hits": Sum("cached"),
+    "spent": _no_less(Sum("cost")),
+}
+
 
 MOST_DAYS = 400
 MOST_UNFINISHED = 5_000  # of a day; one with more is read as it is

@@ -27,7 +27,7 @@ from sandbox.spec import IsolationLevel
 from sandbox.state import SandboxdState, ask
 from tools import metrics as counted
 from tools.execution.isolation import watch
-from tools.worker.heartbeat import workers_alive
+from tools.worker.worker_process import workers_alive
 
 ASKED_EVERY_S = 1.0
 _PATIENCE_S = 2.0

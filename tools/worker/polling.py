@@ -27,13 +27,13 @@ from tools.models import Execution
 from tools.worker import reaper
 
 log = logging.getLogger(__name__)
-HINT_PATIENCE = timedelta(seconds=1)  # the time a dispatch may take
-DEAF_AFTER = 20  # consecutive calls that were found by polling
-MOST_REST_S = 8.0
+DISPATCH_PATIENCE = timedelta(seconds=1)  # the time a dispatch may take
+CONSUMER_SILENT_AFTER = 20  # consecutive calls that were found by polling
+MAX_BACKOFF_S = 8.0
 FORGOTTEN_AFTER_S = 60.0
 
 
-class Resting:
+class PollBackoff:
     """Backoff for rows that were tried and still wait, for example for another call's result."""
 
     def __init__(self) -> None:
@@ -43,23 +43,23 @@ class Resting:
     def __len__(self) -> int:
         return len(self._until)
 
-    def may_go(self, execution_id: UUID) -> bool:
+    def is_due(self, execution_id: UUID) -> bool:
         """True once the pause is over; another one begins then."""
         now = time.monotonic()
         with self._lock:
             until, pause_s = self._until.get(execution_id, (0.0, ladder.POLL_S))
             if now < until:
                 return False
-            self._until[execution_id] = (now + pause_s, min(pause_s * 2, MOST_REST_S))
+            self._until[execution_id] = (now + pause_s, min(pause_s * 2, MAX_BACKOFF_S))
             return True
 
-    def wake(self, execution_ids: Iterable[UUID]) -> None:
+    def reset(self, execution_ids: Iterable[UUID]) -> None:
         with self._lock:
             for execution_id in execution_ids:
                 self._until.pop(execution_id, None)
 
-    def forget(self) -> None:
-        """Rows that were not asked about for long are dropped."""
+    def drop_old(self) -> None:
+        """Drop rows that were not polled for long."""
         now = time.monotonic()
         with self._lock:
             self._until = {
@@ -71,65 +71,69 @@ class Resting:
 
 class Poller:
     def __init__(self) -> None:
-        self._resting = Resting()
-        self._hands = ThreadPoolExecutor(settings.WORKER_THREADS, thread_name_prefix="polled")
-        self._unheard = 0  # calls that were found since Celery's consumer last delivered a dispatch
+        self._backoff = PollBackoff()
+        self._pool = ThreadPoolExecutor(settings.WORKER_THREADS, thread_name_prefix="polled")
+        self._undispatched = 0  # calls found since Celery's consumer last delivered a dispatch
         self._found_at = 0.0
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Begin queued calls without a worker; run urgent tasks if beat is silent."""
-        told = bell.answers()
+        broker_answers = bell.answers()
         if reaper.silent_s() > ladder.BEAT_SILENT_S:
             due = reaper.reap()
-            hints.tell(due if told else [])
+            hints.tell(due if broker_answers else [])
             expiry.watch()
-        self._resting.forget()
-        for turn in _waiting(settings.WORKER_THREADS + len(self._resting), told=told):
-            if self._resting.may_go(turn.execution_id) and not self._begin(turn, told):
+        self._backoff.drop_old()
+        limit = settings.WORKER_THREADS + len(self._backoff)
+        for turn in _waiting(limit, broker_answers=broker_answers):
+            is_due = self._backoff.is_due(turn.execution_id)
+            if is_due and not self._begin(turn, broker_answers):
                 break
         capacity.polled.beat()
 
-    def _begin(self, turn: Turn, told: bool) -> bool:
+    def _begin(self, turn: Turn, broker_answers: bool) -> bool:
         """False when every thread is busy."""
         if not capacity.take(wait=False):
-            self._resting.wake([turn.execution_id])
+            self._backoff.reset([turn.execution_id])
             return False
-        metrics.polled.labels(self._reason(told)).inc()
-        self._hands.submit(self._perform, turn)
+        metrics.polled.labels(self._reason(broker_answers)).inc()
+        self._pool.submit(self._perform, turn)
         return True
 
-    def _reason(self, told: bool) -> str:
+    def _reason(self, broker_answers: bool) -> str:
         """A few late dispatches are normal; many late and none delivered mean a stuck consumer."""
-        if not told:
+        if not broker_answers:
             return "redis_silent"
-        heard = capacity.hinted.age_s < time.monotonic() - self._found_at
-        self._unheard = 1 if heard else self._unheard + 1
+        dispatched = capacity.hinted.age_s < time.monotonic() - self._found_at
+        self._undispatched = 1 if dispatched else self._undispatched + 1
         self._found_at = time.monotonic()
-        if self._unheard < DEAF_AFTER:
+        if self._undispatched < CONSUMER_SILENT_AFTER:
             return "hint_late"
-        if self._unheard == DEAF_AFTER:
-            log.error("the consumer brings no hints; calls are found by looking until it does")
+        if self._undispatched == CONSUMER_SILENT_AFTER:
+            log.error(
+                "the consumer delivers no dispatches; calls are found by polling until it does"
+            )
         return "consumer_silent"
 
     def _perform(self, turn: Turn) -> None:
         try:
-            self._resting.wake(take(turn))
+            self._backoff.reset(take(turn))
         except GONE as error:
             log.warning("an execution was not begun: %s", type(error).__name__)
             replace_dead_connections()
         except Exception:  # the thread's outermost edge
-            log.exception("the poller met a fault of ours")
+            log.exception("the poller failed unexpectedly")
         finally:
             connection.close()
             capacity.give()
 
 
-def _waiting(limit: int, *, told: bool) -> list[Turn]:
+def _waiting(limit: int, *, broker_answers: bool) -> list[Turn]:
     """Unclaimed rows, in fair order. Dispatched ones are left a moment for their worker."""
     fair = claiming.next_waiting(limit)
-    if not told or not fair:
+    if not broker_answers or not fair:
         return fair
     found = [turn.execution_id for turn in fair]
-    late = Execution.objects.waiting_longer_than(HINT_PATIENCE).filter(pk__in=found)
-    unheard = set(late.values_list("pk", flat=True))
-    return [turn for turn in fair if turn.execution_id in unheard]
+    late = Execution.objects.waiting_longer_than(DISPATCH_PATIENCE).filter(pk__in=found)
+    late_ids = set(late.values_list("pk", flat=True))
+    return [turn for turn in fair if turn.execution_id in late_ids]

@@ -37,31 +37,33 @@ from tools.models import Execution
 
 BATCH = 100
 # After a longer wait for a lock, the call is left to the next pass. A process that was stopped in
-# the middle of one (SIGSTOP) loses its transaction: callers may wait for the allowance it has
+# the middle of one (SIGSTOP) loses its transaction: callers may wait for the allowance that it
 # locked.
-_PATIENCE = (
+_LOCK_TIMEOUTS = (
     "SELECT set_config('lock_timeout', '2s', true),"
     " set_config('idle_in_transaction_session_timeout', '10s', true)"
 )
 
 
-class _Rounds:
+class _PassClock:
+    """When this process began its last pass."""
+
     def __init__(self) -> None:
         self.last = time.monotonic()
 
 
-_rounds = _Rounds()
+_pass_clock = _PassClock()
 
 
 def silent_s() -> float:
-    """Since this process began its last pass, or started."""
-    return time.monotonic() - _rounds.last
+    """Seconds since this process began its last pass, or started."""
+    return time.monotonic() - _pass_clock.last
 
 
 def reap() -> list[UUID]:
     """Settle abandoned executions; the ids of executions to dispatch again."""
-    _rounds.last = time.monotonic()
-    # At most as many as workers run, and no locks yet. Those that cannot be settled are passed by.
+    _pass_clock.last = time.monotonic()
+    # At most as many as workers run, and no locks yet. Those that cannot be settled are skipped.
     abandoned = Execution.objects.abandoned().order_by("lease_until")
     for execution_id in list(abandoned.values_list("pk", flat=True)):
         with claiming.passed_by("an abandoned execution was not settled"):
@@ -74,29 +76,29 @@ def reap() -> list[UUID]:
 
 @transaction.atomic
 def _settle_one(execution_id: UUID) -> None:
-    execution = _taken(execution_id)
+    execution = _lock_abandoned(execution_id)
     if execution is not None:
         _settle(execution)
         transaction.on_commit(lambda: bell.ring(execution_id))
 
 
-def _taken(execution_id: UUID) -> Execution | None:
-    """With its row locked. None when another process handles it, or it is no longer abandoned."""
+def _lock_abandoned(execution_id: UUID) -> Execution | None:
+    """None when another process handles it, or it is no longer abandoned."""
     with connection.cursor() as cursor:
-        cursor.execute(_PATIENCE)
+        cursor.execute(_LOCK_TIMEOUTS)
     found = Execution.objects.abandoned().select_related("tool_version", "organization")
     locked = found.select_for_update(of=("self",), skip_locked=True, no_key=True)
     return locked.filter(pk=execution_id).first()
 
 
 def _settle(execution: Execution) -> None:
-    """Back to the queue, or to its end. The row is locked and still abandoned."""
+    """Requeue or end an execution whose row is locked and still abandoned."""
     delivery = _delivery(execution.tool_version.definition)
     effect = effect_of(execution, delivery, begun=True)
     if may_repeat(execution, delivery, counts=True, begun=True):
         row = Execution.objects.held(execution.pk, execution.fence)
-        word = release(row, execution, reason=REQUEUED, counts=True, begun=True, effect=effect)
-        record_lost(execution, "reaper", reason=word, **(effect if word == CANCELLED else {}))
+        reason = release(row, execution, reason=REQUEUED, counts=True, begun=True, effect=effect)
+        record_lost(execution, "reaper", reason=reason, **(effect if reason == CANCELLED else {}))
     elif delivery in REPEATABLE:
         _set_aside(execution, effect)
     else:
@@ -106,8 +108,8 @@ def _settle(execution: Execution) -> None:
 
 def _delivery(definition: object) -> str:
     """A row that cannot be read, since it was changed outside Toolcrib, is not repeated."""
-    said = definition.get("delivery") if isinstance(definition, dict) else None
-    return said if isinstance(said, str) else Delivery.EXTERNAL
+    delivery = definition.get("delivery") if isinstance(definition, dict) else None
+    return delivery if isinstance(delivery, str) else Delivery.EXTERNAL
 
 
 def _set_aside(execution: Execution, effect: dict[str, bool]) -> None:
@@ -120,16 +122,17 @@ def _set_aside(execution: Execution, effect: dict[str, bool]) -> None:
         f" last one before {timezone.now():%Y-%m-%d %H:%M:%S} UTC. Ask an administrator before you"
         " call again."
     )
-    said = f"{message} {EFFECT}" if effect else message
-    _end(execution, "WORKER_LOST", said, effect, attempts=attempts)
+    if effect:
+        message = f"{message} {EFFECT}"
+    _end(execution, "WORKER_LOST", message, effect, attempts=attempts)
 
 
 def _attempts(execution: Execution) -> list[dict[str, str]]:
-    """How each attempt was lost, as evidence has it, the present one last."""
+    """How each attempt was lost, from the audit records, the present one last."""
     earlier = AuditRecord.objects.filter(execution_id=execution.pk, code=Event.TOOL_LOST)
     lost = [
-        {"worker": str(one.details.get("worker", "")), "reason": one.reason}
-        for one in earlier.order_by("occurred_at", "id")
+        {"worker": str(attempt.details.get("worker", "")), "reason": attempt.reason}
+        for attempt in earlier.order_by("occurred_at", "id")
     ]
     return [*lost, {"worker": execution.worker, "reason": "lease_over"}]
 

@@ -48,57 +48,58 @@ from tools.models.execution import KEEPS_OUTPUT
 
 log = logging.getLogger(__name__)
 BATCH = 500
-_MOST_BATCHES = 50  # of one organization in one pass
-_MOST_SWEPT = 500  # of stored outputs in one pass: each may be large
+_MAX_BATCHES = 50  # of one organization in one pass
+_MAX_UNREFERENCED = 500  # of stored outputs in one pass: each may be large
 _NO_ORGANIZATION = ""
-type Gone = dict[str, Counter[str]]  # how many rows of each kind, by organization
+type DeletedRows = dict[str, Counter[str]]  # how many rows of each kind, by organization
 
 
-def keep() -> None:
-    """One pass, each batch in a transaction of its own. The rest is left to the next pass."""
-    kept = Organization.objects.all()
+def expire_outputs() -> None:
+    """One pass over outputs and messages, each batch in a transaction of its own. The rest is left
+    to the next pass."""
+    organizations = Organization.objects.all()
     if not settings.RETENTION_DAYS["outputs"]:
-        kept = kept.filter(output_days__isnull=False)
-    for organization in kept:
-        for _ in range(_MOST_BATCHES):
-            if expire(organization) < BATCH:
+        organizations = organizations.filter(output_days__isnull=False)
+    for organization in organizations:
+        for _ in range(_MAX_BATCHES):
+            if expire_outputs_of(organization) < BATCH:
                 break
-    sweep()
-    for _ in range(_MOST_BATCHES):
-        if not settings.RETENTION_DAYS["messages"] or forget_messages() < BATCH:
+    delete_unreferenced_outputs()
+    for _ in range(_MAX_BATCHES):
+        if not settings.RETENTION_DAYS["messages"] or delete_old_messages() < BATCH:
             break
 
 
-def forget_all() -> Counter[str]:
+def delete_expired_rows() -> Counter[str]:
     """One pass over all other kinds; how many rows of each were deleted. Each batch records what it
     deleted of an organization: long transactions would keep the sealer waiting."""
-    gone: Counter[str] = Counter()
-    for kind, forget in _FORGET.items():
+    deleted: Counter[str] = Counter()
+    for kind, delete in _DELETE.items():
         days = settings.RETENTION_DAYS.get(kind)
         if days == 0:
             continue
         before = timezone.now() - timedelta(days=days or 0)
-        for _ in range(_MOST_BATCHES):
-            done = _forget(kind, forget, before)
-            gone[kind] += done
-            if done == 0:
+        for _ in range(_MAX_BATCHES):
+            count = _delete_batch(kind, delete, before)
+            deleted[kind] += count
+            if count == 0:
                 break
-    if gone.total():
-        log.info("retention took away %s", dict(gone))
-    return gone
+    if deleted.total():
+        log.info("retention deleted %s", dict(deleted))
+    return deleted
 
 
 @transaction.atomic
-def _forget(kind: str, forget: Callable[[datetime], Gone], before: datetime) -> int:
-    gone = forget(before)
-    for organization in sorted({*chain(*gone.values())} - {_NO_ORGANIZATION}):
-        rows = {what: found[organization] for what, found in gone.items() if found[organization]}
-        record_expiry(organization, kind, rows, before)
-    return gone[kind].total()
+def _delete_batch(kind: str, delete: Callable[[datetime], DeletedRows], before: datetime) -> int:
+    deleted = delete(before)
+    for organization in sorted({*chain(*deleted.values())} - {_NO_ORGANIZATION}):
+        counts = {name: found[organization] for name, found in deleted.items()}
+        record_expiry(organization, kind, {name: n for name, n in counts.items() if n}, before)
+    return deleted[kind].total()
 
 
 @transaction.atomic
-def expire(organization: Organization) -> int:
+def expire_outputs_of(organization: Organization) -> int:
     """How many executions lost their output or their copies."""
     due = _due(organization)
     if not due:
@@ -108,7 +109,7 @@ def expire(organization: Organization) -> int:
     rows.filter(parent__isnull=False).update(parameters={}, parameters_asked=None)
     copied = rows.filter(parameters_asked__isnull=False)
     copied.update(parameters=F("parameters_asked"), parameters_asked=None)
-    gone = rows.filter(status=Status.SUCCESS, output_expired_at__isnull=True).update(
+    deleted = rows.filter(status=Status.SUCCESS, output_expired_at__isnull=True).update(
         output=None, output_digest="", output_type="", observation="", output_expired_at=Now()
     )
     record(
@@ -117,7 +118,7 @@ def expire(organization: Organization) -> int:
         outcome=Outcome.CHANGED,
         subject=organization.slug,
         details={
-            "outputs": gone,
+            "outputs": deleted,
             "executions": len(due),
             "output_days": _output_days(organization),
         },
@@ -125,29 +126,29 @@ def expire(organization: Organization) -> int:
     return len(due)
 
 
-def sweep() -> None:
-    """Delete what is no longer referenced: one that is stored again at this moment stays."""
-    for pk in StoredOutput.objects.unnamed().values_list("pk", flat=True)[:_MOST_SWEPT]:
+def delete_unreferenced_outputs() -> None:
+    """An output that is stored again at this moment stays."""
+    for pk in StoredOutput.objects.unnamed().values_list("pk", flat=True)[:_MAX_UNREFERENCED]:
         StoredOutput.objects.unnamed().filter(pk=pk).delete()
 
 
 @transaction.atomic
-def forget_messages() -> int:
-    """How many went, the oldest first; from the inboxes of people as well."""
+def delete_old_messages() -> int:
+    """How many were deleted, the oldest first; from the inboxes of people as well."""
     before = timezone.now() - timedelta(days=settings.RETENTION_DAYS["messages"])
     oldest = Message.objects.select_for_update(skip_locked=True, of=("self",)).order_by("id")
     due = [row for row in oldest.only("organization_id", "created_at")[:BATCH]
            if row.created_at < before]  # fmt: skip
     Message.objects.filter(pk__in=[row.pk for row in due]).delete()
-    gone = Counter(row.organization_id for row in due)
-    for organization in Organization.objects.filter(pk__in=gone).order_by("slug"):
+    deleted = Counter(row.organization_id for row in due)
+    for organization in Organization.objects.filter(pk__in=deleted).order_by("slug"):
         record(
             Event.MESSAGE_EXPIRE,
             by=Actor(CallerKind.SYSTEM, "retention", organization.slug),
             outcome=Outcome.CHANGED,
             subject=organization.slug,
             details={
-                "messages": gone[organization.pk],
+                "messages": deleted[organization.pk],
                 "message_days": settings.RETENTION_DAYS["messages"],
             },
         )
@@ -164,13 +165,13 @@ def _due(organization: Organization) -> list[UUID]:
 
 
 def _output_days(organization: Organization) -> int:
-    kept: int = settings.RETENTION_DAYS["outputs"]
-    return organization.output_days or kept
+    default: int = settings.RETENTION_DAYS["outputs"]
+    return organization.output_days or default
 
 
-def _executions(before: datetime) -> Gone:
-    """Calls before their callers: a composite goes once all it made went. With one go its events,
-    its transition and its confirmation."""
+def _delete_executions(before: datetime) -> DeletedRows:
+    """Calls before their callers: a composite call is deleted after all calls that it made. The
+    events, the transition and the confirmation of a call are deleted with it."""
     calls = Execution.objects.filter(parent=OuterRef("pk"))
     old = (
         _locked(Execution.objects.all())
@@ -185,46 +186,46 @@ def _executions(before: datetime) -> Gone:
     )
     oldest = old.order_by("completed_at").values_list("pk", "organization__slug")
     due = dict(oldest[:BATCH])
-    gone = {"executions": Counter(due.values())}
+    deleted = {"executions": Counter(due.values())}
     for kind, model in (
         ("events", ExecutionEvent),
         ("transitions", StateTransition),
         ("confirmations", Confirmation),
     ):
         theirs = model._default_manager.filter(execution__in=due)
-        gone[kind] = Counter(due[pk] for pk in theirs.values_list("execution", flat=True))
+        deleted[kind] = Counter(due[pk] for pk in theirs.values_list("execution", flat=True))
     StateTransition.objects.filter(execution__in=due).delete()
-    _delete_confirmations(Confirmation.objects.filter(execution__in=due))
+    _delete_confirmation_rows(Confirmation.objects.filter(execution__in=due))
     Execution.objects.filter(pk__in=due).delete()
-    return gone
+    return deleted
 
 
-def _confirmations(before: datetime) -> Gone:
+def _delete_confirmations(before: datetime) -> DeletedRows:
     over = Confirmation.objects.filter(created_at__lt=before, execution__status__in=FINAL)
     over = over.exclude(status=ConfirmationStatus.PENDING)
     oldest = _locked(over).order_by("created_at").values_list("pk", "organization__slug")
     due = dict(oldest[:BATCH])
-    _delete_confirmations(Confirmation.objects.filter(pk__in=due))
+    _delete_confirmation_rows(Confirmation.objects.filter(pk__in=due))
     return {"confirmations": Counter(due.values())}
 
 
-def _delete_confirmations(rows: QuerySet[Confirmation]) -> None:
+def _delete_confirmation_rows(rows: QuerySet[Confirmation]) -> None:
     ConfirmationDecision.objects.filter(confirmation__in=rows).delete()
     rows.delete()
 
 
-def _transitions(before: datetime) -> Gone:
+def _delete_transitions(before: datetime) -> DeletedRows:
     closed = Q(session=None) | Q(session__closed_at__isnull=False)
-    return {"transitions": _oldest(StateTransition.objects.filter(closed, at__lt=before))}
+    return {"transitions": _delete_oldest(StateTransition.objects.filter(closed, at__lt=before))}
 
 
-def _events(before: datetime) -> Gone:
+def _delete_events(before: datetime) -> DeletedRows:
     old = ExecutionEvent.objects.filter(created_at__lt=before, execution__completed_at__lt=before)
-    return {"events": _oldest(old, "execution__organization__slug")}
+    return {"events": _delete_oldest(old, "execution__organization__slug")}
 
 
-def _requests(before: datetime) -> Gone:
-    """Their ids are in the order of their times; the table has no index of those."""
+def _delete_requests(before: datetime) -> DeletedRows:
+    """Ids are in the order of times; the table has no index of times."""
     rows = _locked(RequestRecord.objects.order_by("id"))
     rows = rows.values_list("pk", "at", "organization__slug")
     due = {pk: organization for pk, at, organization in rows[:BATCH] if at < before}
@@ -234,47 +235,48 @@ def _requests(before: datetime) -> Gone:
 
 
 def _delete_lists(before: datetime) -> None:
-    """Lists of names that no request's row names, and that no process knows any longer: a
-    process that stores a list makes it young, and knows it for less than the least of days."""
+    """Lists of names that no request refers to and that no process caches any longer: a process
+    that stores a list renews its time, and caches it for less than the shortest retention."""
     for model, users in (
         (ToolFilter, RequestRecord.objects.filter(tool_filter=OuterRef("pk"))),
         (CatalogNames, ToolFilter.objects.filter(catalog=OuterRef("pk"))),
     ):
-        _oldest(model._default_manager.filter(~Exists(users), created_at__lt=before), None)
+        _delete_oldest(model._default_manager.filter(~Exists(users), created_at__lt=before), None)
 
 
-def _sessions(before: datetime) -> Gone:
-    """Those that are closed, once no call and no transition speaks of them."""
+def _delete_sessions(before: datetime) -> DeletedRows:
+    """Closed sessions that no call and no transition refers to any longer."""
     calls = Execution.objects.filter(session=OuterRef("pk"))
     moves = StateTransition.objects.filter(session=OuterRef("pk"))
     old = Session.objects.filter(~Exists(calls), ~Exists(moves), closed_at__lt=before)
-    return {"sessions": _oldest(old)}
+    return {"sessions": _delete_oldest(old)}
 
 
-def _browser_sessions(before: datetime) -> Gone:
-    """`before` is now: a session of a browser says itself until when it is good, and is no
-    organization's."""
+def _delete_browser_sessions(before: datetime) -> DeletedRows:
+    """`before` is now: a session of a browser has its own time of expiry, and no organization."""
     old = BrowserSession.objects.filter(expire_date__lt=before)
-    return {"browser sessions": _oldest(old, None)}
+    return {"browser sessions": _delete_oldest(old, None)}
 
 
-def _alerts(before: datetime) -> Gone:
+def _delete_alerts(before: datetime) -> DeletedRows:
     old = Alert.objects.filter(acknowledged_at__lt=before, last_at__lt=before)
-    return {"alerts": _oldest(old, "organization")}
+    return {"alerts": _delete_oldest(old, "organization")}
 
 
-def _deliveries(before: datetime) -> Gone:
+def _delete_deliveries(before: datetime) -> DeletedRows:
     over = Q(delivered_at__lt=before) | Q(given_up_at__lt=before)
-    return {"deliveries": _oldest(AlertDelivery.objects.filter(over), "alert__organization")}
+    return {"deliveries": _delete_oldest(AlertDelivery.objects.filter(over), "alert__organization")}
 
 
 def _locked(rows: QuerySet[Any]) -> QuerySet[Any]:
-    """Those that no concurrent pass takes: each row is recorded as deleted only once."""
+    """Rows that no concurrent pass deletes: each is recorded as deleted only once."""
     return rows.select_for_update(skip_locked=True, of=("self",))
 
 
-def _oldest(rows: QuerySet[Any], organization: str | None = "organization__slug") -> Counter[str]:
-    """How many of them went, of each organization; `organization` says where a row has its name."""
+def _delete_oldest(
+    rows: QuerySet[Any], organization: str | None = "organization__slug"
+) -> Counter[str]:
+    """How many were deleted, by organization; `organization` is the path to its slug."""
     name = F(organization) if organization else Value(_NO_ORGANIZATION)
     due = dict(_locked(rows).order_by("pk").values_list("pk", name)[:BATCH])
     if due:
@@ -282,15 +284,15 @@ def _oldest(rows: QuerySet[Any], organization: str | None = "organization__slug"
     return Counter(due.values())
 
 
-# Without days of its own: what is over by itself.
-_FORGET: dict[str, Callable[[datetime], Gone]] = {
-    "executions": _executions,
-    "confirmations": _confirmations,
-    "transitions": _transitions,
-    "events": _events,
-    "requests": _requests,
-    "sessions": _sessions,
-    "browser sessions": _browser_sessions,
-    "deliveries": _deliveries,
-    "alerts": _alerts,
+# Kinds without days in RETENTION_DAYS have a time of expiry of their own.
+_DELETE: dict[str, Callable[[datetime], DeletedRows]] = {
+    "executions": _delete_executions,
+    "confirmations": _delete_confirmations,
+    "transitions": _delete_transitions,
+    "events": _delete_events,
+    "requests": _delete_requests,
+    "sessions": _delete_sessions,
+    "browser sessions": _delete_browser_sessions,
+    "deliveries": _delete_deliveries,
+    "alerts": _delete_alerts,
 }

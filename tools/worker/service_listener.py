@@ -25,80 +25,83 @@ from tools.runners.service import client
 from tools.toolservices.hearing import Ear, Heard
 
 log = logging.getLogger(__name__)
-_AT_ONCE = 500
-_TOLD_S, _MOST_TOLD = 3600, 1_000
-_told: dict[tuple[str, str, str], float] = {}  # a service that insists fills no log
+_BATCH = 500  # organizations in one request to the broker
+_REFUSAL_INTERVAL_S, _MAX_REFUSALS = 3600, 1_000
+_refused_at: dict[tuple[str, str, str], float] = {}  # a service that repeats itself fills no log
 
 
 @lru_cache(maxsize=1)
-def ear() -> Ear:
+def listener() -> Ear:
     return Ear(settings.REDIS_URL)
 
 
-def look() -> None:
+def poll() -> None:
     """Without a broker nothing is received, and no service is considered silent."""
     try:
-        ear().teach()
-        hear()
+        listener().teach()
+        read_announcements()
         note_leases()
     except redis.RedisError as error:
         log.warning("the broker of tool services did not answer: %s", type(error).__name__)
 
 
-def hear(organizations: Iterable[Organization] | None = None) -> None:
-    everybody = Organization.objects.all() if organizations is None else organizations
-    for some in batched(everybody, _AT_ONCE):
-        by_slug = {one.slug: one for one in some}
-        for slug, heard in ear().listen(by_slug).items():
-            for one in heard:
-                outcome = _heed(by_slug[slug], one)
+def read_announcements(organizations: Iterable[Organization] | None = None) -> None:
+    """Of these organizations, or of all."""
+    organizations = Organization.objects.all() if organizations is None else organizations
+    for batch in batched(organizations, _BATCH):
+        by_slug = {organization.slug: organization for organization in batch}
+        for slug, messages in listener().listen(by_slug).items():
+            for message in messages:
+                outcome = _apply_announcement(by_slug[slug], message)
                 metrics.service_announcements.labels(outcome).inc()
-            with _its_own(slug):
-                ear().forget(slug, [one.entry for one in heard])
+            with _contain_key_damage(slug):
+                listener().forget(slug, [message.entry for message in messages])
 
 
-def _heed(organization: Organization, heard: Heard) -> str:
+def _apply_announcement(organization: Organization, message: Heard) -> str:
+    """The outcome, as the metric names it."""
     try:
         announcements.hear(
-            organization=organization, document=heard.document, key=heard.key,
-            signature=heard.signature,
+            organization=organization, document=message.document, key=message.key,
+            signature=message.signature,
         )  # fmt: skip
     except GONE:
         raise
     except Forbidden as refusal:
         log.warning("an announcement in %s was refused: %s", organization.slug, refusal)
-        _put_on_record(organization, str(refusal.details["service"]), refusal.code)
+        _record_refusal(organization, str(refusal.details["service"]), refusal.code)
         return "refused"
     except InvalidDefinition as flaw:
         log.warning("an announcement in %s cannot be read: %s", organization.slug, flaw)
         return "unreadable"
-    except Exception:  # the outermost edge of what one stranger says
-        log.exception("an announcement in %s met a fault of ours", organization.slug)
+    except Exception:  # the outermost edge of one untrusted message
+        log.exception("an announcement in %s failed unexpectedly", organization.slug)
         return "fault"
     return "heard"
 
 
-def _put_on_record(organization: Organization, name: str, why: str) -> None:
-    which, now = (organization.slug, name, why), time.monotonic()
-    if now - _told.get(which, -_TOLD_S) < _TOLD_S:
+def _record_refusal(organization: Organization, name: str, why: str) -> None:
+    """Audit a refusal once in `_REFUSAL_INTERVAL_S`."""
+    key, now = (organization.slug, name, why), time.monotonic()
+    if now - _refused_at.get(key, -_REFUSAL_INTERVAL_S) < _REFUSAL_INTERVAL_S:
         return
-    if len(_told) >= _MOST_TOLD:
-        _told.clear()
-    _told[which] = now
+    if len(_refused_at) >= _MAX_REFUSALS:
+        _refused_at.clear()
+    _refused_at[key] = now
     announcements.refuse(organization=organization, name=name, why=why)
 
 
 def note_leases() -> None:
     rows = ToolService.objects.exclude(digest="").select_related("organization")
     for row in rows:
-        with _its_own(row.organization.slug):
-            left_s = _served_s(row)
+        with _contain_key_damage(row.organization.slug):
+            left_s = _lease_left_s(row)
             until = timezone.now() + timedelta(seconds=left_s) if left_s > 0 else None
             announcements.note_lease(row=row, until=until)
 
 
-def _served_s(row: ToolService) -> float:
-    """Who made something else of the keys of its lease has none."""
+def _lease_left_s(row: ToolService) -> float:
+    """0 for a service that overwrote the keys of its lease with another type."""
     queue = Queue(row.organization.slug, row.request_queue)
     try:
         return client().life(queue, row.digest).served_s
@@ -109,10 +112,10 @@ def _served_s(row: ToolService) -> float:
 
 
 @contextmanager
-def _its_own(slug: str) -> Iterator[None]:
+def _contain_key_damage(slug: str) -> Iterator[None]:
     """Damage that an organization did to its keys at the broker ends only its own part of a
     pass."""
     try:
         yield
     except redis.ResponseError as error:
-        log.warning("the broker refused what is of %s: %s", slug, type(error).__name__)
+        log.warning("the broker refused the keys of %s: %s", slug, type(error).__name__)

@@ -39,13 +39,13 @@ def count_stuck() -> None:
     Those without groups never had one, and are not counted.
     """
     stuck: Counter[UUID] = Counter()
-    places = Session.objects.open().exclude(groups=[]).order_by()
-    for place, revision, groups, state, count in places.values_list(
+    sessions = Session.objects.open().exclude(groups=[]).order_by()
+    for organization_id, revision, groups, state, count in sessions.values_list(
         "organization_id", "organization__revision", "groups", "state", Count("pk")
     ):
-        states = _states_with_tools(registry.snapshot(place, revision), frozenset(groups))
+        states = _states_with_tools(registry.snapshot(organization_id, revision), frozenset(groups))
         if not matches_state(states, state):
-            stuck[place] += count
+            stuck[organization_id] += count
     for pk, slug in Organization.objects.values_list("pk", "slug"):
         metrics.sessions_stuck.labels(slug).set(stuck[pk])
 

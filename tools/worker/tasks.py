@@ -43,11 +43,11 @@ def run_execution(execution_id: str) -> None:
 
 @shared_task(name="tools.execution.tasks.reap")
 def reap() -> None:
-    """Without a database, or during another long pass, the next one is soon enough."""
+    """Without a database, or during another long pass, the next pass does the work."""
     try:
         tell(reaper.reap())
     except GONE as error:
-        log.warning("nothing was reaped: %s", type(error).__name__)
+        log.warning("no execution was reaped: %s", type(error).__name__)
         replace_dead_connections()
 
 
@@ -74,12 +74,12 @@ def forget_idempotency_keys() -> None:
 
 @shared_task(name="tools.execution.tasks.expire_outputs")
 def expire_outputs() -> None:
-    retention.keep()
+    retention.expire_outputs()
 
 
 @shared_task(name="tools.execution.tasks.apply_retention")
 def apply_retention() -> None:
-    retention.forget_all()
+    retention.delete_expired_rows()
 
 
 @shared_task(name="tools.execution.tasks.add_up_days")
@@ -111,7 +111,7 @@ def keep_sessions() -> None:
 @shared_task(name="tools.execution.tasks.hear_services")
 def hear_services() -> None:
     try:
-        service_listener.look()
+        service_listener.poll()
     except GONE as error:
-        log.warning("no service was heard: %s", type(error).__name__)
+        log.warning("announcements of tool services were not read: %s", type(error).__name__)
         replace_dead_connections()

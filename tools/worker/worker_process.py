@@ -1,73 +1,138 @@
-"""The worker process beside Celery's tasks: polling, fallback for beat, and graceful shutdown.
+"""The worker process beside Celery's tasks: background loops, heartbeats and graceful shutdown.
 
 On a stop signal, it takes nothing more and lets its runs end for `EXECUTION_GRACE_S`. Runs that
 remain are stopped and requeued. A process that cannot end after that exits as if it were killed:
-its leases run out, and the reaper settles what it had.
+its leases run out, and the reaper settles its executions.
+
+Each worker reports by heartbeats that it takes executions; reports expire soon. A worker whose
+poller has not queried the database recently does not report, though it lives.
 """
 
 import logging
 import os
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
-from celery.signals import worker_init, worker_shutting_down
+import redis
+from celery.signals import worker_init, worker_ready, worker_shutting_down
 from django.conf import settings
-from django.db import DatabaseError
+from django.db import DatabaseError, connection
 from psycopg_pool import PoolTimeout
 
 from audit import stand_in
 from audit.log import anchors, publishing
 from config import ladder
-from config.database import forget_connections
-from tools.execution import capacity, leases
-from tools.worker import rounds
+from config.database import GONE, forget_connections, replace_dead_connections
+from tools.execution import bell, capacity, leases
+from tools.execution.pipeline import worker_name
 from tools.worker.polling import Poller
 
 log = logging.getLogger(__name__)
 _EX_TEMPFAIL = 75
+KEYS = "toolcrib:worker:"
+HEARTBEAT_INTERVAL_S = 2.0
+HEARTBEAT_TTL_S = 7
+STALE_S = 10.0  # after which a poller counts as hung
+_heartbeat_stop = threading.Event()
+
+
+def workers_alive() -> int:
+    """How many workers have sent a heartbeat within `HEARTBEAT_TTL_S` seconds."""
+    try:
+        return sum(1 for _ in bell.connection().scan_iter(match=f"{KEYS}*", count=100))
+    except redis.RedisError:
+        return 0
 
 
 @worker_init.connect
-def _begin(**_: Any) -> None:
+def _begin_loops(**_: Any) -> None:
     """Before Celery connects: while Redis is away it may try to for hours."""
     try:
         ladder.assert_order()
         compare_logs()
     except (ladder.Disordered, OSError, ValueError) as flaw:  # of keys or anchors, perhaps
         raise SystemExit(str(flaw)) from flaw  # any other exception Celery would only log
-    rounds.begin(Poller().look, every_s=ladder.POLL_S, name="poller")
-    rounds.begin(stand_in.look, every_s=stand_in.LOOK_S, name="stand-in")
+    _begin_loop(Poller().poll, every_s=ladder.POLL_S, name="poller")
+    _begin_loop(stand_in.look, every_s=stand_in.LOOK_S, name="stand-in")
 
 
 def compare_logs() -> None:
-    """Before the first call is taken: a database that was put back holds calls that were run since.
+    """Compare audit logs with their anchors before the first call is taken: a restored database
+    holds calls that were run since.
 
-    Without a database, or while a log cannot be halted in it, nothing can be taken either: it is
-    waited for. Anchors that are kept on another machine are compared there.
+    Without a database, or while a log cannot be halted in it, no call can be taken either, so this
+    waits. Anchors that are kept on another machine are compared there.
     """
     while anchors.kept_here() and not capacity.stopping.is_set():
         try:
             publishing.watch()
             return
         except (DatabaseError, PoolTimeout) as error:
-            log.warning("the logs were not compared with their anchors: %s", error)
+            log.warning("the audit logs were not compared with their anchors: %s", error)
         finally:
             forget_connections()
         capacity.stopping.wait(ladder.POLL_S)
 
 
 @worker_shutting_down.connect
-def _stop(**_: Any) -> None:
+def _shut_down(**_: Any) -> None:
     if not capacity.stopping.is_set():
         capacity.stopping.set()
-        threading.Thread(target=_end_in_time, name="end", daemon=True).start()
+        threading.Thread(target=_exit_after_grace, name="end", daemon=True).start()
 
 
-def _end_in_time() -> None:
+def _exit_after_grace() -> None:
     time.sleep(settings.EXECUTION_GRACE_S)
     stopped = leases.KEEPER.hand_back()
-    log.warning("the worker's time is over; %d runs are handed back", stopped)
+    log.warning("the worker's grace period is over; %d runs are requeued", stopped)
     time.sleep(ladder.LAST_WORDS_S)
-    log.critical("the worker did not end in time and ends itself")
+    log.critical("the worker did not end in time and exits")
     os._exit(_EX_TEMPFAIL)
+
+
+# --- background loops ---
+def _begin_loop(work: Callable[[], object], *, every_s: float, name: str) -> None:
+    """In a thread of its own, until the process has to stop."""
+    threading.Thread(target=_run_loop, args=[work, every_s, name], name=name, daemon=True).start()
+
+
+def _run_loop(work: Callable[[], object], every_s: float, name: str) -> None:
+    while not capacity.stopping.wait(every_s):
+        try:
+            work()
+        except GONE as error:
+            log.warning("the %s had no database: %s", name, type(error).__name__)
+            replace_dead_connections()
+        except Exception:  # the thread's outermost edge: it must not end
+            log.exception("the %s failed unexpectedly", name)
+        finally:
+            connection.close()
+
+
+# --- heartbeats ---
+@worker_ready.connect
+def _begin_heartbeats(**_: Any) -> None:
+    _heartbeat_stop.clear()
+    threading.Thread(target=_send_heartbeats, name="heartbeat", daemon=True).start()
+
+
+@worker_shutting_down.connect
+def _end_heartbeats(**_: Any) -> None:
+    _heartbeat_stop.set()
+
+
+def _send_heartbeats() -> None:
+    key = f"{KEYS}{worker_name().rpartition(':')[0]}"
+    while not _heartbeat_stop.is_set():
+        try:
+            if capacity.polled.age_s < STALE_S:
+                bell.connection().set(key, int(time.time()), ex=HEARTBEAT_TTL_S)
+        except redis.RedisError as error:
+            log.warning("the heartbeat was not sent: %s", type(error).__name__)
+        _heartbeat_stop.wait(HEARTBEAT_INTERVAL_S)
+    try:
+        bell.connection().delete(key)
+    except redis.RedisError as error:
+        log.warning("the last heartbeat was not deleted: %s", type(error).__name__)

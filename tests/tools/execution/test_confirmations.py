@@ -220,7 +220,7 @@ def test_an_approved_call_waits_by_the_databases_clock(agent, asks, person, sett
 def test_held_calls_end_in_time_where_beat_is_silent(agent, asks, monkeypatch):
     waiting = held(agent)
     age(waiting, minutes=1)
-    monkeypatch.setattr(reaper._rounds, "last", float("-inf"))
-    Poller().look()
+    monkeypatch.setattr(reaper._pass_clock, "last", float("-inf"))
+    Poller().poll()
     row = Execution.objects.get(pk=waiting.execution_id)
     assert row.error_code == "confirmation_expired"

@@ -125,7 +125,7 @@ def test_the_cache_gives_a_large_answer_again_without_a_copy(agent, organization
 def test_outputs_stay_where_nobody_says_for_how_long(agent, organization):
     long_tool(organization)
     done = past(agent, 10, days=3_000)
-    retention.keep()
+    retention.expire_outputs()
     done.refresh_from_db()
     assert done.output == "é" * 10
 
@@ -134,7 +134,7 @@ def test_an_output_expires_in_time_and_its_row_says_when(agent, organization):
     long_tool(organization)
     large, small, young = past(agent, 5_000), past(agent, 10), ran(agent, 11)
     kept_for(organization, 7)
-    assert retention.expire(organization) == 2
+    assert retention.expire_outputs_of(organization) == 2
     for row in (large, small, young):
         row.refresh_from_db()
     assert (large.output_digest, small.output) == ("", None)
@@ -163,19 +163,19 @@ def test_what_a_call_was_made_with_goes_with_the_outputs_it_is_made_of(agent, or
     parent, call = made_by(agent, "secret", status=status)
     factories.ended(parent, output="x", completed_at=timezone.now() - timedelta(10))
     kept_for(organization, 7)
-    assert retention.expire(organization) == 2
+    assert retention.expire_outputs_of(organization) == 2
     for row in (parent, call):
         row.refresh_from_db()
     assert (call.parameters, call.output) == ({}, None)
     assert parent.parameters == {"text": "x"}  # the parameters that its caller sent
-    assert retention.expire(organization) == 0
+    assert retention.expire_outputs_of(organization) == 0
 
 
 def test_a_call_keeps_its_output_while_what_made_it_is_not_over(agent, organization):
     factories.tool(organization)
     _, call = made_by(agent, "needed")
     kept_for(organization, 7)
-    assert retention.expire(organization) == 0
+    assert retention.expire_outputs_of(organization) == 0
     call.refresh_from_db()
     assert call.output == "needed"
 
@@ -185,11 +185,11 @@ def test_what_nobody_names_any_more_is_swept_and_what_somebody_names_stays(agent
     past(agent, 5_000), past(agent, 5_001)
     same = ran(agent, 5_001)
     kept_for(organization, 7)
-    retention.expire(organization)
-    retention.sweep()
+    retention.expire_outputs_of(organization)
+    retention.delete_unreferenced_outputs()
     assert stored(organization).count() == 2  # too recent: a row may soon refer to it
     stored(organization).update(kept_at=Now() - timedelta(hours=2))
-    retention.sweep()
+    retention.delete_unreferenced_outputs()
     assert stored(organization).get().digest == Execution.objects.get(pk=same.pk).output_digest
 
 
@@ -205,7 +205,7 @@ def test_messages_are_deleted_in_time_from_inboxes_too(organization, settings):
     settings.RETENTION_DAYS = settings.RETENTION_DAYS | {"messages": 7}
     written(organization, 8), written(organization, 800)
     young = written(organization, 6)
-    retention.keep()
+    retention.expire_outputs()
     assert Message.objects.get(organization=organization) == young
     assert InboxItem.objects.get(user__organization=organization).message == young
     told = AuditRecord.objects.get(organization=organization.slug, code="MESSAGE.EXPIRE")
@@ -215,7 +215,7 @@ def test_messages_are_deleted_in_time_from_inboxes_too(organization, settings):
 def test_messages_stay_where_the_installation_keeps_them_for_ever(organization, settings):
     settings.RETENTION_DAYS = settings.RETENTION_DAYS | {"messages": 0}
     row = written(organization, 3_000)
-    retention.keep()
+    retention.expire_outputs()
     assert Message.objects.get(organization=organization) == row
 
 
@@ -229,7 +229,7 @@ def test_an_answer_that_expired_is_not_given_again(agent, organization):
         ready=True, expires_at=until,
     )  # fmt: skip
     kept_for(organization, 7)
-    retention.expire(organization)
+    retention.expire_outputs_of(organization)
     assert not CacheEntry.objects.filter(execution=done).exists()
     again = factories.execution(agent, "long", count=5_000)
     assert again.status == "Pending"

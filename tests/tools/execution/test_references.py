@@ -224,7 +224,7 @@ def test_an_output_that_expired_cannot_be_pointed_at(agent, echo):
     organization = old.organization
     policy.set_output_days(organization=organization, days=7, by=factories.by(organization))
     organization.refresh_from_db()
-    retention.expire(organization)
+    retention.expire_outputs_of(organization)
     assert refused(factories.caller(agent), pointing(old)).code == "reference_expired"
 
 
@@ -360,8 +360,8 @@ def test_copies_go_when_the_outputs_of_their_executions_do(agent, organization, 
     factories.ended(good, output=SECRET, completed_at=done)
     policy.set_output_days(organization=organization, days=7, by=factories.by(organization))
     organization.refresh_from_db()
-    assert retention.expire(organization) == 2
-    assert retention.expire(organization) == 0
+    assert retention.expire_outputs_of(organization) == 2
+    assert retention.expire_outputs_of(organization) == 0
     for row in Execution.objects.filter(pk__in=[failed.pk, good.pk]):
         assert row.parameters == {"text": pointing(source)} and row.parameters_asked is None
         assert row.refers_to and (row.output_expired_at is None) == (row.pk == failed.pk)

@@ -17,7 +17,7 @@ from tools.execution import capacity
 from tools.execution.claiming import Turn
 from tools.models import Execution
 from tools.worker import polling
-from tools.worker.polling import Poller, Resting
+from tools.worker.polling import PollBackoff, Poller
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -36,40 +36,40 @@ def call(agent, organization):
     return make
 
 
-def test_where_workers_are_told_a_hint_gets_a_moment(call):
+def test_polling_leaves_a_dispatch_a_moment(call):
     young, old = call(), call(age_s=5)
-    waiting = [turn.execution_id for turn in polling._waiting(1000, told=True)]
+    waiting = [turn.execution_id for turn in polling._waiting(1000, broker_answers=True)]
     assert old.pk in waiting and young.pk not in waiting
 
 
-def test_where_nobody_can_be_told_everything_is_taken_at_once(call):
+def test_without_dispatches_every_waiting_call_is_polled_at_once(call):
     young, old = call(), call(age_s=5)
-    waiting = [turn.execution_id for turn in polling._waiting(1000, told=False)]
+    waiting = [turn.execution_id for turn in polling._waiting(1000, broker_answers=False)]
     assert waiting.index(old.pk) < waiting.index(young.pk)
 
 
-def test_who_was_tried_is_left_alone_for_a_while():
-    resting, one, other = Resting(), uuid4(), uuid4()
-    assert resting.may_go(one)
-    assert not resting.may_go(one) and resting.may_go(other)
+def test_a_call_that_was_tried_is_not_tried_again_at_once():
+    backoff, one, other = PollBackoff(), uuid4(), uuid4()
+    assert backoff.is_due(one)
+    assert not backoff.is_due(one) and backoff.is_due(other)
 
 
-def test_each_rest_is_longer_than_the_one_before():
-    resting, one = Resting(), uuid4()
+def test_each_pause_is_longer_than_the_one_before():
+    backoff, one = PollBackoff(), uuid4()
     pauses = []
     for _ in range(7):
-        resting.may_go(one)
-        _, pause_s = resting._until[one]
+        backoff.is_due(one)
+        _, pause_s = backoff._until[one]
         pauses.append(pause_s)
-        resting._until[one] = (0.0, pause_s)
+        backoff._until[one] = (0.0, pause_s)
     assert pauses == [1.0, 2.0, 4.0, 8.0, 8.0, 8.0, 8.0]
 
 
-def test_who_may_go_on_is_woken():
-    resting, one = Resting(), uuid4()
-    resting.may_go(one)
-    resting.wake([one])
-    assert resting.may_go(one)
+def test_a_call_that_may_continue_is_tried_at_once():
+    backoff, one = PollBackoff(), uuid4()
+    backoff.is_due(one)
+    backoff.reset([one])
+    assert backoff.is_due(one)
 
 
 @pytest.mark.part("faults")
@@ -82,25 +82,27 @@ def test_a_worker_without_redis_runs_what_was_accepted(crib, call):
 
 
 @pytest.mark.usefixtures("committed")
-def test_a_worker_whose_hands_are_full_takes_nothing(call, settings):
+def test_a_worker_without_a_free_thread_takes_nothing(call, settings):
     held = 0
     while capacity.take(wait=False):
         held += 1
     try:
         assert held == settings.WORKER_THREADS
-        assert not Poller()._begin(Turn(call().pk), told=False)
+        assert not Poller()._begin(Turn(call().pk), broker_answers=False)
     finally:
         for _ in range(held):
             capacity.give()
 
 
-def test_many_calls_without_a_hint_are_a_deaf_consumer():
+def test_many_calls_without_a_dispatch_mean_a_silent_consumer():
     poller = Poller()
-    reasons = [poller._reason(told=True) for _ in range(polling.DEAF_AFTER + 1)]
-    assert reasons == ["hint_late"] * (polling.DEAF_AFTER - 1) + ["consumer_silent"] * 2
+    reasons = [
+        poller._reason(broker_answers=True) for _ in range(polling.CONSUMER_SILENT_AFTER + 1)
+    ]
+    assert reasons == ["hint_late"] * (polling.CONSUMER_SILENT_AFTER - 1) + ["consumer_silent"] * 2
     capacity.hinted.beat()
-    assert poller._reason(told=True) == "hint_late"
-    assert poller._reason(told=False) == "redis_silent"
+    assert poller._reason(broker_answers=True) == "hint_late"
+    assert poller._reason(broker_answers=False) == "redis_silent"
 
 
 HUNG = """
@@ -129,7 +131,7 @@ print("told")
 
 
 @pytest.mark.part("faults")
-def test_a_redis_that_hangs_holds_up_few_and_then_nobody():
+def test_a_redis_that_hangs_blocks_few_callers_and_then_none():
     """In a separate process whose Redis accepts connections and never answers."""
     variables = os.environ | {"DJANGO_SETTINGS_MODULE": "config.settings"}
     ended = subprocess.run(

@@ -82,7 +82,7 @@ def test_calls_that_ended_long_ago_go_with_what_belongs_to_them(agent, echo):
         organization=agent.organization, execution=old, tool_name="echo", from_state="a",
         to_state="b",
     )  # fmt: skip
-    retention.forget_all()
+    retention.delete_expired_rows()
     assert left(Execution, old, young, waiting) == [1, 2]
     assert left(StateTransition, moved) == []
     assert not old.events.exists()
@@ -107,7 +107,7 @@ def test_each_organization_has_a_record_of_what_went_and_until_which_time(agent,
     events.append(execution.pk, EventType.IN_PROGRESS, "It goes on.")
     over(stranger, OLD), over(agent, YOUNG)
     count = execution.events.count()
-    retention.forget_all()
+    retention.delete_expired_rows()
     ((rows, before),) = expired(agent.organization, "executions")
     assert rows == {"executions": 2, "events": count, "transitions": 1}
     assert abs(datetime.fromisoformat(before) - ago(timedelta(days=30))) < timedelta(minutes=5)
@@ -116,7 +116,7 @@ def test_each_organization_has_a_record_of_what_went_and_until_which_time(agent,
 
 def test_there_is_no_record_where_nothing_went(agent, echo):
     over(agent, YOUNG)
-    retention.forget_all()
+    retention.delete_expired_rows()
     records = AuditRecord.objects.filter(organization=agent.organization.slug)
     assert not records.filter(code="ROWS.EXPIRE").exists()
 
@@ -125,7 +125,7 @@ def test_calls_of_a_call_stay_as_long_as_it_does(agent, echo):
     parent, old_parent = over(agent, YOUNG), over(agent, OLD)
     child = over(agent, OLD, parent=parent, place="a", depth=1)
     old_child = over(agent, OLD, parent=old_parent, place="a", depth=1)
-    retention.forget_all()
+    retention.delete_expired_rows()
     assert left(Execution, parent, child, old_parent, old_child) == [0, 1]
 
 
@@ -137,7 +137,7 @@ def test_calls_of_a_session_that_is_open_stay_and_so_does_what_nobody_resolved(a
     factories.ended(
         unresolved, status="Failed", error_code="OUTCOME_UNKNOWN", completed_at=ago(OLD)
     )
-    retention.forget_all()
+    retention.delete_expired_rows()
     assert left(Execution, in_open, in_closed, unresolved) == [0, 2]
 
 
@@ -145,7 +145,7 @@ def test_closed_sessions_go_once_no_call_speaks_of_them(agent, echo):
     old, young = a_session(agent, closed=OLD), a_session(agent, closed=YOUNG)
     opened, named = a_session(agent), a_session(agent, closed=OLD)
     over(agent, YOUNG, session=named)
-    retention.forget_all()
+    retention.delete_expired_rows()
     assert left(Session, old, young, opened, named) == [1, 2, 3]
 
 
@@ -168,7 +168,7 @@ def test_confirmations_go_once_they_are_decided_and_their_calls_over(agent, echo
         held(agent, "pending", OLD, None),
         held(agent, "rejected", YOUNG, YOUNG),
     ]
-    retention.forget_all()
+    retention.delete_expired_rows()
     assert left(Confirmation, *rows) == [1, 2, 3]
 
 
@@ -185,7 +185,7 @@ def test_events_and_transitions_may_go_before_their_calls(agent, echo, settings)
         )
         for session, age in [(None, OLD), (None, YOUNG), (a_session(agent), OLD)]
     ]  # fmt: skip
-    retention.forget_all()
+    retention.delete_expired_rows()
     assert (old.events.exists(), waiting.events.exists()) == (False, True)
     assert left(StateTransition, *moves) == [1, 2]
     assert left(Execution, old, waiting) == [0, 1]
@@ -204,7 +204,7 @@ def test_records_of_requests_go(agent):
         )
         for age in (OLD, YOUNG)
     ]  # fmt: skip
-    retention.forget_all()
+    retention.delete_expired_rows()
     assert left(RequestRecord, *rows) == [1]
     assert [rows for rows, _ in expired(agent.organization, "requests")] == [{"requests": 1}]
 
@@ -224,7 +224,7 @@ def test_lists_of_names_go_once_no_request_names_them_and_none_was_stored_lately
         actor="a", user_id=agent.service_account.pk, requested_groups=[],
         initial_state="Default", tool_filter=used, at=ago(YOUNG),
     )  # fmt: skip
-    retention.forget_all()
+    retention.delete_expired_rows()
     assert left(ToolFilter, used, unused, young) == [0, 2]
     assert left(CatalogNames, used.catalog, unused.catalog, young.catalog) == [0, 2]
 
@@ -246,7 +246,7 @@ def test_alerts_that_were_acknowledged_go_and_deliveries_that_are_over(organizat
         AlertDelivery.objects.create(alert=alerts[1], channel=channel, delivered_at=ago(OLD)),
         AlertDelivery.objects.create(alert=alerts[2], channel=channel),
     ]
-    retention.forget_all()
+    retention.delete_expired_rows()
     assert [rows for rows, _ in expired(organization, "alerts")] == [{"alerts": 1}]
     assert [rows for rows, _ in expired(organization, "deliveries")] == [{"deliveries": 1}]
     assert left(Alert, *alerts) == [1, 2]
@@ -275,27 +275,27 @@ def test_sessions_of_browsers_go_when_they_expire():
             ("young", timezone.now() + timedelta(1)),
         )
     ]
-    retention.forget_all()
+    retention.delete_expired_rows()
     assert left(BrowserSession, *rows) == [1]
 
 
 def test_a_round_goes_on_after_a_batch(agent, echo, monkeypatch):
     monkeypatch.setattr(retention, "BATCH", 1)
     rows = [over(agent, OLD) for _ in range(3)]
-    retention.forget_all()
+    retention.delete_expired_rows()
     assert left(Execution, *rows) == []
 
 
 def test_what_another_organization_has_that_is_young_stays(agent, echo, stranger):
     theirs, ours = over(stranger, YOUNG), over(agent, OLD)
-    retention.forget_all()
+    retention.delete_expired_rows()
     assert left(Execution, theirs, ours) == [0]
 
 
 def test_for_ever_is_for_ever(agent, echo, settings):
     settings.RETENTION_DAYS = dict.fromkeys(settings.RETENTION_DAYS, 0)
     old = over(agent, OLD)
-    retention.forget_all()
+    retention.delete_expired_rows()
     assert left(Execution, old) == [0]
 
 

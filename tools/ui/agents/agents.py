@@ -21,7 +21,7 @@ from tools.policy.licensing import tier_now
 from tools.shapes import money
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.results import page_or_results
-from tools.usage.figures import PAID
+from tools.usage.usage_rollups import PAID
 
 LIST = "agents/agents.html"
 PAGE_SIZE = 25
