@@ -56,7 +56,7 @@ from tools.models import (
 from tools.policy.isolation import effective_level
 from tools.policy.licensing import standing_of
 from tools.policy.openings import Closing
-from tools.usage.usage_reports import Usage, UsageTotals
+from tools.usage.usage_reports import UsageReport, UsageTotals
 
 
 def tool_shape(tool: CatalogTool) -> dict[str, Any]:
@@ -556,7 +556,7 @@ def _standing(one: AllowanceStatus) -> dict[str, Any]:
     }
 
 
-def usage_shape(found: Usage, by: Sequence[str], time_zone: str) -> dict[str, Any]:
+def usage_shape(found: UsageReport, by: Sequence[str], time_zone: str) -> dict[str, Any]:
     return {
         "since": found.since.isoformat(),
         "until": found.until.isoformat(),

@@ -120,7 +120,7 @@ def _analyze() -> None:
 
 def _add_up() -> None:
     """As a worker does every ten minutes."""
-    began, count = time.monotonic(), usage_rollups.add_up()
+    began, count = time.monotonic(), usage_rollups.aggregate_days()
     _analyze()
     print(f"{count} days added up in {time.monotonic() - began:.1f} s", flush=True)
 

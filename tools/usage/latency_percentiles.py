@@ -1,14 +1,15 @@
 """Latency percentiles of runs: the 95th percentile in milliseconds by day, and of all days under
-None. Both ways give the same result.
+None. Both functions give the same result.
 
-Finished runs never change: the lengths of aggregated days are cached, since those of one tool are
-far apart in their table.
+Finished runs never change: the durations of aggregated days are cached, since the rows of one tool
+are far apart in their table.
 """
 
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from datetime import date
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from zoneinfo import ZoneInfo
@@ -19,75 +20,84 @@ from django.db.models.functions import TruncDate
 
 from tools.models import DayOfCalls, Execution
 from tools.models.execution import ExecutionQuerySet
-from tools.usage.usage_rollups import DaySpan, by_organization, moments_of, told
+from tools.usage.usage_rollups import (
+    DaySpan,
+    cached_by_organization,
+    combine_rollups,
+    created_on_days,
+)
 
-MOST_KEPT = 100_000  # lengths of one tool
-_KEPT, _ORGANIZATIONS = 4, 8  # tools of each
-_SHARE = 0.95
+MOST_RUNS = 100_000  # of one tool
+_MAX_TOOLS, _MAX_ORGANIZATIONS = 4, 8  # tools of each organization
+_FRACTION = 0.95
 
-type Lengths = tuple[date, array[float]]
-type Durations = dict[date | None, float]
+type DayDurations = tuple[date, array[float]]
+type PercentilesByDay = dict[date | None, float]
 
 
-def of_tool(tool: str, span: DaySpan) -> Durations:
-    """Of all its runs, which should be no more than `MOST_KEPT`."""
+def tool_percentiles(tool: str, span: DaySpan) -> PercentilesByDay:
+    """Of all runs of a tool, which should be no more than `MOST_RUNS`."""
     rows = Execution.objects.filter(organization_id=span.organization_id, tool_name=tool)
     found: defaultdict[date | None, array[float]] = defaultdict(lambda: array("d"))
 
-    def live(moments: Q) -> Iterable[Lengths]:
-        return _read(rows.filter(moments), span.zone)
+    def read_live(condition: Q) -> Iterable[DayDurations]:
+        return _read_durations(rows.filter(condition), span.zone)
 
-    kept = _kept(span.organization_id)
-    for day, lengths in told(span, lambda days: kept(tool, days), live):
-        found[day] += lengths
-        found[None] += lengths
-    return {day: _slowest(lengths) for day, lengths in found.items()}
+    read_rollups = partial(_rollup_durations(span.organization_id), tool)
+    for day, durations in combine_rollups(span, read_rollups, read_live):
+        found[day] += durations
+        found[None] += durations
+    return {day: _percentile(durations) for day, durations in found.items()}
 
 
-def of_rows(rows: ExecutionQuerySet, span: DaySpan) -> Durations:
-    """Of any; one statement."""
-    ran = _ran(rows.filter(span.moments), span.zone)
-    read, values = ran.values("day", "duration_ms").query.sql_with_params()
+def execution_percentiles(rows: ExecutionQuerySet, span: DaySpan) -> PercentilesByDay:
+    """Of any executions; one statement."""
+    runs = _finished_runs(rows.filter(span.created), span.zone)
+    statement, values = runs.values("day", "duration_ms").query.sql_with_params()
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT r.day, percentile_cont({_SHARE}) WITHIN GROUP (ORDER BY r.duration_ms)"  # noqa: S608
-            f" FROM ({read}) r GROUP BY GROUPING SETS ((r.day), ())",
+            f"SELECT r.day, percentile_cont({_FRACTION}) WITHIN GROUP (ORDER BY r.duration_ms)"  # noqa: S608
+            f" FROM ({statement}) r GROUP BY GROUPING SETS ((r.day), ())",
             values,
         )
-        return {day: length for day, length in cursor.fetchall() if length is not None}
+        return {day: duration for day, duration in cursor.fetchall() if duration is not None}
 
 
-@by_organization(each=_KEPT, organizations=_ORGANIZATIONS)
-def _kept(tool: str, days: tuple[int, ...]) -> tuple[Lengths, ...]:
-    """Of days that were added up; those that were not over by then are left out."""
+@cached_by_organization(each=_MAX_TOOLS, organizations=_MAX_ORGANIZATIONS)
+def _rollup_durations(tool: str, days: tuple[int, ...]) -> tuple[DayDurations, ...]:
+    """Of aggregated days, without executions that were unfinished then."""
     known = list(DayOfCalls.objects.filter(pk__in=days).order_by("day"))
     if not known:
         return ()
     zone = ZoneInfo(known[0].zone)
     rows = Execution.objects.filter(
-        moments_of([row.day for row in known], zone),
+        created_on_days([row.day for row in known], zone),
         organization_id=known[0].organization_id,
         tool_name=tool,
     )
     unfinished = [pk for row in known for pk in row.unfinished]
-    return tuple(_read(rows.exclude(pk__in=unfinished), zone))
+    return tuple(_read_durations(rows.exclude(pk__in=unfinished), zone))
 
 
-def _read(rows: ExecutionQuerySet, zone: ZoneInfo) -> Iterator[Lengths]:
-    found = _ran(rows, zone).filter(duration_ms__isnull=False).values_list("day", "duration_ms")
-    for day, lengths in groupby(found.order_by("day", "duration_ms"), key=itemgetter(0)):
-        yield day, array("d", [length for _, length in lengths])
+def _read_durations(rows: ExecutionQuerySet, zone: ZoneInfo) -> Iterator[DayDurations]:
+    found = (
+        _finished_runs(rows, zone)
+        .filter(duration_ms__isnull=False)
+        .values_list("day", "duration_ms")
+    )
+    for day, durations in groupby(found.order_by("day", "duration_ms"), key=itemgetter(0)):
+        yield day, array("d", [duration for _, duration in durations])
 
 
-def _ran(rows: ExecutionQuerySet, zone: ZoneInfo) -> QuerySet:
-    ran = rows.filter(started_at__isnull=False, completed_at__isnull=False, cached=False)
-    return ran.order_by().annotate(day=TruncDate("created_at", tzinfo=zone))
+def _finished_runs(rows: ExecutionQuerySet, zone: ZoneInfo) -> QuerySet:
+    runs = rows.filter(started_at__isnull=False, completed_at__isnull=False, cached=False)
+    return runs.order_by().annotate(day=TruncDate("created_at", tzinfo=zone))
 
 
-def _slowest(lengths: Iterable[float]) -> float:
-    """`percentile_cont`: between two lengths, as much of the way as is left over."""
-    ordered = sorted(lengths)
-    at = _SHARE * (len(ordered) - 1)
+def _percentile(durations: Iterable[float]) -> float:
+    """As PostgreSQL's `percentile_cont`, by linear interpolation."""
+    ordered = sorted(durations)
+    at = _FRACTION * (len(ordered) - 1)
     below = int(at)
     above = min(below + 1, len(ordered) - 1)
     return ordered[below] + (at - below) * (ordered[above] - ordered[below])

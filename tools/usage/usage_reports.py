@@ -25,19 +25,27 @@ from tools.execution.reading import readable, reads_all
 from tools.models import DayFigures, Part
 from tools.models.execution import ExecutionQuerySet
 from tools.usage import latency_percentiles
-from tools.usage.latency_percentiles import Durations
-from tools.usage.usage_rollups import COUNTS, MOST_DAYS, SUMS, DaySpan, by_organization, told
+from tools.usage.latency_percentiles import PercentilesByDay
+from tools.usage.usage_rollups import (
+    COUNTS,
+    MOST_DAYS,
+    SUMS,
+    DaySpan,
+    cached_by_organization,
+    combine_rollups,
+)
 
 MOST_READ = 100_000
 
-type Line = tuple[Any, ...]  # a value for each column; then calls, failures, denials, cached, cost
-type Batch = tuple[str, list[Line]]  # the column that its lines are of
+# A value for each column; then calls, failures, denials, cached, cost.
+type TotalsRow = tuple[Any, ...]
+type TotalsBatch = tuple[str, list[TotalsRow]]  # the column of the rows, and the rows
 
 
 @dataclass(frozen=True)
 class UsageRollupQuery:
-    """What is asked of days that were added up; `tools` are those that are wanted, where not all
-    are. Lines have a value for each of `columns`, in their order."""
+    """A query of daily rollups; `tools` are the only tools to include, None all. Rows have a value
+    for each of `columns`, in their order."""
 
     columns: tuple[str, ...]
     agent: str | None = None
@@ -52,16 +60,18 @@ class UsageRollupQuery:
             return Part.PAIR if by_tool else Part.AGENT
         return Part.TOOL if by_tool else Part.ALL
 
-    def read(self, organization: UUID, days: tuple[int, ...]) -> list[Line]:
-        """One statement; none if the result is cached and has few rows."""
-        one = self.part != Part.PAIR or (self.agent, self.tool) != (None, None)
-        few = one and "day" not in self.columns
-        return _remembered(organization)(self, days) if few else self.added(days)
+    def read(self, organization: UUID, days: tuple[int, ...]) -> list[TotalsRow]:
+        """One statement; none if the result has few rows and is cached."""
+        single = self.part != Part.PAIR or (self.agent, self.tool) != (None, None)
+        few = single and "day" not in self.columns
+        return _cached_totals(organization)(self, days) if few else self.fetch(days)
 
-    def added(self, days: tuple[int, ...]) -> list[Line]:
+    def fetch(self, days: tuple[int, ...]) -> list[TotalsRow]:
         rows = DayFigures.objects.filter(day__in=days, part=self.part).order_by()
         if self.part == Part.TOOL:
-            rows = rows.filter(agent=None)  # as all of that part: the index has it before the tool
+            rows = rows.filter(
+                agent=None
+            )  # as in all rows of that part: the index has it before the tool
         if self.agent is not None:
             rows = rows.filter(agent__slug=self.agent)
         if self.tool is not None:
@@ -69,66 +79,72 @@ class UsageRollupQuery:
         if self.tools is not None:
             rows = rows.filter(tool_name__in=self.tools)
         parts = {"agent": F("agent__slug"), "tool": F("tool_name"), "day": F("day__day")}
-        return _lines(rows, {f"by_{name}": parts[name] for name in self.columns}, SUMS)
+        return _fetch_totals(rows, {f"by_{name}": parts[name] for name in self.columns}, SUMS)
 
 
-@by_organization(each=4, organizations=16)  # of as many lines as there are agents, or tools
-def _remembered(asked: UsageRollupQuery, days: tuple[int, ...]) -> list[Line]:
-    return asked.added(days)
+@cached_by_organization(
+    each=4, organizations=16
+)  # each of as many rows as there are agents, or tools
+def _cached_totals(query: UsageRollupQuery, days: tuple[int, ...]) -> list[TotalsRow]:
+    return query.fetch(days)
 
 
-def sums(
-    rows: ExecutionQuerySet, asked: UsageRollupQuery, span: DaySpan, *, every: bool
-) -> list[Line]:
-    """`rows` are the executions the query covers; `every` means that no caller's are left out."""
+def load_totals(
+    rows: ExecutionQuerySet, query: UsageRollupQuery, span: DaySpan, *, every: bool
+) -> list[TotalsRow]:
+    """`rows` are the executions that the query covers; `every` says that the reader may read the
+    executions of every caller."""
 
-    def live(moments: Q) -> list[Line]:
-        return _read(rows.filter(moments), asked.columns, span.zone)
+    def read_live(condition: Q) -> list[TotalsRow]:
+        return _read_executions(rows.filter(condition), query.columns, span.zone)
 
-    kept = partial(asked.read, span.organization_id)
-    found = told(span, kept, live) if every else live(span.moments)
-    return together(found, len(asked.columns))
+    read_rollups = partial(query.read, span.organization_id)
+    found = combine_rollups(span, read_rollups, read_live) if every else read_live(span.created)
+    return merge_totals(found, len(query.columns))
 
 
-def days_and(
-    rows: ExecutionQuerySet, asked: UsageRollupQuery, span: DaySpan, *, every: bool
-) -> tuple[list[Line], list[Line]]:
+def load_daily_and_ranked(
+    rows: ExecutionQuerySet, query: UsageRollupQuery, span: DaySpan, *, every: bool
+) -> tuple[list[TotalsRow], list[TotalsRow]]:
     """The totals of each day, and those by the one requested column. A day without a rollup is read
     once for both."""
-    (column,) = asked.columns
-    by_day = UsageRollupQuery(("day",), asked.agent, asked.tool, asked.tools)
+    (column,) = query.columns
+    by_day = UsageRollupQuery(("day",), query.agent, query.tool, query.tools)
 
-    def kept(days: tuple[int, ...]) -> Iterable[Batch]:
-        of = span.organization_id
-        return [("day", by_day.read(of, days)), (column, asked.read(of, days))]
+    def read_rollups(days: tuple[int, ...]) -> Iterable[TotalsBatch]:
+        organization = span.organization_id
+        return [("day", by_day.read(organization, days)), (column, query.read(organization, days))]
 
-    def live(moments: Q) -> Iterable[Batch]:
-        here = rows.filter(moments)
-        return [(name, _read(here, (name,), span.zone)) for name in ("day", column)]
+    def read_live(condition: Q) -> Iterable[TotalsBatch]:
+        found = rows.filter(condition)
+        return [(name, _read_executions(found, (name,), span.zone)) for name in ("day", column)]
 
-    def live_day(day: date, moments: Q) -> Iterable[Batch]:
-        lines = _read(rows.filter(moments), asked.columns, span.zone)
-        return [("day", [(day, *total(lines))] if lines else []), (column, lines)]
+    def read_live_day(day: date, condition: Q) -> Iterable[TotalsBatch]:
+        found = _read_executions(rows.filter(condition), query.columns, span.zone)
+        return [("day", [(day, *sum_totals(found))] if found else []), (column, found)]
 
-    batches = told(span, kept, live, live_day) if every else live(span.moments)
-    return _of("day", batches), _of(column, batches)
+    if every:
+        batches = combine_rollups(span, read_rollups, read_live, read_live_day)
+    else:
+        batches = [*read_live(span.created)]
+    return _totals_of("day", batches), _totals_of(column, batches)
 
 
-def _of(column: str, batches: Iterable[Batch]) -> list[Line]:
-    return together((line for name, lines in batches if name == column for line in lines), 1)
+def _totals_of(column: str, batches: Iterable[TotalsBatch]) -> list[TotalsRow]:
+    return merge_totals((row for name, rows in batches if name == column for row in rows), 1)
 
 
-def together(lines: Iterable[Line], columns: int) -> list[Line]:
-    """Those of the same values as one."""
-    found: dict[Any, Line] = {}
-    for line in lines:
-        key = line[0] if columns == 1 else line[:columns]
+def merge_totals(rows: Iterable[TotalsRow], columns: int) -> list[TotalsRow]:
+    """Rows with the same values become one."""
+    found: dict[Any, TotalsRow] = {}
+    for row in rows:
+        key = row[0] if columns == 1 else row[:columns]
         known = found.get(key)
-        found[key] = line if known is None else (*known[:-5], *plus(known[-5:], line[-5:]))
+        found[key] = row if known is None else (*known[:-5], *add_totals(known[-5:], row[-5:]))
     return list(found.values())
 
 
-def plus(one: Line, other: Line) -> Line:
+def add_totals(one: TotalsRow, other: TotalsRow) -> TotalsRow:
     calls, failures, denials, cached, cost = one
     return (
         calls + other[0],
@@ -139,29 +155,33 @@ def plus(one: Line, other: Line) -> Line:
     )
 
 
-def total(lines: Iterable[Line]) -> Line:
-    """Of one line or more."""
-    return tuple(map(sum, zip(*(line[-5:] for line in lines), strict=True)))
+def sum_totals(rows: Iterable[TotalsRow]) -> TotalsRow:
+    """Of one row or more."""
+    return tuple(map(sum, zip(*(row[-5:] for row in rows), strict=True)))
 
 
-def _read(rows: ExecutionQuerySet, columns: Sequence[str], zone: ZoneInfo) -> list[Line]:
+def _read_executions(
+    rows: ExecutionQuerySet, columns: Sequence[str], zone: ZoneInfo
+) -> list[TotalsRow]:
     parts = {
         "agent": F("agent__slug"),
         "tool": F("tool_name"),
         "day": TruncDate("created_at", tzinfo=zone),
     }
-    return _lines(rows.order_by(), {f"by_{name}": parts[name] for name in columns}, COUNTS)
+    return _fetch_totals(rows.order_by(), {f"by_{name}": parts[name] for name in columns}, COUNTS)
 
 
-def _lines(rows: QuerySet[Any], named: dict[str, Any], counted: dict[str, Any]) -> list[Line]:
+def _fetch_totals(
+    rows: QuerySet[Any], named: dict[str, Any], counted: dict[str, Any]
+) -> list[TotalsRow]:
     """One statement. Raises `Malformed` for too many rows."""
     counts = rows.values(**named).annotate(**counted).values_list(*named, *counted)
     try:
-        read, values = counts[: MOST_READ + 1].query.sql_with_params()
-    except EmptyResultSet:  # of no tool at all
+        statement, values = counts[: MOST_READ + 1].query.sql_with_params()
+    except EmptyResultSet:  # no tool matches
         return []
-    with connection.cursor() as cursor:  # what the driver reads is what is wanted
-        cursor.execute(read, values)
+    with connection.cursor() as cursor:  # tuples of the driver, without conversion
+        cursor.execute(statement, values)
         found = cursor.fetchall()
     if len(found) > MOST_READ:
         raise Malformed("That are too many figures: ask for fewer days, or for one agent or tool.")
@@ -175,7 +195,7 @@ MOST_ROWS = 5_000
 
 @dataclass(frozen=True)
 class UsageQuery:
-    """What is asked for; both days are included, and none means the last thirty."""
+    """A usage query; both days are included, and None means the last thirty."""
 
     by: Sequence[str] = ("day",)
     since: date | None = None
@@ -187,7 +207,7 @@ class UsageQuery:
 
 @dataclass(frozen=True, slots=True)
 class UsageTotals:
-    """`calls` are all that were asked for; `denials` those of them that a gate refused."""
+    """`calls` counts every request, also a refused one; `denials` those that a gate refused."""
 
     calls: int = 0
     failures: int = 0
@@ -205,55 +225,55 @@ class UsageTotals:
         )
 
 
-Row = tuple[dict[str, Any], UsageTotals]  # a value per requested dimension, and the metrics
+ReportRow = tuple[dict[str, Any], UsageTotals]  # a value per requested dimension, and the metrics
 
 
 @dataclass(frozen=True)
-class Usage:
+class UsageReport:
     since: date
     until: date
-    rows: list[Row]
+    rows: list[ReportRow]
     truncated: bool
 
 
-class Ranked(Sequence[Row]):
-    """Lines with what was called most first. Only what is looked at is put in order, and made."""
+class RankedRows(Sequence[ReportRow]):
+    """Rows, the most calls first. Only rows that are read are sorted and created."""
 
-    def __init__(self, lines: list[Line], by: str) -> None:
-        self._lines, self._by = lines, by
+    def __init__(self, rows: list[TotalsRow], by: str) -> None:
+        self._rows, self._by = rows, by
 
     def __len__(self) -> int:
-        return len(self._lines)
+        return len(self._rows)
 
     @overload
-    def __getitem__(self, part: int) -> Row: ...
+    def __getitem__(self, part: int) -> ReportRow: ...
     @overload
-    def __getitem__(self, part: slice) -> list[Row]: ...
-    def __getitem__(self, part: int | slice) -> Row | list[Row]:
+    def __getitem__(self, part: slice) -> list[ReportRow]: ...
+    def __getitem__(self, part: int | slice) -> ReportRow | list[ReportRow]:
         if isinstance(part, int):
-            return _row(self._first(len(self))[part], [self._by])
+            return _report_row(self._first(len(self))[part], [self._by])
         first, end, step = part.indices(len(self))
-        return [_row(line, [self._by]) for line in self._first(end)[first:end:step]]
+        return [_report_row(row, [self._by]) for row in self._first(end)[first:end:step]]
 
-    def _first(self, most: int) -> list[Line]:
-        """In their order."""
+    def _first(self, most: int) -> list[TotalsRow]:
+        """The first rows, sorted."""
         if most < 1:
             return []
-        least = sorted((line[1] for line in self._lines), reverse=True)[most - 1]
-        top = [line for line in self._lines if line[1] >= least]
-        return sorted(top, key=lambda line: (-line[1], _order(line[0])))
+        least = sorted((row[1] for row in self._rows), reverse=True)[most - 1]
+        top = [row for row in self._rows if row[1] >= least]
+        return sorted(top, key=lambda row: (-row[1], _sort_key(row[0])))
 
 
 @dataclass(frozen=True)
-class Ranking:
-    days: Usage
-    lines: Ranked
+class UsageRanking:
+    days: UsageReport
+    rows: RankedRows
 
 
 @contextmanager
-def _plans_of_its_own() -> Iterator[None]:
-    """Statements are planned for what they ask. One plan for every tool, which PostgreSQL makes of
-    a statement that is prepared, is the wrong one for a tool that has half of the calls."""
+def _fresh_query_plans() -> Iterator[None]:
+    """Statements are planned for their own values. The generic plan that PostgreSQL makes of a
+    prepared statement is the wrong one for a tool that has half of the calls."""
     connection.ensure_connection()
     driver = connection.connection
     usual, driver.prepare_threshold = driver.prepare_threshold, None
@@ -263,53 +283,61 @@ def _plans_of_its_own() -> Iterator[None]:
         driver.prepare_threshold = usual
 
 
-@_plans_of_its_own()
-def usage(caller: Caller, snapshot: Snapshot, wanted: UsageQuery) -> Usage:
-    """Of the executions the caller may read. Raises `Malformed` for a range that is none.
+@_fresh_query_plans()
+def usage_report(caller: Caller, snapshot: Snapshot, wanted: UsageQuery) -> UsageReport:
+    """Of the executions that the caller may read. Raises `Malformed` for an invalid range.
 
     Groups are those the tools are in now: a call counts in each of its tool's.
     """
-    span, groups = _span(wanted, snapshot), _Groups(caller, snapshot, wanted.group)
+    span, groups = _parse_span(wanted, snapshot), _CountedGroups(caller, snapshot, wanted.group)
     by = [name for name in DIMENSIONS if name in wanted.by]
     columns = sorted({"tool" if name == "group" else name for name in by})
-    rows, asked = _within(caller, wanted, groups), _asked(wanted, columns, groups)
-    lines = sums(rows, asked, span, every=reads_all(caller))
+    executions = _filter_executions(caller, wanted, groups)
+    query = _rollup_query(wanted, columns, groups)
+    rows = load_totals(executions, query, span, every=reads_all(caller))
     if "group" in by:
-        lines, columns = _by_group(lines, columns, by, groups), by
+        rows, columns = _by_group(rows, columns, by, groups), by
     places = [columns.index(name) for name in by]
-    lines.sort(key=lambda line: [_order(line[at]) for at in places])
-    found = [_row(line, columns) for line in lines[:MOST_ROWS]]
-    return Usage(span.since, span.until, found, truncated=len(lines) > MOST_ROWS)
+    rows.sort(key=lambda row: [_sort_key(row[at]) for at in places])
+    found = [_report_row(row, columns) for row in rows[:MOST_ROWS]]
+    return UsageReport(span.since, span.until, found, truncated=len(rows) > MOST_ROWS)
 
 
-@_plans_of_its_own()
-def ranking(caller: Caller, snapshot: Snapshot, wanted: UsageQuery) -> Ranking:
-    """The same by day, and by the one other dimension that is asked for: calls are read once."""
-    span, groups = _span(wanted, snapshot), _Groups(caller, snapshot, wanted.group)
+@_fresh_query_plans()
+def usage_ranking(caller: Caller, snapshot: Snapshot, wanted: UsageQuery) -> UsageRanking:
+    """The same by day, and by the one other requested dimension: calls are read once."""
+    span, groups = _parse_span(wanted, snapshot), _CountedGroups(caller, snapshot, wanted.group)
     (by,) = wanted.by
     columns = ["tool" if by == "group" else by]
-    rows, asked = _within(caller, wanted, groups), _asked(wanted, columns, groups)
-    days, lines = days_and(rows, asked, span, every=reads_all(caller))
+    executions = _filter_executions(caller, wanted, groups)
+    query = _rollup_query(wanted, columns, groups)
+    days, rows = load_daily_and_ranked(executions, query, span, every=reads_all(caller))
     if by == "group":
-        lines = _by_group(lines, columns, [by], groups)
-    of_days = [_row(line, ["day"]) for line in sorted(days)]
-    return Ranking(Usage(span.since, span.until, of_days, truncated=False), Ranked(lines, by))
+        rows = _by_group(rows, columns, [by], groups)
+    of_days = [_report_row(row, ["day"]) for row in sorted(days)]
+    return UsageRanking(
+        UsageReport(span.since, span.until, of_days, truncated=False), RankedRows(rows, by)
+    )
 
 
-@_plans_of_its_own()
-def durations(caller: Caller, snapshot: Snapshot, wanted: UsageQuery, calls: int) -> Durations:
-    """How long the runs took, in ms, that were longer than 95 of 100: by day, and of all days
-    under None. Of the executions the caller may read, of which `usage` says that many `calls`."""
-    span, groups = _span(wanted, snapshot), _Groups(caller, snapshot, wanted.group)
-    alone = (wanted.agent, wanted.group) == (None, None) and reads_all(caller)
-    if wanted.tool is not None and alone and calls <= latency_percentiles.MOST_KEPT:
-        return latency_percentiles.of_tool(wanted.tool, span)
-    return latency_percentiles.of_rows(_within(caller, wanted, groups), span)
+@_fresh_query_plans()
+def duration_percentiles(
+    caller: Caller, snapshot: Snapshot, wanted: UsageQuery, calls: int
+) -> PercentilesByDay:
+    """The 95th percentile in ms by day, and of all days under None, of executions that the caller
+    may read; `calls` is their number in the report."""
+    span, groups = _parse_span(wanted, snapshot), _CountedGroups(caller, snapshot, wanted.group)
+    unfiltered = (wanted.agent, wanted.group) == (None, None) and reads_all(caller)
+    if wanted.tool is not None and unfiltered and calls <= latency_percentiles.MOST_RUNS:
+        return latency_percentiles.tool_percentiles(wanted.tool, span)
+    return latency_percentiles.execution_percentiles(
+        _filter_executions(caller, wanted, groups), span
+    )
 
 
 @dataclass(frozen=True)
-class _Groups:
-    """The groups of a tool that are counted: those the caller may know, or the one asked for."""
+class _CountedGroups:
+    """The counted groups of a tool: those that the caller may know, or the requested one."""
 
     caller: Caller
     snapshot: Snapshot
@@ -329,14 +357,14 @@ class _Groups:
 
     @cached_property
     def _counted(self) -> dict[frozenset[str], frozenset[str]]:
-        """Of the groups that tools are in together."""
+        """The counted groups for each set of groups of a tool."""
         return {held: self._known(held) for held in {*self._of_tools.values(), frozenset[str]()}}
 
     def _known(self, held: frozenset[str]) -> frozenset[str]:
         known = held if self._all else held & self.caller.granted_groups
         return known if self.only is None else known & {self.only}
 
-    def of(self, tool_name: str) -> frozenset[str]:
+    def groups_of(self, tool_name: str) -> frozenset[str]:
         return self._counted[self._of_tools.get(tool_name, frozenset())]
 
     @cached_property
@@ -344,7 +372,7 @@ class _Groups:
         return tuple(name for name, held in self._of_tools.items() if self._counted[held])
 
 
-def _span(wanted: UsageQuery, snapshot: Snapshot) -> DaySpan:
+def _parse_span(wanted: UsageQuery, snapshot: Snapshot) -> DaySpan:
     until = wanted.until or timezone.now().astimezone(snapshot.time_zone).date()
     if not date(2000, 1, 1) <= until <= date(2999, 12, 31):
         raise Malformed("until is no day of this millennium.")
@@ -354,7 +382,9 @@ def _span(wanted: UsageQuery, snapshot: Snapshot) -> DaySpan:
     return DaySpan(snapshot.organization_id, snapshot.time_zone, since, until)
 
 
-def _within(caller: Caller, wanted: UsageQuery, groups: _Groups) -> ExecutionQuerySet:
+def _filter_executions(
+    caller: Caller, wanted: UsageQuery, groups: _CountedGroups
+) -> ExecutionQuerySet:
     rows = readable(caller)
     if wanted.agent is not None:
         rows = rows.filter(agent__slug=wanted.agent)
@@ -365,31 +395,33 @@ def _within(caller: Caller, wanted: UsageQuery, groups: _Groups) -> ExecutionQue
     return rows
 
 
-def _asked(wanted: UsageQuery, columns: Sequence[str], groups: _Groups) -> UsageRollupQuery:
+def _rollup_query(
+    wanted: UsageQuery, columns: Sequence[str], groups: _CountedGroups
+) -> UsageRollupQuery:
     tools = None if wanted.group is None else groups.tools
     return UsageRollupQuery(tuple(columns), wanted.agent, wanted.tool, tools)
 
 
 def _by_group(
-    lines: Iterable[Line], columns: Sequence[str], by: Sequence[str], groups: _Groups
-) -> list[Line]:
-    """A tool that is gone, or in no group, is counted under None."""
+    rows: Iterable[TotalsRow], columns: Sequence[str], by: Sequence[str], groups: _CountedGroups
+) -> list[TotalsRow]:
+    """A deleted tool, or one in no group, is counted under None."""
     at, group = columns.index("tool"), by.index("group")
     places = [columns.index("tool" if name == "group" else name) for name in by]
-    found: dict[tuple[Any, ...], Line] = {}
-    for line in lines:
-        values, figures = [line[place] for place in places], line[-5:]
-        for values[group] in groups.of(line[at]) or (None,):
+    found: dict[tuple[Any, ...], TotalsRow] = {}
+    for row in rows:
+        values, totals = [row[place] for place in places], row[-5:]
+        for values[group] in groups.groups_of(row[at]) or (None,):
             key = tuple(values)
             known = found.get(key)
-            found[key] = figures if known is None else plus(known, figures)
-    return [(*key, *figures) for key, figures in found.items()]
+            found[key] = totals if known is None else add_totals(known, totals)
+    return [(*key, *totals) for key, totals in found.items()]
 
 
-def _row(line: Line, names: Sequence[str]) -> Row:
-    return dict(zip(names, line, strict=False)), UsageTotals(*line[-5:])
+def _report_row(row: TotalsRow, names: Sequence[str]) -> ReportRow:
+    return dict(zip(names, row, strict=False)), UsageTotals(*row[-5:])
 
 
-def _order(value: Any) -> tuple[bool, Any]:
-    """Where there is none, last."""
+def _sort_key(value: Any) -> tuple[bool, Any]:
+    """None is last."""
     return (value is None, "" if value is None else str(value))

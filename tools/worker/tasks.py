@@ -84,7 +84,7 @@ def apply_retention() -> None:
 
 @shared_task(name="tools.execution.tasks.add_up_days")
 def add_up_days() -> None:
-    usage_rollups.add_up()
+    usage_rollups.aggregate_days()
 
 
 @shared_task(name="tools.execution.tasks.learn_questions")

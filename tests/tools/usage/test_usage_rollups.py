@@ -19,11 +19,17 @@ from tools.catalog.registry import registry
 from tools.definitions.callers import Caller
 from tools.models import Agent, DayFigures, DayOfCalls, Execution, Organization
 from tools.usage import latency_percentiles, recent_activity, usage_rollups
-from tools.usage.usage_reports import Row, UsageQuery, durations, ranking, usage
+from tools.usage.usage_reports import (
+    ReportRow,
+    UsageQuery,
+    duration_percentiles,
+    usage_ranking,
+    usage_report,
+)
 
 pytestmark = pytest.mark.django_db
 BERLIN = ZoneInfo("Europe/Berlin")
-ASKED = [
+QUERIES = [
     UsageQuery(),
     UsageQuery(by=("agent",)),
     UsageQuery(by=("tool",)),
@@ -42,7 +48,7 @@ Call = Callable[..., Execution]
 @pytest.fixture(autouse=True)
 def _settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Yesterday can be aggregated, also in the first hour of today."""
-    monkeypatch.setattr(usage_rollups, "SETTLED", timedelta(0))
+    monkeypatch.setattr(usage_rollups, "SETTLE_TIME", timedelta(0))
 
 
 @pytest.fixture
@@ -91,14 +97,14 @@ def busy(call: Call) -> None:
     call(0, "Success"), call(2)
 
 
-def told(reader: Caller) -> list[list[Row]]:
+def reports(reader: Caller) -> list[list[ReportRow]]:
     snapshot = registry.snapshot(reader.organization_id, reader.revision)
-    return [sorted(usage(reader, snapshot, wanted).rows, key=str) for wanted in ASKED]
+    return [sorted(usage_report(reader, snapshot, wanted).rows, key=str) for wanted in QUERIES]
 
 
-def charted(reader: Caller) -> recent_activity.Series:
-    recent_activity._over.cache_clear()
-    return recent_activity.by_day(reader, BERLIN)
+def daily_usage(reader: Caller) -> recent_activity.Series:
+    recent_activity._past_days_of.cache_clear()
+    return recent_activity.usage_by_day(reader, BERLIN)
 
 
 def rows(reader: Caller) -> QuerySet[DayOfCalls]:
@@ -106,76 +112,78 @@ def rows(reader: Caller) -> QuerySet[DayOfCalls]:
 
 
 @pytest.mark.usefixtures("busy")
-def test_days_that_were_added_up_tell_what_their_calls_tell(
+def test_aggregated_days_report_the_same_as_their_executions(
     reader: Caller,
 ) -> None:
-    before = told(reader), charted(reader)
-    usage_rollups.add_up()
+    before = reports(reader), daily_usage(reader)
+    usage_rollups.aggregate_days()
     assert rows(reader).count() == 5
-    assert (told(reader), charted(reader)) == before
+    assert (reports(reader), daily_usage(reader)) == before
 
 
 @pytest.mark.part("calls")
 @pytest.mark.usefixtures("busy")
-def test_a_day_is_added_up_once(reader: Caller) -> None:
-    assert usage_rollups.add_up() >= 5
+def test_a_day_is_aggregated_once(reader: Caller) -> None:
+    assert usage_rollups.aggregate_days() >= 5
     once = {*rows(reader).values_list("pk", flat=True)}
-    usage_rollups.add_up()
+    usage_rollups.aggregate_days()
     assert {*rows(reader).values_list("pk", flat=True)} == once
 
 
-def test_what_was_not_over_is_told_as_it_is_now(reader: Caller, call: Call) -> None:
+def test_unfinished_calls_are_read_live(reader: Caller, call: Call) -> None:
     waits = call(3)
     call(3, "Success")
-    usage_rollups.add_up()
+    usage_rollups.aggregate_days()
     assert rows(reader).get(day=noon(3).date()).unfinished == [waits.pk]
     end(waits, "Failed", took_ms=50.0, cost="2")
-    (row,) = told(reader)[0]
+    (row,) = reports(reader)[0]
     assert (row[1].calls, row[1].failures, row[1].cost) == (2, 1, Decimal("2.25"))
-    usage_rollups.add_up()
-    (figures,) = [one for _, one in charted(reader) if one.calls]
+    usage_rollups.aggregate_days()
+    (figures,) = [one for _, one in daily_usage(reader) if one.calls]
     assert (figures.calls, figures.median_ms) == (2, 30.0)
 
 
 @pytest.mark.part("calls")
-def test_a_call_that_comes_late_makes_its_day_be_read_again(reader: Caller, call: Call) -> None:
+def test_a_late_call_deletes_the_rollup_of_its_day(reader: Caller, call: Call) -> None:
     call(2, "Success")
-    usage_rollups.add_up()
+    usage_rollups.aggregate_days()
     late = call(2, "Failed")  # created today, and moved back by two days
     assert not rows(reader).filter(day=noon(2).date())
-    assert told(reader)[0][0][1].calls == 2
-    usage_rollups.add_up()
+    assert reports(reader)[0][0][1].calls == 2
+    usage_rollups.aggregate_days()
     Execution.objects.filter(pk=late.pk).delete()
-    assert told(reader)[0][0][1].calls == 1
+    assert reports(reader)[0][0][1].calls == 1
 
 
 def by_tool(reader: Caller) -> tuple[list[int], int]:
     """The calls of each tool, and how many statements read the rollups."""
     snapshot = registry.snapshot(reader.organization_id, reader.revision)
     with CaptureQueriesContext(connection) as caught:
-        rows = usage(reader, snapshot, UsageQuery(by=("tool",))).rows
+        rows = usage_report(reader, snapshot, UsageQuery(by=("tool",))).rows
     asked = sum("tools_dayfigures" in query["sql"] for query in caught.captured_queries)
     return [figures.calls for _, figures in rows], asked
 
 
-def test_sums_of_days_are_remembered_until_one_of_them_changes(reader: Caller, call: Call) -> None:
+def test_totals_are_cached_until_a_day_changes(reader: Caller, call: Call) -> None:
     call(3, "Success"), call(2, "Success", tool="other")
-    usage_rollups.add_up()
+    usage_rollups.aggregate_days()
     assert by_tool(reader) == ([1, 1], 1)
     assert by_tool(reader) == ([1, 1], 0)
     call(3, "Success")
     assert by_tool(reader) == ([2, 1], 1)
 
 
-def ranked(reader: Caller, wanted: UsageQuery) -> tuple[list[Row], list[Row]]:
+def ranked(reader: Caller, wanted: UsageQuery) -> tuple[list[ReportRow], list[ReportRow]]:
     """The rows by day, and those of the ranking."""
-    found = ranking(reader, registry.snapshot(reader.organization_id, reader.revision), wanted)
-    return found.days.rows, found.lines[:100]
+    found = usage_ranking(
+        reader, registry.snapshot(reader.organization_id, reader.revision), wanted
+    )
+    return found.days.rows, found.rows[:100]
 
 
 @pytest.mark.part("calls")
 @pytest.mark.usefixtures("busy")
-@pytest.mark.parametrize("added_up", [False, True])
+@pytest.mark.parametrize("aggregated", [False, True])
 @pytest.mark.parametrize(
     "wanted",
     [
@@ -184,14 +192,14 @@ def ranked(reader: Caller, wanted: UsageQuery) -> tuple[list[Row], list[Row]]:
         UsageQuery(by=("agent",), tool="echo"), UsageQuery(by=("tool",), group="nowhere"),
     ],
 )  # fmt: skip
-def test_a_ranking_has_the_days_and_the_lines_that_usage_tells(
-    reader: Caller, wanted: UsageQuery, added_up: bool
+def test_a_ranking_has_the_days_and_rows_of_the_report(
+    reader: Caller, wanted: UsageQuery, aggregated: bool
 ) -> None:
-    if added_up:
-        usage_rollups.add_up()
+    if aggregated:
+        usage_rollups.aggregate_days()
     snapshot = registry.snapshot(reader.organization_id, reader.revision)
-    lines = usage(reader, snapshot, wanted).rows
-    of_days = usage(reader, snapshot, replace(wanted, by=("day",))).rows
+    lines = usage_report(reader, snapshot, wanted).rows
+    of_days = usage_report(reader, snapshot, replace(wanted, by=("day",))).rows
     assert ranked(reader, wanted) == (of_days, sorted(lines, key=lambda row: -row[1].calls))
 
 
@@ -199,14 +207,14 @@ def test_a_ranking_has_the_days_and_the_lines_that_usage_tells(
 @pytest.mark.usefixtures("busy")
 def test_a_part_of_a_ranking_is_that_part_of_all_of_it(reader: Caller) -> None:
     snapshot = registry.snapshot(reader.organization_id, reader.revision)
-    lines = ranking(reader, snapshot, UsageQuery(by=("group",))).lines
+    lines = usage_ranking(reader, snapshot, UsageQuery(by=("group",))).rows
     assert len(lines) == 2 and lines[0:1] + lines[1:2] == lines[:9]
     assert lines[2:5] == [] and lines[:1][0][1].calls > lines[1:][0][1].calls
 
 
 @pytest.mark.usefixtures("busy")
-def test_calls_of_today_are_read_once_for_its_day_and_the_lines(reader: Caller) -> None:
-    usage_rollups.add_up()
+def test_calls_of_today_are_read_once_for_days_and_rows(reader: Caller) -> None:
+    usage_rollups.aggregate_days()
     wanted = UsageQuery(by=("tool",), since=noon(5).date())
     ranked(reader, wanted)
     with CaptureQueriesContext(connection) as caught:
@@ -216,53 +224,56 @@ def test_calls_of_today_are_read_once_for_its_day_and_the_lines(reader: Caller) 
     assert len(caught) <= 6  # rollup days, rollups, today, open calls twice, and rollup days again
 
 
-def lasted(reader: Caller, tool: str) -> tuple[dict[date | None, float], ...]:
+def percentiles(reader: Caller, tool: str) -> tuple[dict[date | None, float], ...]:
     """The percentiles from cached histograms, and those from PostgreSQL."""
     snapshot = registry.snapshot(reader.organization_id, reader.revision)
     wanted = UsageQuery(tool=tool)
     return tuple(
-        durations(reader, snapshot, wanted, calls)
-        for calls in (1, latency_percentiles.MOST_KEPT + 1)
+        duration_percentiles(reader, snapshot, wanted, calls)
+        for calls in (1, latency_percentiles.MOST_RUNS + 1)
     )
 
 
 @pytest.mark.usefixtures("busy")
-@pytest.mark.parametrize("added_up", [False, True])
-def test_how_long_runs_took_is_what_postgresql_says(
-    reader: Caller, call: Call, added_up: bool
+@pytest.mark.parametrize("aggregated", [False, True])
+def test_percentiles_equal_those_of_postgresql(
+    reader: Caller, call: Call, aggregated: bool
 ) -> None:
     for at in range(7):
         call(2, "Success", took_ms=3.7 * at), call(0, "Failed", took_ms=at / 3)
     late = call(2)
-    if added_up:
-        usage_rollups.add_up()
+    if aggregated:
+        usage_rollups.aggregate_days()
     end(late, "Success", took_ms=77.0)
-    kept, said = lasted(reader, "echo")
+    kept, said = percentiles(reader, "echo")
     assert kept == pytest.approx(said) and len(kept) == 5
-    assert lasted(reader, "nothing") == ({}, {})
+    assert percentiles(reader, "nothing") == ({}, {})
 
 
 @pytest.mark.usefixtures("busy")
-def test_lengths_of_days_are_read_once(reader: Caller, call: Call) -> None:
-    usage_rollups.add_up()
-    lasted(reader, "echo")
-    latency_percentiles._kept.cache_clear()
+def test_durations_of_past_days_are_read_once(reader: Caller, call: Call) -> None:
+    usage_rollups.aggregate_days()
+    percentiles(reader, "echo")
+    latency_percentiles._rollup_durations.cache_clear()
     with CaptureQueriesContext(connection) as first:
-        lasted(reader, "echo")
+        percentiles(reader, "echo")
     with CaptureQueriesContext(connection) as again:
-        kept, said = lasted(reader, "echo")
+        kept, said = percentiles(reader, "echo")
     assert kept == pytest.approx(said) and len(again) == len(first) - 2
     call(2, "Success", took_ms=9_000.0)
-    kept, said = lasted(reader, "echo")
+    kept, said = percentiles(reader, "echo")
     assert kept == pytest.approx(said)
 
 
-def test_what_another_organization_asks_for_pushes_nothing_out(reader: Caller, call: Call) -> None:
+def test_queries_of_another_organization_evict_nothing(reader: Caller, call: Call) -> None:
     """Every query has another range of days."""
     call(2, "Success", took_ms=20.0)
-    usage_rollups.add_up()
-    by_tool(reader), lasted(reader, "echo")
-    (_, sums_cost), lengths_cost = by_tool(reader), cost_of_lengths(reader, "echo")
+    usage_rollups.aggregate_days()
+    by_tool(reader), percentiles(reader, "echo")
+    (_, total_queries), percentile_queries = (
+        by_tool(reader),
+        queries_for_percentiles(reader, "echo"),
+    )
     home = factories.organization("inquisitive")
     factories.tool(home)
     agent = factories.agent(home)
@@ -272,50 +283,50 @@ def test_what_another_organization_asks_for_pushes_nothing_out(reader: Caller, c
         end(made, "Success")
     home.refresh_from_db()
     stranger = caller_of_user(factories.superuser(home))
-    usage_rollups.add_up()
+    usage_rollups.aggregate_days()
     snapshot = registry.snapshot(home.pk, home.revision)
     for ago in range(1, 22):
         wanted = UsageQuery(by=("tool",), since=noon(ago).date(), tool="echo")
-        usage(stranger, snapshot, wanted)
-        durations(stranger, snapshot, wanted, 1)
-    assert by_tool(reader)[1] == sums_cost
-    assert cost_of_lengths(reader, "echo") == lengths_cost
+        usage_report(stranger, snapshot, wanted)
+        duration_percentiles(stranger, snapshot, wanted, 1)
+    assert by_tool(reader)[1] == total_queries
+    assert queries_for_percentiles(reader, "echo") == percentile_queries
 
 
-def cost_of_lengths(reader: Caller, tool: str) -> int:
+def queries_for_percentiles(reader: Caller, tool: str) -> int:
     with CaptureQueriesContext(connection) as asked:
-        lasted(reader, tool)
+        percentiles(reader, tool)
     return len(asked)
 
 
-def test_the_days_are_those_of_the_time_zone_that_is_told_in(
+def test_rollups_follow_the_time_zone_of_the_organization(
     reader: Caller, call: Call, organization: Organization
 ) -> None:
     call(2, "Success")
-    usage_rollups.add_up()
+    usage_rollups.aggregate_days()
     Organization.objects.filter(pk=organization.pk).update(time_zone="Asia/Kolkata")
-    usage_rollups.add_up()
+    usage_rollups.aggregate_days()
     assert {*rows(reader).values_list("zone", flat=True)} == {"Asia/Kolkata"}
     assert not DayFigures.objects.filter(day__zone=BERLIN.key, day__organization=organization)
 
 
-def test_a_day_of_which_much_is_open_is_read_as_it_is(
+def test_a_day_with_many_open_calls_is_read_live(
     reader: Caller, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(usage_rollups, "MOST_UNFINISHED", 1)
     call(2), call(2)
-    usage_rollups.add_up()
+    usage_rollups.aggregate_days()
     assert not rows(reader).filter(day=noon(2).date())
-    assert told(reader)[0][0][1].calls == 2
+    assert reports(reader)[0][0][1].calls == 2
 
 
-def test_who_reads_their_own_calls_alone_is_told_of_no_others(call: Call, agent: Agent) -> None:
+def test_a_reader_of_own_calls_sees_no_others(call: Call, agent: Agent) -> None:
     call(2, "Success")
-    usage_rollups.add_up()
+    usage_rollups.aggregate_days()
     own = factories.caller(agent)
     snapshot = registry.snapshot(own.organization_id, own.revision)
-    assert usage(own, snapshot, UsageQuery()).rows == []
-    assert all(figures.calls == 0 for _, figures in charted(own))
+    assert usage_report(own, snapshot, UsageQuery()).rows == []
+    assert all(figures.calls == 0 for _, figures in daily_usage(own))
 
 
 @pytest.mark.part("calls")
@@ -323,7 +334,7 @@ def test_who_reads_their_own_calls_alone_is_told_of_no_others(call: Call, agent:
 def test_days_are_read_in_as_many_statements_as_there_are_kinds_of_them(
     reader: Caller, django_assert_max_num_queries
 ) -> None:
-    usage_rollups.add_up()
+    usage_rollups.aggregate_days()
     snapshot = registry.snapshot(reader.organization_id, reader.revision)
     with django_assert_max_num_queries(5):
-        usage(reader, snapshot, UsageQuery())
+        usage_report(reader, snapshot, UsageQuery())

@@ -9,7 +9,7 @@ from tools.api.common.base import CallerView
 from tools.api.executions.usage_bodies import UsageAnswer
 from tools.errors import Malformed
 from tools.shapes import usage_shape
-from tools.usage.usage_reports import DIMENSIONS, UsageQuery, usage
+from tools.usage.usage_reports import DIMENSIONS, UsageQuery, usage_report
 
 
 class UsageView(CallerView):
@@ -40,7 +40,7 @@ class UsageView(CallerView):
             tool=query.get("tool"),
             group=query.get("group"),
         )
-        found = usage(self.caller, snapshot, wanted)
+        found = usage_report(self.caller, snapshot, wanted)
         return Response(usage_shape(found, wanted.by, snapshot.time_zone.key))
 
 

@@ -27,7 +27,13 @@ from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.home.usage import charts_of
 from tools.ui.playground.calling import usual_state
 from tools.ui.workflow.explain import LABELS
-from tools.usage.usage_reports import Usage, UsageQuery, UsageTotals, durations, usage
+from tools.usage.usage_reports import (
+    UsageQuery,
+    UsageReport,
+    UsageTotals,
+    duration_percentiles,
+    usage_report,
+)
 
 PAGE_SIZE = 25
 DAYS = 14
@@ -84,9 +90,9 @@ def usage_page(request: PageRequest, name: str) -> HttpResponse:
     until = timezone.now().astimezone(snapshot.time_zone).date()
     since = until - timedelta(days=DAYS - 1)
     wanted = UsageQuery(since=since, until=until, tool=tool.name)
-    found = usage(request.caller, snapshot, wanted)
+    found = usage_report(request.caller, snapshot, wanted)
     total = sum((figures for _, figures in found.rows), UsageTotals())
-    took = durations(request.caller, snapshot, wanted, total.calls)
+    took = duration_percentiles(request.caller, snapshot, wanted, total.calls)
     context = {
         "tool": tool,
         "found": found,
@@ -138,7 +144,7 @@ def _links(tool: CatalogTool, q: str, shown: Page[Agent]) -> dict[str, str]:
     }
 
 
-def _days(found: Usage, took: dict[date | None, float]) -> list[Day]:
+def _days(found: UsageReport, took: dict[date | None, float]) -> list[Day]:
     """The latest first; days without a call are left out."""
     lines: list[tuple[dict[str, Any], UsageTotals]] = found.rows[::-1]
     return [

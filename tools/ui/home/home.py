@@ -82,9 +82,9 @@ def _now_part(request: PageRequest) -> HttpResponse:
 
 
 def _now(request: PageRequest) -> dict[str, Any]:
-    failures = _rows(recent_activity.failed_lately(request.caller))
+    failures = _rows(recent_activity.failed_recently(request.caller))
     longest = _rows(recent_activity.longest_running(request.caller))
-    counts = _counts(recent_activity.now_of(request.caller))
+    counts = _counts(recent_activity.activity_counts(request.caller))
     seen = [counts, [row.pk for row in failures], [(row.pk, _age(row)) for row in longest]]
     return {
         "counts": counts,
@@ -107,7 +107,7 @@ def _rows(found: Any) -> list[Execution]:
     return list(found.select_related("agent", "user").defer(*BULKY)[:ROWS])
 
 
-def _counts(now: recent_activity.Now) -> list[Count]:
+def _counts(now: recent_activity.ActivityCounts) -> list[Count]:
     """Counts of calls. The list of failures begins at a full minute, so that its URL is stable."""
     since = (timezone.now() - timedelta(hours=recent_activity.HOURS)).replace(
         second=0, microsecond=0
@@ -116,7 +116,12 @@ def _counts(now: recent_activity.Now) -> list[Count]:
     return [
         _count("Running", now.running, {"status": Status.RUNNING}),
         _count("Waiting", now.waiting, {"status": Status.PENDING}),
-        _count("Held for a person", now.held, {"status": Status.REQUIRES_CONFIRMATION}, "warn"),
+        _count(
+            "Held for a person",
+            now.awaiting_approval,
+            {"status": Status.REQUIRES_CONFIRMATION},
+            "warn",
+        ),
         _count("Failed in 24 hours", now.failed, failed, "bad"),
     ]
 
@@ -132,14 +137,14 @@ def _figures(request: PageRequest) -> dict[str, Any]:
     over = request.GET.get("over", "")
     over = over if over in SPANS else "24h"
     zone = snapshot_of(request).time_zone
-    read = recent_activity.by_day if over == "14d" else recent_activity.by_hour
+    read = recent_activity.usage_by_day if over == "14d" else recent_activity.usage_by_hour
     series = _named(read(request.caller, zone))
     every = [figures for _, figures in series]
     return {
         "over": over,
         "spans": SPANS.items(),
         "time_zone": zone.key,
-        "kept_minutes": round(recent_activity.KEPT_S / 60),
+        "kept_minutes": round(recent_activity.CACHE_S / 60),
         "first": series[0][0],
         "last": series[-1][0],
         "calls": sum(figures.calls for figures in every),

@@ -19,13 +19,13 @@ from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.charts import Chart, stacked
 from tools.usage.usage_reports import (
     DIMENSIONS,
-    Ranked,
-    Row,
-    Usage,
+    RankedRows,
+    ReportRow,
     UsageQuery,
+    UsageReport,
     UsageTotals,
-    ranking,
-    usage,
+    usage_ranking,
+    usage_report,
 )
 
 PAGE = "home/usage.html"
@@ -78,13 +78,15 @@ def usage_page(request: PageRequest) -> HttpResponse:
     return render(request, PAGE, context, status=400 if flaw else 200)
 
 
-def _asked(request: PageRequest, wanted: UsageQuery) -> tuple[Usage, Ranked | list[Row]]:
+def _asked(
+    request: PageRequest, wanted: UsageQuery
+) -> tuple[UsageReport, RankedRows | list[ReportRow]]:
     """Usage by day, and the rows of the table: days the latest first, else the most calls first."""
     if wanted.by == ("day",):
-        days = usage(request.caller, snapshot_of(request), wanted)
+        days = usage_report(request.caller, snapshot_of(request), wanted)
         return days, days.rows[::-1]
-    found = ranking(request.caller, snapshot_of(request), wanted)
-    return found.days, found.lines
+    found = usage_ranking(request.caller, snapshot_of(request), wanted)
+    return found.days, found.rows
 
 
 def _given(query: QueryDict) -> dict[str, str]:
@@ -118,7 +120,7 @@ def _period(given: dict[str, str], length: int, until: date) -> str:
     return f"?{urlencode(kept | {'since': since.isoformat(), 'until': until.isoformat()})}"
 
 
-def _links(given: dict[str, str], days: Usage, shown: Page[Row]) -> dict[str, str]:
+def _links(given: dict[str, str], days: UsageReport, shown: Page[ReportRow]) -> dict[str, str]:
     """Links for the same dates, also after midnight."""
     kept = {name: value for name, value in given.items() if value}
     kept |= {"since": days.since.isoformat(), "until": days.until.isoformat()}
@@ -132,7 +134,7 @@ def _links(given: dict[str, str], days: Usage, shown: Page[Row]) -> dict[str, st
     }
 
 
-def _lines(rows: Page[Row], by: str) -> list[UsageTableRow]:
+def _lines(rows: Page[ReportRow], by: str) -> list[UsageTableRow]:
     return [
         UsageTableRow(_name(values[by], by), _url(values[by], by), figures, money(figures.cost))
         for values, figures in rows
@@ -151,7 +153,7 @@ def _url(value: Any, by: str) -> str:
     return f"{reverse('executions')}?{urlencode({by: value})}"
 
 
-def charts_of(days: Usage) -> dict[str, Chart]:
+def charts_of(days: UsageReport) -> dict[str, Chart]:
     """Charts of calls by result, and of costs; a day without calls has an empty column."""
     known = {values["day"]: figures for values, figures in days.rows}
     every = [days.since + timedelta(days=at) for at in range((days.until - days.since).days + 1)]
