@@ -36,7 +36,7 @@ from tools.execution import outputs
 from tools.execution.composition import Waiting
 from tools.models import Execution
 from tools.workflows import call_attempts
-from tools.workflows.call_attempts import Open
+from tools.workflows.call_attempts import AttemptOpen
 
 MOST_PLANS = 2
 MOST_ATTEMPTS = 3  # of a step that may be repeated
@@ -93,7 +93,7 @@ def _take(run: AgentRun, number: int, step: PlanStep) -> None:
         return
     while rows_of(run).outcomes[step.id].word != SKIPPED:
         standing = _standing(run, number)
-        if isinstance(standing, Open):
+        if isinstance(standing, AttemptOpen):
             raise RunMustWait(Waiting(standing.below, standing.until))
         if not isinstance(standing, str):
             break
@@ -107,10 +107,10 @@ def _take(run: AgentRun, number: int, step: PlanStep) -> None:
 
 def _standing(
     run: AgentRun, number: int
-) -> call_attempts.Succeeded | call_attempts.AttemptFailure | Open | str:
+) -> call_attempts.AttemptSuccess | call_attempts.AttemptFailure | AttemptOpen | str:
     """A recorded step is not retried: it had its attempts when it was recorded."""
     most = MOST_ATTEMPTS if run.asked.replays is None else 1
-    return call_attempts.standing(
+    return call_attempts.attempt_state(
         rows_of(run).calls,
         f"{ACT}{number}",
         run.ground().snapshot,

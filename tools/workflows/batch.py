@@ -15,34 +15,36 @@ from tools.execution.context import Result
 PARALLEL = "parallel"
 MOST_PARALLEL = 50
 MOST_OUTPUT = 1024 * 1024  # bytes of all outputs together that the batch's own output contains
-_NEVER = {
+_NOT_MADE = {
     "CANCELLED": "Cancelled before it was made.",
     "SKIPPED": "A call before it failed, and the batch was to stop then; this one was never made.",
 }
 
 
-def turn(view: Composition) -> Result | Waiting:
+def run_batch_turn(view: Composition) -> Result | Waiting:
     wanted = view.parameters
     try:
         inputs = inputs_of(wanted)
     except ValueError as flaw:
         raise CannotGoOn("INPUTS_WRONG", str(flaw)) from None
-    most = _most_open(wanted)
+    most = _max_open(wanted)
     stop = wanted["stop_on_error"]
     for number, one in enumerate(inputs_as_sent(wanted, view.asked)):
         place = str(number)
         if place in view.made or view.unwanted(place):
             continue
-        if view.open >= most or (stop and _failed(view)):  # it looks at all calls: only as needed
+        if view.open >= most or (
+            stop and _any_failed(view)
+        ):  # it looks at all calls: only as needed
             break
         view.begin(place, *one, references=True)
     if view.open:
-        _tell(view, len(inputs))
-        return Waiting(below=view.open if _some_left(view, inputs, stop=stop) else 1)
-    return _result(view, inputs, stopped=stop and _failed(view))
+        _report_progress(view, len(inputs))
+        return Waiting(below=view.open if _any_left(view, inputs, stop=stop) else 1)
+    return _result(view, inputs, stopped=stop and _any_failed(view))
 
 
-def entry(made: Made | None, given: BatchInput, number: int, *, why: str) -> dict[str, Any]:
+def result_entry(made: Made | None, given: BatchInput, number: int, *, why: str) -> dict[str, Any]:
     """One line of the results: what became of one input."""
     if made is None:
         return {
@@ -51,7 +53,7 @@ def entry(made: Made | None, given: BatchInput, number: int, *, why: str) -> dic
             "status": Status.CANCELLED,
             "execution_id": None,
             "error_code": why,
-            "error_message": _NEVER[why],
+            "error_message": _NOT_MADE[why],
         }
     return {
         "position": number,
@@ -63,19 +65,19 @@ def entry(made: Made | None, given: BatchInput, number: int, *, why: str) -> dic
     }
 
 
-def why_never(cancelled_places: list[str], place: str) -> str:
+def reason_not_made(cancelled_places: list[str], place: str) -> str:
     """The reason for a call of a batch that is over and never made it."""
     return "CANCELLED" if place in cancelled_places else "SKIPPED"
 
 
-def _most_open(wanted: dict[str, Any]) -> int:
+def _max_open(wanted: dict[str, Any]) -> int:
     if wanted["mode"] != PARALLEL:
         return 1
     most = wanted["max_parallel"]
     return min(most, MOST_PARALLEL) if type(most) is int and most > 0 else 1
 
 
-def _failed(view: Composition) -> bool:
+def _any_failed(view: Composition) -> bool:
     """Whether a call ended in another way than it should have; a cancelled one was not wanted."""
     return any(
         not one.open and one.status not in {Status.SUCCESS, Status.CANCELLED}
@@ -83,15 +85,15 @@ def _failed(view: Composition) -> bool:
     )
 
 
-def _some_left(view: Composition, inputs: list[BatchInput], *, stop: bool) -> bool:
+def _any_left(view: Composition, inputs: list[BatchInput], *, stop: bool) -> bool:
     """Whether there are calls that have not begun and may."""
-    if stop and _failed(view):
+    if stop and _any_failed(view):
         return False
     begun = view.made.keys() | set(view.execution.cancelled_places)
     return any(str(number) not in begun for number in range(len(inputs)))
 
 
-def _tell(view: Composition, total: int) -> None:
+def _report_progress(view: Composition, total: int) -> None:
     over = sum(not one.open for one in view.made.values())
     if view.memory.get("told") != over:
         view.memory["told"] = over
@@ -100,15 +102,15 @@ def _tell(view: Composition, total: int) -> None:
 
 def _result(view: Composition, inputs: list[BatchInput], *, stopped: bool) -> Result:
     results = [
-        entry(
+        result_entry(
             view.made.get(str(number)),
             given,
             number,
-            why=why_never(view.execution.cancelled_places, str(number)),
+            why=reason_not_made(view.execution.cancelled_places, str(number)),
         )
         for number, given in enumerate(inputs)
     ]
-    counts = _counts(results)
+    counts = _count_results(results)
     if stopped:
         return Result(
             Status.FAILED,
@@ -117,18 +119,18 @@ def _result(view: Composition, inputs: list[BatchInput], *, stopped: bool) -> Re
             f" {len(inputs)} had succeeded; see error_details.results.",
             error_details={"results": results, **counts},
         )
-    _put_in(view, results)
+    _add_outputs(view, results)
     return Result(Status.SUCCESS, output={"results": results, **counts})
 
 
-def _counts(results: list[dict[str, Any]]) -> dict[str, int]:
+def _count_results(results: list[dict[str, Any]]) -> dict[str, int]:
     succeeded = sum(one["status"] == Status.SUCCESS for one in results)
     cancelled = sum(one["status"] == Status.CANCELLED for one in results)
     failed = len(results) - succeeded - cancelled
     return {"succeeded": succeeded, "failed": failed, "cancelled": cancelled}
 
 
-def _put_in(view: Composition, results: list[dict[str, Any]]) -> None:
+def _add_outputs(view: Composition, results: list[dict[str, Any]]) -> None:
     """Each output, in order, as long as there is room; where there is none, a word of it."""
     succeeded = {str(one["position"]): one for one in results if one["status"] == Status.SUCCESS}
     outputs = view.outputs(succeeded, most_bytes=MOST_OUTPUT)

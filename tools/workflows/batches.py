@@ -21,7 +21,7 @@ from tools.errors import Conflict, Malformed, NotFound
 from tools.execution import actions, cancelling, hints, reading
 from tools.execution.composing import Made, absent_calls, calls_in_order
 from tools.models import Execution
-from tools.workflows.batch import MOST_OUTPUT, entry, why_never
+from tools.workflows.batch import MOST_OUTPUT, reason_not_made, result_entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class BatchRow:
     cut: bool = False
 
 
-def one_of(caller: Caller, identifier: UUID) -> Execution:
+def find_batch(caller: Caller, identifier: UUID) -> Execution:
     """A batch the caller may read. Raises `NotFound` also for an execution of another tool."""
     rows = (
         reading.readable(caller)
@@ -53,26 +53,26 @@ def one_of(caller: Caller, identifier: UUID) -> Execution:
     return found
 
 
-def lines_of(caller: Caller, batch: Execution) -> list[BatchRow]:
+def batch_rows(caller: Caller, batch: Execution) -> list[BatchRow]:
     """In the order of the inputs."""
-    inputs = given_to(batch)
-    calls = _calls_of(caller, batch)
-    whole = _fill(batch, calls)
-    known = _known(batch, calls, whole)
-    return [_line(number, given, known) for number, given in enumerate(inputs)]
+    inputs = batch_inputs(batch)
+    calls = _readable_calls(caller, batch)
+    whole = _load_outputs(batch, calls)
+    known = _known_calls(batch, calls, whole)
+    return [_batch_row(number, given, known) for number, given in enumerate(inputs)]
 
 
-def lines_between(caller: Caller, batch: Execution, first: int, last: int) -> list[BatchRow]:
+def batch_rows_between(caller: Caller, batch: Execution, first: int, last: int) -> list[BatchRow]:
     """Those from one place to before another, without what went in and what came back."""
-    inputs = given_to(batch)[first:last]
+    inputs = batch_inputs(batch)[first:last]
     places = [str(number) for number in range(first, first + len(inputs))]
     rows = reading.readable(caller).shown().filter(parent=batch.pk, place__in=places)
     calls = {call.place: call for call in rows.defer(*_LARGE)}
-    known = _known(batch, calls, set(calls))
-    return [_line(first + at, given, known) for at, given in enumerate(inputs)]
+    known = _known_calls(batch, calls, set(calls))
+    return [_batch_row(first + at, given, known) for at, given in enumerate(inputs)]
 
 
-def given_to(batch: Execution) -> list[BatchInput]:
+def batch_inputs(batch: Execution) -> list[BatchInput]:
     """None where it was refused for what they were."""
     try:
         return inputs_as_sent(batch.parameters, batch.asked)
@@ -91,13 +91,13 @@ class _KnownCalls:
     over: bool
 
 
-def _known(batch: Execution, calls: dict[str, Execution], whole: set[str]) -> _KnownCalls:
+def _known_calls(batch: Execution, calls: dict[str, Execution], whole: set[str]) -> _KnownCalls:
     row = Execution.objects.only("memory", "cancelled_places").get(pk=batch.pk)
-    absent = absent_calls(row.memory) | _unreadable(batch, calls)
+    absent = absent_calls(row.memory) | _unreadable_calls(batch, calls)
     return _KnownCalls(calls, absent, row.cancelled_places, whole, batch.over)
 
 
-def _line(number: int, given: BatchInput, known: _KnownCalls) -> BatchRow:
+def _batch_row(number: int, given: BatchInput, known: _KnownCalls) -> BatchRow:
     place = str(number)
     if place in known.calls:
         call = known.calls[place]
@@ -105,8 +105,8 @@ def _line(number: int, given: BatchInput, known: _KnownCalls) -> BatchRow:
         cut = call.status == Status.SUCCESS and place not in known.whole
         return BatchRow(number, given, call, call.status, call.pk, cut=cut)
     if place in known.absent or known.over or place in known.cancelled:
-        why = why_never(known.cancelled, place)
-        said = entry(known.absent.get(place), given, number, why=why)
+        why = reason_not_made(known.cancelled, place)
+        said = result_entry(known.absent.get(place), given, number, why=why)
         told = (said["status"], said["execution_id"], said["error_code"], said["error_message"])
         return BatchRow(number, given, None, *told)
     return BatchRow(number, given, None, "Pending")
@@ -121,18 +121,18 @@ _WEIGHT = Length("observation") + Case(
 )
 
 
-def _calls_of(caller: Caller, batch: Execution) -> dict[str, Execution]:
+def _readable_calls(caller: Caller, batch: Execution) -> dict[str, Execution]:
     """By place, without what may be large: those that the caller may read."""
     rows = reading.readable(caller).shown().filter(parent=batch.pk)
     return {call.place: call for call in rows.defer(*_LARGE)}
 
 
-def _unreadable(batch: Execution, calls: dict[str, Execution]) -> dict[str, Made]:
+def _unreadable_calls(batch: Execution, calls: dict[str, Execution]) -> dict[str, Made]:
     """What the batch itself reports of the others."""
     return {one.place: one for one in calls_in_order(batch.pk) if one.place not in calls}
 
 
-def _fill(batch: Execution, calls: dict[str, Execution]) -> set[str]:
+def _load_outputs(batch: Execution, calls: dict[str, Execution]) -> set[str]:
     """Outputs and observations, in order as long as there is room; the places that have theirs."""
     rows = Execution.objects.filter(parent=batch.pk, status=Status.SUCCESS)
     weights = dict(rows.annotate(weight=_WEIGHT).values_list("place", "weight"))
@@ -148,7 +148,9 @@ def _fill(batch: Execution, calls: dict[str, Execution]) -> set[str]:
     return set(places)
 
 
-def cancel(*, caller: Caller, batch: Execution, positions: Collection[int] | None) -> Execution:
+def cancel_batch(
+    *, caller: Caller, batch: Execution, positions: Collection[int] | None
+) -> Execution:
     """Cancel all of it, or the calls named: queued calls never begin, running ones are stopped.
 
     Another caller's batch needs permission to change executions. Raises `Forbidden`, `Conflict`,
@@ -157,15 +159,15 @@ def cancel(*, caller: Caller, batch: Execution, positions: Collection[int] | Non
     check_may_cancel(caller, batch)
     if positions is None:
         return actions.cancel(caller=caller, execution=batch)
-    places = _places(batch, positions)
+    places = _parse_positions(batch, positions)
     with transaction.atomic():
-        _set_aside(caller, batch, places)
+        _mark_cancelled(caller, batch, places)
     calls = Execution.objects.filter(parent=batch.pk, place__in=places)
     for call_id in list(calls.values_list("pk", flat=True)):
         with suppress(Conflict):  # it was over sooner
             cancelling.stop(call_id, by=actor_of(caller))
     hints.tell([batch.pk])
-    return one_of(caller, batch.pk)
+    return find_batch(caller, batch.pk)
 
 
 def check_may_cancel(caller: Caller, batch: Execution) -> None:
@@ -174,14 +176,14 @@ def check_may_cancel(caller: Caller, batch: Execution) -> None:
         require(caller, "change_execution")
 
 
-def _places(batch: Execution, positions: Collection[int]) -> set[str]:
+def _parse_positions(batch: Execution, positions: Collection[int]) -> set[str]:
     count = len(inputs_of(batch.parameters))
     if any(not 0 <= position < count for position in positions):
         raise Malformed(f"positions are whole numbers from 0 to {count - 1}.", field="positions")
     return {str(position) for position in positions}
 
 
-def _set_aside(caller: Caller, batch: Execution, places: set[str]) -> None:
+def _mark_cancelled(caller: Caller, batch: Execution, places: set[str]) -> None:
     row = Execution.objects.filter(pk=batch.pk)
     found = row.select_for_update(no_key=True).only("status", "cancelled_places").get()
     if found.over:

@@ -16,21 +16,21 @@ from tools.definitions.vocabulary import Delivery
 from tools.execution.chain_boundary import last_attempt, may_have_happened
 from tools.execution.composing import Made
 
-BRIEFLY = frozenset({"rate_limited", "too_many_held"})  # refusals that pass
+TEMPORARY_REFUSALS = frozenset({"rate_limited", "too_many_held"})  # refusals that pass
 clock = timezone.now
-_TRIED_AGAIN = frozenset({Status.FAILED, Status.TIMEOUT, Status.SANDBOX_ERROR})
-_REPEATABLE = frozenset({Delivery.PURE, Delivery.IDEMPOTENT})
+_RETRYABLE_STATUSES = frozenset({Status.FAILED, Status.TIMEOUT, Status.SANDBOX_ERROR})
+_REPEATABLE_DELIVERIES = frozenset({Delivery.PURE, Delivery.IDEMPOTENT})
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
+class AttemptOpen:
     """Not over: fewer than `below` of the run's calls must be open, or `until` must have come."""
 
     below: int = 1
     until: datetime | None = None
 
     @classmethod
-    def of(cls, states: Iterable["Open"], *, last: bool = False) -> "Open":
+    def of(cls, states: Iterable["AttemptOpen"], *, last: bool = False) -> "AttemptOpen":
         """Of items of a loop: any of them that ends makes room; after the last, all must end."""
         found = list(states)
         running = [state for state in found if state.until is None]
@@ -40,7 +40,7 @@ class Open:
 
 
 @dataclass(frozen=True, slots=True)
-class Succeeded:
+class AttemptSuccess:
     places: tuple[str, ...]  # of its calls: one, or one for each item of its loop
 
 
@@ -50,14 +50,14 @@ class AttemptFailure:
     message: str
 
 
-def standing(
+def attempt_state(
     calls: Mapping[str, Made],
     place: str,
     snapshot: Snapshot,
     *,
     most: Callable[[Made], int],
     wait_s: Callable[[int], float],
-) -> Succeeded | AttemptFailure | Open | str:
+) -> AttemptSuccess | AttemptFailure | AttemptOpen | str:
     """Of one call; or the place of the attempt that is to be made of it now.
 
     `most` says how many there are after one that failed, `wait_s` how long it is waited after so
@@ -67,26 +67,26 @@ def standing(
     if made is None:
         return place
     if made.open:
-        return Open()
+        return AttemptOpen()
     if made.succeeded:
-        return Succeeded((place,))
-    if attempt >= most(made) or not _tried_again(made, snapshot):
+        return AttemptSuccess((place,))
+    if attempt >= most(made) or not _is_retried(made, snapshot):
         return AttemptFailure(made.error_code, made.error_message)
     due = (made.completed_at or clock()) + timedelta(seconds=wait_s(attempt))
-    return Open(below=0, until=due) if clock() < due else f"{place}#{attempt + 1}"
+    return AttemptOpen(below=0, until=due) if clock() < due else f"{place}#{attempt + 1}"
 
 
-def _tried_again(made: Made, snapshot: Snapshot) -> bool:
-    if made.error_code in BRIEFLY:
+def _is_retried(made: Made, snapshot: Snapshot) -> bool:
+    if made.error_code in TEMPORARY_REFUSALS:
         return True
-    if made.status not in _TRIED_AGAIN:
+    if made.status not in _RETRYABLE_STATUSES:
         return False
-    return not may_have_happened(made) or _repeatable(snapshot, made.tool_name)
+    return not may_have_happened(made) or _is_repeatable(snapshot, made.tool_name)
 
 
-def _repeatable(snapshot: Snapshot, name: str) -> bool:
+def _is_repeatable(snapshot: Snapshot, name: str) -> bool:
     """Of what makes calls of its own, these decide: they are made once more with it."""
     tool = snapshot.tool(name)
     if tool is None or tool.definition.composite:
         return False
-    return tool.definition.raw["delivery"] in _REPEATABLE
+    return tool.definition.raw["delivery"] in _REPEATABLE_DELIVERIES

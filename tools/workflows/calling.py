@@ -11,7 +11,7 @@ from tools.execution.context import Result
 PLACE = "call"
 
 
-def turn(view: Composition) -> Result | Waiting:
+def run_call_turn(view: Composition) -> Result | Waiting:
     name, parameters = view.parameters.get("tool_name"), view.parameters.get("parameters")
     if not isinstance(name, str) or not isinstance(parameters, dict):
         raise CannotGoOn("PARAMETERS_WRONG", "tool_name is a text and parameters an object.")
@@ -21,10 +21,10 @@ def turn(view: Composition) -> Result | Waiting:
     )
     if made.open:
         return Waiting()
-    return _result(view, made)
+    return _call_result(view, made)
 
 
-def _result(view: Composition, made: Made) -> Result:
+def _call_result(view: Composition, made: Made) -> Result:
     identifier = str(made.id) if made.id else None
     if made.succeeded:
         output = {"execution_id": identifier, "output": view.output(PLACE)}

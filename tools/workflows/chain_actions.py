@@ -10,7 +10,7 @@ from tools.execution.reading import readable
 from tools.models import Execution
 
 
-def one_of(caller: Caller, identifier: UUID) -> Execution:
+def find_chain_run(caller: Caller, identifier: UUID) -> Execution:
     """A run the caller may read. Raises `NotFound` also for an execution of another tool."""
     found = (
         readable(caller)
@@ -23,7 +23,7 @@ def one_of(caller: Caller, identifier: UUID) -> Execution:
     return found
 
 
-def calls_of(run: Execution) -> list[Made]:
+def calls_of_run(run: Execution) -> list[Made]:
     """In the order in which they were made; what could not be made comes last."""
     memory = Execution.objects.values_list("memory", flat=True).get(pk=run.pk)
     return [*calls_in_order(run.pk), *absent_calls(memory).values()]

@@ -18,10 +18,10 @@ from tools.policy.confirmations import StoredOptions, needed
 from tools.policy.decision import AccessRequest, EffectiveRequest
 
 UNKNOWN = "$unknown"
-_UNTIGHTENED = StoredOptions(require_confirmation=False)
+_DEFAULT_OPTIONS = StoredOptions(require_confirmation=False)
 
 
-class _Beforehand:
+class _ScopeBeforeRun:
     """A scope in which no step has run."""
 
     def __init__(self, given: dict[str, Any], item: Any = None, *, loop: bool = False) -> None:
@@ -44,7 +44,7 @@ class _Beforehand:
         raise Unknown(f"how {step} ends is known when it has run")
 
 
-def rehearse(
+def dry_run(
     tool: CatalogTool,
     parameters: dict[str, Any],
     *,
@@ -56,45 +56,49 @@ def rehearse(
 
     There are no lines where the chain would not take the parameters: nothing would come of them.
     """
-    about = _About(caller, asked, snapshot)
-    errors = _errors(tool, parameters)
+    about = _AccessCheck(caller, asked, snapshot)
+    errors = _schema_errors(tool, parameters)
     chain: Chain = tool.definition.chain
     given = {**tool.definition.defaults, **parameters}
-    steps = [] if errors else [_line(step, given, about) for step in chain.steps]
+    steps = [] if errors else [_preview_step(step, given, about) for step in chain.steps]
     return about.tool(tool.name) | {"errors": errors, "steps": steps}
 
 
-class _About:
+class _AccessCheck:
     """Who asks, and in what: the gates are asked in that name."""
 
     def __init__(self, caller: Caller, asked: EffectiveRequest, snapshot: Snapshot) -> None:
         self._caller, self._asked, self.snapshot = caller, asked, snapshot
 
     def tool(self, name: str) -> dict[str, Any]:
-        return _of_tool(self.snapshot.tool(name), name, self._caller, self._asked, self.snapshot)
+        return _check_access(
+            self.snapshot.tool(name), name, self._caller, self._asked, self.snapshot
+        )
 
 
-def _line(step: ChainStep, given: dict[str, Any], about: _About) -> dict[str, Any]:
-    scope = _Beforehand(given)
-    items, flaws = _items(step, scope)
-    at = _Beforehand(given, items[0], loop=True) if items else scope
-    parameters = _as_known(step.parameters, at)
+def _preview_step(step: ChainStep, given: dict[str, Any], about: _AccessCheck) -> dict[str, Any]:
+    scope = _ScopeBeforeRun(given)
+    items, flaws = _loop_items(step, scope)
+    at = _ScopeBeforeRun(given, items[0], loop=True) if items else scope
+    parameters = _resolve_known(step.parameters, at)
     undo = str(step.compensation["tool_name"]) if step.compensation else None
     return {
         "id": step.id,
         "tool_name": step.tool_name,
-        "runs": _runs(step, scope),
+        "runs": _condition(step, scope),
         "items": len(items) if items is not None else None,
         "parameters": parameters,
         **about.tool(step.tool_name),
-        "errors": flaws + _errors(about.snapshot.tool(step.tool_name), parameters),
+        "errors": flaws + _schema_errors(about.snapshot.tool(step.tool_name), parameters),
         "on_error": step.on_error,
         "compensated_by": undo,
         "compensation": about.tool(undo) if undo else None,
     }
 
 
-def _items(step: ChainStep, scope: _Beforehand) -> tuple[list[Any] | None, list[dict[str, Any]]]:
+def _loop_items(
+    step: ChainStep, scope: _ScopeBeforeRun
+) -> tuple[list[Any] | None, list[dict[str, Any]]]:
     """What its loop is about, where that is known, and why there can be no such loop."""
     if not step.loop:
         return None, []
@@ -110,7 +114,7 @@ def _items(step: ChainStep, scope: _Beforehand) -> tuple[list[Any] | None, list[
     return found, []
 
 
-def _runs(step: ChainStep, scope: _Beforehand) -> str:
+def _condition(step: ChainStep, scope: _ScopeBeforeRun) -> str:
     if step.when is None:
         return "yes"
     try:
@@ -119,20 +123,20 @@ def _runs(step: ChainStep, scope: _Beforehand) -> str:
         return "unknown"
 
 
-def _as_known(value: Any, scope: _Beforehand) -> Any:
+def _resolve_known(value: Any, scope: _ScopeBeforeRun) -> Any:
     if values.mark_of(value) is not None:
         try:
             return values.resolved(value, scope)
         except Unknown as absence:
             return {UNKNOWN: str(absence)}
     if isinstance(value, dict):
-        return {key: _as_known(one, scope) for key, one in value.items()}
+        return {key: _resolve_known(one, scope) for key, one in value.items()}
     if isinstance(value, list):
-        return [_as_known(one, scope) for one in value]
+        return [_resolve_known(one, scope) for one in value]
     return value
 
 
-def _of_tool(
+def _check_access(
     tool: CatalogTool | None, name: str, caller: Caller, asked: EffectiveRequest, snapshot: Snapshot
 ) -> dict[str, Any]:
     if tool is None:
@@ -145,20 +149,20 @@ def _of_tool(
     except (Refused, Malformed) as refusal:
         refused = {"code": refusal.code, "message": refusal.message}
         return {"refused": refused, "confirmation": None}
-    need = needed(question, _UNTIGHTENED)
+    need = needed(question, _DEFAULT_OPTIONS)
     return {"refused": None, "confirmation": list(need.reasons) if need else None}
 
 
-def _errors(tool: CatalogTool | None, parameters: dict[str, Any]) -> list[dict[str, Any]]:
+def _schema_errors(tool: CatalogTool | None, parameters: dict[str, Any]) -> list[dict[str, Any]]:
     """Of the parameters, where all of them are known and the tool holds them against its schema."""
-    if tool is None or _holds_unknown(parameters):
+    if tool is None or _contains_unknown(parameters):
         return []
     if tool.definition.raw["argument_validation"] != ArgumentValidation.ENFORCE:
         return []
     return [flaw.as_dict() for flaw in tool.input_validator.flaws(parameters)]
 
 
-def _holds_unknown(value: Any) -> bool:
+def _contains_unknown(value: Any) -> bool:
     if isinstance(value, dict):
-        return UNKNOWN in value or any(map(_holds_unknown, value.values()))
-    return isinstance(value, list) and any(map(_holds_unknown, value))
+        return UNKNOWN in value or any(map(_contains_unknown, value.values()))
+    return isinstance(value, list) and any(map(_contains_unknown, value))

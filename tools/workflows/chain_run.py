@@ -13,7 +13,7 @@ from tools.execution.composing import Composition, Made
 from tools.execution.composition import Waiting
 from tools.models.execution import UNDO
 from tools.workflows import call_attempts
-from tools.workflows.call_attempts import AttemptFailure, Open, Succeeded
+from tools.workflows.call_attempts import AttemptFailure, AttemptOpen, AttemptSuccess
 
 MOST_READ = 32 * 1024 * 1024  # bytes of outputs, which a turn holds in memory
 _EXPIRED = "what it gave back has expired"
@@ -24,9 +24,9 @@ class Skipped:
     """Its condition did not hold."""
 
 
-type Over = Succeeded | AttemptFailure | Skipped
-type StepState = Over | Open
-_WORDS = {Succeeded: "succeeded", AttemptFailure: "failed", Skipped: "skipped"}
+type StepEnd = AttemptSuccess | AttemptFailure | Skipped
+type StepState = StepEnd | AttemptOpen
+_STATE_NAMES = {AttemptSuccess: "succeeded", AttemptFailure: "failed", Skipped: "skipped"}
 
 
 class ChainExecution:
@@ -35,7 +35,7 @@ class ChainExecution:
     def __init__(self, view: Composition) -> None:
         self.view = view
         self.chain: Chain = view.definition.chain
-        self._states: dict[str, Over] = {}
+        self._states: dict[str, StepEnd] = {}
         self._outputs: dict[str, Any] = {}
         self._item: Any = None
         self._in_loop = False
@@ -50,7 +50,7 @@ class ChainExecution:
         if step == self._undone[0]:
             return self._output_at(self._undone[1])
         state = self._states.get(step)
-        if not isinstance(state, Succeeded):
+        if not isinstance(state, AttemptSuccess):
             raise Unknown(f"it {self.state(step)}" if state else "it has not run")
         if step not in self._outputs:
             self._outputs[step] = self._output(step, state)
@@ -59,7 +59,7 @@ class ChainExecution:
     def outputs(self, text: str) -> dict[str, Any]:
         found = {}
         for step, state in self._states.items():
-            if step in text and isinstance(state, Succeeded):
+            if step in text and isinstance(state, AttemptSuccess):
                 found[step] = {"output": self.output(step)}
         return found
 
@@ -69,10 +69,10 @@ class ChainExecution:
         return self._item
 
     def state(self, step: str) -> str:
-        return _WORDS[type(self._states[step])]
+        return _STATE_NAMES[type(self._states[step])]
 
     # --- what the turn asks ---
-    def settle(self, step: ChainStep, state: Over) -> None:
+    def settle(self, step: ChainStep, state: StepEnd) -> None:
         self._states[step.id] = state
 
     def at_undoing(self, step: ChainStep, place: str) -> None:
@@ -91,18 +91,20 @@ class ChainExecution:
     def standing(self, step: ChainStep, place: str) -> StepState | str:
         """Of one call; or the place of the attempt that is to be made of it now."""
         snapshot = self.view.performance.snapshot
-        most = partial(_most_attempts, step)
-        return call_attempts.standing(
+        most = partial(_max_attempts, step)
+        return call_attempts.attempt_state(
             self.view.made, place, snapshot, most=most, wait_s=step.wait_s
         )
 
     def stop_steps(self) -> None:
         """Open steps are abandoned; compensations go on."""
-        self.view.cancel_open([place for place in self.view.made if not _undoes(place)])
+        self.view.cancel_open([place for place in self.view.made if not _is_compensation(place)])
 
     def steps_open(self) -> Waiting | None:
         """While steps run it is not known what there is to undo."""
-        opened = [one for one in self.view.made.values() if one.open and not _undoes(one.place)]
+        opened = [
+            one for one in self.view.made.values() if one.open and not _is_compensation(one.place)
+        ]
         return Waiting(below=1) if opened else None
 
     def done(self) -> Iterator[tuple[ChainStep, str, Made]]:
@@ -124,7 +126,7 @@ class ChainExecution:
             else:
                 places = [place for place, made in calls.items() if made.succeeded]
             if places:
-                self._states[step.id] = Succeeded(tuple(places))
+                self._states[step.id] = AttemptSuccess(tuple(places))
 
     def _item_at(self, step: ChainStep, number: int) -> Any:
         found = values.resolved(step.for_each, self)
@@ -139,10 +141,10 @@ class ChainExecution:
             return AttemptFailure(absence.code, f"{absence}.")
         made = self.view.begin(place, step.tool_name, parameters, timeout_s=step.timeout_s)
         if made.open:
-            return Open()
+            return AttemptOpen()
         base = place.partition("#")[0]
         if made.succeeded:  # the answer was known already
-            return Succeeded((base,))
+            return AttemptSuccess((base,))
         return self.call(step, base, item=self._item)
 
     def _output_at(self, place: str) -> Any:
@@ -152,7 +154,7 @@ class ChainExecution:
             raise Unknown(_EXPIRED)
         return next(iter(found.values()))
 
-    def _output(self, step: str, state: Succeeded) -> Any:
+    def _output(self, step: str, state: AttemptSuccess) -> Any:
         if self._bytes_until(step) > MOST_READ:
             limit = f"it and the steps before it gave back more than {MOST_READ} bytes"
             raise ValueTooLarge(f"it cannot be read: {limit}")
@@ -169,24 +171,24 @@ class ChainExecution:
         total = 0
         for one in self.chain.steps:
             state = self._states.get(one.id)
-            if isinstance(state, Succeeded):
+            if isinstance(state, AttemptSuccess):
                 places = self._succeeded(state).values()
                 total += sum(self.view.made[place].output_bytes or 0 for place in places)
             if one.id == step:
                 break
         return total
 
-    def _succeeded(self, state: Succeeded) -> dict[str, str]:
+    def _succeeded(self, state: AttemptSuccess) -> dict[str, str]:
         """By place, that of its last attempt: an item of a loop may have failed."""
         attempts = {place: last_attempt(self.view.made, place)[1] for place in state.places}
         return {place: one.place for place, one in attempts.items() if one and one.succeeded}
 
 
-def _most_attempts(step: ChainStep, made: Made) -> int:
+def _max_attempts(step: ChainStep, made: Made) -> int:
     """A compensation is retried after a temporary refusal, regardless of the step's own limit."""
-    briefly = made.error_code in call_attempts.BRIEFLY and _undoes(made.place)
+    briefly = made.error_code in call_attempts.TEMPORARY_REFUSALS and _is_compensation(made.place)
     return MOST_ATTEMPTS if briefly else step.attempts
 
 
-def _undoes(place: str) -> bool:
+def _is_compensation(place: str) -> bool:
     return place.startswith(UNDO)

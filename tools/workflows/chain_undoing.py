@@ -8,23 +8,25 @@ from tools.definitions.chains.document import ChainStep
 from tools.definitions.chains.values import Unknown
 from tools.execution.composition import Waiting
 from tools.models.execution import UNDO
-from tools.workflows.call_attempts import Open
+from tools.workflows.call_attempts import AttemptOpen
 from tools.workflows.chain_run import ChainExecution, StepState
 
 
-def undo(run: ChainExecution) -> Waiting | None:
+def compensate(run: ChainExecution) -> Waiting | None:
     """None when there is nothing left to undo."""
     run.settle_for_undoing()
     for step, place, _made in run.done():
         if step.undoing is None:
             continue
-        state = _undone(run, step, step.undoing, place)
-        if isinstance(state, Open):
+        state = _compensate_call(run, step, step.undoing, place)
+        if isinstance(state, AttemptOpen):
             return Waiting(below=state.below, until=state.until)
     return None
 
 
-def _undone(run: ChainExecution, step: ChainStep, undoing: ChainStep, place: str) -> StepState:
+def _compensate_call(
+    run: ChainExecution, step: ChainStep, undoing: ChainStep, place: str
+) -> StepState:
     """How far what undoes one call of a step has come; it is made if it can be."""
     standing = run.standing(undoing, f"{UNDO}{place}")
     if not isinstance(standing, str):
@@ -37,4 +39,4 @@ def _undone(run: ChainExecution, step: ChainStep, undoing: ChainStep, place: str
         run.view.give_up(standing, undoing.tool_name, "VALUE_MISSING", str(absence))
     else:
         run.view.begin(standing, undoing.tool_name, parameters, timeout_s=undoing.timeout_s)
-    return _undone(run, step, undoing, place)
+    return _compensate_call(run, step, undoing, place)

@@ -17,32 +17,34 @@ from tools.execution.composing import CannotGoOn, Composition
 from tools.execution.composition import Waiting
 from tools.execution.context import Result
 from tools.execution.running import settle
-from tools.workflows.call_attempts import AttemptFailure, Open, Succeeded
+from tools.workflows.call_attempts import AttemptFailure, AttemptOpen, AttemptSuccess
 from tools.workflows.chain_run import ChainExecution, Skipped, StepState
-from tools.workflows.chain_undoing import undo
+from tools.workflows.chain_undoing import compensate
 
 
-def turn(view: Composition) -> Result | Waiting:
+def run_chain_turn(view: Composition) -> Result | Waiting:
     run = ChainExecution(view)
     if view.cancelled or "ending" in view.memory:
-        return _ended_early(run)
+        return _end_early(run)
     if view.out_of_time:
         words = f"The chain was not through within {view.timeout_s:g} s."
-        return _end(run, "TIMEOUT", words, status=Status.TIMEOUT)
+        return _begin_end(run, "TIMEOUT", words, status=Status.TIMEOUT)
     for step in run.chain.steps:
         try:
-            state = _advance(run, step)
+            state = _advance_step(run, step)
         except CannotGoOn as limit:
-            return _end(run, limit.code, str(limit), step=step)
-        if isinstance(state, Open):
+            return _begin_end(run, limit.code, str(limit), step=step)
+        if isinstance(state, AttemptOpen):
             return Waiting(below=state.below, until=state.until)
         run.settle(step, state)
         if isinstance(state, AttemptFailure) and step.on_error != "continue":
-            return _end(run, state.code, f"The step {step.id} failed: {state.message}", step=step)
-    return _result(run)
+            return _begin_end(
+                run, state.code, f"The step {step.id} failed: {state.message}", step=step
+            )
+    return _chain_result(run)
 
 
-def _advance(run: ChainExecution, step: ChainStep) -> StepState:
+def _advance_step(run: ChainExecution, step: ChainStep) -> StepState:
     """Where a step is, after what can be begun of it has been."""
     try:
         if step.when is not None and not conditions.holds(step.when, run):
@@ -54,49 +56,49 @@ def _advance(run: ChainExecution, step: ChainStep) -> StepState:
         return AttemptFailure(absence.code, f"{absence}.")
     if not isinstance(items, list) or len(items) > MOST_ITEMS:
         return AttemptFailure("NOT_A_LIST", f"for_each needs a list of at most {MOST_ITEMS} items.")
-    return _loop(run, step, items)
+    return _advance_loop(run, step, items)
 
 
-def _loop(run: ChainExecution, step: ChainStep, items: list[Any]) -> StepState:
+def _advance_loop(run: ChainExecution, step: ChainStep, items: list[Any]) -> StepState:
     """As many of its items at once as it says; a failed one ends the loop, or is left out."""
     states: list[StepState] = []
     for number, item in enumerate(items):
-        opened = [state for state in states if isinstance(state, Open)]
+        opened = [state for state in states if isinstance(state, AttemptOpen)]
         if len(opened) >= step.parallel:
-            return Open.of(opened)
+            return AttemptOpen.of(opened)
         state = run.call(step, f"{step.id}/{number}", item=item)
         states.append(state)
         if isinstance(state, AttemptFailure) and step.on_error != "continue":
             return state
-    if opened := [state for state in states if isinstance(state, Open)]:
-        return Open.of(opened, last=True)
-    return Succeeded(tuple(f"{step.id}/{number}" for number in range(len(items))))
+    if opened := [state for state in states if isinstance(state, AttemptOpen)]:
+        return AttemptOpen.of(opened, last=True)
+    return AttemptSuccess(tuple(f"{step.id}/{number}" for number in range(len(items))))
 
 
-def _result(run: ChainExecution) -> Result | Waiting:
+def _chain_result(run: ChainExecution) -> Result | Waiting:
     """Settled here: if the output cannot be returned, there is something to undo."""
     try:
         output = values.resolved(run.chain.output, run)
     except Unknown as absence:
         message = f"Every step is over, but the output cannot be made: {absence}."
-        return _end(run, "OUTPUT_MISSING", message)
+        return _begin_end(run, "OUTPUT_MISSING", message)
     found = Result(Status.SUCCESS, output=output)
     settle(run.view.performance.tool, found)
     if found.status != Status.SUCCESS:
-        return _end(run, found.error_code, found.error_message, about=found.error_details)
+        return _begin_end(run, found.error_code, found.error_message, about=found.error_details)
     return found
 
 
-def _ended_early(run: ChainExecution) -> Result | Waiting:
+def _end_early(run: ChainExecution) -> Result | Waiting:
     """After a cancellation, or in the middle of undoing what was done."""
     ending = run.view.memory.get("ending")
     if ending is None:
         words = "Cancelled while it ran."
-        return _end(run, "CANCELLED", words, status=Status.CANCELLED)
-    return _undone(run, ending)
+        return _begin_end(run, "CANCELLED", words, status=Status.CANCELLED)
+    return _end_after_compensation(run, ending)
 
 
-def _end(
+def _begin_end(
     run: ChainExecution,
     code: str,
     message: str,
@@ -119,14 +121,14 @@ def _end(
     }
     run.view.memory["ending"] = ending
     run.view.remember()
-    return _undone(run, ending)
+    return _end_after_compensation(run, ending)
 
 
-def _undone(run: ChainExecution, ending: dict[str, Any]) -> Result | Waiting:
+def _end_after_compensation(run: ChainExecution, ending: dict[str, Any]) -> Result | Waiting:
     run.stop_steps()
     if (waiting := run.steps_open()) is not None:
         return waiting
-    if ending["undoes"] and (waiting := undo(run)) is not None:
+    if ending["undoes"] and (waiting := compensate(run)) is not None:
         return waiting
     return Result(
         Status(ending["status"]),

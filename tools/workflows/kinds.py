@@ -6,8 +6,8 @@ from tools.execution import composites
 from tools.execution.composition import Kind
 from tools.workflows import batch, calling, chains, programs, tool_discovery
 
-composites.add(RUN_BATCH, Kind(batch.turn))
-composites.add(CALL_TOOL, Kind(calling.turn))
-composites.add(FIND_TOOLS, Kind(tool_discovery.turn))
-composites.add(RUN_PROGRAM, Kind(programs.turn))
-composites.add(ToolType.CHAIN, Kind(chains.turn, sees_its_end=True))
+composites.add(RUN_BATCH, Kind(batch.run_batch_turn))
+composites.add(CALL_TOOL, Kind(calling.run_call_turn))
+composites.add(FIND_TOOLS, Kind(tool_discovery.run_search_turn))
+composites.add(RUN_PROGRAM, Kind(programs.run_program_turn))
+composites.add(ToolType.CHAIN, Kind(chains.run_chain_turn, sees_its_end=True))

@@ -30,37 +30,37 @@ from tools.runners.sandboxing import around_builtin, perform
 MOST_CALLS = 200
 MOST_SOURCE = 100_000  # characters
 MOST_ANSWERS = 8 * 1024 * 1024  # bytes of all answers together: they go in with every turn
-MOST_KEPT = 256 * 1024  # characters of calls that wait for room
+MOST_PENDING = 256 * 1024  # characters of calls that wait for room
 MOST_PRINTED = 101_000  # characters beside an error; the program's side leaves the rest out sooner
 MOST_TOOLS = 1_000
 TURN_S = 30.0
-_LEAST_S = 0.1  # of a turn that begins when the time is as good as over
+_MIN_TURN_S = 0.1  # of a turn that begins when the time is as good as over
 MOST_CPU_MS = 120_000  # of all turns
 NOT_DETERMINISTIC = "PROGRAM_NOT_DETERMINISTIC"
-_LOST = 3
-_ASTRAY = (
+_MAX_LOST_RUNS = 3
+_DIVERGED = (
     "The program did something else than before, and cannot go on: {}. Sort what has no order, and"
     " pass times and chance in as inputs."
 )
 
 
-def turn(view: Composition) -> Result | Waiting:
+def run_program_turn(view: Composition) -> Result | Waiting:
     source, inputs = view.parameters.get("source"), view.parameters.get("inputs")
     if not isinstance(source, str) or len(source) > MOST_SOURCE or not isinstance(inputs, dict):
         raise CannotGoOn("PARAMETERS_WRONG", "source is a text and inputs an object.")
     if view.memory.get("wanted"):
-        return _begin_rest(view)
+        return _begin_pending(view)
     if view.open:
         return Waiting()
-    made = _answered(view)
-    outcome = _taken_on(view, source, inputs, made)
+    made = _finished_calls(view)
+    outcome = _run_program(view, source, inputs, made)
     view.used(outcome.usage)
     if outcome.outcome != RunOutcome.SUCCESS:
-        return _lost(view, outcome)
-    return _went(view, outcome, made)
+        return _retry_lost(view, outcome)
+    return _next_turn(view, outcome, made)
 
 
-def _answered(view: Composition) -> list[Made]:
+def _finished_calls(view: Composition) -> list[Made]:
     """Its calls in their order, as far as they are known: a turn that was lost may have left a gap,
     where it had asked for what is not there."""
     made: list[Made] = []
@@ -69,14 +69,14 @@ def _answered(view: Composition) -> list[Made]:
     return made
 
 
-def _taken_on(
+def _run_program(
     view: Composition, source: str, inputs: dict[str, Any], made: list[Made]
 ) -> SandboxResult:
     """The program as far as it comes. No connection is held meanwhile."""
     given = {
         "source": source,
         "inputs": inputs,
-        "answers": _answers(view, made),
+        "answers": _call_answers(view, made),
         "functions": _functions(view, len(made)),
         "seed": str(view.execution.pk),
         "now": (view.execution.started_at or view.deadline).timestamp(),
@@ -85,11 +85,11 @@ def _taken_on(
     connection.close()
     built_in = ISOLATED[RUN_PROGRAM]
     left_s = (view.deadline - timezone.now()).total_seconds()
-    job = replace(job, timeout_s=max(_LEAST_S, min(TURN_S, left_s)))
+    job = replace(job, timeout_s=max(_MIN_TURN_S, min(TURN_S, left_s)))
     return perform(job, Preloaded(built_in.module), around_builtin(job, built_in))
 
 
-def _answers(view: Composition, made: list[Made]) -> list[dict[str, Any]]:
+def _call_answers(view: Composition, made: list[Made]) -> list[dict[str, Any]]:
     found = view.outputs((one.place for one in made), most_bytes=MOST_ANSWERS)
     digests: list[str] = view.memory.get("digests", [])
     answers = []
@@ -99,11 +99,11 @@ def _answers(view: Composition, made: list[Made]) -> list[dict[str, Any]]:
                 "PROGRAM_TOO_LARGE",
                 f"What its calls gave back is more than {MOST_ANSWERS} bytes, or has expired.",
             )
-        answers.append(_answer(one, found.get(one.place)) | {"digest": digest})
+        answers.append(_call_answer(one, found.get(one.place)) | {"digest": digest})
     return answers
 
 
-def _answer(one: Made, output: Any) -> dict[str, Any]:
+def _call_answer(one: Made, output: Any) -> dict[str, Any]:
     if one.succeeded:
         return {"tool": one.tool_name, "ok": True, "output": output}
     return {
@@ -122,58 +122,58 @@ def _functions(view: Composition, made: int) -> dict[str, list[str]]:
     known: dict[str, list[str]] = view.memory.setdefault("functions", {})
     if str(made) not in known:
         seen = {name for names in known.values() for name in names}
-        new = [tool.name for tool in _usable(view) if tool.name not in seen]
+        new = [tool.name for tool in _usable_tools(view) if tool.name not in seen]
         known[str(made)] = new[: MOST_TOOLS - len(seen)]
     return known
 
 
-def _usable(view: Composition) -> list[CatalogTool]:
+def _usable_tools(view: Composition) -> list[CatalogTool]:
     """In a session, where the program's own calls have led it."""
     performance, execution = view.performance, view.execution
     asked = EffectiveRequest.of(execution.requested_groups, sessions.state_before(execution))
     return authorization.usable_tools(performance.caller, asked, performance.snapshot)
 
 
-def _lost(view: Composition, outcome: SandboxResult) -> Result | Waiting:
+def _retry_lost(view: Composition, outcome: SandboxResult) -> Result | Waiting:
     """A run that was lost had no effect outside: it is taken once more, and not for ever."""
     lost = view.memory.get("lost", 0) + 1
-    if outcome.error_code in {ErrorCode.LOST, ErrorCode.CANCELLED} and lost < _LOST:
+    if outcome.error_code in {ErrorCode.LOST, ErrorCode.CANCELLED} and lost < _MAX_LOST_RUNS:
         view.memory["lost"] = lost
         raise NotNow
     return outcomes.result_of(outcome)
 
 
-def _went(view: Composition, outcome: SandboxResult, made: list[Made]) -> Result | Waiting:
+def _next_turn(view: Composition, outcome: SandboxResult, made: list[Made]) -> Result | Waiting:
     went = outcome.output
     view.memory["lost"] = 0
     if view.spent["cpu_time_ms"] > MOST_CPU_MS:
         raise CannotGoOn("CPU_LIMIT", f"It used more than {MOST_CPU_MS // 1000} s of processor.")
     state = went.get("state") if isinstance(went, dict) else None
     if state == "wants":
-        return _begin(view, went, made)
+        return _begin_calls(view, went, made)
     if state == "done":
         output = {"printed": str(went.get("printed", "")), "result": went.get("result")}
         return Result(Status.SUCCESS, output=output | {"calls": len(made)})
-    return _failed(went if isinstance(went, dict) else {}, state)
+    return _program_error(went if isinstance(went, dict) else {}, state)
 
 
-def _begin(view: Composition, went: dict[str, Any], made: list[Made]) -> Result | Waiting:
+def _begin_calls(view: Composition, went: dict[str, Any], made: list[Made]) -> Result | Waiting:
     """The requested calls are untrusted: the program could have asked for anything. They are stored
     before any of them begins: a worker that repeats a lost turn must know which call it was."""
-    wanted = _wanted(went.get("calls"))
+    wanted = _parse_calls(went.get("calls"))
     if not wanted or len(made) + len(wanted) > MOST_CALLS:
         raise CannotGoOn("TOO_MANY_CALLS", f"A program may make {MOST_CALLS} calls, not more.")
     planned: list[str] = view.memory.get("digests", [])
     digests = planned[: len(made)] + [digest for _, _, digest in wanted]
-    _check_planned(view, planned, digests)
+    _check_digests(view, planned, digests)
     view.memory["digests"] = digests
     calls = {str(at): one[:2] for at, one in enumerate(wanted, len(made))}
-    view.memory["wanted"] = calls if _can_be_kept(calls) else {}
+    view.memory["wanted"] = calls if _can_be_stored(calls) else {}
     view.remember()
-    return _begin_rest(view, calls)
+    return _begin_pending(view, calls)
 
 
-def _begin_rest(
+def _begin_pending(
     view: Composition, wanted: dict[str, tuple[str, dict[str, Any]]] | None = None
 ) -> Waiting:
     """Where there is no room for one of them, it and those after it begin in a later turn. The
@@ -184,24 +184,24 @@ def _begin_rest(
     return Waiting()  # also where all are over: between two turns its time and its end are seen
 
 
-def _can_be_kept(calls: dict[str, tuple[str, dict[str, Any]]]) -> bool:
+def _can_be_stored(calls: dict[str, tuple[str, dict[str, Any]]]) -> bool:
     """What is large is not, nor what no row can hold: no honest program asks for that."""
     try:
         strict_json.check({place: [*call] for place, call in calls.items()})
     except strict_json.BadJson:
         return False
-    return len(json.dumps(calls)) <= MOST_KEPT
+    return len(json.dumps(calls)) <= MOST_PENDING
 
 
-def _check_planned(view: Composition, planned: list[str], digests: list[str]) -> None:
+def _check_digests(view: Composition, planned: list[str], digests: list[str]) -> None:
     """What a lost turn has begun must be what is asked for now. Raises `CannotGoOn`."""
     for number, digest in enumerate(digests):
         if str(number) in view.made and planned[number : number + 1] != [digest]:
-            message = _ASTRAY.format(f"call {number + 1} was another one before")
+            message = _DIVERGED.format(f"call {number + 1} was another one before")
             raise CannotGoOn(NOT_DETERMINISTIC, message)
 
 
-def _wanted(calls: Any) -> list[tuple[str, dict[str, Any], str]]:
+def _parse_calls(calls: Any) -> list[tuple[str, dict[str, Any], str]]:
     """Empty for what is no list of calls: the harness was tampered with."""
     if not isinstance(calls, list):
         return []
@@ -216,9 +216,9 @@ def _wanted(calls: Any) -> list[tuple[str, dict[str, Any], str]]:
     return found
 
 
-def _failed(went: dict[str, Any], state: Any) -> Result:
+def _program_error(went: dict[str, Any], state: Any) -> Result:
     if state == "astray":
-        code, message = NOT_DETERMINISTIC, _ASTRAY.format(str(went.get("message"))[:500])
+        code, message = NOT_DETERMINISTIC, _DIVERGED.format(str(went.get("message"))[:500])
     else:
         code = "PROGRAM_ERROR"
         where = f" (line {went['line']})" if isinstance(went.get("line"), int) else ""

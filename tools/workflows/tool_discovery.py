@@ -16,26 +16,26 @@ from tools.execution.context import Result
 from tools.policy import authorization
 from tools.policy.decision import EffectiveRequest
 
-MOST = 25
-_USUAL = 5
+MOST_TOOLS = 25
+_DEFAULT_LIMIT = 5
 
 
-def turn(view: Composition) -> Result:
+def run_search_turn(view: Composition) -> Result:
     wanted = view.parameters
     query, capabilities = wanted.get("query"), wanted.get("capabilities")
     if not isinstance(query, str) or not isinstance(capabilities, list):
         raise CannotGoOn("PARAMETERS_WRONG", "query is a text and capabilities a list.")
-    usable = _usable(view)
+    usable = _usable_tools(view)
     able = set(map(str, capabilities))
     fit = [tool for tool in usable if able <= set(tool.definition.raw["capabilities"])]
-    found = _in_order(view, query, fit)
-    shown = [_shown(tool) for tool in found[: _limit(wanted.get("limit"))]]
+    found = _rank(view, query, fit)
+    shown = [_describe(tool) for tool in found[: _parse_limit(wanted.get("limit"))]]
     every = sum(tool.definition.token_price for tool in usable)
     output = {"tools": shown, "total": len(found), "tokens_of_all": every}
     return Result(Status.SUCCESS, output=output)
 
 
-def _usable(view: Composition) -> list[CatalogTool]:
+def _usable_tools(view: Composition) -> list[CatalogTool]:
     """But for the pair itself: a caller of one has it."""
     performance, execution = view.performance, view.execution
     asked = EffectiveRequest.of(execution.requested_groups, sessions.state_before(execution))
@@ -43,7 +43,7 @@ def _usable(view: Composition) -> list[CatalogTool]:
     return [tool for tool in found if tool.definition.entry_point not in (FIND_TOOLS, CALL_TOOL)]
 
 
-def _in_order(view: Composition, query: str, tools: list[CatalogTool]) -> list[CatalogTool]:
+def _rank(view: Composition, query: str, tools: list[CatalogTool]) -> list[CatalogTool]:
     """The best first; by name where nothing is looked for."""
     if not query.strip():
         return tools
@@ -52,12 +52,12 @@ def _in_order(view: Composition, query: str, tools: list[CatalogTool]) -> list[C
     return found
 
 
-def _limit(given: Any) -> int:
+def _parse_limit(given: Any) -> int:
     whole = isinstance(given, int) and not isinstance(given, bool)
-    return max(1, min(MOST, given)) if whole else _USUAL
+    return max(1, min(MOST_TOOLS, given)) if whole else _DEFAULT_LIMIT
 
 
-def _shown(tool: CatalogTool) -> dict[str, Any]:
+def _describe(tool: CatalogTool) -> dict[str, Any]:
     raw = tool.definition.raw
     return {
         "name": tool.name,

@@ -70,7 +70,7 @@ def test_a_call_that_could_not_be_made_in_the_last_turn_is_remembered(agent, org
         step("two", "fail", on_error="compensate"),
     )
     found = done(agent)
-    absent = chain_actions.calls_of(found)[-1]
+    absent = chain_actions.calls_of_run(found)[-1]
     assert (absent.place, absent.id, absent.error_code) == ("undo:one", None, "VALUE_MISSING")
     assert told(found, "not_compensated") == ["one"]
 

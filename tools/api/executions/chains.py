@@ -48,7 +48,7 @@ from tools.shapes import execution_shape, tool_here
 from tools.web.pages import PAGING
 from tools.web.proof import Proof, by_method
 from tools.workflows import chain_actions
-from tools.workflows.chain_dry_run import rehearse
+from tools.workflows.chain_dry_run import dry_run
 
 RUN = {200: ChainRunAnswer, 202: ChainRunAnswer}
 
@@ -174,7 +174,7 @@ class ChainRehearsal(CallerView):
         """A dry run: nothing is called."""
         tool = _chain(self, name)
         wanted = self.body(RehearsalBody)
-        found = rehearse(
+        found = dry_run(
             tool,
             wanted["parameters"],
             caller=self.caller,
@@ -192,7 +192,9 @@ class ChainRun(CallerView):
     )
     def get(self, request: Request, run_id: UUID) -> Response:
         """A run with the calls of its steps, in the order in which they were made."""
-        return _run(waited_for(self.caller, request, chain_actions.one_of(self.caller, run_id)))
+        return _run(
+            waited_for(self.caller, request, chain_actions.find_chain_run(self.caller, run_id))
+        )
 
 
 def _shown(view: CallerView, name: str) -> Representation:
@@ -218,7 +220,7 @@ def _run(execution: Execution) -> Response:
                 "error_code": one.error_code or None,
                 "error_message": one.error_message or None,
             }
-            for one in chain_actions.calls_of(execution)
+            for one in chain_actions.calls_of_run(execution)
         ],
         "execution": execution_shape(execution, held.get(execution.pk)),
     }

@@ -7,7 +7,7 @@ from tools.definitions.callers import Caller
 from tools.definitions.vocabulary import ToolType
 from tools.policy.decision import EffectiveRequest
 from tools.ui.shown import cut, pretty
-from tools.workflows.chain_dry_run import rehearse
+from tools.workflows.chain_dry_run import dry_run
 
 _RUNS = {"yes": "runs", "no": "is skipped", "unknown": "is decided when it is there"}
 
@@ -25,7 +25,7 @@ def rehearsed(
 ) -> list[dict[str, Any]]:
     """A line for the chain itself where it has a finding, and one for each step; no tool is
     called."""
-    found = rehearse(tool, parameters, caller=caller, asked=asked, snapshot=snapshot)
+    found = dry_run(tool, parameters, caller=caller, asked=asked, snapshot=snapshot)
     lines = [_line(line) for line in found["steps"]]
     if found["refused"] or found["confirmation"] or found["errors"]:
         lines.insert(0, _itself(tool, parameters, found))

@@ -45,7 +45,7 @@ class BatchCallRow:
 @require_safe
 @page
 def batch_page(request: PageRequest, batch_id: UUID) -> HttpResponse:
-    batch = batches.one_of(request.caller, batch_id)
+    batch = batches.find_batch(request.caller, batch_id)
     shown = _shown(request, batch)
     if request.htmx and request.GET.get("seen") == shown["seen"]:
         return HttpResponse(status=204)  # keeps the user's selection
@@ -58,11 +58,11 @@ def batch_page(request: PageRequest, batch_id: UUID) -> HttpResponse:
 @page
 def cancel(request: PageRequest, batch_id: UUID) -> HttpResponseBase:
     """Cancel the whole batch, or the selected calls."""
-    batch = batches.one_of(request.caller, batch_id)
+    batch = batches.find_batch(request.caller, batch_id)
     batches.check_may_cancel(request.caller, batch)
     wanted = None if request.POST.get("do") == "all" else _positions(request.POST)
     try:
-        batches.cancel(caller=request.caller, batch=batch, positions=wanted)
+        batches.cancel_batch(caller=request.caller, batch=batch, positions=wanted)
     except ToolcribError as refusal:
         messages.error(request, refusal.message, extra_tags=refusal.code)
     else:
@@ -80,10 +80,10 @@ def _positions(data: QueryDict) -> list[int]:
 
 
 def _shown(request: PageRequest, batch: Execution) -> dict[str, Any]:
-    total = len(batches.given_to(batch))
+    total = len(batches.batch_inputs(batch))
     pages = Paginator(range(total), LINES).get_page(request.GET.get("page"))
     first = (pages.number - 1) * LINES
-    lines = batches.lines_between(request.caller, batch, first, first + LINES)
+    lines = batches.batch_rows_between(request.caller, batch, first, first + LINES)
     counts = _counts(batch)
     progress, over = _progress(batch, counts, total)
     return {
