@@ -6,6 +6,12 @@ from django.apps import AppConfig
 
 from config import metrics_files
 
+# Modules that register kinds of composite calls, which the pipeline does not import.
+COMPOSITE_CALLS = (
+    "workflows.batches", "workflows.chains", "workflows.programs", "workflows.tool_discovery",
+    "agents.run_agent",
+)  # fmt: skip
+
 
 class ToolsConfig(AppConfig):
     name = "tools"
@@ -15,5 +21,5 @@ class ToolsConfig(AppConfig):
         for listener in ("freshness", "person_sessions"):  # they listen for logins
             import_module(f"tools.accounts.login.{listener}")
         metrics_files.merge_ended(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]))
-        for kinds in ("tools.workflows.kinds", "tools.agents.run_agent"):
-            import_module(kinds)  # registers composite calls, which the pipeline does not import
+        for module in COMPOSITE_CALLS:
+            import_module(f"tools.{module}")

@@ -1,8 +1,14 @@
-"""Actions on batches for the entry points: read one with its calls, and cancel some of these."""
+"""Batches (`run_batch`): many calls that are requested together, in the order of their inputs; and
+actions on batches: read one with its calls, and cancel some of these.
+
+The place of a call is the number of its input, from 0. A call that failed does not affect the
+others, unless the batch is to stop then.
+"""
 
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 from django.db import transaction
@@ -18,17 +24,33 @@ from tools.definitions.callers import Caller
 from tools.definitions.implementations.builtin import RUN_BATCH
 from tools.definitions.results import Status
 from tools.errors import Conflict, Malformed, NotFound
-from tools.execution import actions, cancelling, hints, reading
-from tools.execution.composing import Made, absent_calls, calls_in_order
+from tools.execution import actions, cancelling, composites, hints, reading
+from tools.execution.composing import CannotGoOn, Composition, Made, absent_calls, calls_in_order
+from tools.execution.composition import Kind, Waiting
+from tools.execution.context import Result
 from tools.models import Execution
-from tools.workflows.batch import MOST_OUTPUT, reason_not_made, result_entry
+
+PARALLEL = "parallel"
+MOST_PARALLEL = 50
+MOST_OUTPUT = 1024 * 1024  # bytes of all outputs together that the batch's own output contains
+_LARGE = ("parameters", "parameters_asked", "output", "observation")
+# Characters and bytes that the answer would contain; an output outside its row is not counted.
+_WEIGHT = Length("observation") + Case(
+    When(output_digest="", then=Coalesce("output_bytes", Value(0))),
+    default=Value(0),
+    output_field=IntegerField(),
+)
+_NOT_MADE = {
+    "CANCELLED": "Cancelled before it was made.",
+    "SKIPPED": "A call before it failed, and the batch was to stop then; this one was never made.",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class BatchRow:
-    """One input of a batch. `execution` is None where there is none, or not yet, or the caller may
-    not read it; then the other fields say what is known. Where it is `cut` there was no room for
-    its output and its observation."""
+    """One input of a batch. `execution` is None if there is none, or not yet, or the caller may not
+    read it; then the other fields say what is known. `cut` says that there was no room for its
+    output and its observation."""
 
     position: int
     given: BatchInput
@@ -38,6 +60,137 @@ class BatchRow:
     error_code: str | None = None
     error_message: str | None = None
     cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _KnownCalls:
+    """The calls of a batch by place. `whole` are the places whose outputs are loaded."""
+
+    calls: dict[str, Execution]
+    absent: dict[str, Made]
+    cancelled: list[str]
+    whole: set[str]
+    over: bool
+
+
+def run_batch_turn(view: Composition) -> Result | Waiting:
+    wanted = view.parameters
+    try:
+        inputs = inputs_of(wanted)
+    except ValueError as flaw:
+        raise CannotGoOn("INPUTS_WRONG", str(flaw)) from None
+    most = _max_open(wanted)
+    stop = wanted["stop_on_error"]
+    for number, one in enumerate(inputs_as_sent(wanted, view.asked)):
+        place = str(number)
+        if place in view.made or view.unwanted(place):
+            continue
+        if view.open >= most or (
+            stop and _any_failed(view)
+        ):  # it looks at all calls: only as needed
+            break
+        view.begin(place, *one, references=True)
+    if view.open:
+        _report_progress(view, len(inputs))
+        return Waiting(below=view.open if _any_left(view, inputs, stop=stop) else 1)
+    return _result(view, inputs, stopped=stop and _any_failed(view))
+
+
+def result_entry(
+    made: Made | None, given: BatchInput, number: int, *, reason: str
+) -> dict[str, Any]:
+    """One entry of the results: what became of one input."""
+    if made is None:
+        return {
+            "position": number,
+            "tool_name": given.tool_name,
+            "status": Status.CANCELLED,
+            "execution_id": None,
+            "error_code": reason,
+            "error_message": _NOT_MADE[reason],
+        }
+    return {
+        "position": number,
+        "tool_name": made.tool_name,
+        "status": made.status,
+        "execution_id": str(made.id) if made.id else None,
+        "error_code": made.error_code or None,
+        "error_message": made.error_message or None,
+    }
+
+
+def reason_not_made(cancelled_places: list[str], place: str) -> str:
+    """The reason for a call of a batch that is over and never made it."""
+    return "CANCELLED" if place in cancelled_places else "SKIPPED"
+
+
+def _max_open(wanted: dict[str, Any]) -> int:
+    if wanted["mode"] != PARALLEL:
+        return 1
+    most = wanted["max_parallel"]
+    return min(most, MOST_PARALLEL) if type(most) is int and most > 0 else 1
+
+
+def _any_failed(view: Composition) -> bool:
+    """Whether a call ended without success; a cancelled one does not count."""
+    return any(
+        not one.open and one.status not in {Status.SUCCESS, Status.CANCELLED}
+        for one in view.made.values()
+    )
+
+
+def _any_left(view: Composition, inputs: list[BatchInput], *, stop: bool) -> bool:
+    """Whether there are calls that have not begun and may begin."""
+    if stop and _any_failed(view):
+        return False
+    begun = view.made.keys() | set(view.execution.cancelled_places)
+    return any(str(number) not in begun for number in range(len(inputs)))
+
+
+def _report_progress(view: Composition, total: int) -> None:
+    over = sum(not one.open for one in view.made.values())
+    if view.memory.get("told") != over:
+        view.memory["told"] = over
+        view.tell(f"{over} of {total} calls are over; {view.open} are open.")
+
+
+def _result(view: Composition, inputs: list[BatchInput], *, stopped: bool) -> Result:
+    results = [
+        result_entry(
+            view.made.get(str(number)),
+            given,
+            number,
+            reason=reason_not_made(view.execution.cancelled_places, str(number)),
+        )
+        for number, given in enumerate(inputs)
+    ]
+    counts = _count_results(results)
+    if stopped:
+        return Result(
+            Status.FAILED,
+            error_code="BATCH_STOPPED",
+            error_message=f"A call failed and the batch was to stop then. {counts['succeeded']} of"
+            f" {len(inputs)} had succeeded; see error_details.results.",
+            error_details={"results": results, **counts},
+        )
+    _add_outputs(view, results)
+    return Result(Status.SUCCESS, output={"results": results, **counts})
+
+
+def _count_results(results: list[dict[str, Any]]) -> dict[str, int]:
+    succeeded = sum(one["status"] == Status.SUCCESS for one in results)
+    cancelled = sum(one["status"] == Status.CANCELLED for one in results)
+    failed = len(results) - succeeded - cancelled
+    return {"succeeded": succeeded, "failed": failed, "cancelled": cancelled}
+
+
+def _add_outputs(view: Composition, results: list[dict[str, Any]]) -> None:
+    """Each output, in order, as long as there is room; without room, a flag instead."""
+    succeeded = {str(one["position"]): one for one in results if one["status"] == Status.SUCCESS}
+    outputs = view.outputs(succeeded, most_bytes=MOST_OUTPUT)
+    for place, entry in succeeded.items():
+        output = {"output": outputs[place]} if place in outputs else {"output_left_out": True}
+        entry.update(output)
 
 
 def find_batch(caller: Caller, identifier: UUID) -> Execution:
@@ -63,7 +216,7 @@ def batch_rows(caller: Caller, batch: Execution) -> list[BatchRow]:
 
 
 def batch_rows_between(caller: Caller, batch: Execution, first: int, last: int) -> list[BatchRow]:
-    """Those from one place to before another, without what went in and what came back."""
+    """Those from one place to before another, without parameters and outputs."""
     inputs = batch_inputs(batch)[first:last]
     places = [str(number) for number in range(first, first + len(inputs))]
     rows = reading.readable(caller).shown().filter(parent=batch.pk, place__in=places)
@@ -73,22 +226,39 @@ def batch_rows_between(caller: Caller, batch: Execution, first: int, last: int) 
 
 
 def batch_inputs(batch: Execution) -> list[BatchInput]:
-    """None where it was refused for what they were."""
+    """Empty for a batch that was refused for invalid inputs."""
     try:
         return inputs_as_sent(batch.parameters, batch.asked)
     except ValueError:
         return []
 
 
-@dataclass(frozen=True, slots=True)
-class _KnownCalls:
-    """What became of the inputs, by their places. `whole` are those whose outputs are there."""
+def cancel_batch(
+    *, caller: Caller, batch: Execution, positions: Collection[int] | None
+) -> Execution:
+    """Cancel the batch, or some calls: queued calls never begin, running ones are stopped.
 
-    calls: dict[str, Execution]
-    absent: dict[str, Made]
-    cancelled: list[str]
-    whole: set[str]
-    over: bool
+    Another caller's batch needs permission to change executions. Raises `Forbidden`, `Conflict`,
+    `Malformed`.
+    """
+    check_may_cancel(caller, batch)
+    if positions is None:
+        return actions.cancel(caller=caller, execution=batch)
+    places = _parse_positions(batch, positions)
+    with transaction.atomic():
+        _mark_cancelled(caller, batch, places)
+    calls = Execution.objects.filter(parent=batch.pk, place__in=places)
+    for call_id in list(calls.values_list("pk", flat=True)):
+        with suppress(Conflict):  # it has ended meanwhile
+            cancelling.stop(call_id, by=actor_of(caller))
+    hints.tell([batch.pk])
+    return find_batch(caller, batch.pk)
+
+
+def check_may_cancel(caller: Caller, batch: Execution) -> None:
+    """Raises `Forbidden`."""
+    if batch.user_id != caller.user_id:
+        require(caller, "change_execution")
 
 
 def _known_calls(batch: Execution, calls: dict[str, Execution], whole: set[str]) -> _KnownCalls:
@@ -105,35 +275,26 @@ def _batch_row(number: int, given: BatchInput, known: _KnownCalls) -> BatchRow:
         cut = call.status == Status.SUCCESS and place not in known.whole
         return BatchRow(number, given, call, call.status, call.pk, cut=cut)
     if place in known.absent or known.over or place in known.cancelled:
-        why = reason_not_made(known.cancelled, place)
-        said = result_entry(known.absent.get(place), given, number, why=why)
-        told = (said["status"], said["execution_id"], said["error_code"], said["error_message"])
-        return BatchRow(number, given, None, *told)
+        reason = reason_not_made(known.cancelled, place)
+        entry = result_entry(known.absent.get(place), given, number, reason=reason)
+        names = ("status", "execution_id", "error_code", "error_message")
+        return BatchRow(number, given, None, *(entry[name] for name in names))
     return BatchRow(number, given, None, "Pending")
 
 
-_LARGE = ("parameters", "parameters_asked", "output", "observation")
-# Characters and bytes that the answer would contain; an output outside its row is not counted.
-_WEIGHT = Length("observation") + Case(
-    When(output_digest="", then=Coalesce("output_bytes", Value(0))),
-    default=Value(0),
-    output_field=IntegerField(),
-)
-
-
 def _readable_calls(caller: Caller, batch: Execution) -> dict[str, Execution]:
-    """By place, without what may be large: those that the caller may read."""
+    """Calls that the caller may read, by place, without their large columns."""
     rows = reading.readable(caller).shown().filter(parent=batch.pk)
     return {call.place: call for call in rows.defer(*_LARGE)}
 
 
 def _unreadable_calls(batch: Execution, calls: dict[str, Execution]) -> dict[str, Made]:
-    """What the batch itself reports of the others."""
+    """What the batch itself reports of calls that the caller may not read."""
     return {one.place: one for one in calls_in_order(batch.pk) if one.place not in calls}
 
 
 def _load_outputs(batch: Execution, calls: dict[str, Execution]) -> set[str]:
-    """Outputs and observations, in order as long as there is room; the places that have theirs."""
+    """Outputs and observations, in order as long as there is room; the places that have them."""
     rows = Execution.objects.filter(parent=batch.pk, status=Status.SUCCESS)
     weights = dict(rows.annotate(weight=_WEIGHT).values_list("place", "weight"))
     room, places = MOST_OUTPUT, []
@@ -146,34 +307,6 @@ def _load_outputs(batch: Execution, calls: dict[str, Execution]) -> set[str]:
     for place, output, observation in found:
         calls[place].output, calls[place].observation = output, observation
     return set(places)
-
-
-def cancel_batch(
-    *, caller: Caller, batch: Execution, positions: Collection[int] | None
-) -> Execution:
-    """Cancel all of it, or the calls named: queued calls never begin, running ones are stopped.
-
-    Another caller's batch needs permission to change executions. Raises `Forbidden`, `Conflict`,
-    `Malformed`.
-    """
-    check_may_cancel(caller, batch)
-    if positions is None:
-        return actions.cancel(caller=caller, execution=batch)
-    places = _parse_positions(batch, positions)
-    with transaction.atomic():
-        _mark_cancelled(caller, batch, places)
-    calls = Execution.objects.filter(parent=batch.pk, place__in=places)
-    for call_id in list(calls.values_list("pk", flat=True)):
-        with suppress(Conflict):  # it was over sooner
-            cancelling.stop(call_id, by=actor_of(caller))
-    hints.tell([batch.pk])
-    return find_batch(caller, batch.pk)
-
-
-def check_may_cancel(caller: Caller, batch: Execution) -> None:
-    """Raises `Forbidden`."""
-    if batch.user_id != caller.user_id:
-        require(caller, "change_execution")
 
 
 def _parse_positions(batch: Execution, positions: Collection[int]) -> set[str]:
@@ -197,3 +330,6 @@ def _mark_cancelled(caller: Caller, batch: Execution, places: set[str]) -> None:
         execution_id=batch.pk,
         details={"places": sorted(places, key=int)},
     )
+
+
+composites.add(RUN_BATCH, Kind(run_batch_turn))

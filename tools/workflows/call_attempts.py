@@ -1,4 +1,4 @@
-"""Attempts of one call of a composite one: its state, and whether it is retried.
+"""Attempts of one call of a composite call: its state, and whether it is retried.
 
 The place of the second is `page#2`. A permanent refusal is not retried, nor what may have had an
 effect that must not double.
@@ -16,7 +16,7 @@ from tools.definitions.vocabulary import Delivery
 from tools.execution.chain_boundary import last_attempt, may_have_happened
 from tools.execution.composing import Made
 
-TEMPORARY_REFUSALS = frozenset({"rate_limited", "too_many_held"})  # refusals that pass
+TEMPORARY_REFUSALS = frozenset({"rate_limited", "too_many_held"})  # refusals that end by themselves
 clock = timezone.now
 _RETRYABLE_STATUSES = frozenset({Status.FAILED, Status.TIMEOUT, Status.SANDBOX_ERROR})
 _REPEATABLE_DELIVERIES = frozenset({Delivery.PURE, Delivery.IDEMPOTENT})
@@ -24,14 +24,15 @@ _REPEATABLE_DELIVERIES = frozenset({Delivery.PURE, Delivery.IDEMPOTENT})
 
 @dataclass(frozen=True, slots=True)
 class AttemptOpen:
-    """Not over: fewer than `below` of the run's calls must be open, or `until` must have come."""
+    """Before the call goes on, fewer than `below` of the run's calls must be open, or `until` must
+    have come."""
 
     below: int = 1
     until: datetime | None = None
 
     @classmethod
-    def of(cls, states: Iterable["AttemptOpen"], *, last: bool = False) -> "AttemptOpen":
-        """Of items of a loop: any of them that ends makes room; after the last, all must end."""
+    def of_loop(cls, states: Iterable["AttemptOpen"], *, last: bool = False) -> "AttemptOpen":
+        """The state of a loop: any item that ends makes room; after the last one, all must end."""
         found = list(states)
         running = [state for state in found if state.until is None]
         moments = [state.until for state in found if state.until is not None]
@@ -58,10 +59,10 @@ def attempt_state(
     most: Callable[[Made], int],
     wait_s: Callable[[int], float],
 ) -> AttemptSuccess | AttemptFailure | AttemptOpen | str:
-    """Of one call; or the place of the attempt that is to be made of it now.
+    """The state of one call, or the place of the attempt that must be made now.
 
-    `most` says how many there are after one that failed, `wait_s` how long it is waited after so
-    many of them.
+    `most` is the maximum of attempts after one that failed, `wait_s` the pause after that many
+    attempts.
     """
     attempt, made = last_attempt(calls, place)
     if made is None:
@@ -85,7 +86,7 @@ def _is_retried(made: Made, snapshot: Snapshot) -> bool:
 
 
 def _is_repeatable(snapshot: Snapshot, name: str) -> bool:
-    """Of what makes calls of its own, these decide: they are made once more with it."""
+    """A composite call is not repeated: its own calls would be made once more with it."""
     tool = snapshot.tool(name)
     if tool is None or tool.definition.composite:
         return False

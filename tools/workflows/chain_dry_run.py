@@ -1,4 +1,4 @@
-"""Dry run of a chain: what it would do with these parameters, as far as that is known beforehand.
+"""Dry run of a chain: what it would do with these parameters, as far as that is known before a run.
 
 Nothing is called. The output of an earlier step is `{"$unknown": …}`; whether a step would be
 refused, or need approval, is decided by the gates themselves, in the current state.
@@ -52,31 +52,44 @@ def dry_run(
     asked: EffectiveRequest,
     snapshot: Snapshot,
 ) -> dict[str, Any]:
-    """What would become of the call of the chain itself, and a line for each step, in their order.
+    """The verdict about the call of the chain itself, and a preview of each step, in order.
 
-    There are no lines where the chain would not take the parameters: nothing would come of them.
+    There is no preview of steps if the chain would not accept the parameters.
     """
-    about = _AccessCheck(caller, asked, snapshot)
+    access = _AccessCheck(caller, asked, snapshot)
     errors = _schema_errors(tool, parameters)
     chain: Chain = tool.definition.chain
     given = {**tool.definition.defaults, **parameters}
-    steps = [] if errors else [_preview_step(step, given, about) for step in chain.steps]
-    return about.tool(tool.name) | {"errors": errors, "steps": steps}
+    steps = [] if errors else [_preview_step(step, given, access) for step in chain.steps]
+    return access.verdict(tool.name) | {"errors": errors, "steps": steps}
 
 
 class _AccessCheck:
-    """Who asks, and in what: the gates are asked in that name."""
+    """Asks the gates for one caller and request."""
 
     def __init__(self, caller: Caller, asked: EffectiveRequest, snapshot: Snapshot) -> None:
         self._caller, self._asked, self.snapshot = caller, asked, snapshot
 
-    def tool(self, name: str) -> dict[str, Any]:
-        return _check_access(
-            self.snapshot.tool(name), name, self._caller, self._asked, self.snapshot
-        )
+    def verdict(self, name: str) -> dict[str, Any]:
+        """Why the tool would be refused, and why a call of it would need an approval."""
+        tool = self.snapshot.tool(name)
+        if tool is None:
+            return _refused("tool_not_found", f"There is no tool {name}.")
+        question = AccessRequest(self._caller, tool, self._asked, self.snapshot)
+        try:
+            authorization.check_groups(self._caller, self._asked, self.snapshot)
+            authorization.authorize(question)
+        except (Refused, Malformed) as refusal:
+            return _refused(refusal.code, refusal.message)
+        need = needed(question, _DEFAULT_OPTIONS)
+        return {"refused": None, "confirmation": list(need.reasons) if need else None}
 
 
-def _preview_step(step: ChainStep, given: dict[str, Any], about: _AccessCheck) -> dict[str, Any]:
+def _refused(code: str, message: str) -> dict[str, Any]:
+    return {"refused": {"code": code, "message": message}, "confirmation": None}
+
+
+def _preview_step(step: ChainStep, given: dict[str, Any], access: _AccessCheck) -> dict[str, Any]:
     scope = _ScopeBeforeRun(given)
     items, flaws = _loop_items(step, scope)
     at = _ScopeBeforeRun(given, items[0], loop=True) if items else scope
@@ -88,18 +101,18 @@ def _preview_step(step: ChainStep, given: dict[str, Any], about: _AccessCheck) -
         "runs": _condition(step, scope),
         "items": len(items) if items is not None else None,
         "parameters": parameters,
-        **about.tool(step.tool_name),
-        "errors": flaws + _schema_errors(about.snapshot.tool(step.tool_name), parameters),
+        **access.verdict(step.tool_name),
+        "errors": flaws + _schema_errors(access.snapshot.tool(step.tool_name), parameters),
         "on_error": step.on_error,
         "compensated_by": undo,
-        "compensation": about.tool(undo) if undo else None,
+        "compensation": access.verdict(undo) if undo else None,
     }
 
 
 def _loop_items(
     step: ChainStep, scope: _ScopeBeforeRun
 ) -> tuple[list[Any] | None, list[dict[str, Any]]]:
-    """What its loop is about, where that is known, and why there can be no such loop."""
+    """The items of a loop, if they are known, and why the loop is invalid."""
     if not step.loop:
         return None, []
     try:
@@ -109,8 +122,8 @@ def _loop_items(
     if not isinstance(found, list):
         return None, [{"place": "for_each", "message": "is no list"}]
     if len(found) > MOST_ITEMS:
-        told = f"has {len(found)} items, and a loop at most {MOST_ITEMS}"
-        return found, [{"place": "for_each", "message": told}]
+        message = f"has {len(found)} items, and a loop at most {MOST_ITEMS}"
+        return found, [{"place": "for_each", "message": message}]
     return found, []
 
 
@@ -136,25 +149,8 @@ def _resolve_known(value: Any, scope: _ScopeBeforeRun) -> Any:
     return value
 
 
-def _check_access(
-    tool: CatalogTool | None, name: str, caller: Caller, asked: EffectiveRequest, snapshot: Snapshot
-) -> dict[str, Any]:
-    if tool is None:
-        refused = {"code": "tool_not_found", "message": f"There is no tool {name}."}
-        return {"refused": refused, "confirmation": None}
-    question = AccessRequest(caller, tool, asked, snapshot)
-    try:
-        authorization.check_groups(caller, asked, snapshot)
-        authorization.authorize(question)
-    except (Refused, Malformed) as refusal:
-        refused = {"code": refusal.code, "message": refusal.message}
-        return {"refused": refused, "confirmation": None}
-    need = needed(question, _DEFAULT_OPTIONS)
-    return {"refused": None, "confirmation": list(need.reasons) if need else None}
-
-
 def _schema_errors(tool: CatalogTool | None, parameters: dict[str, Any]) -> list[dict[str, Any]]:
-    """Of the parameters, where all of them are known and the tool holds them against its schema."""
+    """Of the parameters, if all of them are known and the tool validates them."""
     if tool is None or _contains_unknown(parameters):
         return []
     if tool.definition.raw["argument_validation"] != ArgumentValidation.ENFORCE:

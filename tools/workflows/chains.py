@@ -7,19 +7,208 @@ a step finally fails, or the run is cancelled with compensation, the steps that 
 compensated in reverse order, and the end says what stays, what was undone, and what could not be.
 """
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
+from uuid import UUID
 
+from tools.definitions.callers import Caller
 from tools.definitions.chains import conditions, values
-from tools.definitions.chains.document import MOST_ITEMS, ChainStep
-from tools.definitions.chains.values import Unknown
+from tools.definitions.chains.document import MOST_ATTEMPTS, MOST_ITEMS, Chain, ChainStep
+from tools.definitions.chains.values import Unknown, ValueTooLarge
 from tools.definitions.results import Status
-from tools.execution.composing import CannotGoOn, Composition
-from tools.execution.composition import Waiting
+from tools.definitions.vocabulary import ToolType
+from tools.errors import NotFound
+from tools.execution import composites
+from tools.execution.chain_boundary import boundary, calls_of, done, last_attempt, number_of
+from tools.execution.composing import CannotGoOn, Composition, Made, absent_calls, calls_in_order
+from tools.execution.composition import Kind, Waiting
 from tools.execution.context import Result
+from tools.execution.reading import readable
 from tools.execution.running import settle
+from tools.models import Execution
+from tools.models.execution import UNDO
+from tools.workflows import call_attempts
 from tools.workflows.call_attempts import AttemptFailure, AttemptOpen, AttemptSuccess
-from tools.workflows.chain_run import ChainExecution, Skipped, StepState
-from tools.workflows.chain_undoing import compensate
+
+MOST_READ = 32 * 1024 * 1024  # bytes of outputs, which a turn holds in memory
+_EXPIRED = "what it gave back has expired"
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Its condition did not hold."""
+
+
+type StepEnd = AttemptSuccess | AttemptFailure | Skipped
+type StepState = StepEnd | AttemptOpen
+_STATE_NAMES = {AttemptSuccess: "succeeded", AttemptFailure: "failed", Skipped: "skipped"}
+
+
+class ChainExecution:
+    """The state of one chain run, from its rows. It is the scope of values and conditions, too."""
+
+    def __init__(self, view: Composition) -> None:
+        self.view = view
+        self.chain: Chain = view.definition.chain
+        self._states: dict[str, StepEnd] = {}
+        self._outputs: dict[str, Any] = {}
+        self._item: Any = None
+        self._in_loop = False
+        self._compensated = ("", "")  # the step being compensated, and the place of its call
+
+    # --- the scope of values and conditions ---
+    @property
+    def input(self) -> dict[str, Any]:
+        return self.view.parameters
+
+    def output(self, step: str) -> Any:
+        if step == self._compensated[0]:
+            return self._output_at(self._compensated[1])
+        state = self._states.get(step)
+        if not isinstance(state, AttemptSuccess):
+            raise Unknown(f"it {self.state(step)}" if state else "it has not run")
+        if step not in self._outputs:
+            self._outputs[step] = self._output(step, state)
+        return self._outputs[step]
+
+    def outputs(self, text: str) -> dict[str, Any]:
+        found = {}
+        for step, state in self._states.items():
+            if step in text and isinstance(state, AttemptSuccess):
+                found[step] = {"output": self.output(step)}
+        return found
+
+    def item(self) -> Any:
+        if not self._in_loop:
+            raise Unknown("there is no item outside a loop")
+        return self._item
+
+    def state(self, step: str) -> str:
+        return _STATE_NAMES[type(self._states[step])]
+
+    # --- the state of steps ---
+    def set_state(self, step: ChainStep, state: StepEnd) -> None:
+        self._states[step.id] = state
+
+    def enter_compensation(self, step: ChainStep, place: str) -> None:
+        """From here on, values are those for the compensation of one call of a step: with its item,
+        if it has one, and its own output instead of the list. Raises `Unknown`.
+        """
+        self._compensated, self._in_loop = (step.id, place), step.loop
+        self._item = self._item_at(step, number_of(place)) if step.loop else None
+
+    def call(self, step: ChainStep, place: str, *, item: Any = None) -> StepState:
+        """The last attempt of one call, made if it can be."""
+        self._item, self._in_loop = item, step.loop
+        state = self.attempt_state(step, place)
+        return self._begin(step, state) if isinstance(state, str) else state
+
+    def attempt_state(self, step: ChainStep, place: str) -> StepState | str:
+        """The state of one call, or the place of the attempt that must be made now."""
+        snapshot = self.view.performance.snapshot
+        most = partial(_max_attempts, step)
+        return call_attempts.attempt_state(
+            self.view.made, place, snapshot, most=most, wait_s=step.wait_s
+        )
+
+    def stop_steps(self) -> None:
+        """Open steps are abandoned; compensations go on."""
+        self.view.cancel_open([place for place in self.view.made if not _is_compensation(place)])
+
+    def steps_open(self) -> Waiting | None:
+        """While steps run it is not known what must be compensated."""
+        opened = [
+            one for one in self.view.made.values() if one.open and not _is_compensation(one.place)
+        ]
+        return Waiting(below=1) if opened else None
+
+    def done(self) -> Iterator[tuple[ChainStep, str, Made]]:
+        """Successful steps, the last first: each with the place of its call without the attempt."""
+        return done(self.chain, self.view.made)
+
+    def boundary(self) -> dict[str, Any]:
+        """What stays done, what was undone, what could not be, and what is unknown."""
+        return boundary(self.chain, self.view.made)
+
+    def restore_states(self) -> None:
+        """Let compensations refer to outputs of steps: of a loop, those of its items, each at its
+        place, `null` for one that failed."""
+        for step in self.chain.steps:
+            calls = calls_of(step.id, self.view.made)
+            if step.loop and calls:
+                most = max(map(number_of, calls))
+                places = [f"{step.id}/{number}" for number in range(most + 1)]
+            else:
+                places = [place for place, made in calls.items() if made.succeeded]
+            if places:
+                self._states[step.id] = AttemptSuccess(tuple(places))
+
+    def _item_at(self, step: ChainStep, number: int) -> Any:
+        found = values.resolved(step.for_each, self)
+        if not isinstance(found, list) or number >= len(found):
+            raise Unknown("the list of its items is another one now")
+        return found[number]
+
+    def _begin(self, step: ChainStep, place: str) -> StepState:
+        try:
+            parameters = values.resolved(step.parameters, self)
+        except Unknown as absence:
+            return AttemptFailure(absence.code, f"{absence}.")
+        made = self.view.begin(place, step.tool_name, parameters, timeout_s=step.timeout_s)
+        if made.open:
+            return AttemptOpen()
+        base = place.partition("#")[0]
+        if made.succeeded:  # the answer was known already
+            return AttemptSuccess((base,))
+        return self.call(step, base, item=self._item)
+
+    def _output_at(self, place: str) -> Any:
+        made = last_attempt(self.view.made, place)[1]
+        found = self.view.outputs([made.place]) if made else {}
+        if not found:
+            raise Unknown(_EXPIRED)
+        return next(iter(found.values()))
+
+    def _output(self, step: str, state: AttemptSuccess) -> Any:
+        if self._bytes_until(step) > MOST_READ:
+            limit = f"it and the steps before it gave back more than {MOST_READ} bytes"
+            raise ValueTooLarge(f"it cannot be read: {limit}")
+        succeeded = self._succeeded(state)
+        outputs = self.view.outputs(succeeded.values())
+        if len(outputs) < len(succeeded):
+            raise Unknown(_EXPIRED)
+        if state.places == (step,):
+            return outputs[succeeded[step]]
+        return [outputs.get(succeeded.get(place, "")) for place in state.places]
+
+    def _bytes_until(self, step: str) -> int:
+        """The size of all outputs up to that of a finished step: the same in each later turn."""
+        total = 0
+        for one in self.chain.steps:
+            state = self._states.get(one.id)
+            if isinstance(state, AttemptSuccess):
+                places = self._succeeded(state).values()
+                total += sum(self.view.made[place].output_bytes or 0 for place in places)
+            if one.id == step:
+                break
+        return total
+
+    def _succeeded(self, state: AttemptSuccess) -> dict[str, str]:
+        """By place, the place of its successful attempt: an item of a loop may have failed."""
+        attempts = {place: last_attempt(self.view.made, place)[1] for place in state.places}
+        return {place: one.place for place, one in attempts.items() if one and one.succeeded}
+
+
+def _max_attempts(step: ChainStep, made: Made) -> int:
+    """A compensation is retried after a temporary refusal, regardless of the step's own limit."""
+    briefly = made.error_code in call_attempts.TEMPORARY_REFUSALS and _is_compensation(made.place)
+    return MOST_ATTEMPTS if briefly else step.attempts
+
+
+def _is_compensation(place: str) -> bool:
+    return place.startswith(UNDO)
 
 
 def run_chain_turn(view: Composition) -> Result | Waiting:
@@ -27,8 +216,8 @@ def run_chain_turn(view: Composition) -> Result | Waiting:
     if view.cancelled or "ending" in view.memory:
         return _end_early(run)
     if view.out_of_time:
-        words = f"The chain was not through within {view.timeout_s:g} s."
-        return _begin_end(run, "TIMEOUT", words, status=Status.TIMEOUT)
+        message = f"The chain was not through within {view.timeout_s:g} s."
+        return _begin_end(run, "TIMEOUT", message, status=Status.TIMEOUT)
     for step in run.chain.steps:
         try:
             state = _advance_step(run, step)
@@ -36,7 +225,7 @@ def run_chain_turn(view: Composition) -> Result | Waiting:
             return _begin_end(run, limit.code, str(limit), step=step)
         if isinstance(state, AttemptOpen):
             return Waiting(below=state.below, until=state.until)
-        run.settle(step, state)
+        run.set_state(step, state)
         if isinstance(state, AttemptFailure) and step.on_error != "continue":
             return _begin_end(
                 run, state.code, f"The step {step.id} failed: {state.message}", step=step
@@ -45,7 +234,7 @@ def run_chain_turn(view: Composition) -> Result | Waiting:
 
 
 def _advance_step(run: ChainExecution, step: ChainStep) -> StepState:
-    """Where a step is, after what can be begun of it has been."""
+    """The state of a step, after its calls that can begin have begun."""
     try:
         if step.when is not None and not conditions.holds(step.when, run):
             return Skipped()
@@ -60,18 +249,18 @@ def _advance_step(run: ChainExecution, step: ChainStep) -> StepState:
 
 
 def _advance_loop(run: ChainExecution, step: ChainStep, items: list[Any]) -> StepState:
-    """As many of its items at once as it says; a failed one ends the loop, or is left out."""
+    """At most `parallel` items run at once; a failed one ends the loop, or is left out."""
     states: list[StepState] = []
     for number, item in enumerate(items):
         opened = [state for state in states if isinstance(state, AttemptOpen)]
         if len(opened) >= step.parallel:
-            return AttemptOpen.of(opened)
+            return AttemptOpen.of_loop(opened)
         state = run.call(step, f"{step.id}/{number}", item=item)
         states.append(state)
         if isinstance(state, AttemptFailure) and step.on_error != "continue":
             return state
     if opened := [state for state in states if isinstance(state, AttemptOpen)]:
-        return AttemptOpen.of(opened, last=True)
+        return AttemptOpen.of_loop(opened, last=True)
     return AttemptSuccess(tuple(f"{step.id}/{number}" for number in range(len(items))))
 
 
@@ -90,11 +279,11 @@ def _chain_result(run: ChainExecution) -> Result | Waiting:
 
 
 def _end_early(run: ChainExecution) -> Result | Waiting:
-    """After a cancellation, or in the middle of undoing what was done."""
+    """After a cancellation, or during compensation."""
     ending = run.view.memory.get("ending")
     if ending is None:
-        words = "Cancelled while it ran."
-        return _begin_end(run, "CANCELLED", words, status=Status.CANCELLED)
+        message = "Cancelled while it ran."
+        return _begin_end(run, "CANCELLED", message, status=Status.CANCELLED)
     return _end_after_compensation(run, ending)
 
 
@@ -107,9 +296,9 @@ def _begin_end(
     status: Status = Status.FAILED,
     about: dict[str, Any] | None = None,
 ) -> Result | Waiting:
-    """Write down how it ends before anything is undone: another worker may have to go on.
+    """Store how the run ends before anything is compensated: another worker may have to continue.
 
-    Whether that is done says the step that ended it, or else the chain.
+    The step that ended the run, or else the chain, says whether steps are compensated.
     """
     ending = {
         "code": code,
@@ -136,3 +325,59 @@ def _end_after_compensation(run: ChainExecution, ending: dict[str, Any]) -> Resu
         error_message=ending["message"],
         error_details=ending["about"] | {"step": ending["step"]} | run.boundary(),
     )
+
+
+def compensate(run: ChainExecution) -> Waiting | None:
+    """Undo the last step first, one call after the other; None when nothing is left to undo.
+
+    A step without compensation stays. A compensation that fails is reported, and the others still
+    run.
+    """
+    run.restore_states()
+    for step, place, _made in run.done():
+        if step.undoing is None:
+            continue
+        state = _compensate_call(run, step, step.undoing, place)
+        if isinstance(state, AttemptOpen):
+            return Waiting(below=state.below, until=state.until)
+    return None
+
+
+def _compensate_call(
+    run: ChainExecution, step: ChainStep, undoing: ChainStep, place: str
+) -> StepState:
+    """The state of the compensation of one call of a step; its call is made if it can be."""
+    state = run.attempt_state(undoing, f"{UNDO}{place}")
+    if not isinstance(state, str):
+        return state
+    try:
+        run.enter_compensation(step, place)
+        parameters = values.resolved(undoing.parameters, run)
+    except Unknown as absence:
+        run.view.tell(f"{place} cannot be compensated: {absence}")
+        run.view.give_up(state, undoing.tool_name, "VALUE_MISSING", str(absence))
+    else:
+        run.view.begin(state, undoing.tool_name, parameters, timeout_s=undoing.timeout_s)
+    return _compensate_call(run, step, undoing, place)
+
+
+def find_chain_run(caller: Caller, identifier: UUID) -> Execution:
+    """A run the caller may read. Raises `NotFound` also for an execution of another tool."""
+    found = (
+        readable(caller)
+        .shown()
+        .filter(pk=identifier, tool_version__definition__type=ToolType.CHAIN)
+        .first()
+    )
+    if found is None:
+        raise NotFound("There is no such run among yours.", code="run_not_found")
+    return found
+
+
+def calls_of_run(run: Execution) -> list[Made]:
+    """In the order in which they were made; what could not be made comes last."""
+    memory = Execution.objects.values_list("memory", flat=True).get(pk=run.pk)
+    return [*calls_in_order(run.pk), *absent_calls(memory).values()]
+
+
+composites.add(ToolType.CHAIN, Kind(run_chain_turn, sees_its_end=True))

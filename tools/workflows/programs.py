@@ -15,26 +15,24 @@ from django.utils import timezone
 from sandbox.errors import ErrorCode
 from sandbox.spec import Preloaded, RunOutcome, SandboxResult
 from tools.builtin.manifest import ISOLATED
-from tools.catalog.registry import CatalogTool
 from tools.definitions.implementations.builtin import RUN_PROGRAM
 from tools.definitions.results import Status
 from tools.definitions.values import strict_json
-from tools.execution import outcomes, sessions
+from tools.execution import composites, outcomes
 from tools.execution.composing import CannotGoOn, Composition, Made, NotNow
-from tools.execution.composition import Waiting
+from tools.execution.composition import Kind, Waiting
 from tools.execution.context import Result
-from tools.policy import authorization
-from tools.policy.decision import EffectiveRequest
 from tools.runners.sandboxing import around_builtin, perform
+from tools.workflows.tool_discovery import usable_tools
 
 MOST_CALLS = 200
 MOST_SOURCE = 100_000  # characters
-MOST_ANSWERS = 8 * 1024 * 1024  # bytes of all answers together: they go in with every turn
+MOST_ANSWERS = 8 * 1024 * 1024  # bytes of all answers together: every turn passes them
 MOST_PENDING = 256 * 1024  # characters of calls that wait for room
 MOST_PRINTED = 101_000  # characters beside an error; the program's side leaves the rest out sooner
 MOST_TOOLS = 1_000
 TURN_S = 30.0
-_MIN_TURN_S = 0.1  # of a turn that begins when the time is as good as over
+_MIN_TURN_S = 0.1  # of a turn that begins when almost no time is left
 MOST_CPU_MS = 120_000  # of all turns
 NOT_DETERMINISTIC = "PROGRAM_NOT_DETERMINISTIC"
 _MAX_LOST_RUNS = 3
@@ -61,8 +59,7 @@ def run_program_turn(view: Composition) -> Result | Waiting:
 
 
 def _finished_calls(view: Composition) -> list[Made]:
-    """Its calls in their order, as far as they are known: a turn that was lost may have left a gap,
-    where it had asked for what is not there."""
+    """Its calls in their order, up to the first gap: a turn that was lost may have left one."""
     made: list[Made] = []
     while (one := view.made.get(str(len(made)))) is not None:
         made.append(one)
@@ -72,7 +69,7 @@ def _finished_calls(view: Composition) -> list[Made]:
 def _run_program(
     view: Composition, source: str, inputs: dict[str, Any], made: list[Made]
 ) -> SandboxResult:
-    """The program as far as it comes. No connection is held meanwhile."""
+    """Run the program to its next calls or its end. No connection is held meanwhile."""
     given = {
         "source": source,
         "inputs": inputs,
@@ -115,27 +112,20 @@ def _call_answer(one: Made, output: Any) -> dict[str, Any]:
 
 
 def _functions(view: Composition, made: int) -> dict[str, list[str]]:
-    """By how many calls had been made when it was first seen: each tool the caller may use, as a
-    listing would have it. None goes, and none is seen sooner, when the program runs again: it is to
-    do the same. What may no longer be called is refused when it is called.
+    """The tools that the caller may use, by the number of calls made when each was first seen. None
+    is removed, and none is seen sooner, when the program runs again: it must do the same. A tool
+    that may no longer be called is refused when it is called.
     """
     known: dict[str, list[str]] = view.memory.setdefault("functions", {})
     if str(made) not in known:
         seen = {name for names in known.values() for name in names}
-        new = [tool.name for tool in _usable_tools(view) if tool.name not in seen]
+        new = [tool.name for tool in usable_tools(view) if tool.name not in seen]
         known[str(made)] = new[: MOST_TOOLS - len(seen)]
     return known
 
 
-def _usable_tools(view: Composition) -> list[CatalogTool]:
-    """In a session, where the program's own calls have led it."""
-    performance, execution = view.performance, view.execution
-    asked = EffectiveRequest.of(execution.requested_groups, sessions.state_before(execution))
-    return authorization.usable_tools(performance.caller, asked, performance.snapshot)
-
-
 def _retry_lost(view: Composition, outcome: SandboxResult) -> Result | Waiting:
-    """A run that was lost had no effect outside: it is taken once more, and not for ever."""
+    """A lost run had no effect outside the sandbox: it is repeated, a few times."""
     lost = view.memory.get("lost", 0) + 1
     if outcome.error_code in {ErrorCode.LOST, ErrorCode.CANCELLED} and lost < _MAX_LOST_RUNS:
         view.memory["lost"] = lost
@@ -144,23 +134,23 @@ def _retry_lost(view: Composition, outcome: SandboxResult) -> Result | Waiting:
 
 
 def _next_turn(view: Composition, outcome: SandboxResult, made: list[Made]) -> Result | Waiting:
-    went = outcome.output
+    report = outcome.output
     view.memory["lost"] = 0
     if view.spent["cpu_time_ms"] > MOST_CPU_MS:
         raise CannotGoOn("CPU_LIMIT", f"It used more than {MOST_CPU_MS // 1000} s of processor.")
-    state = went.get("state") if isinstance(went, dict) else None
+    state = report.get("state") if isinstance(report, dict) else None
     if state == "wants":
-        return _begin_calls(view, went, made)
+        return _begin_calls(view, report, made)
     if state == "done":
-        output = {"printed": str(went.get("printed", "")), "result": went.get("result")}
+        output = {"printed": str(report.get("printed", "")), "result": report.get("result")}
         return Result(Status.SUCCESS, output=output | {"calls": len(made)})
-    return _program_error(went if isinstance(went, dict) else {}, state)
+    return _program_error(report if isinstance(report, dict) else {}, state)
 
 
-def _begin_calls(view: Composition, went: dict[str, Any], made: list[Made]) -> Result | Waiting:
+def _begin_calls(view: Composition, report: dict[str, Any], made: list[Made]) -> Result | Waiting:
     """The requested calls are untrusted: the program could have asked for anything. They are stored
     before any of them begins: a worker that repeats a lost turn must know which call it was."""
-    wanted = _parse_calls(went.get("calls"))
+    wanted = _parse_calls(report.get("calls"))
     if not wanted or len(made) + len(wanted) > MOST_CALLS:
         raise CannotGoOn("TOO_MANY_CALLS", f"A program may make {MOST_CALLS} calls, not more.")
     planned: list[str] = view.memory.get("digests", [])
@@ -176,8 +166,8 @@ def _begin_calls(view: Composition, went: dict[str, Any], made: list[Made]) -> R
 def _begin_pending(
     view: Composition, wanted: dict[str, tuple[str, dict[str, Any]]] | None = None
 ) -> Waiting:
-    """Where there is no room for one of them, it and those after it begin in a later turn. The
-    program need not run again to ask for them, as long as they are kept."""
+    """Without room for one of them, it and those after it begin in a later turn. The program need
+    not run again to request them, as long as they are stored."""
     for place, (name, parameters) in (wanted or view.memory["wanted"]).items():
         view.begin(place, name, parameters)
     view.memory["wanted"] = {}
@@ -185,7 +175,7 @@ def _begin_pending(
 
 
 def _can_be_stored(calls: dict[str, tuple[str, dict[str, Any]]]) -> bool:
-    """What is large is not, nor what no row can hold: no honest program asks for that."""
+    """False for large calls, and for text that PostgreSQL cannot store."""
     try:
         strict_json.check({place: [*call] for place, call in calls.items()})
     except strict_json.BadJson:
@@ -194,7 +184,7 @@ def _can_be_stored(calls: dict[str, tuple[str, dict[str, Any]]]) -> bool:
 
 
 def _check_digests(view: Composition, planned: list[str], digests: list[str]) -> None:
-    """What a lost turn has begun must be what is asked for now. Raises `CannotGoOn`."""
+    """Calls of a lost turn must be the calls that are requested now. Raises `CannotGoOn`."""
     for number, digest in enumerate(digests):
         if str(number) in view.made and planned[number : number + 1] != [digest]:
             message = _DIVERGED.format(f"call {number + 1} was another one before")
@@ -202,7 +192,7 @@ def _check_digests(view: Composition, planned: list[str], digests: list[str]) ->
 
 
 def _parse_calls(calls: Any) -> list[tuple[str, dict[str, Any], str]]:
-    """Empty for what is no list of calls: the harness was tampered with."""
+    """Empty for anything but a list of calls: the harness was tampered with."""
     if not isinstance(calls, list):
         return []
     found = []
@@ -216,18 +206,21 @@ def _parse_calls(calls: Any) -> list[tuple[str, dict[str, Any], str]]:
     return found
 
 
-def _program_error(went: dict[str, Any], state: Any) -> Result:
+def _program_error(report: dict[str, Any], state: Any) -> Result:
     if state == "astray":
-        code, message = NOT_DETERMINISTIC, _DIVERGED.format(str(went.get("message"))[:500])
+        code, message = NOT_DETERMINISTIC, _DIVERGED.format(str(report.get("message"))[:500])
     else:
         code = "PROGRAM_ERROR"
-        where = f" (line {went['line']})" if isinstance(went.get("line"), int) else ""
+        where = f" (line {report['line']})" if isinstance(report.get("line"), int) else ""
         message = (
-            f"{str(went.get('error', 'Error'))[:100]}: {str(went.get('message'))[:500]}{where}"
+            f"{str(report.get('error', 'Error'))[:100]}: {str(report.get('message'))[:500]}{where}"
         )
     details = {
-        "printed": str(went.get("printed", ""))[:MOST_PRINTED],
-        "line": went.get("line") if isinstance(went.get("line"), int) else None,
-        "tool_error": str(went["code"])[:60] if went.get("code") else None,
+        "printed": str(report.get("printed", ""))[:MOST_PRINTED],
+        "line": report.get("line") if isinstance(report.get("line"), int) else None,
+        "tool_error": str(report["code"])[:60] if report.get("code") else None,
     }
     return Result(Status.FAILED, error_code=code, error_message=message, error_details=details)
+
+
+composites.add(RUN_PROGRAM, Kind(run_program_turn))

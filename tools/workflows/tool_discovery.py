@@ -1,6 +1,8 @@
-"""`find_tools`: search tools for a task, for agents that do not load them all.
+"""Tool discovery for agents that do not load the definitions of all tools: `find_tools` searches
+tools for a task, `call_tool` calls one by its name.
 
-What is found is what a listing would hold for this caller in this request, and nothing else.
+The search finds only what a listing would contain for this caller in this request. The call that
+`call_tool` makes is an ordinary one: its cost, its approval and its end are those of the call.
 """
 
 from typing import Any
@@ -10,13 +12,15 @@ from tools.catalog.search.questions import note_search
 from tools.catalog.search.search import ranked, relevant
 from tools.definitions.implementations.builtin import CALL_TOOL, FIND_TOOLS
 from tools.definitions.results import Status
-from tools.execution import sessions
-from tools.execution.composing import CannotGoOn, Composition
+from tools.execution import composites, sessions
+from tools.execution.composing import CannotGoOn, Composition, Made
+from tools.execution.composition import Kind, Waiting
 from tools.execution.context import Result
 from tools.policy import authorization
 from tools.policy.decision import EffectiveRequest
 
 MOST_TOOLS = 25
+PLACE = "call"  # of the call that `call_tool` makes
 _DEFAULT_LIMIT = 5
 
 
@@ -25,26 +29,26 @@ def run_search_turn(view: Composition) -> Result:
     query, capabilities = wanted.get("query"), wanted.get("capabilities")
     if not isinstance(query, str) or not isinstance(capabilities, list):
         raise CannotGoOn("PARAMETERS_WRONG", "query is a text and capabilities a list.")
-    usable = _usable_tools(view)
-    able = set(map(str, capabilities))
-    fit = [tool for tool in usable if able <= set(tool.definition.raw["capabilities"])]
+    discovery = (FIND_TOOLS, CALL_TOOL)
+    usable = [one for one in usable_tools(view) if one.definition.entry_point not in discovery]
+    required = set(map(str, capabilities))
+    fit = [tool for tool in usable if required <= set(tool.definition.raw["capabilities"])]
     found = _rank(view, query, fit)
     shown = [_describe(tool) for tool in found[: _parse_limit(wanted.get("limit"))]]
-    every = sum(tool.definition.token_price for tool in usable)
-    output = {"tools": shown, "total": len(found), "tokens_of_all": every}
+    tokens = sum(tool.definition.token_price for tool in usable)
+    output = {"tools": shown, "total": len(found), "tokens_of_all": tokens}
     return Result(Status.SUCCESS, output=output)
 
 
-def _usable_tools(view: Composition) -> list[CatalogTool]:
-    """But for the pair itself: a caller of one has it."""
+def usable_tools(view: Composition) -> list[CatalogTool]:
+    """The tools that a listing would contain for the caller of a composite call."""
     performance, execution = view.performance, view.execution
     asked = EffectiveRequest.of(execution.requested_groups, sessions.state_before(execution))
-    found = authorization.usable_tools(performance.caller, asked, performance.snapshot)
-    return [tool for tool in found if tool.definition.entry_point not in (FIND_TOOLS, CALL_TOOL)]
+    return authorization.usable_tools(performance.caller, asked, performance.snapshot)
 
 
 def _rank(view: Composition, query: str, tools: list[CatalogTool]) -> list[CatalogTool]:
-    """The best first; by name where nothing is looked for."""
+    """The best first; by name for an empty query."""
     if not query.strip():
         return tools
     found = [hit.tool for hit in relevant(ranked(view.performance.snapshot, query, tools))]
@@ -52,9 +56,9 @@ def _rank(view: Composition, query: str, tools: list[CatalogTool]) -> list[Catal
     return found
 
 
-def _parse_limit(given: Any) -> int:
-    whole = isinstance(given, int) and not isinstance(given, bool)
-    return max(1, min(MOST_TOOLS, given)) if whole else _DEFAULT_LIMIT
+def _parse_limit(value: Any) -> int:
+    integer = isinstance(value, int) and not isinstance(value, bool)
+    return max(1, min(MOST_TOOLS, value)) if integer else _DEFAULT_LIMIT
 
 
 def _describe(tool: CatalogTool) -> dict[str, Any]:
@@ -69,3 +73,34 @@ def _describe(tool: CatalogTool) -> dict[str, Any]:
         "cost": raw["cost_per_invocation"],
         "tokens": tool.definition.token_price,
     }
+
+
+def run_call_turn(view: Composition) -> Result | Waiting:
+    name, parameters = view.parameters.get("tool_name"), view.parameters.get("parameters")
+    if not isinstance(name, str) or not isinstance(parameters, dict):
+        raise CannotGoOn("PARAMETERS_WRONG", "tool_name is a text and parameters an object.")
+    asked = view.asked.get("parameters")
+    made = view.begin(
+        PLACE, name, asked if isinstance(asked, dict) else parameters, references=True
+    )
+    if made.open:
+        return Waiting()
+    return _call_result(view, made)
+
+
+def _call_result(view: Composition, made: Made) -> Result:
+    identifier = str(made.id) if made.id else None
+    if made.succeeded:
+        output = {"execution_id": identifier, "output": view.output(PLACE)}
+        return Result(Status.SUCCESS, output={"tool_name": made.tool_name, **output})
+    invalid = made.status == Status.VALIDATION_ERROR  # that of the call that was made, not of this
+    return Result(
+        Status.FAILED if invalid else made.status,
+        error_code=made.error_code,
+        error_message=made.error_message,
+        error_details={**(made.error_details or {}), "call": identifier},
+    )
+
+
+composites.add(CALL_TOOL, Kind(run_call_turn))
+composites.add(FIND_TOOLS, Kind(run_search_turn))

@@ -21,7 +21,7 @@ from tools.execution import actions, composing, performance, stumbling
 from tools.execution.pipeline import perform
 from tools.models import Execution, Tool
 from tools.worker import reaper
-from tools.workflows import call_attempts, chain_actions
+from tools.workflows import call_attempts, chains
 
 pytestmark = pytest.mark.usefixtures("alone")
 ENDS = {"TIMEOUT": "import time\ndef main(parameters):\n    time.sleep(9)\n", "ERR": FAILS}
@@ -70,7 +70,7 @@ def test_a_call_that_could_not_be_made_in_the_last_turn_is_remembered(agent, org
         step("two", "fail", on_error="compensate"),
     )
     found = done(agent)
-    absent = chain_actions.calls_of_run(found)[-1]
+    absent = chains.calls_of_run(found)[-1]
     assert (absent.place, absent.id, absent.error_code) == ("undo:one", None, "VALUE_MISSING")
     assert told(found, "not_compensated") == ["one"]
 

@@ -15,7 +15,7 @@ from tools.execution import actions, composition, performance
 from tools.execution.pipeline import perform
 from tools.models import Confirmation, Execution, Tool
 from tools.worker import reaper
-from tools.workflows import call_attempts, chain_run
+from tools.workflows import call_attempts, chains
 
 pytestmark = pytest.mark.usefixtures("alone")
 FAILS = "def main(parameters):\n    raise ValueError('no')\n"
@@ -428,7 +428,7 @@ def test_a_chain_may_be_a_step_of_another(agent, organization):
 
 @pytest.mark.part("calls")
 def test_a_run_holds_so_much_of_what_its_steps_gave_back(agent, organization, monkeypatch):
-    monkeypatch.setattr(chain_run, "MOST_READ", 50)
+    monkeypatch.setattr(chains, "MOST_READ", 50)
     texts = {"$step": "one", "default": "nothing else may stand there"}
     loop = {"for_each": ["a", "b", "c"], "text": {"$item": ""}}
     chain(organization, step("one", **loop), step("two", text=texts))

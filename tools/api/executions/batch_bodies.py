@@ -8,7 +8,7 @@ from tools.api.common.bodies import ExecutionAnswer, InputAnswer, OptionsBody
 from tools.api.common.fields import Flag, Items, State, Strict, Text, Whole, texts
 from tools.definitions.batches import MOST_INPUTS, MOST_NAME
 from tools.definitions.results import Status
-from tools.workflows.batch import MOST_PARALLEL
+from tools.workflows.batches import MOST_PARALLEL
 
 MODES = ("sequential", "parallel")
 

@@ -47,7 +47,7 @@ from tools.policy.visibility import visible_tool
 from tools.shapes import execution_shape, tool_here
 from tools.web.pages import PAGING
 from tools.web.proof import Proof, by_method
-from tools.workflows import chain_actions
+from tools.workflows import chains as chain_actions
 from tools.workflows.chain_dry_run import dry_run
 
 RUN = {200: ChainRunAnswer, 202: ChainRunAnswer}
