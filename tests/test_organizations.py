@@ -8,7 +8,7 @@ from django.apps import apps
 
 from tests import factories, organizations
 from tools.accounts import account_actions
-from tools.accounts.grants.grant_actions import held_by, subject_of
+from tools.accounts.grants.grant_actions import direct_grants, holder_of_agent
 from tools.catalog.registry import registry
 from tools.models import Agent, Organization, Tool, ToolGroup, ToolVersion
 from tools.models.tool_words import ToolWords
@@ -75,8 +75,8 @@ def test_a_copied_agent_is_what_the_product_makes() -> None:
         organization=place, slug="magpie", by=by, strict=True, **given
     )
     copied = organizations.copied_agent(place, "jackdaw", strict=True, **given)
-    assert (described(copied), held_by(subject_of(copied))) == (
-        described(made), held_by(subject_of(made))
+    assert (described(copied), direct_grants(holder_of_agent(copied))) == (
+        described(made), direct_grants(holder_of_agent(made))
     )  # fmt: skip
 
 

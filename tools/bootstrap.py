@@ -10,7 +10,7 @@ from audit.changes import difference
 from audit.events import Event, Outcome
 from tools.accounts.account_actions import create_organization
 from tools.accounts.installation import record_settings
-from tools.accounts.roles import keep_roles
+from tools.accounts.roles import update_roles
 from tools.catalog.builtins import install_builtins
 from tools.catalog.search.words import note_missing
 from tools.definitions.callers import CallerKind
@@ -43,7 +43,7 @@ def _first_administrator() -> str | None:
         create_organization(slug=FIRST_ORGANIZATION, name="Default", tier=tier, by=by)
     for organization in Organization.objects.all():
         install_builtins(organization=organization, by=system(organization.slug))
-    keep_roles()
+    update_roles()
     record_settings()
     if User.objects.filter(is_superuser=True).exists():
         return None

@@ -11,7 +11,7 @@ from audit.events import Event
 from audit.models import AuditRecord
 from tests import factories
 from tools.accounts import account_actions
-from tools.accounts.grants.grant_actions import grant
+from tools.accounts.grants.grant_actions import set_grants
 from tools.accounts.installation import record_settings
 from tools.approvals import confirmation_rules
 from tools.catalog import actions as catalog
@@ -121,7 +121,7 @@ def _agents(organization, by):
     agent = account_actions.create_agent(organization=organization, slug="magpie", by=by)
     account_actions.change_agent(agent=agent, by=by, description="d")
     account_actions.change_agent(agent=agent, by=by, active=False)
-    grant(agent=agent, by=by, groups=["write"])
+    set_grants(agent=agent, by=by, groups=["write"])
     quota = {"tool": None, "kind": "calls", "period": "day", "amount": Decimal(5)}
     allowances.set_allowances(agent=agent, by=by, changes={"quotas": [quota]})
     factories.token(agent.service_account)

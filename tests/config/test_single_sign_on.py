@@ -43,7 +43,7 @@ def test_an_issuer_is_taken_as_it_is_written(monkeypatch: pytest.MonkeyPatch, va
 
 def test_who_must_have_a_second_factor_is_one_word(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MFA_REQUIRED", "Everybody")
-    assert env_choice("MFA_REQUIRED", "nobody", second_factors.WHO) == "everybody"
+    assert env_choice("MFA_REQUIRED", "nobody", second_factors.MFA_POLICIES) == "everybody"
     monkeypatch.setenv("MFA_REQUIRED", "some")
     with pytest.raises(BadSetting, match="nobody, privileged, everybody"):
-        env_choice("MFA_REQUIRED", "nobody", second_factors.WHO)
+        env_choice("MFA_REQUIRED", "nobody", second_factors.MFA_POLICIES)

@@ -18,8 +18,8 @@ GOOD = "correct horse"
 def with_app(user: User) -> tuple[str, list[str]]:
     """The secret, and the recovery codes. A code of a minute ago set it up, so that those from
     now on are unused."""
-    secret, by = authenticator_apps.new_secret(), factories.by(user.organization)
-    codes = authenticator_apps.add(
+    secret, by = authenticator_apps.new_app_secret(), factories.by(user.organization)
+    codes = authenticator_apps.add_authenticator_app(
         user=user, secret=secret, code=code_of(secret, later_s=-30), by=by
     )
     AuthenticatorApp.objects.filter(user=user).update(last_step=0)

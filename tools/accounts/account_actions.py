@@ -19,8 +19,8 @@ from audit.actions import Actor, record
 from audit.changes import difference
 from audit.events import Event, Outcome
 from sandbox.spec import IsolationLevel
-from tools.accounts.bearer_tokens import hashed, new_token
-from tools.accounts.grants.grant_actions import check_narrowing, grant
+from tools.accounts.bearer_tokens import hash_secret, new_token
+from tools.accounts.grants.grant_actions import check_narrowing, set_grants
 from tools.accounts.grants.impersonation import check_may_issue
 from tools.catalog.bounds import read_bound, read_days, read_quota
 from tools.catalog.listed import ListedFields
@@ -51,7 +51,7 @@ def create_organization(*, slug: str, name: str, tier: LicenseTier, by: Actor) -
 @transaction.atomic
 def rename_organization(*, organization: Organization, name: str, by: Actor) -> None:
     """The slug cannot change: the audit log and workspaces are named by it."""
-    _set(organization, by, name=name)
+    _set_columns(organization, by, name=name)
 
 
 @transaction.atomic
@@ -59,7 +59,7 @@ def set_isolation(*, organization: Organization, minimum: IsolationLevel, by: Ac
     """No tool of the organization runs at a lower level from its next call on."""
     Organization.objects.next_revision(organization.pk)
     require_level(organization.pk, minimum)
-    _set(organization, by, minimum_isolation=minimum)
+    _set_columns(organization, by, minimum_isolation=minimum)
 
 
 @transaction.atomic
@@ -76,7 +76,7 @@ def set_allowed_hosts(*, organization: Organization, hosts: list[Any], by: Actor
         )
     Organization.objects.next_revision(organization.pk)
     check_named(organization, "allowed_hosts", items)
-    _set(organization, by, allowed_hosts=items)
+    _set_columns(organization, by, allowed_hosts=items)
 
 
 @transaction.atomic
@@ -88,7 +88,7 @@ def set_time_zone(*, organization: Organization, name: str, by: Actor) -> None:
             code="time_zone_unknown",
         )
     Organization.objects.next_revision(organization.pk)
-    _set(organization, by, time_zone=name)
+    _set_columns(organization, by, time_zone=name)
 
 
 @transaction.atomic
@@ -96,7 +96,7 @@ def set_limits(*, organization: Organization, by: Actor, **limits: int | None) -
     """`max_concurrency` and `max_queue_depth`. Calls that run or wait already continue."""
     if limits.get("max_queue_depth", 0) is None:
         raise Malformed("max_queue_depth needs a number.", code="invalid_limit")
-    _set(organization, by, **{name: read_bound(name, limits[name]) for name in limits})
+    _set_columns(organization, by, **{name: read_bound(name, limits[name]) for name in limits})
 
 
 @transaction.atomic
@@ -104,17 +104,17 @@ def set_workspace_quota(*, organization: Organization, by: Actor, **quota: int) 
     """`workspace_max_files` and `workspace_max_bytes`. Existing files stay."""
     columns = {name: read_quota(name, quota[name]) for name in quota}
     Organization.objects.next_revision(organization.pk)
-    _set(organization, by, **columns)
+    _set_columns(organization, by, **columns)
 
 
 @transaction.atomic
 def set_output_days(*, organization: Organization, days: int | None, by: Actor) -> None:
     """Days for which the organization keeps outputs; None keeps them forever. Older ones are
     deleted soon."""
-    _set(organization, by, output_days=read_days("output_days", days))
+    _set_columns(organization, by, output_days=read_days("output_days", days))
 
 
-def _set(organization: Organization, by: Actor, **columns: Any) -> None:
+def _set_columns(organization: Organization, by: Actor, **columns: Any) -> None:
     """Audits the change with the previous values."""
     row = Organization.objects.select_for_update().filter(pk=organization.pk)
     before = row.values(*columns).get()
@@ -166,7 +166,7 @@ def create_agent(
         )
     _record(Event.AGENT_CREATE, by, slug, None, {"description": description, "strict": strict})
     every = tools is None and tool_groups is None
-    grant(
+    set_grants(
         agent=agent,
         by=by,
         giver=giver,
@@ -232,7 +232,7 @@ def create_token(
         user=user,
         label=label,
         public_id=presented.public_id,
-        secret_hash=hashed(presented.secret),
+        secret_hash=hash_secret(presented.secret),
         scopes=[str(scope) for scope in scopes],
         groups=groups,
         tools=tools,

@@ -11,8 +11,8 @@ from django.utils import timezone
 from audit.actions import Actor
 from config.logs import request_id
 from tools.accounts import dead_tokens
-from tools.accounts.bearer_tokens import Presented, hashed, matches, read_token
-from tools.accounts.impersonation import agents_for
+from tools.accounts.bearer_tokens import PresentedToken, hash_secret, matches_hash, read_token
+from tools.accounts.impersonation import impersonable_agents
 from tools.definitions.callers import Caller, CallerKind, Maker, Scope
 from tools.definitions.texts.names import WILDCARD
 from tools.errors import Forbidden, NotFound, Unauthenticated
@@ -28,8 +28,8 @@ from tools.models.callers import (
 
 LAST_USED_STEP = timedelta(minutes=1)  # a write per minute and token, not per request
 _UNLIMITED = TokenLimits(None, None, None)
-_OF_AGENTS = TokenLimits([Scope.READ, Scope.EXECUTE], None, None)
-_NOBODY = Presented("0" * 8, "0" * 43)
+_AGENT_LIMITS = TokenLimits([Scope.READ, Scope.EXECUTE], None, None)
+_NO_TOKEN = PresentedToken("0" * 8, "0" * 43)
 REFUSAL = "The token is not valid. Ask an administrator for a new one."
 
 
@@ -40,17 +40,19 @@ def caller_of_token(text: str, *, source_ip: str = "") -> Caller:
         raise Unauthenticated(REFUSAL)
     found = holder_of_token(presented.public_id)
     if found is None:
-        matches(_NOBODY, hashed(presented.secret))  # the same work as for a known one
+        matches_hash(_NO_TOKEN, hash_secret(presented.secret))  # the same work as for a known one
         raise Unauthenticated(REFUSAL)
     holder, token = found
     now = timezone.now()
-    if not matches(presented, token.secret_hash):
+    if not matches_hash(presented, token.secret_hash):
         raise Unauthenticated(REFUSAL)
-    if ended := _ended(holder, token, now):
-        dead_tokens.note(holder, token.id, reason=ended, source_ip=source_ip)
+    if ended := _reason_ended(holder, token, now):
+        dead_tokens.record_ended_token_use(holder, token.id, reason=ended, source_ip=source_ip)
         raise Unauthenticated(REFUSAL)
     if not holder.active:
-        dead_tokens.note(holder, token.id, reason="agent_suspended", source_ip=source_ip)
+        dead_tokens.record_ended_token_use(
+            holder, token.id, reason="agent_suspended", source_ip=source_ip
+        )
         raise Unauthenticated("The agent is suspended.", code="agent_suspended")
     if token.last_used_at is None or now - token.last_used_at > LAST_USED_STEP:
         Token.objects.filter(pk=token.id).update(last_used_at=now)
@@ -94,9 +96,9 @@ def caller_of_execution(execution: Execution) -> Caller:
     caller = _caller(holder, limits, token_id=execution.token_id, source_ip=execution.source_ip)
     good = holder.active and token_good and Scope.EXECUTE in caller.scopes
     if execution.made_by_id is not None:
-        caller, allowed = _made_by(caller, execution.made_by_id)
+        caller, allowed = _with_maker(caller, execution.made_by_id)
         good = good and allowed
-    return caller if good and _is_at_home(holder) else replace(caller, active=False)
+    return caller if good and _may_act_there(holder) else replace(caller, active=False)
 
 
 def caller_of_agent(agent: Agent) -> Caller:
@@ -120,7 +122,7 @@ def caller_at_playground(person: Caller, agent: str | None, *, source_ip: str = 
     maker = Maker(person.user_id, person.name)
     if not agent:
         return replace(person, maker=maker)
-    rows = agents_for(person.user_id).filter(organization_id=person.organization_id)
+    rows = impersonable_agents(person.user_id).filter(organization_id=person.organization_id)
     found = rows.filter(slug=agent).first()
     if found is None:
         raise NotFound(f"There is no agent {agent[:63]!r} for you.", code="agent_not_found")
@@ -147,26 +149,26 @@ def actor_of(caller: Caller) -> Actor:
         token_id=str(caller.token_id or ""),
         source_ip=caller.source_ip,
         request_id=request_id.get(),
-        made_by=_in_its_name(caller),
+        made_by=_maker_name(caller),
     )
 
 
-def _in_its_name(caller: Caller) -> str:
+def _maker_name(caller: Caller) -> str:
     """The person who acts for the caller, where that is another."""
     maker = caller.maker
     return f"{CallerKind.PERSON}:{maker.name}" if maker and maker.id != caller.user_id else ""
 
 
-def _made_by(caller: Caller, person: UUID) -> tuple[Caller, bool]:
+def _with_maker(caller: Caller, person: UUID) -> tuple[Caller, bool]:
     """With the person who made its call, and whether they may still make it."""
     if person == caller.user_id:
         return replace(caller, maker=Maker(person, caller.name)), True
     name = User.objects.values_list("username", flat=True).get(pk=person)
-    allowed = agents_for(person).filter(service_account=caller.user_id).exists()
+    allowed = impersonable_agents(person).filter(service_account=caller.user_id).exists()
     return replace(caller, maker=Maker(person, name)), allowed
 
 
-def _ended(holder: Holder, token: TokenRow, now: datetime) -> str:
+def _reason_ended(holder: Holder, token: TokenRow, now: datetime) -> str:
     """Why a token with the right secret is invalid; empty where it is valid."""
     if token.revoked_at:
         return "token_revoked"
@@ -175,7 +177,7 @@ def _ended(holder: Holder, token: TokenRow, now: datetime) -> str:
     return "" if holder.user_active else "holder_inactive"
 
 
-def _is_at_home(holder: Holder) -> bool:
+def _may_act_there(holder: Holder) -> bool:
     """Or where they are granted to act, by current grants."""
     if holder.home_id == holder.organization_id or holder.superuser:
         return True
@@ -184,11 +186,11 @@ def _is_at_home(holder: Holder) -> bool:
 
 
 def _caller_of(holder: Holder) -> Caller:
-    caller = _caller(holder, _OF_AGENTS, token_id=None)
+    caller = _caller(holder, _AGENT_LIMITS, token_id=None)
     return caller if holder.active else replace(caller, active=False)
 
 
-def _narrowed(held: frozenset[str], wanted: list[str] | None) -> frozenset[str]:
+def _narrow_groups(held: frozenset[str], wanted: list[str] | None) -> frozenset[str]:
     """The holder's groups within the token's list, in which "*" stands for all of the holder's."""
     if wanted is None or WILDCARD in wanted:
         return held
@@ -215,7 +217,7 @@ def _caller(
         user_id=holder.user_id,
         agent_id=holder.agent_id,
         token_id=token_id,
-        granted_groups=_narrowed(frozenset(everything or held), limits.groups),
+        granted_groups=_narrow_groups(frozenset(everything or held), limits.groups),
         granted_permissions=frozenset(everything or permitted),
         scopes=frozenset(Scope if limits.scopes is None else limits.scopes),
         token_tools=None if every_tool else frozenset(tools or ()),

@@ -17,10 +17,12 @@ from tools.definitions.callers import CallerKind
 from tools.models import Token
 from tools.models.callers import Holder
 
-STEP = timedelta(minutes=1)
+RECORD_INTERVAL = timedelta(minutes=1)
 
 
-def note(holder: Holder, token_id: object, *, reason: str, source_ip: str) -> None:
+def record_ended_token_use(
+    holder: Holder, token_id: object, *, reason: str, source_ip: str
+) -> None:
     by = Actor(
         kind=CallerKind.AGENT if holder.agent_id else CallerKind.PERSON,
         name=holder.agent or holder.username,
@@ -30,22 +32,24 @@ def note(holder: Holder, token_id: object, *, reason: str, source_ip: str) -> No
         source_ip=source_ip,
         request_id=request_id.get(),
     )
-    if not _noted(by):
-        _note(by, reason)
+    if not _is_recorded(by):
+        _record_use(by, reason)
 
 
 @transaction.atomic
-def _note(by: Actor, reason: str) -> None:
+def _record_use(by: Actor, reason: str) -> None:
     """The process that locks the token's row records the use; concurrent ones skip it."""
     row = Token.objects.select_for_update(skip_locked=True, no_key=True).filter(pk=by.token_id)
-    if row.first() is not None and not _noted(by):
+    if row.first() is not None and not _is_recorded(by):
         record(
             Event.TOKEN_REFUSED, by=by, outcome=Outcome.DENIED, subject=by.token_id, reason=reason
         )
 
 
-def _noted(by: Actor) -> bool:
+def _is_recorded(by: Actor) -> bool:
     lately = AuditRecord.objects.filter(
-        organization=by.organization, subject=by.token_id, occurred_at__gt=timezone.now() - STEP
+        organization=by.organization,
+        subject=by.token_id,
+        occurred_at__gt=timezone.now() - RECORD_INTERVAL,
     )
     return lately.filter(code=Event.TOKEN_REFUSED).exists()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class DescribedSetting:
     """`attribute` is the setting that holds the value, where it has another name."""
 
     name: str
@@ -16,152 +16,152 @@ class Described:
     attribute: str = ""
 
 
-SECTIONS: dict[str, tuple[Described, ...]] = {
+SECTIONS: dict[str, tuple[DescribedSetting, ...]] = {
     "Where it runs": (
-        Described(
+        DescribedSetting(
             "TOOLCRIB_DATA",
             "var/",
             "the data directory",
         ),
-        Described(
+        DescribedSetting(
             "PORT",
             "8000",
             "what up listens on",
         ),
-        Described(
+        DescribedSetting(
             "ALLOWED_HOSTS",
             "localhost,127.0.0.1,[::1]",
             "names the server answers to, with commas",
         ),
-        Described(
+        DescribedSetting(
             "HTTPS",
             "false",
             "behind a proxy that ends TLS: secure cookies, HSTS, redirect; needs TRUSTED_PROXIES",
         ),
-        Described(
+        DescribedSetting(
             "TRUSTED_PROXIES",
             "none",
             "networks of your proxies, such as 127.0.0.1 or 10.1.0.0/16, with commas: from them"
             " alone X-Forwarded-For and X-Forwarded-Proto are believed",
         ),
-        Described(
+        DescribedSetting(
             "HSTS_SECONDS",
             "31536000",
             "with HTTPS, how long browsers use nothing else for this host; 0: not at all",
             attribute="SECURE_HSTS_SECONDS",
         ),
-        Described(
+        DescribedSetting(
             "HSTS_SUBDOMAINS",
             "false",
             "with HTTPS, for its subdomains as well",
             attribute="SECURE_HSTS_INCLUDE_SUBDOMAINS",
         ),
-        Described(
+        DescribedSetting(
             "HSTS_PRELOAD",
             "false",
             "with HTTPS, that the lists of browsers may name this host",
             attribute="SECURE_HSTS_PRELOAD",
         ),
-        Described(
+        DescribedSetting(
             "CSRF_TRUSTED_ORIGINS",
             "none",
             "origins of forms, such as https://tools.example.org",
         ),
-        Described(
+        DescribedSetting(
             "SECRET_KEY",
             "the file secret_key in the data directory",
             "signs sessions, keys the hashes of tokens",
         ),
-        Described(
+        DescribedSetting(
             "LOG_LEVEL",
             "INFO",
             "of every process",
         ),
     ),
     "What it stands on": (
-        Described(
+        DescribedSetting(
             "DATABASE_URL",
             "our own PostgreSQL",
             "postgresql://user:password@host/name, 15 or newer",
         ),
-        Described(
+        DescribedSetting(
             "DATABASE_POOL",
             "20",
             "connections of each process at most",
         ),
-        Described(
+        DescribedSetting(
             "DATABASE_PREPARE",
             "3",
             "statements are prepared from the n-th time; 0 behind a pooler",
         ),
-        Described(
+        DescribedSetting(
             "REDIS_URL",
             "our own Valkey",
             "redis://host:6379/0",
         ),
-        Described(
+        DescribedSetting(
             "SPARQL_URL",
             "our own Oxigraph",
             "where a SPARQL 1.1 endpoint takes queries; it must heed default-graph-uri",
         ),
-        Described(
+        DescribedSetting(
             "SPARQL_UPDATE_URL",
             "update beside SPARQL_URL",
             "where it takes updates",
         ),
     ),
     "How much at once": (
-        Described(
+        DescribedSetting(
             "WEB_THREADS",
             "64",
             "threads of each web process, 4 to 1024",
         ),
-        Described(
+        DescribedSetting(
             "WORKER_THREADS",
             "16",
             "calls a worker runs at once, 1 to 256",
         ),
-        Described(
+        DescribedSetting(
             "MAX_REQUEST_BYTES",
             "12582912",
             "the largest body of a request",
             attribute="DATA_UPLOAD_MAX_MEMORY_SIZE",
         ),
-        Described(
+        DescribedSetting(
             "READS_PER_MINUTE",
             "1200",
             "how often a token, or a person's browser, may read the API, 0 to 1000000; 0: no limit",
         ),
-        Described(
+        DescribedSetting(
             "WAITING_PLACES",
             "256",
             "requests of each web process that wait, event streams included, and as many outputs"
             " being read; half of them by one organization, a quarter by one caller; a client that"
             " disconnects gives its place back, and its call goes on; 8 to 4096",
         ),
-        Described(
+        DescribedSetting(
             "LIVE_PORT",
             "the one after PORT, or a free one",
             "where the live process listens",
         ),
-        Described(
+        DescribedSetting(
             "WEB_PORT",
             "set by up",
             "where the web process listens on the same host, as the live process is told",
         ),
-        Described(
+        DescribedSetting(
             "LIVE_URL",
             "the host of the page at LIVE_PORT; with HTTPS the path /live/",
             "where browsers reach it: an address that ends in /live/, the path that"
             " your proxy leads to it, or off",
         ),
-        Described(
+        DescribedSetting(
             "LIVE_STREAMS",
             "2000",
             "pages that it tells of changes at once, 16 of one browser's session at"
             " most; more ask for themselves",
         ),
-        Described(
+        DescribedSetting(
             "OUTPUT_INLINE_BYTES",
             "1048576",
             "a larger output lies outside its execution's row and is read by its "
@@ -169,94 +169,94 @@ SECTIONS: dict[str, tuple[Described, ...]] = {
         ),
     ),
     "Calls": (
-        Described(
+        DescribedSetting(
             "EXECUTION_TIMEOUT_S",
             "300",
             "the longest a tool may ask for, 1 to 3600",
         ),
-        Described(
+        DescribedSetting(
             "EXECUTION_LEASE_S",
             "15",
             "how long a silent worker keeps a call, 3 to 600",
         ),
-        Described(
+        DescribedSetting(
             "EXECUTION_QUEUE_S",
             "600",
             "a call that no worker took for so long ends as Cancelled, EXPIRED, and"
             " never begins; 10 to 86400",
         ),
-        Described(
+        DescribedSetting(
             "QUEUE_AGE_S",
             "30",
             "when the first in line has waited so long, further calls are answered 503; 1 to 3600",
         ),
-        Described(
+        DescribedSetting(
             "EXECUTION_GRACE_S",
             "20",
             "how long a worker that was told to stop lets its calls run before it "
             "hands them back, 0 to 600",
         ),
-        Described(
+        DescribedSetting(
             "CONFIRMATION_MINUTES",
             "15",
             "how long a call waits for a person before it is refused, 1 to 10080",
         ),
-        Described(
+        DescribedSetting(
             "IDEMPOTENCY_HOURS",
             "24",
             "how long an idempotency key stands for the request it was first sent with, 1 to 8760",
         ),
-        Described(
+        DescribedSetting(
             "SESSION_IDLE_HOURS",
             "24",
             "a workflow session nobody has used for so long is closed, 1 to 8760",
         ),
     ),
     "Walls": (
-        Described(
+        DescribedSetting(
             "SANDBOX_SOCKET",
             "in the data directory",
             "where sandboxd listens",
         ),
-        Described(
+        DescribedSetting(
             "SANDBOX_ALLOW_DEGRADED",
             "false",
             "where namespaces are forbidden: Standard tools with Landlock and "
             "seccomp alone, no network",
         ),
-        Described(
+        DescribedSetting(
             "EGRESS_SOCKET",
             "in the data directory",
             "where the egress broker listens",
         ),
-        Described(
+        DescribedSetting(
             "EGRESS_ALLOW_PRIVATE",
             "none",
             "networks of your own that tools may reach where a rule names the host,"
             " such as 10.1.0.0/16, with commas; credentials go there over plain "
             "HTTP as well",
         ),
-        Described(
+        DescribedSetting(
             "EGRESS_CA_FILE",
             "none",
             "a PEM file of authorities that the broker believes beside the system's",
         ),
     ),
     "Servers and services": (
-        Described(
+        DescribedSetting(
             "MCP_STDIO_ALLOWED",
             "none",
             "MCP servers that may be started on this machine: JSON, or the path of "
             "a file with JSON or YAML",
         ),
-        Described(
+        DescribedSetting(
             "MCP_REFERENCES_ALLOWED",
             "none",
             "what headers of MCP servers may refer to instead of holding a value, "
             "with commas: env:NAME, file:/path; any organization's administrators "
             "may then send it to a server of theirs",
         ),
-        Described(
+        DescribedSetting(
             "TOOL_SERVICE_BROKERS",
             "none",
             "tool services at another broker, by service or organization/service: "
@@ -266,29 +266,29 @@ SECTIONS: dict[str, tuple[Described, ...]] = {
         ),
     ),
     "Language models": (
-        Described(
+        DescribedSetting(
             "LLM_BASE_URL",
             "none: prompts and text completions fail",
             "an OpenAI-compatible endpoint up to its version, https://host/v1; it "
             "may be private, in http:// too",
         ),
-        Described(
+        DescribedSetting(
             "LLM_API_KEY",
             "none",
             "sent to it as a bearer token, and written nowhere",
         ),
-        Described(
+        DescribedSetting(
             "LLM_MODEL",
             "none",
             "the model of tools that name none",
         ),
-        Described(
+        DescribedSetting(
             "LLM_TOOL_CALLS",
             "true",
             "whether models are asked for tool calls of their own form; where not, and where the "
             "endpoint refuses them, agents use a text form",
         ),
-        Described(
+        DescribedSetting(
             "LLM_PRICES",
             "none: a call costs what its definition says",
             'prices per million tokens: {"model": {"input": "0.15", "output": '
@@ -296,83 +296,83 @@ SECTIONS: dict[str, tuple[Described, ...]] = {
         ),
     ),
     "People": (
-        Described(
+        DescribedSetting(
             "MFA_REQUIRED",
             "privileged with HTTPS=true, else nobody",
             "who must have a second factor: nobody, privileged (who decides or "
             "administers), everybody",
         ),
-        Described(
+        DescribedSetting(
             "FRESH_SECONDS",
             "900",
             "how old the proof of who somebody is may be where power is given, 30 to 86400",
         ),
-        Described(
+        DescribedSetting(
             "OIDC_ISSUER",
             "none: no single sign-on",
             "the identity provider, exactly as it calls itself; https://, or this machine",
         ),
-        Described(
+        DescribedSetting(
             "OIDC_CLIENT_ID",
             "none",
             "what we are called there",
         ),
-        Described(
+        DescribedSetting(
             "OIDC_CLIENT_SECRET",
             "none: a public client",
             "its secret",
         ),
-        Described(
+        DescribedSetting(
             "OIDC_NAME",
             "single sign-on",
             "what its button says: Log in with …",
         ),
-        Described(
+        DescribedSetting(
             "OIDC_SCOPES",
             "openid profile email",
             "what is asked for",
         ),
-        Described(
+        DescribedSetting(
             "OIDC_GROUPS_CLAIM",
             "groups",
             "where its groups stand",
         ),
-        Described(
+        DescribedSetting(
             "OIDC_ROLES",
             "none: nobody gets an account",
             "GROUP=ROLE with commas; roles are administrator, tool-manager, "
             "approver, auditor, viewer",
         ),
-        Described(
+        DescribedSetting(
             "OIDC_ORGANIZATION",
             "the first one",
             "the slug of the organization where accounts are made",
         ),
-        Described(
+        DescribedSetting(
             "OIDC_MFA",
             "none: our second factor is asked",
             "values of amr or acr that count as one, with commas; * is all",
         ),
     ),
     "Tokens, mail and licences": (
-        Described(
+        DescribedSetting(
             "TOKEN_DAYS",
             "90",
             "how long a token is good, 1 to 365",
         ),
-        Described(
+        DescribedSetting(
             "EMAIL_URL",
             "none: no e-mail is sent",
             "where alerts are handed in: smtps://user:password@host:465, or smtp://"
             " with STARTTLS (without on this machine alone); EMAIL_URL_FILE names a"
             " file that holds it",
         ),
-        Described(
+        DescribedSetting(
             "EMAIL_FROM",
             "toolcrib@localhost",
             "whom those mails are from",
         ),
-        Described(
+        DescribedSetting(
             "LICENSE_KEYS",
             "none: no licence can be installed",
             "raw Ed25519 public keys in base64 of whoever issues licences, commas "
@@ -380,44 +380,44 @@ SECTIONS: dict[str, tuple[Described, ...]] = {
         ),
     ),
     "Evidence and figures": (
-        Described(
+        DescribedSetting(
             "RETENTION_DAYS",
             "see below",
             "for how many days each kind of row is kept, such as executions=90,sessions=30",
         ),
-        Described(
+        DescribedSetting(
             "AUDIT_QUIET_SECONDS",
             "60",
             "how often a log in which nothing happens is compared with what was published of it, "
             "and signed, 10 to 3600; with thousands of organizations each minute is work",
         ),
-        Described(
+        DescribedSetting(
             "AUDIT_ANCHORS_DIR",
             "anchors/ in the data directory",
             "what was published of the audit log; on another disk it also outlives this one",
             attribute="ANCHORS_DIR",
         ),
-        Described(
+        DescribedSetting(
             "AUDIT_ANCHOR_URL",
             "none",
             "every checkpoint is POSTed there: https, or this machine",
         ),
-        Described(
+        DescribedSetting(
             "AUDIT_ANCHOR_PUT_URL",
             "none",
             "every checkpoint is PUT below it, as <log>/<size>-<time>.note",
         ),
-        Described(
+        DescribedSetting(
             "AUDIT_ANCHOR_TOKEN",
             "none",
             "the bearer token for both",
         ),
-        Described(
+        DescribedSetting(
             "METRICS_TOKEN",
             "none",
             "bearer token for /metrics; without one only this machine may read it",
         ),
-        Described(
+        DescribedSetting(
             "PROMETHEUS_MULTIPROC_DIR",
             "metrics/ in the data directory",
             "where processes keep their counters",

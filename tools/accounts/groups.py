@@ -3,7 +3,7 @@
 from typing import Any
 
 from audit.actions import Actor
-from tools.accounts.grants.grant_actions import check_held
+from tools.accounts.grants.grant_actions import check_grantable
 from tools.catalog import actions as catalog
 from tools.definitions.callers import Caller
 from tools.models import Organization, ToolGroup
@@ -19,7 +19,7 @@ def create_group(
     **fields: Any,
 ) -> ToolGroup:
     """As `save_group`, where there must be none of the name yet: raises `Conflict`."""
-    check_held(giver, {"permissions": set(permissions or ())})
+    check_grantable(giver, {"permissions": set(permissions or ())})
     return catalog.create_group(
         organization=organization, name=name, by=by, permissions=permissions, **fields
     )
@@ -38,7 +38,7 @@ def save_group(
     the user does not hold raises `Forbidden`."""
     known = ToolGroup.objects.filter(organization=organization, name=name).first()
     added = set(permissions or ()) - set(known.permissions if known else ())
-    check_held(giver, {"permissions": added})
+    check_grantable(giver, {"permissions": added})
     return catalog.save_group(
         organization=organization, name=name, by=by, permissions=permissions, **fields
     )

@@ -80,7 +80,7 @@ def fingerprint(*parts: str) -> str:
     return salted_hmac(PURPOSE, json.dumps(parts), algorithm="sha256").hexdigest()
 
 
-def claim(
+def claim_key(
     request: IdempotentRequest, check_replay: Callable[[], None] = lambda: None
 ) -> Attempt | IdempotentResponse:
     """The attempt of the request that is to act, or the stored response of the first one. Call it
@@ -90,7 +90,7 @@ def claim(
     another request, and `Forbidden` where the caller may no longer get the response; `check_replay`
     raises further reasons.
     """
-    keyed_by, held = request.keyed_by, _held(request.caller)
+    keyed_by, held = request.keyed_by, _authority_of(request.caller)
     hours = timedelta(hours=settings.IDEMPOTENCY_HOURS)
     with _bounded_wait():
         attempt = IdempotencyKey.objects.claim(
@@ -100,11 +100,13 @@ def claim(
             kept=hours,
             abandoned=ABANDONED_AFTER,
         )
-    return attempt or _kept(request, IdempotencyKey.objects.of(keyed_by).get(), check_replay)
+    return attempt or _stored_response(
+        request, IdempotencyKey.objects.of(keyed_by).get(), check_replay
+    )
 
 
 @transaction.atomic
-def keep(
+def store_response(
     attempt: Attempt,
     *,
     status: int,
@@ -132,31 +134,31 @@ def keep(
     row.save(update_fields=["status", "answer", "headers", "authority", "had_secrets", "secrets"])
 
 
-def release(attempt: Attempt) -> None:
+def release_key(attempt: Attempt) -> None:
     """Make the key usable again: no response was stored."""
     IdempotencyKey.objects.under(attempt).delete()
 
 
-def forget() -> None:
+def delete_expired_keys() -> None:
     """Delete expired keys, and secrets that are no longer given."""
     IdempotencyKey.objects.erase_secrets(SECRETS_FOR)
     IdempotencyKey.objects.forget(timedelta(hours=settings.IDEMPOTENCY_HOURS))
 
 
-def _kept(
+def _stored_response(
     request: IdempotentRequest, row: IdempotencyKey, check_replay: Callable[[], None]
 ) -> IdempotentResponse:
-    _check_may_still(request.caller, row.authority)
+    _check_still_permitted(request.caller, row.authority)
     check_replay()
     if row.fingerprint != request.fingerprint:
         raise Mismatch(
             "This idempotency key was used for another request. Use a new key for a new request."
         )
     if row.status is None:
-        raise _in_progress()
+        raise _request_in_progress()
     if not row.had_secrets:
         return IdempotentResponse(row.status, row.answer, row.headers)
-    if (hidden := _opened(row)) is None:
+    if (hidden := _unseal_secrets(row)) is None:
         return IdempotentResponse(row.status, row.answer, row.headers, withheld=True)
     record(
         Event.SECRET_REPEAT,
@@ -168,7 +170,7 @@ def _kept(
     return IdempotentResponse(row.status, _text(json.loads(row.answer) | hidden), row.headers)
 
 
-def _opened(row: IdempotencyKey) -> dict[str, Any] | None:
+def _unseal_secrets(row: IdempotencyKey) -> dict[str, Any] | None:
     """The secrets, while they may be given."""
     if row.secrets is None or row.began_at < timezone.now() - SECRETS_FOR:
         return None
@@ -182,10 +184,10 @@ def _opened(row: IdempotencyKey) -> dict[str, Any] | None:
     return hidden
 
 
-def _check_may_still(caller: Caller, authority: Mapping[str, Any]) -> None:
+def _check_still_permitted(caller: Caller, authority: Mapping[str, Any]) -> None:
     for permission in authority.get("relied_on", ()):
         user_permissions.require_held(caller, permission)
-    now = _held(caller)
+    now = _authority_of(caller)
     lost = authority["superuser"] and not now["superuser"]
     for kind in ("groups", "permissions"):
         lost = lost or (WILDCARD not in now[kind] and not set(authority[kind]) <= set(now[kind]))
@@ -197,7 +199,7 @@ def _check_may_still(caller: Caller, authority: Mapping[str, Any]) -> None:
         )
 
 
-def _held(caller: Caller) -> dict[str, Any]:
+def _authority_of(caller: Caller) -> dict[str, Any]:
     return {
         "superuser": caller.is_superuser,
         "groups": sorted(caller.granted_groups),
@@ -228,12 +230,12 @@ def _bounded_wait() -> Iterator[None]:
             yield
         except OperationalError as error:
             if isinstance(error.__cause__, LockNotAvailable):
-                raise _in_progress() from None
+                raise _request_in_progress() from None
             raise
         cursor.execute(_WAIT, [usual])
 
 
-def _in_progress() -> InProgress:
+def _request_in_progress() -> InProgress:
     return InProgress(
         "The first request with this idempotency key is not over. Send it again in a moment."
     )

@@ -11,19 +11,19 @@ from guardian.shortcuts import get_objects_for_user
 
 from tools.models import Agent, User
 
-PERMISSION = "tools.impersonate_agent"
+IMPERSONATE = "tools.impersonate_agent"
 _READS = "tools.view_execution"
 
 
-def agents_for(user_id: UUID) -> QuerySet[Agent]:
+def impersonable_agents(user_id: UUID) -> QuerySet[Agent]:
     """Agents of the person's own organization that they may impersonate; others are not listed."""
     user = User.objects.filter(pk=user_id, is_active=True, is_service_account=False).first()
     if user is None or not user.has_perm(_READS):
         return Agent.objects.none()
     here = Agent.objects.filter(organization_id=user.organization_id)
-    if user.has_perm(PERMISSION):
+    if user.has_perm(IMPERSONATE):
         return here
     granted: QuerySet[Agent] = get_objects_for_user(
-        user, PERMISSION, here, with_superuser=False, accept_global_perms=False
+        user, IMPERSONATE, here, with_superuser=False, accept_global_perms=False
     )
     return granted

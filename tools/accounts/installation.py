@@ -18,12 +18,12 @@ from audit.changes import difference, plain
 from audit.events import Event, Outcome
 from audit.log import keyfile
 from audit.models import AuditRecord
-from tools.accounts.described_settings import SECTIONS, Described
+from tools.accounts.described_settings import SECTIONS, DescribedSetting
 from tools.definitions.callers import CallerKind
 from tools.models import Organization
 
 SUBJECT = "settings"
-TOLD = (
+VISIBLE = (
     "ALLOWED_HOSTS", "ANCHORS_DIR", "AUDIT_QUIET_SECONDS",
     "CONFIRMATION_MINUTES", "CSRF_TRUSTED_ORIGINS",
     "DATA_UPLOAD_MAX_MEMORY_SIZE", "EGRESS_ALLOW_PRIVATE", "EGRESS_CA_FILE", "EMAIL_FROM",
@@ -40,20 +40,20 @@ HIDDEN = (
     "AUDIT_ANCHOR_PUT_URL", "AUDIT_ANCHOR_TOKEN", "AUDIT_ANCHOR_URL", "EMAIL_OPTIONS",
     "LICENSE_KEYS", "METRICS_TOKEN", "OIDC_CLIENT_SECRET", "REDIS_URL", "SECRET_KEY",
 )  # fmt: skip
-SHOWN = frozenset({*TOLD, "LLM_MODEL", "OUTPUT_INLINE_BYTES"})  # on a page: nothing secret
+ON_PAGE = frozenset({*VISIBLE, "LLM_MODEL", "OUTPUT_INLINE_BYTES"})  # on a page: nothing secret
 
 
 def record_settings() -> bool:
     """Called at a start; recorded in the audit log of every organization. False where nothing has
     changed."""
-    now = _written()
+    now = _settings_document()
     digest = f"sha256:{hashlib.sha256(canonical.dumps(now)).hexdigest()}"
-    noted = [_noted(place, now, digest) for place in Organization.objects.order_by("slug")]
+    noted = [_record_for(place, now, digest) for place in Organization.objects.order_by("slug")]
     return any(noted)
 
 
 @transaction.atomic
-def _noted(place: Organization, now: dict[str, Any], digest: str) -> bool:
+def _record_for(place: Organization, now: dict[str, Any], digest: str) -> bool:
     """Under a lock, since two processes may start at once."""
     Organization.objects.select_for_update(no_key=True).get(pk=place.pk)
     known = AuditRecord.objects.filter(
@@ -73,17 +73,19 @@ def _noted(place: Organization, now: dict[str, Any], digest: str) -> bool:
     return True
 
 
-def _written() -> dict[str, Any]:
-    told = {name: plain(getattr(settings, name)) for name in TOLD}
+def _settings_document() -> dict[str, Any]:
+    told = {name: plain(getattr(settings, name)) for name in VISIBLE}
     database = settings.DATABASES["default"]
     place = f"{database['HOST']}:{database['PORT']}/{database['NAME']}"
     hidden = {name: getattr(settings, name) for name in HIDDEN}
     hidden["DATABASE"] = f"{database['USER']}:{database['PASSWORD']}"
-    marks = [f"{name} {_mark(name, value)}" for name, value in sorted(hidden.items()) if value]
+    marks = [
+        f"{name} {_keyed_hash(name, value)}" for name, value in sorted(hidden.items()) if value
+    ]
     return told | {"DATABASE": place, "hidden": marks}
 
 
-def _mark(name: str, value: object) -> str:
+def _keyed_hash(name: str, value: object) -> str:
     key = keyfile.derived("settings", name)
     return hmac.new(key, repr(value).encode(), hashlib.sha256).hexdigest()[:12]
 
@@ -92,7 +94,7 @@ def _mark(name: str, value: object) -> str:
 class SettingStatus:
     """A setting with its value. `value` is None for a secret: only whether it is set is shown."""
 
-    described: Described
+    described: DescribedSetting
     value: Any
     source: str  # the environment, a file, or empty: its default
 
@@ -101,15 +103,15 @@ class SettingStatus:
         return self.value is not None
 
 
-def standings() -> dict[str, list[SettingStatus]]:
+def setting_statuses() -> dict[str, list[SettingStatus]]:
     """Every setting of an operator's, by section. Only settings that are recorded in the audit log
     have a value."""
-    return {title: [_standing(one) for one in every] for title, every in SECTIONS.items()}
+    return {title: [_setting_status(one) for one in every] for title, every in SECTIONS.items()}
 
 
-def _standing(described: Described) -> SettingStatus:
+def _setting_status(described: DescribedSetting) -> SettingStatus:
     name = described.attribute or described.name
-    value = plain(getattr(settings, name)) if name in SHOWN else None
+    value = plain(getattr(settings, name)) if name in ON_PAGE else None
     return SettingStatus(described, value, _source(described.name))
 
 

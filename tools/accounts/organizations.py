@@ -7,7 +7,7 @@ from tools.errors import NotFound
 from tools.models import Organization, User
 
 
-def acting_in(caller: Caller, slug: str | None) -> Caller:
+def act_in_organization(caller: Caller, slug: str | None) -> Caller:
     """The same person in the organization `slug`. Raises `NotFound` where it is not granted.
 
     Roles and a superuser's rights reach there; the groups and permissions that were granted at home
@@ -16,7 +16,7 @@ def acting_in(caller: Caller, slug: str | None) -> Caller:
     if not slug or slug == caller.organization:
         return caller
     organization = Organization.objects.filter(slug=slug).first()
-    if organization is None or not _granted(caller, organization):
+    if organization is None or not _may_act_in(caller, organization):
         raise NotFound(
             f"There is no organization {slug[:63]!r} for you.", code="organization_not_found"
         )
@@ -33,7 +33,7 @@ def without_grants(caller: Caller) -> Caller:
     return replace(caller, granted_groups=frozenset(), granted_permissions=frozenset())
 
 
-def _granted(caller: Caller, organization: Organization) -> bool:
+def _may_act_in(caller: Caller, organization: Organization) -> bool:
     if caller.is_superuser:
         return True
     user = User.objects.filter(pk=caller.user_id, is_active=True).first()

@@ -18,14 +18,14 @@ from django.db.models import Q
 from audit.actions import Actor, record
 from audit.changes import difference
 from audit.events import Event, Outcome
-from tools.accounts.user_permissions import count_up
+from tools.accounts.user_permissions import increment_revisions
 from tools.definitions.callers import CallerKind
 from tools.models import Organization, User
 
 PREFIX = "role:"
 APPS = ("tools", "audit")
 _EVERY_VERB = ("add", "change", "delete", "view")
-_SEEN = (
+_VIEWED = (
     "confirmationrule", "contentschema", "licensetier", "mcpserver", "sandboxprofile", "signingkey",
     "tool", "toolgroup", "toolservice", "toolversion", "upstreamchange",
 )  # fmt: skip
@@ -56,12 +56,12 @@ class Role:
 def roles() -> tuple[Role, ...]:
     """The table of roles, made when all models are loaded, so that a role that reads all also reads
     new ones."""
-    sees = _named("tools", ("view",), _SEEN)
-    reads = frozenset(_views())
-    runs = _named("tools", ("view",), ("execution", "executionevent"))
-    decides = _named("tools", ("view",), ("confirmation", "confirmationdecision"))
+    sees = _permissions("tools", ("view",), _VIEWED)
+    reads = frozenset(_view_permissions())
+    runs = _permissions("tools", ("view",), ("execution", "executionevent"))
+    decides = _permissions("tools", ("view",), ("confirmation", "confirmationdecision"))
     decides |= {"tools.decide_confirmation"}
-    manages = _named("tools", _EVERY_VERB, _MANAGED)
+    manages = _permissions("tools", _EVERY_VERB, _MANAGED)
     return (
         Role(
             "administrator",
@@ -71,8 +71,8 @@ def roles() -> tuple[Role, ...]:
             reads
             | decides
             | manages
-            | _named("tools", _EVERY_VERB, _ADMINISTERED)
-            | _named("audit", _EVERY_VERB, ("alertchannel",))
+            | _permissions("tools", _EVERY_VERB, _ADMINISTERED)
+            | _permissions("audit", _EVERY_VERB, ("alertchannel",))
             | {"tools.add_user", "tools.change_user", "tools.change_execution"}
             | {"tools.change_session", "tools.execute_tool", "tools.execute_toolgroup"}
             | {"audit.change_alert"},
@@ -86,7 +86,7 @@ def roles() -> tuple[Role, ...]:
             sees
             | runs
             | manages
-            | _named("tools", ("view",), ("agent", "egresscredential", "mcpcredential")),
+            | _permissions("tools", ("view",), ("agent", "egresscredential", "mcpcredential")),
         ),
         Role(
             "approver",
@@ -110,7 +110,7 @@ def role_of(group: str) -> Role | None:
     return next((role for role in roles() if role.group == group), None)
 
 
-def offered(giver: User) -> list[Role]:
+def grantable_roles(giver: User) -> list[Role]:
     """The roles that a person may grant and revoke: nothing beyond what they hold."""
     if giver.is_superuser:
         return [*roles()]
@@ -119,20 +119,20 @@ def offered(giver: User) -> list[Role]:
 
 
 @transaction.atomic
-def keep_roles() -> None:
+def update_roles() -> None:
     """Create each missing group, and correct each one with other permissions."""
     rows = Permission.objects.filter(content_type__app_label__in=APPS)
-    known = {_written(row): row for row in rows.select_related("content_type")}
+    known = {_permission_name(row): row for row in rows.select_related("content_type")}
     for role in roles():
         group, _ = Group.objects.select_for_update().get_or_create(name=role.group)
-        held = {_written(row) for row in group.permissions.select_related("content_type")}
+        held = {_permission_name(row) for row in group.permissions.select_related("content_type")}
         if held != role.permissions:
-            count_up(User.objects.filter(groups=group))
+            increment_revisions(User.objects.filter(groups=group))
             group.permissions.set([known[name] for name in role.permissions])
-            _note(group, held, role.permissions)
+            _record_change(group, held, role.permissions)
 
 
-def _note(group: Group, before: Iterable[str], after: Iterable[str]) -> None:
+def _record_change(group: Group, before: Iterable[str], after: Iterable[str]) -> None:
     """Audited where the group has members, and in the first organization."""
     first = Organization.objects.order_by("created_at").values("pk")[:1]
     concerned = Organization.objects.filter(Q(users__groups=group) | Q(pk__in=first)).distinct()
@@ -147,16 +147,16 @@ def _note(group: Group, before: Iterable[str], after: Iterable[str]) -> None:
         )
 
 
-def _named(app: str, verbs: Iterable[str], rows: Iterable[str]) -> frozenset[str]:
+def _permissions(app: str, verbs: Iterable[str], rows: Iterable[str]) -> frozenset[str]:
     return frozenset(f"{app}.{verb}_{row}" for verb, row in product(verbs, rows))
 
 
-def _views() -> Iterator[str]:
+def _view_permissions() -> Iterator[str]:
     for app in APPS:
         for model in apps.get_app_config(app).get_models():
             if "view" in model._meta.default_permissions:
                 yield f"{app}.view_{model._meta.model_name}"
 
 
-def _written(permission: Permission) -> str:
+def _permission_name(permission: Permission) -> str:
     return f"{permission.content_type.app_label}.{permission.codename}"

@@ -18,7 +18,7 @@ from tools.errors import Forbidden
 from tools.models import Organization, User
 
 _BACKEND = "tools.accounts.login.login.PeopleBackend"
-_relied_on: ContextVar[set[str] | None] = ContextVar("relied_on", default=None)
+_permissions_used: ContextVar[set[str] | None] = ContextVar("relied_on", default=None)
 _SCOPES = {
     Scope.CATALOG: """
         confirmationrule contentschema knowledgeentry mcpserver message messagechannel
@@ -41,22 +41,22 @@ def scope_of(permission: str) -> Scope:
 
 def may(caller: Caller, permission: str) -> bool:
     """Whether a person holds `change_tool` of this app, or `audit.view_auditrecord` of another."""
-    held = _holds(caller, permission)
-    noted = _relied_on.get()
+    held = _has_permission(caller, permission)
+    noted = _permissions_used.get()
     if held and noted is not None:
         noted.add(permission)
     return held
 
 
 @contextmanager
-def noting_permissions() -> Iterator[set[str]]:
+def record_permissions_used() -> Iterator[set[str]]:
     """Records which permissions are checked inside, and held."""
     noted = set[str]()
-    mark = _relied_on.set(noted)
+    mark = _permissions_used.set(noted)
     try:
         yield noted
     finally:
-        _relied_on.reset(mark)
+        _permissions_used.reset(mark)
 
 
 def require(
@@ -83,7 +83,7 @@ def require_held(caller: Caller, permission: str) -> None:
         )
 
 
-def _holds(caller: Caller, permission: str) -> bool:
+def _has_permission(caller: Caller, permission: str) -> bool:
     if caller.kind != CallerKind.PERSON:
         return False
     if caller.is_superuser:
@@ -93,13 +93,13 @@ def _holds(caller: Caller, permission: str) -> bool:
     return user is not None and user.has_perm(name)
 
 
-def holders(people: Iterable[UUID], permission: str) -> frozenset[UUID]:
+def users_with_permission(people: Iterable[UUID], permission: str) -> frozenset[UUID]:
     """Those of the people who hold `view_execution` of this app, superusers too: one query."""
     found = User.objects.with_perm(f"tools.{permission}", backend=_BACKEND)
     return frozenset(found.filter(pk__in=list(people)).values_list("pk", flat=True))
 
 
-def count_up(accounts: QuerySet[User], *places: Organization) -> None:
+def increment_revisions(accounts: QuerySet[User], *places: Organization) -> None:
     """Increment the revision of every organization where one of the accounts may act, and of
     `places`: their grants are read again from the next request on. Call it in the transaction that
     changes it, and before a change that takes accounts out of the query."""

@@ -28,7 +28,7 @@ from audit.actions import Actor, record
 from audit.changes import difference
 from audit.events import Event, Outcome
 from tools.accounts.callers import actor_of, caller_of_user
-from tools.accounts.grants.grant_actions import check_changeable, check_held
+from tools.accounts.grants.grant_actions import check_changeable, check_grantable
 from tools.definitions.callers import Caller
 from tools.definitions.texts.names import SLUG
 from tools.definitions.values import strict_json
@@ -371,7 +371,7 @@ class Guarded(GuardedModelAdminMixin, ActionAdmin):  # type: ignore[misc]
             check_changeable(by, user)
             for codename in chosen:
                 if codename in kind:
-                    check_held(by, {kind[codename]: [row.name]})
+                    check_grantable(by, {kind[codename]: [row.name]})
                 elif not request.user.has_perm(f"{row._meta.app_label}.{codename}"):
                     raise PermissionDenied
         except Forbidden:

@@ -7,7 +7,7 @@ may call tools as. One call is retried once; what failed again is retried itself
 from django.db import IntegrityError
 
 from tools.accounts.callers import caller_at_playground
-from tools.accounts.impersonation import agents_for
+from tools.accounts.impersonation import impersonable_agents
 from tools.definitions.callers import Caller
 from tools.definitions.results import Status
 from tools.errors import Conflict, Forbidden, ToolcribError
@@ -94,7 +94,7 @@ def _check_who(person: Caller, execution: Execution) -> None:
         if execution.user_id != person.user_id:
             raise Forbidden("Somebody else's own call is retried by them.", code="not_permitted")
         return
-    if not agents_for(person.user_id).filter(pk=execution.agent.pk).exists():
+    if not impersonable_agents(person.user_id).filter(pk=execution.agent.pk).exists():
         raise Forbidden(f"You may not call tools as {execution.agent.slug}.", code="not_permitted")
 
 

@@ -11,7 +11,7 @@ from django.contrib.sessions.models import Session as BrowserSession
 from django.utils import timezone
 from django.utils.crypto import constant_time_compare
 
-from tools.accounts.user_permissions import holders
+from tools.accounts.user_permissions import users_with_permission
 from tools.models import User
 
 
@@ -37,8 +37,10 @@ def readers(keys: Iterable[str]) -> dict[str, LiveReader]:
 def _told(
     found: Mapping[str, Mapping[str, Any]], people: Mapping[UUID, User]
 ) -> Iterable[tuple[str, LiveReader]]:
-    everyone = holders(people, "view_execution")
-    decide = holders(people, "view_confirmation") | holders(people, "decide_confirmation")
+    everyone = users_with_permission(people, "view_execution")
+    decide = users_with_permission(people, "view_confirmation") | users_with_permission(
+        people, "decide_confirmation"
+    )
     for key, data in found.items():
         user = people.get(_id(data))  # type: ignore[arg-type]
         if user is not None and _logged_in(user, data):

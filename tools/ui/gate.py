@@ -66,7 +66,7 @@ def _by_token(request: HttpRequest) -> bool:
 
 
 def _owes_a_factor(request: HttpRequest, user: User) -> bool:
-    return not freshness.proven(request.session) and second_factors.must_have(user)
+    return not freshness.has_proven_factor(request.session) and second_factors.requires_factor(user)
 
 
 def _to_the_factor(request: HttpRequest, user: User) -> HttpResponse:

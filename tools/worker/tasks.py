@@ -69,7 +69,7 @@ def watch_confirmations() -> None:
 @shared_task(name="tools.execution.tasks.forget_idempotency_keys")
 def forget_idempotency_keys() -> None:
     Execution.objects.forget_keys(timedelta(hours=settings.IDEMPOTENCY_HOURS))
-    idempotency.forget()
+    idempotency.delete_expired_keys()
 
 
 @shared_task(name="tools.execution.tasks.expire_outputs")

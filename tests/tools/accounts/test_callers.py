@@ -113,7 +113,7 @@ def test_single_sign_on_gives_no_freed_name(organization, server, alice, setting
     wished = ProviderIdentity(
         "https://id.example", "7", username=freed, groups=frozenset(["staff"])
     )
-    stranger = single_sign_on.person_of(wished)
+    stranger = single_sign_on.provision_user(wished)
     assert stranger.username.startswith(f"{freed}-") and stranger.pk != alice.pk
     with pytest.raises(NotAllowed):
         headers_for(server, stranger)

@@ -6,7 +6,7 @@ from pathlib import Path
 from django.conf import settings
 
 from tools.accounts.described_settings import SECTIONS
-from tools.accounts.installation import HIDDEN, SHOWN, TOLD, standings
+from tools.accounts.installation import HIDDEN, ON_PAGE, VISIBLE, setting_statuses
 
 ROW = re.compile(r"^\| `([A-Z_]+)` \| (.*?) \| (.*) \|$", re.MULTILINE)
 
@@ -23,11 +23,11 @@ def test_every_documented_variable_is_described_as_it_is_documented() -> None:
 
 def test_every_setting_that_is_told_is_described() -> None:
     every = {one.attribute or one.name for rows in SECTIONS.values() for one in rows}
-    assert set(TOLD) <= every
-    assert not SHOWN & set(HIDDEN)
+    assert set(VISIBLE) <= every
+    assert not ON_PAGE & set(HIDDEN)
 
 
 def test_only_what_evidence_holds_has_a_value() -> None:
-    for rows in standings().values():
+    for rows in setting_statuses().values():
         for one in rows:
-            assert one.shown == ((one.described.attribute or one.described.name) in SHOWN)
+            assert one.shown == ((one.described.attribute or one.described.name) in ON_PAGE)

@@ -10,7 +10,7 @@ from tests import factories
 from tests.tools.held import approve, approver, at_the_browser, word
 from tools.accounts import account_actions
 from tools.accounts.callers import caller_at_playground, caller_of_execution
-from tools.accounts.impersonation import agents_for
+from tools.accounts.impersonation import impersonable_agents
 from tools.approvals import decisions
 from tools.definitions.callers import Caller
 from tools.definitions.results import Status
@@ -38,7 +38,7 @@ def test_nobody_acts_as_an_agent_without_both_permissions(
 ) -> None:
     somebody = factories.person(organization)
     factories.permit(somebody, *held)
-    assert list(agents_for(somebody.pk)) == []
+    assert list(impersonable_agents(somebody.pk)) == []
     with pytest.raises(NotFound):
         as_agent(somebody, agent)
 
@@ -54,15 +54,15 @@ def test_it_can_be_granted_for_one_agent_alone(organization: Organization, agent
     another, somebody = factories.agent(organization), factories.person(organization)
     factories.permit(somebody, "view_execution")
     assign_perm("tools.impersonate_agent", somebody, another)
-    assert list(agents_for(somebody.pk)) == [another]
+    assert list(impersonable_agents(somebody.pk)) == [another]
     with pytest.raises(NotFound):
         as_agent(somebody, agent)
 
 
 def test_whoever_is_not_active_acts_as_nobody(person: User, agent: Agent) -> None:
     User.objects.filter(pk=person.pk).update(is_active=False)
-    assert not agents_for(person.pk).exists()
-    assert not agents_for(agent.service_account.pk).exists()
+    assert not impersonable_agents(person.pk).exists()
+    assert not impersonable_agents(agent.service_account.pk).exists()
 
 
 def test_nobody_acts_as_a_suspended_agent(person: User, agent: Agent) -> None:

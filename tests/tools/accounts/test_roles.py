@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 
 from audit.models import AuditRecord
 from tests import factories
-from tools.accounts.roles import keep_roles, offered, role_of, roles
+from tools.accounts.roles import grantable_roles, role_of, roles, update_roles
 from tools.accounts.user_permissions import may
 from tools.models import Organization, User
 
@@ -42,7 +42,7 @@ def test_a_role_that_was_changed_is_put_right_at_the_next_start(organization: Or
     person.groups.add(viewer)
     before = Organization.objects.get(pk=organization.pk).revision
     viewer.permissions.set(Permission.objects.filter(codename__in=["delete_tool", "view_tool"]))
-    keep_roles()
+    update_roles()
     assert held("viewer") == role_of("role:viewer").permissions
     assert Organization.objects.get(pk=organization.pk).revision == before + 1
     record = AuditRecord.objects.filter(organization=organization.slug).latest("id")
@@ -52,14 +52,14 @@ def test_a_role_that_was_changed_is_put_right_at_the_next_start(organization: Or
 
 def test_a_role_that_was_deleted_is_made_again(db: None) -> None:
     group("auditor").delete()
-    keep_roles()
+    update_roles()
     assert held("auditor") == role_of("role:auditor").permissions
 
 
 def test_what_is_right_already_is_left_and_not_recorded(db: None) -> None:
-    keep_roles()
+    update_roles()
     with CaptureQueriesContext(connection) as asked:
-        keep_roles()
+        update_roles()
     written = ("INSERT", "UPDATE", "DELETE")
     assert not [one["sql"] for one in asked if one["sql"].startswith(written)]
 
@@ -68,7 +68,7 @@ def test_what_is_right_already_is_left_and_not_recorded(db: None) -> None:
 def test_a_group_of_an_operator_is_left_alone(db: None, name: str) -> None:
     own = Group.objects.create(name=f"{name} {uuid4().hex[:6]}")
     own.permissions.set(Permission.objects.filter(codename="delete_agent"))
-    keep_roles()
+    update_roles()
     assert [row.codename for row in own.permissions.all()] == ["delete_agent"]
 
 
@@ -94,8 +94,8 @@ def test_an_auditor_holds_every_view_and_nothing_else(db: None) -> None:
 
 
 def test_nobody_is_offered_a_role_beyond_what_they_hold(organization: Organization) -> None:
-    assert offered(factories.person(organization)) == []
-    assert [role.label for role in offered(factories.superuser(organization))] == LABELS
+    assert grantable_roles(factories.person(organization)) == []
+    assert [role.label for role in grantable_roles(factories.superuser(organization))] == LABELS
     for name, given in {
         "administrator": LABELS,
         "tool-manager": ["Tool manager", "Viewer"],
@@ -105,7 +105,7 @@ def test_nobody_is_offered_a_role_beyond_what_they_hold(organization: Organizati
     }.items():
         person = factories.person(organization)
         person.groups.add(group(name))
-        assert [role.label for role in offered(person)] == given
+        assert [role.label for role in grantable_roles(person)] == given
 
 
 def test_a_role_holds_for_a_person_and_never_for_an_agents_account(agent) -> None:

@@ -110,9 +110,9 @@ def test_a_token_does_not_outlive_its_holders_grant(organization):
     agent = factories.agent(organization, groups=["read-only"], tools=["read_file"])
     api = Api(narrow(agent, groups=["read-only"], tools=["read_file"]))
     assert names(api, "?group=read-only") == ["read_file"]
-    grant_actions.grant(agent=agent, by=factories.by(organization), tools=[])
+    grant_actions.set_grants(agent=agent, by=factories.by(organization), tools=[])
     assert names(api, "?group=read-only") == []
-    grant_actions.grant(agent=agent, by=factories.by(organization), groups=["write"])
+    grant_actions.set_grants(agent=agent, by=factories.by(organization), groups=["write"])
     check_error(api.get("/tools?group=read-only"), 403, "group_not_granted")
 
 

@@ -137,7 +137,7 @@ class World:
         agent = Agent.objects.get(pk=self.agent.pk)
         if what in ("groups", "no groups"):
             held = [*self.groups, "composition"] if what == "groups" else ["composition"]
-            policy.grant(agent=agent, groups=held, by=by)
+            policy.set_grants(agent=agent, groups=held, by=by)
         elif what in ("disabled", "enabled"):
             tool = Tool.objects.get(pk=self.tools[0].pk)
             catalog.set_enabled(tool=tool, enabled=what == "enabled", by=by)

@@ -180,7 +180,9 @@ def workflow(agent, organization):
         fields = more | {"available_in_states": STATES[name], "implementation": {"source": SAYS}}
         factories.tool(organization, name, **fields)
     by = factories.by(organization)
-    grant_actions.grant(agent=agent, by=by, groups=["default", "knowledge", "compute", "admin"])
+    grant_actions.set_grants(
+        agent=agent, by=by, groups=["default", "knowledge", "compute", "admin"]
+    )
     return {"group": ["knowledge", "compute", "admin"], "state": "undefined"}
 
 
@@ -357,7 +359,7 @@ def test_what_is_revoked_while_a_plan_waits_does_not_run(waiting, agent, organiz
 
 def test_groups_that_are_taken_away_count_at_once(waiting, agent, organization):
     run = waiting(plan(UNSURE, step("two")), "Not any more.")
-    grant_actions.grant(agent=agent, by=factories.by(organization), groups=[])
+    grant_actions.set_grants(agent=agent, by=factories.by(organization), groups=[])
     with pytest.raises(Conflict):
         approve(held(run), approver(organization))
     work_off(organization)

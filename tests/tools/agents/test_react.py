@@ -207,7 +207,7 @@ def test_money_is_a_bound(asked, model, settings):
 def test_what_a_batch_spends_is_spent_by_the_run(agent, organization, model):
     factories.tool(organization, "dear", implementation={"source": SAYS}, cost_per_invocation="0.5")
     several = {"inputs": [{"tool_name": "dear", "parameters": {"text": "x"}}] * 2}
-    grant_actions.grant(
+    grant_actions.set_grants(
         agent=agent, by=factories.by(organization), groups=["default", "composition"]
     )
     model.plays(calls("run_batch", json.dumps(several)), "Too late.")
@@ -259,7 +259,7 @@ def test_a_grant_that_is_taken_away_counts_at_once(agent, organization, model):
     run = begun(agent)
     perform(run.pk)  # the turn that asks the model
     (question,) = calls_of(run)
-    grant_actions.grant(agent=agent, by=factories.by(organization), groups=[])
+    grant_actions.set_grants(agent=agent, by=factories.by(organization), groups=[])
     work_off(organization)
     assert not calls_of(run).filter(tool_name="say", status="Success").exists()
     assert Execution.objects.get(pk=question.pk).status != "Running"

@@ -115,7 +115,7 @@ def test_a_call_that_was_refused_keeps_nobody_from_going_on(asked, model):
 
 
 def test_rights_that_were_taken_away_end_it(earlier, agent, organization):
-    grant_actions.grant(agent=agent, by=factories.by(organization), groups=[])
+    grant_actions.set_grants(agent=agent, by=factories.by(organization), groups=[])
     with pytest.raises(Forbidden) as refusal:
         begun(agent, continues=str(earlier.run.pk))
     assert refusal.value.code == "not_the_same_rights"

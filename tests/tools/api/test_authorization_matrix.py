@@ -1238,7 +1238,7 @@ def left_open(sides: dict[str, Side]) -> Kind:
     chief = factories.superuser(sides["here"].organization)
     client.force_login(chief, backend="tools.accounts.login.login.PeopleBackend")
     session = client.session
-    session[freshness.AT] = 0
+    session[freshness.AUTHENTICATED_AT] = 0
     session.save()
     return Kind("superuser's browser, proof old", client, superuser=True, session=True)
 

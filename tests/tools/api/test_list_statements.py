@@ -127,7 +127,7 @@ def more(side: Side, reader: Any, count: int) -> None:
 def _bound(agent: Agent, side: Side) -> None:
     """Give the agent grants, pins and quotas."""
     tool = Tool.objects.get(pk=side.tool.pk)
-    grant_actions.grant(
+    grant_actions.set_grants(
         agent=agent, by=side.by, tools=[tool.name], tool_groups=[f"desk-{side.label}"]
     )
     Pin.objects.get_or_create(agent=agent, tool=tool, defaults={"version": tool.version})

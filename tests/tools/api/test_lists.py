@@ -87,7 +87,7 @@ def test_what_has_no_rows_of_its_own_is_ordered_too(
 ):
     for name in ("one", "two", "three"):
         factories.tool(organization, name)
-        grant_actions.grant(agent=agent, by=factories.by(organization), tools=[name])
+        grant_actions.set_grants(agent=agent, by=factories.by(organization), tools=[name])
 
     def ordered(by: str) -> list[Any]:
         # Reading audit records creates records, so only the existing ones are read.

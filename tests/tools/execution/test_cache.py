@@ -107,7 +107,7 @@ def test_a_new_version_does_not_answer_with_the_old_ones_result(agent, organizat
 def test_a_changed_grant_makes_new_answers(agent, organization):
     dice(organization)
     first = ask(agent)
-    policy.grant(agent=agent, by=factories.by(organization), permissions=["x"])
+    policy.set_grants(agent=agent, by=factories.by(organization), permissions=["x"])
     assert ask(agent).output != first.output
 
 

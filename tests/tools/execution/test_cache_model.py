@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 
 from tests import factories
 from tests.properties import examples, of_machine
-from tools.accounts.grants.grant_actions import grant
+from tools.accounts.grants.grant_actions import set_grants
 from tools.catalog import actions as catalog
 from tools.errors import Refused
 from tools.execution import cache
@@ -66,7 +66,7 @@ class Cached(RuleBasedStateMachine):
     def turn_a_grant(self, place, who):
         held = self.granted[place, who] = not self.granted[place, who]
         agent, made = self.agents[place][who], self.made[place]
-        grant(agent=agent, by=factories.by(made), tools=["*"] if held else [])
+        set_grants(agent=agent, by=factories.by(made), tools=["*"] if held else [])
         self.forget(place)
 
     @rule(place=PLACES, text=st.text(max_size=5))

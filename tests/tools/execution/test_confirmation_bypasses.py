@@ -80,7 +80,7 @@ def refused(caller, said):
 
 
 def of_the_agent(agent, organization):
-    policy.grant(
+    policy.set_grants(
         agent=agent, groups=["*"], tools=["*"], permissions=["*"], by=factories.by(organization)
     )
     return factories.caller(agent)
@@ -412,8 +412,8 @@ CHANGES = {
         tamper(tool(o).version, implementation={"source": "def main(p): return 'evil'"}),
         registry.forget(),
     ),
-    "the group was taken away": lambda a, o: policy.grant(agent=a, groups=[], by=factories.by(o)),
-    "the tool was taken away": lambda a, o: policy.grant(
+    "the group was taken away": lambda a, o: policy.set_grants(agent=a, groups=[], by=factories.by(o)),
+    "the tool was taken away": lambda a, o: policy.set_grants(
         agent=a, tools=["read_file"], by=factories.by(o)
     ),
     "the agent was suspended": lambda a, o: policy.change_agent(

@@ -106,10 +106,10 @@ REVOCATIONS = {
     "the token ran out": lambda a, o: Token.objects.filter(user=a.service_account).update(
         created_at=Now() - timedelta(days=2), expires_at=Now() - timedelta(days=1)
     ),
-    "the group was taken away": lambda a, o: policy.grant(
+    "the group was taken away": lambda a, o: policy.set_grants(
         agent=a, groups=["read-only"], by=factories.by(o)
     ),
-    "the tool was taken away": lambda a, o: policy.grant(
+    "the tool was taken away": lambda a, o: policy.set_grants(
         agent=a, tools=["read_file"], by=factories.by(o)
     ),
     "the tool was disabled": lambda a, o: catalog.set_enabled(

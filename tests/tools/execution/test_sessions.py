@@ -292,7 +292,7 @@ def test_a_queued_call_does_not_begin_in_another_state(agent, organization, work
 def test_a_revoked_group_stops_the_next_call_and_a_queued_one(agent, organization, workflow):
     session = opened(agent, group=["default", "write"])
     queued = asked(agent, session, "query")
-    policy.grant(agent=agent, groups=["default"], by=factories.by(organization))
+    policy.set_grants(agent=agent, groups=["default"], by=factories.by(organization))
     assert attempted(queued).error_code == "group_not_granted"
     with pytest.raises(Refused) as refusal:
         asked(agent, session, "query")

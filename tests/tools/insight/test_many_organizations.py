@@ -16,7 +16,7 @@ from tests import factories
 from tests.tools.database import overwrite
 from tests.tools.policy.test_licensing import ends, tools
 from tools.accounts import account_actions as policy
-from tools.accounts.user_permissions import count_up
+from tools.accounts.user_permissions import increment_revisions
 from tools.catalog import actions
 from tools.catalog.sandbox import profiles
 from tools.insight.impact_previews import apply_terms, outlook_of_terms, with_terms
@@ -159,7 +159,7 @@ def test_a_grant_asks_as_much_where_many_organizations_are_open_as_where_few_are
     for few in ([], places):
         before = {place.pk: place.revision for place in places}
         with django_assert_num_queries(3):
-            count_up(accounts, *few)
+            increment_revisions(accounts, *few)
         for place in places:
             place.refresh_from_db()
             assert place.revision == before[place.pk] + (place in few)

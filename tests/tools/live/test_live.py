@@ -94,7 +94,7 @@ def test_another_organization_is_told_nothing(crib: cribs.Crib, person: User) ->
 
 
 def log_out(person: User) -> None:
-    person_sessions.end(user=person, by=factories.by(person.organization))
+    person_sessions.end_sessions(user=person, by=factories.by(person.organization))
 
 
 def disable(person: User) -> None:

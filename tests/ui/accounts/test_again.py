@@ -109,7 +109,7 @@ def test_a_wrong_password_sends_nothing_and_loses_nothing(old: Client, person: U
 
 def test_guesses_are_counted_as_at_the_login(old: Client, person: User) -> None:
     old.defaults["REMOTE_ADDR"] = "10.9.5.1"
-    for _ in range(lockout.STRICT.most):
+    for _ in range(lockout.PAIR_LIMIT.most):
         old.post("/profile/tokens", TOKEN | {"again.password": "wrong"})
     page = old.post("/profile/tokens", TOKEN | {"again.password": GOOD})
     assert page.status_code == 429 and int(page["Retry-After"]) > 0

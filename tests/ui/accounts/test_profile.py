@@ -209,7 +209,7 @@ def test_a_password_that_will_not_do_is_explained(
 def test_guesses_of_the_old_password_are_counted_as_at_the_login(client_of, person: User) -> None:
     client = client_of()
     client.defaults["REMOTE_ADDR"] = "10.3.0.3"
-    for _ in range(lockout.STRICT.most):
+    for _ in range(lockout.PAIR_LIMIT.most):
         client.post("/profile/password/", CHANGE | {"old_password": "wrong"})
     page = client.post("/profile/password/", CHANGE)
     assert page.status_code == 429 and int(page["Retry-After"]) > 0

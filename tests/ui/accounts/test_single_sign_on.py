@@ -17,7 +17,7 @@ from tests import factories
 from tests.stubs.openid import CLIENT, SECRET, OpenIdStub, openid_serving, rsa_key
 from tests.ui.pages import codes, inline_code, notes, text
 from tests.ui.second_factors import is_in, password, with_app
-from tools.accounts.login.identity_provider import _made
+from tools.accounts.login.identity_provider import _register_client
 from tools.accounts.login.single_sign_on import NO_ROLE
 from tools.models import Organization, SingleSignOn, User
 
@@ -32,7 +32,7 @@ def provider(settings, organization: Organization) -> Iterator[OpenIdStub]:
         settings.OIDC_ORGANIZATION = organization.slug
         settings.OIDC_ROLES = {"admins": ["administrator"], "staff": ["approver", "viewer"]}
         stub.claims |= {"groups": ["staff"], "sub": f"subject of {organization.slug}"}
-        _made.cache_clear()
+        _register_client.cache_clear()
         yield stub
 
 

@@ -17,7 +17,7 @@ from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from tools.accounts.callers import actor_of, caller_of_account
 from tools.accounts.grants.grants import EXECUTE, EXECUTE_GROUP, grants, permissions_of
-from tools.accounts.user_permissions import count_up, may, require
+from tools.accounts.user_permissions import increment_revisions, may, require
 from tools.catalog.registry import Snapshot, registry
 from tools.definitions.callers import Caller, CallerKind
 from tools.definitions.texts import names
@@ -35,12 +35,12 @@ KINDS = {
     "permissions": "permission",
 }
 BODY_KINDS = {row: body for body, row in KINDS.items()}
-Grants = Mapping[str, Iterable[str]]
+GrantNames = Mapping[str, Iterable[str]]
 _COLUMNS = {"groups": "granted_groups", "permissions": "granted_permissions"}
 
 
 @dataclass(frozen=True)
-class Subject:
+class GrantHolder:
     """The holder: an account or a (people's) group, by its name in the organization."""
 
     kind: str
@@ -64,15 +64,15 @@ class Subject:
         return self.name if self.kind == AGENT else f"{self.kind}:{self.name}"
 
 
-def subject_of(agent: Agent) -> Subject:
-    return Subject(AGENT, agent.slug, agent.service_account, agent.organization)
+def holder_of_agent(agent: Agent) -> GrantHolder:
+    return GrantHolder(AGENT, agent.slug, agent.service_account, agent.organization)
 
 
 @transaction.atomic
-def give(*, giver: Caller, kind: str, name: str, wanted: Grants) -> list[GrantRow]:
+def add_grants(*, giver: Caller, kind: str, name: str, wanted: GrantNames) -> list[GrantRow]:
     """Add grants that are not held yet; returns all requested ones as rows. Safe to repeat."""
-    subject = _changeable(giver, kind, name)
-    _change(subject, by=actor_of(giver), giver=giver, added=wanted)
+    subject = _find_changeable(giver, kind, name)
+    _change_grants(subject, by=actor_of(giver), giver=giver, added=wanted)
     return [
         GrantRow(kind, name, KINDS[what], item)
         for what, items in wanted.items()
@@ -81,17 +81,17 @@ def give(*, giver: Caller, kind: str, name: str, wanted: Grants) -> list[GrantRo
 
 
 @transaction.atomic
-def take(*, giver: Caller, row: GrantRow) -> None:
+def revoke_grant(*, giver: Caller, row: GrantRow) -> None:
     """Revoke one grant. Raises `NotFound` where it is not held."""
-    subject = _changeable(giver, row.subject_kind, row.subject)
+    subject = _find_changeable(giver, row.subject_kind, row.subject)
     what = BODY_KINDS[row.kind]
-    if row.name not in held_by(subject, (what,))[what]:
+    if row.name not in direct_grants(subject, (what,))[what]:
         raise NotFound("There is no such grant.", code="grant_not_found")
-    _change(subject, by=actor_of(giver), giver=giver, removed={what: [row.name]})
+    _change_grants(subject, by=actor_of(giver), giver=giver, removed={what: [row.name]})
 
 
 @transaction.atomic
-def grant(
+def set_grants(
     *,
     agent: Agent,
     by: Actor,
@@ -109,10 +109,10 @@ def grant(
         "groups": groups, "tools": tools, "tool_groups": tool_groups, "permissions": permissions,
     }  # fmt: skip
     given = {what: items for what, items in wanted.items() if items is not None}
-    subject = subject_of(agent)
+    subject = holder_of_agent(agent)
     _lock(subject.holder)
-    held = held_by(subject, given)
-    _change(
+    held = direct_grants(subject, given)
+    _change_grants(
         subject,
         by=by,
         giver=giver,
@@ -121,22 +121,22 @@ def grant(
     )
 
 
-def held_by(subject: Subject, kinds: Iterable[str] = KINDS) -> dict[str, set[str]]:
+def direct_grants(subject: GrantHolder, kinds: Iterable[str] = KINDS) -> dict[str, set[str]]:
     """The direct grants of the subject, by kind."""
-    return {what: _held(subject, what) for what in kinds}
+    return {what: _grants_of_kind(subject, what) for what in kinds}
 
 
 def granted_tools(agent: Agent) -> list[str]:
     """The names of the tools an agent may execute by themselves; `["*"]` for all."""
-    held = _held(subject_of(agent), "tools")
+    held = _grants_of_kind(holder_of_agent(agent), "tools")
     return [names.WILDCARD] if names.WILDCARD in held else sorted(held)
 
 
 def granted_tool_groups(agent: Agent) -> list[str]:
-    return sorted(_held(subject_of(agent), "tool_groups"))
+    return sorted(_grants_of_kind(holder_of_agent(agent), "tool_groups"))
 
 
-def check_held(giver: Caller, wanted: Grants) -> None:
+def check_grantable(giver: Caller, wanted: GrantNames) -> None:
     """Raises `Forbidden` for what the giver does not hold in the organization it acts in.
 
     Call it before the transaction increments a revision: the process caches what is read here.
@@ -145,7 +145,7 @@ def check_held(giver: Caller, wanted: Grants) -> None:
     beyond = {
         what: missing
         for what, items in wanted.items()
-        if (missing := sorted(set(items) - _holds(giver, what, set(items), snapshot)))
+        if (missing := sorted(set(items) - _subset_held(giver, what, set(items), snapshot)))
     }
     if beyond:
         listed = "; ".join(f"{what} {', '.join(items)}" for what, items in beyond.items())
@@ -166,8 +166,8 @@ def check_narrowing(account: User, *, groups: list[str] | None, tools: list[str]
     snapshot = registry.snapshot(holder.organization_id, holder.revision)
     names_of_tools = {name for name in tools or () if snapshot.tool(name) is not None}
     held = {
-        "groups": _holds(holder, "groups", set(groups or ()), snapshot),
-        "tools": _holds(holder, "tools", names_of_tools, snapshot),
+        "groups": _subset_held(holder, "groups", set(groups or ()), snapshot),
+        "tools": _subset_held(holder, "tools", names_of_tools, snapshot),
     }
     for what, wanted in (("groups", groups), ("tools", tools)):
         beyond = sorted(set(wanted or ()) - held[what] - {names.WILDCARD})
@@ -186,18 +186,18 @@ def check_changeable(giver: Caller, account: User) -> None:
     if giver.is_superuser:
         return
     if account.pk == giver.user_id:
-        raise _own()
+        raise _own_grants()
     if account.is_superuser:
         raise Forbidden("Only a superuser changes a superuser.", code="not_permitted")
 
 
-def require_some(giver: Caller) -> None:
+def require_any_granting(giver: Caller) -> None:
     """Raises `Forbidden` for a caller who may not change any grants, before anything is read."""
     if not may(giver, SUBJECTS[PERSON]):
         require(giver, SUBJECTS[AGENT])
 
 
-def find_subject(organization: Organization, kind: str, name: str) -> Subject:
+def find_holder(organization: Organization, kind: str, name: str) -> GrantHolder:
     """Raises `NotFound`, also for another organization's account."""
     holder: User | Group | None
     if kind == PEOPLE:
@@ -209,10 +209,10 @@ def find_subject(organization: Organization, kind: str, name: str) -> Subject:
     if holder is None:
         word = kind.replace("_", " ")
         raise NotFound(f"There is no {word} {name[:150]!r}.", code=f"{kind}_not_found")
-    return Subject(kind, name, holder, organization)
+    return GrantHolder(kind, name, holder, organization)
 
 
-def _changeable(giver: Caller, kind: str, name: str) -> Subject:
+def _find_changeable(giver: Caller, kind: str, name: str) -> GrantHolder:
     require(giver, SUBJECTS[kind])
     if kind == PEOPLE and not giver.is_superuser:
         raise Forbidden(
@@ -221,39 +221,39 @@ def _changeable(giver: Caller, kind: str, name: str) -> Subject:
             code="not_permitted",
         )
     organization = Organization.objects.get(pk=giver.organization_id)
-    subject = find_subject(organization, kind, name)
+    subject = find_holder(organization, kind, name)
     if isinstance(subject.holder, User):
         check_changeable(giver, subject.holder)
     return subject
 
 
-def _own() -> Forbidden:
+def _own_grants() -> Forbidden:
     return Forbidden(
         "Nobody changes their own grants. Ask another administrator.", code="own_grants"
     )
 
 
-def _change(
-    subject: Subject,
+def _change_grants(
+    subject: GrantHolder,
     *,
     by: Actor,
     giver: Caller | None,
-    added: Grants | None = None,
-    removed: Grants | None = None,
+    added: GrantNames | None = None,
+    removed: GrantNames | None = None,
 ) -> None:
     """Locks the holder, so that the compared grants are those that are changed."""
     _lock(subject.holder)
-    held = held_by(subject, {**(added or {}), **(removed or {})})
-    more = {what: _new(items, held[what], what) for what, items in (added or {}).items()}
+    held = direct_grants(subject, {**(added or {}), **(removed or {})})
+    more = {what: _names_to_add(items, held[what], what) for what, items in (added or {}).items()}
     less = {what: sorted(held[what] & set(items)) for what, items in (removed or {}).items()}
     more = {what: items for what, items in more.items() if items}
     less = {what: items for what, items in less.items() if items}
     if not more and not less:
         return
     _check_giver(giver, by, more)
-    count_up(_accounts(subject), subject.organization)
+    increment_revisions(_accounts(subject), subject.organization)
     for what in {**more, **less}:
-        _write(subject, what, more.get(what, []), less.get(what, []))
+        _write_grants(subject, what, more.get(what, []), less.get(what, []))
     record(
         Event.GRANT_CHANGE,
         by=by,
@@ -261,14 +261,16 @@ def _change(
         subject=subject.evidence,
         details={
             "before": {what: sorted(held[what]) for what in {**more, **less}},
-            "after": {what: _after(held[what], more, less, what) for what in {**more, **less}},
+            "after": {
+                what: _grants_after(held[what], more, less, what) for what in {**more, **less}
+            },
             "added": more,
             "removed": less,
         },
     )
 
 
-def _after(
+def _grants_after(
     held: set[str], more: dict[str, list[str]], less: dict[str, list[str]], what: str
 ) -> list[str]:
     return sorted(held.difference(less.get(what, ())).union(more.get(what, ())))
@@ -281,20 +283,20 @@ def _lock(holder: User | Group) -> None:
         Group.objects.select_for_update().get(pk=holder.pk)
 
 
-def _check_giver(giver: Caller | None, by: Actor, more: Grants) -> None:
+def _check_giver(giver: Caller | None, by: Actor, more: GrantNames) -> None:
     if giver is not None:
-        check_held(giver, more)
+        check_grantable(giver, more)
     elif by.kind != CallerKind.SYSTEM:
         raise LookupError("who grants must be known, for nobody grants what they do not hold")
 
 
-def _accounts(subject: Subject) -> Any:
+def _accounts(subject: GrantHolder) -> Any:
     if isinstance(subject.holder, User):
         return User.objects.filter(pk=subject.holder.pk)
     return User.objects.filter(groups=subject.holder)
 
 
-def _new(items: Iterable[str], held: set[str], what: str) -> list[str]:
+def _names_to_add(items: Iterable[str], held: set[str], what: str) -> list[str]:
     """In their order, each once. Raises `Malformed` for an invalid name."""
     wanted = [item for item in dict.fromkeys(items) if item not in held]
     if what in _COLUMNS:
@@ -304,22 +306,24 @@ def _new(items: Iterable[str], held: set[str], what: str) -> list[str]:
     return wanted
 
 
-def _held(subject: Subject, what: str) -> set[str]:
+def _grants_of_kind(subject: GrantHolder, what: str) -> set[str]:
     if what in _COLUMNS:
         if not isinstance(subject.holder, User):
             return set()
         column = _COLUMNS[what]
         return set(User.objects.values_list(column, flat=True).get(pk=subject.holder.pk))
     if what == "tool_groups":
-        return _named(subject, EXECUTE_GROUP, ToolGroup.objects.all())
-    every = {names.WILDCARD} if _model_permissions(subject).filter(**_EVERY).exists() else set()
-    return every | _named(subject, EXECUTE, Tool.objects.present())
+        return _granted_names(subject, EXECUTE_GROUP, ToolGroup.objects.all())
+    every = (
+        {names.WILDCARD} if _model_permissions(subject).filter(**_EVERY_TOOL).exists() else set()
+    )
+    return every | _granted_names(subject, EXECUTE, Tool.objects.present())
 
 
-_EVERY = {"codename": EXECUTE, "content_type__app_label": "tools"}
+_EVERY_TOOL = {"codename": EXECUTE, "content_type__app_label": "tools"}
 
 
-def _named(subject: Subject, codename: str, rows: Any) -> set[str]:
+def _granted_names(subject: GrantHolder, codename: str, rows: Any) -> set[str]:
     here, name = rows.filter(organization=subject.organization), f"tools.{codename}"
     if isinstance(subject.holder, User):
         found = get_objects_for_user(
@@ -331,12 +335,12 @@ def _named(subject: Subject, codename: str, rows: Any) -> set[str]:
     return set(found.values_list("name", flat=True))
 
 
-def _model_permissions(subject: Subject) -> Any:
+def _model_permissions(subject: GrantHolder) -> Any:
     holder = subject.holder
     return holder.user_permissions if isinstance(holder, User) else holder.permissions
 
 
-def _holds(giver: Caller, what: str, items: set[str], snapshot: Snapshot) -> set[str]:
+def _subset_held(giver: Caller, what: str, items: set[str], snapshot: Snapshot) -> set[str]:
     """Those of `items` the giver holds: by grants of its own or of its (people's) groups."""
     if what == "groups":
         return items if names.WILDCARD in giver.granted_groups else items & giver.granted_groups
@@ -344,11 +348,11 @@ def _holds(giver: Caller, what: str, items: set[str], snapshot: Snapshot) -> set
         held = permissions_of(giver, snapshot)
         return items if names.WILDCARD in held else items & held
     if what == "tool_groups":
-        return {name for name in items if _holds_group(giver, name, snapshot)}
-    return {name for name in items if _holds_tool(giver, name, snapshot)}
+        return {name for name in items if _may_grant_group(giver, name, snapshot)}
+    return {name for name in items if _may_grant_tool(giver, name, snapshot)}
 
 
-def _holds_tool(giver: Caller, name: str, snapshot: Snapshot) -> bool:
+def _may_grant_tool(giver: Caller, name: str, snapshot: Snapshot) -> bool:
     """Granting a tool that does not exist requires a grant of every tool; the granter gets an
     error."""
     if giver.token_tools is not None and name not in giver.token_tools:
@@ -357,15 +361,15 @@ def _holds_tool(giver: Caller, name: str, snapshot: Snapshot) -> bool:
     return held.every if tool is None else held.cover(tool, snapshot)
 
 
-def _holds_group(giver: Caller, name: str, snapshot: Snapshot) -> bool:
+def _may_grant_group(giver: Caller, name: str, snapshot: Snapshot) -> bool:
     """Itself or one of its parents: whatever is in it is in them (ruling 19)."""
     held = grants.of(giver, snapshot.revision)
     if giver.token_tools is not None:
         return False
-    return held.every or not held.groups.isdisjoint(_with_parents(name, snapshot))
+    return held.every or not held.groups.isdisjoint(_group_and_parents(name, snapshot))
 
 
-def _with_parents(name: str, snapshot: Snapshot) -> set[str]:
+def _group_and_parents(name: str, snapshot: Snapshot) -> set[str]:
     chain: set[str] = set()
     while name not in chain:
         chain.add(name)
@@ -374,14 +378,14 @@ def _with_parents(name: str, snapshot: Snapshot) -> set[str]:
     return chain
 
 
-def _write(subject: Subject, what: str, more: list[str], less: list[str]) -> None:
+def _write_grants(subject: GrantHolder, what: str, more: list[str], less: list[str]) -> None:
     if what in _COLUMNS:
         _write_column(subject.account, _COLUMNS[what], more, less)
     elif what == "tool_groups":
         groups = ToolGroup.objects.filter(organization=subject.organization)
         _write_objects(subject, EXECUTE_GROUP, groups, more, less)
     else:
-        _write_every(subject, names.WILDCARD in more, names.WILDCARD in less)
+        _write_every_tool(subject, names.WILDCARD in more, names.WILDCARD in less)
         tools = Tool.objects.present().filter(organization=subject.organization)
         _write_objects(subject, EXECUTE, tools, more, less)
 
@@ -393,8 +397,8 @@ def _write_column(account: User, column: str, more: list[str], less: list[str]) 
     account.save(update_fields=[column])
 
 
-def _write_every(subject: Subject, given: bool, taken: bool) -> None:
-    execute = Permission.objects.get(**_EVERY)
+def _write_every_tool(subject: GrantHolder, given: bool, taken: bool) -> None:
+    execute = Permission.objects.get(**_EVERY_TOOL)
     if given:
         _model_permissions(subject).add(execute)
     if taken:
@@ -402,7 +406,7 @@ def _write_every(subject: Subject, given: bool, taken: bool) -> None:
 
 
 def _write_objects(
-    subject: Subject, codename: str, rows: Any, more: list[str], less: list[str]
+    subject: GrantHolder, codename: str, rows: Any, more: list[str], less: list[str]
 ) -> None:
     wanted = {name for name in (*more, *less) if (codename, name) != (EXECUTE, names.WILDCARD)}
     found = {row.name: row for row in rows.filter(name__in=wanted)}

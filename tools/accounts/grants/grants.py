@@ -26,7 +26,7 @@ from tools.models import (
     User,
 )
 
-_KEPT = 10_000
+_MAX_CACHED = 10_000
 EXECUTE = "execute_tool"
 EXECUTE_GROUP = "execute_toolgroup"
 
@@ -62,7 +62,7 @@ class GrantCache:
         known = self._kept.get(key)
         if known is not None and known[0] >= revision:
             return known[1]
-        grants = _read([key])[key]
+        grants = _read_grants([key])[key]
         self._keep(key, revision, grants)
         return grants
 
@@ -75,7 +75,7 @@ class GrantCache:
             if not caller.is_superuser
         }
         unknown = [key for key in keys if not self._knows(key, revision)]
-        for key, held in _read(unknown).items():
+        for key, held in _read_grants(unknown).items():
             self._keep(key, revision, held)
 
     def _knows(self, key: tuple[UUID, UUID], revision: int) -> bool:
@@ -86,7 +86,7 @@ class GrantCache:
         with self._lock:
             self._kept[key] = (revision, grants)
             self._kept.move_to_end(key)
-            if len(self._kept) > _KEPT:
+            if len(self._kept) > _MAX_CACHED:
                 self._kept.popitem(last=False)
 
     def suppose(self, caller: Caller, supposed: ToolGrants) -> Caller:
@@ -103,12 +103,12 @@ class GrantCache:
 grants = GrantCache()
 
 
-def _read(keys: list[tuple[UUID, UUID]]) -> dict[tuple[UUID, UUID], ToolGrants]:
+def _read_grants(keys: list[tuple[UUID, UUID]]) -> dict[tuple[UUID, UUID], ToolGrants]:
     """Of accounts in one organization, with at most three queries. A name is one organization's
     alone, so what belongs to another is left out here."""
     if not keys:
         return {}
-    every = _who_hold_all([user for user, _ in keys])
+    every = _users_with_every_tool([user for user, _ in keys])
     found = {key: EVERY_TOOL for key in keys if key[0] in every}
     others = [user for user, _ in keys if user not in every]
     if not others:
@@ -117,8 +117,10 @@ def _read(keys: list[tuple[UUID, UUID]]) -> dict[tuple[UUID, UUID], ToolGrants]:
     on_tools = {"permission__codename": EXECUTE, **here}
     on_groups = {"permission__codename": EXECUTE_GROUP, **here}
     tool, group = "content_object_id", "content_object__name"
-    tools = _held(ToolUserObjectPermission, ToolGroupObjectPermission, others, on_tools, tool)
-    groups = _held(
+    tools = _granted_objects(
+        ToolUserObjectPermission, ToolGroupObjectPermission, others, on_tools, tool
+    )
+    groups = _granted_objects(
         ToolGroupUserObjectPermission, ToolGroupGroupObjectPermission, others, on_groups, group
     )
     return found | {
@@ -128,7 +130,7 @@ def _read(keys: list[tuple[UUID, UUID]]) -> dict[tuple[UUID, UUID], ToolGrants]:
     }
 
 
-def _who_hold_all(users: list[UUID]) -> frozenset[UUID]:
+def _users_with_every_tool(users: list[UUID]) -> frozenset[UUID]:
     """Those who may execute every tool, by themselves or by one of their (people's) groups."""
     execute = Permission.objects.filter(content_type__app_label="tools", codename=EXECUTE)
     held = User.objects.filter(pk__in=users).filter(
@@ -137,7 +139,7 @@ def _who_hold_all(users: list[UUID]) -> frozenset[UUID]:
     return frozenset(held.values_list("pk", flat=True))
 
 
-def _held(
+def _granted_objects(
     own: type[Model], shared: type[Model], users: list[UUID], wanted: dict[str, Any], column: str
 ) -> defaultdict[UUID, set[Any]]:
     """By each user, or by one of the user's (people's) groups; one query."""
@@ -153,11 +155,11 @@ def permissions_of(caller: Caller, snapshot: Snapshot) -> frozenset[str]:
     """Those granted by name, and those that come with the groups the caller was granted."""
     return snapshot.remember(
         ("permissions", caller.granted_groups, caller.granted_permissions),
-        lambda: caller.granted_permissions.union(*_through_groups(caller, snapshot)),
+        lambda: caller.granted_permissions.union(*_permissions_of_groups(caller, snapshot)),
     )
 
 
-def _through_groups(caller: Caller, snapshot: Snapshot) -> Iterator[frozenset[str]]:
+def _permissions_of_groups(caller: Caller, snapshot: Snapshot) -> Iterator[frozenset[str]]:
     everything = WILDCARD in caller.granted_groups
     for group in snapshot.groups.values():
         if everything or group.name in caller.granted_groups:

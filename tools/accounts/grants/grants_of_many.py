@@ -9,10 +9,10 @@ from tools.accounts.grants.grants import EXECUTE, EXECUTE_GROUP
 from tools.definitions.texts import names
 from tools.models import Agent, ToolGroupUserObjectPermission, ToolUserObjectPermission, User
 
-Named = dict[UUID, list[str]]
+NamesByAgent = dict[UUID, list[str]]
 
 
-def tools_and_groups(agents: Collection[Agent]) -> tuple[Named, Named]:
+def granted_tools_and_groups(agents: Collection[Agent]) -> tuple[NamesByAgent, NamesByAgent]:
     """By the agent: the names of the tools it may execute by themselves, `["*"]` for all, and of
     the tool groups."""
     accounts = {agent.service_account_id: agent for agent in agents}
@@ -25,8 +25,8 @@ def tools_and_groups(agents: Collection[Agent]) -> tuple[Named, Named]:
         ).values_list("user_id", flat=True)
     }
     there = ToolUserObjectPermission.objects.filter(content_object__deleted_at=None)
-    tools = _named(accounts, there, EXECUTE)
-    groups = _named(accounts, ToolGroupUserObjectPermission.objects.all(), EXECUTE_GROUP)
+    tools = _direct_grants(accounts, there, EXECUTE)
+    groups = _direct_grants(accounts, ToolGroupUserObjectPermission.objects.all(), EXECUTE_GROUP)
     return (
         {
             agent.pk: [names.WILDCARD] if agent.pk in everything else sorted(tools[agent.pk])
@@ -36,7 +36,7 @@ def tools_and_groups(agents: Collection[Agent]) -> tuple[Named, Named]:
     )
 
 
-def _named(accounts: dict[UUID, Agent], rows: Any, codename: str) -> dict[UUID, set[str]]:
+def _direct_grants(accounts: dict[UUID, Agent], rows: Any, codename: str) -> dict[UUID, set[str]]:
     found: dict[UUID, set[str]] = defaultdict(set)
     held = rows.filter(user_id__in=accounts, permission__codename=codename).values_list(
         "user_id", "content_object__organization_id", "content_object__name"

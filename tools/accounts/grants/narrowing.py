@@ -7,10 +7,10 @@ from tools.errors import Forbidden
 from tools.models import Token, Tool
 
 # Fields of a group that affect more than the group itself.
-BROADER = frozenset({"parent", "permissions"})
+BROADER_FIELDS = frozenset({"parent", "permissions"})
 
 
-def manages_some(caller: Caller) -> bool:
+def has_managing_scope(caller: Caller) -> bool:
     """Whether a person's token has a managing scope, and is not narrowed."""
     if caller.kind != CallerKind.PERSON or caller.narrowed:
         return False
@@ -24,7 +24,7 @@ def check_own_token(caller: Caller, token: Token, *, gives: bool = False) -> Non
         return
     check_not_narrowed(caller)
     lacking = [scope for scope in token.scopes if not caller.allows(scope)] if gives else []
-    if not manages_some(caller) or lacking:
+    if not has_managing_scope(caller) or lacking:
         needed = ", ".join(lacking) or "that manages"
         raise Forbidden(
             f"This token lacks the scope {needed}; another token of yours needs it.",
@@ -35,7 +35,7 @@ def check_own_token(caller: Caller, token: Token, *, gives: bool = False) -> Non
 def check_not_narrowed(caller: Caller) -> None:
     """Raises `Forbidden` for a narrowed token, where the change is of no tool or group of it."""
     if caller.narrowed:
-        raise _narrowed(caller)
+        raise _token_narrowed(caller)
 
 
 def check_row(caller: Caller, *, tool: str | None = None, group: str | None = None) -> None:
@@ -44,21 +44,21 @@ def check_row(caller: Caller, *, tool: str | None = None, group: str | None = No
         return
     if group is not None:
         if caller.token_tools is not None or group not in (caller.token_groups or ()):
-            raise _narrowed(caller)
+            raise _token_narrowed(caller)
         return
     if caller.token_tools is not None and tool not in caller.token_tools:
-        raise _narrowed(caller)
-    if caller.token_groups is not None and not _lies_in(caller, tool or ""):
-        raise _narrowed(caller)
+        raise _token_narrowed(caller)
+    if caller.token_groups is not None and not _is_covered(caller, tool or ""):
+        raise _token_narrowed(caller)
 
 
 def check_group_change(caller: Caller, changes: dict[str, Any]) -> None:
-    """Raises `Forbidden` where a narrowed token changes a `BROADER` field of a group."""
-    if caller.narrowed and changes.keys() & BROADER:
-        raise _narrowed(caller)
+    """Raises `Forbidden` where a narrowed token changes a `BROADER_FIELDS` field of a group."""
+    if caller.narrowed and changes.keys() & BROADER_FIELDS:
+        raise _token_narrowed(caller)
 
 
-def _lies_in(caller: Caller, tool: str) -> bool:
+def _is_covered(caller: Caller, tool: str) -> bool:
     """Whether all groups of the tool are among the token's."""
     if "\x00" in tool:  # which PostgreSQL cannot store
         return False
@@ -67,7 +67,7 @@ def _lies_in(caller: Caller, tool: str) -> bool:
     return bool(groups) and {*(groups or ())} <= (caller.token_groups or frozenset())
 
 
-def _narrowed(caller: Caller) -> Forbidden:
+def _token_narrowed(caller: Caller) -> Forbidden:
     parts = (("groups", caller.token_groups), ("tools", caller.token_tools))
     limits = {what: sorted(items) for what, items in parts if items is not None}
     said = " and ".join(f"the {what} {', '.join(items)}" for what, items in limits.items())

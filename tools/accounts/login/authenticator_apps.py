@@ -22,18 +22,18 @@ _DRIFT = (-1, 0, 1)  # clock drift of the person's device, in steps
 ISSUER = "Toolcrib"
 
 
-def new_secret() -> str:
+def new_app_secret() -> str:
     """As people type it into an app: base32."""
     return base64.b32encode(os.urandom(_SECRET_BYTES)).decode()
 
 
-def uri(secret: str, user: User) -> str:
+def provisioning_uri(secret: str, user: User) -> str:
     """The content of the QR code."""
     return _totp(secret).get_provisioning_uri(user.username, ISSUER)
 
 
 @transaction.atomic
-def add(*, user: User, secret: str, code: str, by: Actor) -> list[str]:
+def add_authenticator_app(*, user: User, secret: str, code: str, by: Actor) -> list[str]:
     """The recovery codes, where this is the first factor. Raises `Malformed` for a code that the
     app does not show, `Conflict` where there is an app already."""
     step = _step_of(secret, code, after=0)
@@ -51,14 +51,14 @@ def add(*, user: User, secret: str, code: str, by: Actor) -> list[str]:
         secret, organization=user.organization_id, row=row.pk, purpose=sealing.AUTHENTICATOR
     )
     row.save()
-    return second_factors.added(locked, second_factors.APP, by=by)
+    return second_factors.record_added_factor(locked, second_factors.APP, by=by)
 
 
 @transaction.atomic
-def verify(*, user: User, code: str) -> bool:
+def verify_app_code(*, user: User, code: str) -> bool:
     """Whether the app shows that code and it has not been used yet."""
     row = AuthenticatorApp.objects.select_for_update().filter(user=user).first()
-    step = _step_of(_opened(row, user), code, after=row.last_step) if row else None
+    step = _step_of(_unseal_secret(row, user), code, after=row.last_step) if row else None
     if row is None or step is None:
         return False
     row.last_step, row.last_used_at = step, timezone.now()
@@ -66,11 +66,11 @@ def verify(*, user: User, code: str) -> bool:
     return True
 
 
-def looks_like_one(code: str) -> bool:
+def is_app_code(code: str) -> bool:
     return len(code) == DIGITS and code.isascii() and code.isdigit()
 
 
-def _opened(row: AuthenticatorApp, user: User) -> str:
+def _unseal_secret(row: AuthenticatorApp, user: User) -> str:
     """Empty where it was encrypted under another SECRET_KEY: then no code is valid."""
     try:
         return sealing.unseal(
@@ -85,7 +85,7 @@ def _opened(row: AuthenticatorApp, user: User) -> str:
 
 def _step_of(secret: str, code: str, *, after: int) -> int | None:
     """The half minute whose code it is, near to now and later than `after`."""
-    if not secret or not looks_like_one(code):
+    if not secret or not is_app_code(code):
         return None
     now, totp = int(time.time()) // STEP_S, _totp(secret)
     good = [

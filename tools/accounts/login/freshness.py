@@ -8,30 +8,30 @@ from django.contrib.sessions.backends.base import SessionBase
 from django.dispatch import receiver
 from django.http import HttpRequest
 
-AT, FACTOR = "authenticated_at", "second_factor"
+AUTHENTICATED_AT, FACTOR = "authenticated_at", "second_factor"
 
 
 @receiver(user_logged_in)
-def note_login(request: HttpRequest, **_: object) -> None:
-    note(request.session)
+def record_login(request: HttpRequest, **_: object) -> None:
+    record_authentication(request.session)
 
 
-def note(session: SessionBase, at: float | None = None) -> None:
+def record_authentication(session: SessionBase, at: float | None = None) -> None:
     """Now, or earlier for an identity provider, which may have authenticated the person hours
     ago."""
-    session[AT] = int(time.time() if at is None else min(at, time.time()))
+    session[AUTHENTICATED_AT] = int(time.time() if at is None else min(at, time.time()))
 
 
 def is_fresh(session: SessionBase) -> bool:
     """False for a session without a time, and for one whose time is in the future."""
-    age = time.time() - session.get(AT, 0)
+    age = time.time() - session.get(AUTHENTICATED_AT, 0)
     return -60 <= age < settings.FRESH_SECONDS
 
 
-def prove(session: SessionBase, factor: str) -> None:
+def record_factor(session: SessionBase, factor: str) -> None:
     """The second factor that the session was opened with, or its person has set up in it."""
     session[FACTOR] = factor
 
 
-def proven(session: SessionBase) -> bool:
+def has_proven_factor(session: SessionBase) -> bool:
     return FACTOR in session

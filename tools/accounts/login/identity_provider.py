@@ -21,16 +21,24 @@ from joserfc.errors import JoseError
 from tools.errors import Forbidden, Unavailable
 
 _TIMEOUT_S = 10
-_RENEWED_S = 3600  # metadata of the provider is fetched again after so long
-_MOST_BEGUN = 5
-_BEGUN_S = 600  # lifetime of the session in a browser that is not logged in
+_METADATA_S = 3600  # metadata of the provider is fetched again after so long
+_MAX_PENDING = 5
+_PENDING_S = 600  # lifetime of the session in a browser that is not logged in
 _LEEWAY_S = 60
 _ALGORITHMS = frozenset(
     {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
 )
 _STATE = "_state_oidc_"
 # Errors that Authlib raises, also for malformed responses of a provider.
-_BAD = (OAuthError, JoseError, ValueError, KeyError, TypeError, AttributeError, RuntimeError)
+_AUTHLIB_ERRORS = (
+    OAuthError,
+    JoseError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    RuntimeError,
+)
 
 
 @dataclass(frozen=True)
@@ -48,11 +56,11 @@ class ProviderIdentity:
     at: float = 0.0
 
 
-def configured() -> bool:
+def is_configured() -> bool:
     return bool(settings.OIDC_ISSUER and settings.OIDC_CLIENT_ID)
 
 
-def begin(
+def begin_login(
     request: HttpRequest, redirect_uri: str, *, purpose: str, onwards: str, again: bool = False
 ) -> str:
     """The provider's address to send the browser to. Raises `Unavailable`."""
@@ -60,18 +68,18 @@ def begin(
     try:
         client = _client()
         made = client.create_authorization_url(redirect_uri, **more)
-    except (requests.RequestException, *_BAD):
+    except (requests.RequestException, *_AUTHLIB_ERRORS):
         raise _unavailable() from None
     _forget_oldest(request)
     if not request.user.is_authenticated:  # open to every client, so the session is short
-        request.session.set_expiry(_BEGUN_S)
+        request.session.set_expiry(_PENDING_S)
     client.save_authorize_data(
         request, redirect_uri=redirect_uri, purpose=purpose, onwards=onwards, **made
     )
     return str(made["url"])
 
 
-def finish(request: HttpRequest) -> tuple[ProviderIdentity, str, str]:
+def finish_login(request: HttpRequest) -> tuple[ProviderIdentity, str, str]:
     """The identity, the purpose of the login, and the page to continue at. Valid once.
 
     Raises `Forbidden` for a response to no login of this session, and `Unavailable`.
@@ -90,11 +98,11 @@ def finish(request: HttpRequest) -> tuple[ProviderIdentity, str, str]:
             leeway=_LEEWAY_S,
         )
         claims = dict(token["userinfo"])
-        said = claims | _more(client, token, claims)
+        said = claims | _userinfo_groups(client, token, claims)
         return _identity(said), str(state["purpose"]), str(state["onwards"])
     except requests.RequestException:
         raise _unavailable() from None
-    except _BAD:
+    except _AUTHLIB_ERRORS:
         raise Forbidden(
             "The identity provider's answer is not good, or not for this browser. Begin again.",
             code="single_sign_on_failed",
@@ -104,7 +112,7 @@ def finish(request: HttpRequest) -> tuple[ProviderIdentity, str, str]:
 def _client() -> Any:
     """Raises `ValueError` where the provider's metadata has another issuer."""
     told = (settings.OIDC_ISSUER, settings.OIDC_CLIENT_ID, settings.OIDC_CLIENT_SECRET)
-    client = _made(*told, settings.OIDC_SCOPES, int(time.time()) // _RENEWED_S)
+    client = _register_client(*told, settings.OIDC_SCOPES, int(time.time()) // _METADATA_S)
     metadata = client.load_server_metadata()
     if metadata.get("issuer") != settings.OIDC_ISSUER:
         raise ValueError("another issuer")
@@ -117,7 +125,7 @@ def _client() -> Any:
 
 
 @lru_cache(maxsize=2)
-def _made(issuer: str, client_id: str, secret: str, scopes: str, _: int) -> Any:
+def _register_client(issuer: str, client_id: str, secret: str, scopes: str, _: int) -> Any:
     options = {"scope": scopes, "code_challenge_method": "S256", "default_timeout": _TIMEOUT_S}
     if not secret:
         options["token_endpoint_auth_method"] = "none"  # noqa: S105
@@ -130,7 +138,7 @@ def _made(issuer: str, client_id: str, secret: str, scopes: str, _: int) -> Any:
     )
 
 
-def _more(client: Any, token: Any, claims: Mapping[str, Any]) -> dict[str, Any]:
+def _userinfo_groups(client: Any, token: Any, claims: Mapping[str, Any]) -> dict[str, Any]:
     """The groups, from where some providers keep them."""
     wanted = settings.OIDC_GROUPS_CLAIM
     if wanted in claims or not client.server_metadata.get("userinfo_endpoint"):
@@ -157,7 +165,7 @@ def _identity(claims: Mapping[str, Any]) -> ProviderIdentity:
         first_name=text("given_name"),
         last_name=text("family_name"),
         email=text("email", 254) if claims.get("email_verified") is True else "",
-        groups=frozenset(_listed(claims.get(settings.OIDC_GROUPS_CLAIM))),
+        groups=frozenset(_strings(claims.get(settings.OIDC_GROUPS_CLAIM))),
         strong=_is_strong(claims),
         at=float(claims.get("auth_time") or 0),
     )
@@ -166,11 +174,11 @@ def _identity(claims: Mapping[str, Any]) -> ProviderIdentity:
 def _is_strong(claims: Mapping[str, Any]) -> bool:
     """Whether the provider says that it asked for a second factor, as the settings have it."""
     good = set(settings.OIDC_MFA)
-    said = {*_listed(claims.get("amr")), *_listed([claims.get("acr")])}
+    said = {*_strings(claims.get("amr")), *_strings([claims.get("acr")])}
     return "*" in good or bool(good & said)
 
 
-def _listed(value: Any) -> Iterable[str]:
+def _strings(value: Any) -> Iterable[str]:
     return (one for one in value if isinstance(one, str)) if isinstance(value, list) else ()
 
 
@@ -179,7 +187,7 @@ def _forget_oldest(request: HttpRequest) -> None:
     names = request.session.keys()
     begun = [name for name in names if name.startswith(_STATE)]
     begun.sort(key=lambda name: request.session[name].get("exp", 0))
-    for name in begun[: 1 - _MOST_BEGUN]:
+    for name in begun[: 1 - _MAX_PENDING]:
         del request.session[name]
 
 

@@ -1,7 +1,7 @@
 """Throttles guessing of passwords and of second-factor codes (lockout). Failures are counted three
 ways:
 
-- of a name from one address, strictly: beyond `STRICT` that name is locked out there, also with the
+- of a name from one address, strictly: beyond `PAIR_LIMIT` that name is locked out there, also with the
   right password, and each lockout is twice as long as the last;
 - from one address, whatever the names: an attacker tries a list of them. Many people may share the
   address, so beyond the bound it is slowed down, never blocked;
@@ -44,14 +44,14 @@ from tools.definitions.callers import CallerKind
 from tools.errors import ToolcribError, Unauthenticated, Unavailable
 from tools.models import Organization, User
 
-UNKNOWN = "An unknown name"
+UNKNOWN_NAME = "An unknown name"
 _NO_ANSWER = "Logging in is not possible right now. Try again in a moment."
-FIRST_WHILE_S = 60
+FIRST_LOCKOUT_S = 60
 FAMILIAR_S = 30 * 24 * 3600
 FAMILIAR_PLACES = 50  # of one name, the newest
 FAMILIAR_GAP_MS = 1000  # between two guesses there
 # In one process: checks from one address, of users unfamiliar at their address, and of all users.
-CHECKS_OF_ADDRESS, CHECKS_OF_STRANGERS, CHECKS = 2, 6, 8
+CHECKS_OF_ADDRESS, CHECKS_OF_UNFAMILIAR, CHECKS = 2, 6, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class LockoutLimit:
     most: int
     window_s: int
     longest_s: int
-    first_s: int = FIRST_WHILE_S
+    first_s: int = FIRST_LOCKOUT_S
     again: int = 0  # as many as `most`
 
     @property
@@ -70,26 +70,26 @@ class LockoutLimit:
         return self.most, self.window_s, self.longest_s, self.first_s, self.again or self.most
 
 
-def slowed(most: int) -> LockoutLimit:
+def slowdown_limit(most: int) -> LockoutLimit:
     """A bound beyond which each further failure delays the next check by a moment."""
     return LockoutLimit(most, window_s=900, longest_s=8, first_s=1, again=1)
 
 
-STRICT = LockoutLimit(most=10, window_s=300, longest_s=3600)
-OF_ADDRESS = slowed(100)
-OF_NAME = slowed(100)
-BOUNDS = (STRICT, OF_ADDRESS, OF_NAME)
+PAIR_LIMIT = LockoutLimit(most=10, window_s=300, longest_s=3600)
+ADDRESS_LIMIT = slowdown_limit(100)
+NAME_LIMIT = slowdown_limit(100)
+LIMITS = (PAIR_LIMIT, ADDRESS_LIMIT, NAME_LIMIT)
 
 
 @dataclass(frozen=True, slots=True)
-class Guess:
+class GuessedSecret:
     """What is guessed. Three codes of a million are valid at a time, so fewer of them are checked:
     from all addresses together some 120 a day at most, once the last bound is reached
     repeatedly."""
 
     event: Event
     prefix: str = ""
-    bounds: tuple[LockoutLimit, LockoutLimit, LockoutLimit] = BOUNDS
+    bounds: tuple[LockoutLimit, LockoutLimit, LockoutLimit] = LIMITS
     familiar_gap_ms: int = FAMILIAR_GAP_MS  # 0: familiar places spare the last bound alone
 
     @property
@@ -97,17 +97,17 @@ class Guess:
         return [*(part for one in self.bounds for part in one.given), self.familiar_gap_ms]
 
 
-PASSWORD = Guess(Event.LOGIN_FAILED)
-SECOND_FACTOR = Guess(
+PASSWORD = GuessedSecret(Event.LOGIN_FAILED)
+SECOND_FACTOR = GuessedSecret(
     Event.SECOND_FACTOR_FAILED,
     "second:",
-    (LockoutLimit(5, 300, 4 * 3600), OF_ADDRESS, LockoutLimit(20, 900, 4 * 3600)),
+    (LockoutLimit(5, 300, 4 * 3600), ADDRESS_LIMIT, LockoutLimit(20, 900, 4 * 3600)),
     familiar_gap_ms=0,
 )
 # A try is counted before its password is checked, so that tries at once do not all pass. Answers
 # {which bound refuses, milliseconds left, whether to put it on record}, or {0, the bounds that this
 # very try has reached}. The fourth bound is that of a familiar place.
-_TAKE = """
+_COUNT_SCRIPT = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local gap = tonumber(ARGV[16])
@@ -152,7 +152,7 @@ end
 return {0, reached}
 """
 # The attempt was no failure: its count, and the lockouts that it caused, are undone.
-_GIVE_BACK = """
+_SUCCESS_SCRIPT = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call('DEL', KEYS[1])
@@ -183,7 +183,7 @@ class LoginAttempt:
         self.good = True
 
 
-class Checks:
+class PasswordChecks:
     """The passwords that this process checks now."""
 
     def __init__(self) -> None:
@@ -211,7 +211,7 @@ class Checks:
         with self._lock:
             if not familiar and self._of[address] >= CHECKS_OF_ADDRESS:
                 raise _refusal(CHECKS_OF_ADDRESS, 1000)
-            if self._all >= CHECKS or (not familiar and self._strangers >= CHECKS_OF_STRANGERS):
+            if self._all >= CHECKS or (not familiar and self._strangers >= CHECKS_OF_UNFAMILIAR):
                 raise Unavailable("Many people log in right now. Try again in a moment.")
             self._all += 1
             if not familiar:
@@ -219,18 +219,20 @@ class Checks:
                 self._of[address] += 1
 
 
-checks = Checks()
+checks = PasswordChecks()
 
 
 @contextmanager
-def guarded(*, username: str, source_ip: str, what: Guess = PASSWORD) -> Iterator[LoginAttempt]:
+def limit_attempts(
+    *, username: str, source_ip: str, what: GuessedSecret = PASSWORD
+) -> Iterator[LoginAttempt]:
     """Around one check of a password or a code. Raises `TooManyAttempts`, or `Unavailable`, without
     the check."""
-    place = place_of(source_ip)
-    keys = keys_of(username, source_ip, what.prefix)
+    place = network_of(source_ip)
+    keys = counter_keys(username, source_ip, what.prefix)
     given: list[int | str] = [*what.given, _digest(place), FAMILIAR_S]
     with checks.place(place, familiar=_is_familiar(keys[3], place)):
-        refused, *said = _ask(_TAKE, keys, given)
+        refused, *said = _run_script(_COUNT_SCRIPT, keys, given)
         if refused:
             left_ms, first = said
             if first:  # refusals during one lockout are recorded once
@@ -243,20 +245,20 @@ def guarded(*, username: str, source_ip: str, what: Guess = PASSWORD) -> Iterato
             _record_failure(what, username, source_ip, refusal.code)
             raise
     if attempt.good:
-        _ask(_GIVE_BACK, keys, [*given, said[0], FAMILIAR_PLACES])
+        _run_script(_SUCCESS_SCRIPT, keys, [*given, said[0], FAMILIAR_PLACES])
     else:
         _record_failure(what, username, source_ip, "login_failed")
 
 
-def keys_of(username: str, source_ip: str, prefix: str = "") -> list[str]:
+def counter_keys(username: str, source_ip: str, prefix: str = "") -> list[str]:
     """Of the bounds, and of the places where a name's owner is familiar."""
-    name, place = username.casefold(), place_of(source_ip)
+    name, place = username.casefold(), network_of(source_ip)
     pair, name = _digest(f"{name}\n{place}"), _digest(name)
     parts = (f"pair:{pair}", f"address:{_digest(place)}", f"name:{name}", f"places:{name}")
     return [f"toolcrib:attempts:{prefix}{part}" for part in parts]
 
 
-def place_of(source_ip: str) -> str:
+def network_of(source_ip: str) -> str:
     """The address, or the /64 network of IPv6, since one customer has more addresses than can be
     counted."""
     try:
@@ -289,7 +291,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def _ask(script: str, keys: list[str], given: Sequence[int | str]) -> list[int]:
+def _run_script(script: str, keys: list[str], given: Sequence[int | str]) -> list[int]:
     try:
         return _script(script)(keys, given) or []
     except redis.RedisError:
@@ -306,7 +308,7 @@ def _connection() -> redis.Redis:
     return redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2, health_check_interval=25)
 
 
-def _record_failure(what: Guess, username: str, source_ip: str, reason: str) -> None:
+def _record_failure(what: GuessedSecret, username: str, source_ip: str, reason: str) -> None:
     """Recorded in the audit log of the user's organization. An unknown name is recorded in the
     first organization's, as a keyed hash: it may be a password that was typed into the wrong
     field."""
@@ -314,7 +316,7 @@ def _record_failure(what: Guess, username: str, source_ip: str, reason: str) -> 
     organization = user.organization if user else Organization.objects.earliest("created_at")
     actor = Actor(
         CallerKind.PERSON,
-        user.username if user else UNKNOWN,
+        user.username if user else UNKNOWN_NAME,
         organization.slug,
         source_ip=source_ip,
         request_id=request_id.get(),

@@ -11,11 +11,11 @@ from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from tools.models import PersonSession, User
 
-_LONGEST_AGENT = 200
+_MAX_USER_AGENT = 200
 
 
 @receiver(user_logged_in)
-def note(request: HttpRequest, user: User, **_: Any) -> PersonSession:
+def record_session(request: HttpRequest, user: User, **_: Any) -> PersonSession:
     """Safe to repeat: a known session keeps its record. From now on it has the usual lifetime,
     however short it was before login."""
     request.session.set_expiry(None)
@@ -27,13 +27,15 @@ def note(request: HttpRequest, user: User, **_: Any) -> PersonSession:
         defaults={
             "user": user,
             "source_ip": str(request.META.get("REMOTE_ADDR", ""))[:45],
-            "user_agent": agent[:_LONGEST_AGENT],
+            "user_agent": agent[:_MAX_USER_AGENT],
         },
     )[0]
     return noted
 
 
-def end(*, user: User, by: Actor, but: PersonSession | None = None, only: Any = None) -> int:
+def end_sessions(
+    *, user: User, by: Actor, but: PersonSession | None = None, only: Any = None
+) -> int:
     """End every session of a person, all `but` one, or `only` one; how many there were."""
     wanted = PersonSession.objects.filter(user=user)
     if but is not None:

@@ -33,11 +33,11 @@ from tools.errors import Conflict, Malformed
 from tools.models import SecurityKey, User
 
 MOST_KEYS = 10
-_LASTS_S = 300
-_LONGEST = 32 * 1024  # bytes of a browser's response
+_CHALLENGE_S = 300
+_MAX_RESPONSE = 32 * 1024  # bytes of a browser's response
 _STATE = "webauthn"
 # Errors that the library raises for a malformed or invalid response.
-_BAD = (
+_LIBRARY_ERRORS = (
     ValueError, TypeError, KeyError, AttributeError, IndexError, AssertionError, struct.error,
     RecursionError, OverflowError, NotImplementedError,
 )  # fmt: skip
@@ -60,18 +60,18 @@ class RelyingParty:
         return False
 
 
-def place_of(request: HttpRequest) -> RelyingParty:
+def relying_party(request: HttpRequest) -> RelyingParty:
     host = request.get_host()
     scheme = "https" if settings.HTTPS else request.scheme
     name = host if host.endswith("]") else host.rpartition(":")[0] or host
     return RelyingParty(name.lower(), f"{scheme}://{host}".lower())
 
 
-def usable(user: User, place: RelyingParty) -> bool:
+def has_usable_key(user: User, place: RelyingParty) -> bool:
     return place.has_keys and SecurityKey.objects.filter(user=user, host=place.host).exists()
 
 
-def begin_adding(user: User, place: RelyingParty, session: SessionBase) -> str:
+def begin_registration(user: User, place: RelyingParty, session: SessionBase) -> str:
     """The options for the browser, as JSON."""
     who = PublicKeyCredentialUserEntity(
         id=user.pk.bytes, name=user.username, display_name=user.get_full_name() or user.username
@@ -82,18 +82,18 @@ def begin_adding(user: User, place: RelyingParty, session: SessionBase) -> str:
         resident_key_requirement=ResidentKeyRequirement.DISCOURAGED,
         user_verification=UserVerificationRequirement.REQUIRED,
     )
-    return _asked(options, state, "add", session)
+    return _store_challenge(options, state, "add", session)
 
 
 @transaction.atomic
-def add(
+def add_security_key(
     *, user: User, name: str, answer: str, place: RelyingParty, session: SessionBase, by: Actor
 ) -> list[str]:
     """The recovery codes, where this is the first factor. Raises `Malformed` and `Conflict`."""
-    state = _taken("add", session)
+    state = _take_challenge("add", session)
     try:
-        made = _server(place).register_complete(state, _read(answer))
-    except _BAD:
+        made = _server(place).register_complete(state, _parse_response(answer))
+    except _LIBRARY_ERRORS:
         raise _refusal() from None
     credential = made.credential_data
     if credential is None or credential.public_key.get(3) not in CoseKey.supported_algorithms():
@@ -101,29 +101,29 @@ def add(
     locked = User.objects.select_for_update(no_key=True).get(pk=user.pk)
     if SecurityKey.objects.filter(user=locked).count() >= MOST_KEYS:
         raise Conflict(f"You have {MOST_KEYS} keys. Remove one first.", code="too_many_keys")
-    _keep(locked, name, place, credential, made.counter)
-    return second_factors.added(locked, second_factors.KEY, by=by, name=name)
+    _store_key(locked, name, place, credential, made.counter)
+    return second_factors.record_added_factor(locked, second_factors.KEY, by=by, name=name)
 
 
-def begin_proving(user: User, place: RelyingParty, session: SessionBase) -> str:
+def begin_authentication(user: User, place: RelyingParty, session: SessionBase) -> str:
     """The options for the browser, as JSON."""
     options, state = _server(place).authenticate_begin(
         [_credential(row) for row in SecurityKey.objects.filter(user=user, host=place.host)],
         user_verification=UserVerificationRequirement.REQUIRED,
     )
-    return _asked(options, state, "prove", session)
+    return _store_challenge(options, state, "prove", session)
 
 
 @transaction.atomic
-def verify(*, user: User, answer: str, place: RelyingParty, session: SessionBase) -> bool:
+def verify_assertion(*, user: User, answer: str, place: RelyingParty, session: SessionBase) -> bool:
     """Whether one of the person's keys has signed the challenge, here and now."""
     rows = [*SecurityKey.objects.select_for_update().filter(user=user, host=place.host)]
     try:
-        state = _taken("prove", session)
-        given = AuthenticationResponse.from_dict(_read(answer))
+        state = _take_challenge("prove", session)
+        given = AuthenticationResponse.from_dict(_parse_response(answer))
         used = _server(place).authenticate_complete(state, [_credential(r) for r in rows], given)
         count = given.response.authenticator_data.counter
-    except (*_BAD, Malformed):
+    except (*_LIBRARY_ERRORS, Malformed):
         return False
     row = next(one for one in rows if bytes(one.credential_id) == used.credential_id)
     if (count or row.sign_count) and count <= row.sign_count:
@@ -133,7 +133,7 @@ def verify(*, user: User, answer: str, place: RelyingParty, session: SessionBase
     return True
 
 
-def _keep(
+def _store_key(
     user: User, name: str, place: RelyingParty, credential: AttestedCredentialData, count: int
 ) -> None:
     try:
@@ -159,13 +159,13 @@ def _credential(row: SecurityKey) -> AttestedCredentialData:
     return AttestedCredentialData(bytes(row.credential))
 
 
-def _asked(options: Any, state: dict[str, Any], what: str, session: SessionBase) -> str:
+def _store_challenge(options: Any, state: dict[str, Any], what: str, session: SessionBase) -> str:
     known = {"challenge": state["challenge"], "user_verification": "required"}
-    session[_STATE] = known | {"what": what, "until": int(time.time()) + _LASTS_S}
+    session[_STATE] = known | {"what": what, "until": int(time.time()) + _CHALLENGE_S}
     return json.dumps(dict(options.public_key))
 
 
-def _taken(what: str, session: SessionBase) -> dict[str, Any]:
+def _take_challenge(what: str, session: SessionBase) -> dict[str, Any]:
     """The challenge, which is gone with this. Raises `Malformed`."""
     state: dict[str, Any] = session.pop(_STATE, {})
     if state.get("what") != what or state.get("until", 0) < time.time():
@@ -173,8 +173,8 @@ def _taken(what: str, session: SessionBase) -> dict[str, Any]:
     return state
 
 
-def _read(answer: str) -> dict[str, Any]:
-    if len(answer) > _LONGEST:
+def _parse_response(answer: str) -> dict[str, Any]:
+    if len(answer) > _MAX_RESPONSE:
         raise ValueError
     found: dict[str, Any] = json.loads(answer)
     return found

@@ -20,7 +20,7 @@ from config.logs import request_id
 from tools.accounts.login import person_sessions
 from tools.accounts.login.identity_provider import ProviderIdentity
 from tools.accounts.roles import PREFIX, role_of
-from tools.accounts.user_permissions import count_up
+from tools.accounts.user_permissions import increment_revisions
 from tools.definitions.callers import CallerKind
 from tools.errors import Conflict, Forbidden, NotFound
 from tools.models import Organization, SingleSignOn, UsedName, User
@@ -29,12 +29,12 @@ _NOT_IN_NAMES = re.compile(r"[^\w.@+-]")
 NO_ROLE = "Your groups give you no role here. Ask who looks after them at your identity provider."
 
 
-def person_of(identity: ProviderIdentity, *, source_ip: str = "") -> User:
+def provision_user(identity: ProviderIdentity, *, source_ip: str = "") -> User:
     """Raises `Forbidden` for an identity that may not log in; that is audited."""
-    user, refusal = _matched(identity, source_ip)
+    user, refusal = _find_or_create(identity, source_ip)
     if user is not None and not refusal:
         return user
-    place = user.organization if user else _home()
+    place = user.organization if user else _home_organization()
     by = _actor(place, source_ip, user.username if user else "An unknown person")
     details = {"by": "single sign-on"}
     reason = "no_role" if refusal == NO_ROLE else "account_inactive"
@@ -43,46 +43,46 @@ def person_of(identity: ProviderIdentity, *, source_ip: str = "") -> User:
 
 
 @transaction.atomic
-def _matched(identity: ProviderIdentity, source_ip: str) -> tuple[User | None, str]:
+def _find_or_create(identity: ProviderIdentity, source_ip: str) -> tuple[User | None, str]:
     """The account, and why it may not log in: roles are removed in any case."""
-    _locked_home()  # two first logins at once make one account
-    known = _known(identity)
-    wanted = mapped(identity.groups)
+    _lock_home_organization()  # two first logins at once make one account
+    known = _linked_account(identity)
+    wanted = mapped_roles(identity.groups)
     if known is None:
         if not wanted:
             return None, NO_ROLE
-        known = _make(identity, source_ip)
+        known = _create_account(identity, source_ip)
     user = known.user
     if not user.is_active or user.is_service_account:
         return user, "This account is closed. Ask an administrator."
-    _keep_roles(user, wanted, source_ip)
+    _update_roles(user, wanted, source_ip)
     if known.made_account and not wanted:
-        person_sessions.end(user=user, by=_actor(user.organization, source_ip))
+        person_sessions.end_sessions(user=user, by=_actor(user.organization, source_ip))
         return user, NO_ROLE
     known.last_used_at = timezone.now()
     known.save(update_fields=["last_used_at"])
     return user, ""
 
 
-def mapped(groups: Iterable[str]) -> set[str]:
+def mapped_roles(groups: Iterable[str]) -> set[str]:
     """Names of roles."""
     return {role for group in groups for role in settings.OIDC_ROLES.get(group, ())}
 
 
 @transaction.atomic
-def link(*, user: User, identity: ProviderIdentity, by: Actor) -> None:
+def link_identity(*, user: User, identity: ProviderIdentity, by: Actor) -> None:
     """The person may log in by the provider from now on, too. Raises `Conflict`."""
-    _locked_home()
-    known = _known(identity)
+    _lock_home_organization()
+    known = _linked_account(identity)
     if known is not None and known.user_id != user.pk:
         raise Conflict("That identity belongs to another account here.", code="identity_taken")
     if known is None:
         SingleSignOn.objects.create(user=user, issuer=identity.issuer, subject=identity.subject)
-        _note(Event.SINGLE_SIGN_ON_LINK, user, by, identity.issuer)
+        _record_link(Event.SINGLE_SIGN_ON_LINK, user, by, identity.issuer)
 
 
 @transaction.atomic
-def unlink(*, user: User, by: Actor) -> None:
+def unlink_identity(*, user: User, by: Actor) -> None:
     """Raises `NotFound`, and `Conflict` where no password would be left to log in with."""
     rows = SingleSignOn.objects.filter(user=user)
     if not rows.exists():
@@ -92,23 +92,23 @@ def unlink(*, user: User, by: Actor) -> None:
             "You have no password here, so you could not come in any more.", code="no_password"
         )
     rows.delete()
-    _note(Event.SINGLE_SIGN_ON_UNLINK, user, by, settings.OIDC_ISSUER)
+    _record_link(Event.SINGLE_SIGN_ON_UNLINK, user, by, settings.OIDC_ISSUER)
 
 
-def is_theirs(user: User, identity: ProviderIdentity) -> bool:
-    known = _known(identity)
+def is_linked(user: User, identity: ProviderIdentity) -> bool:
+    known = _linked_account(identity)
     return known is not None and known.user_id == user.pk
 
 
-def _known(identity: ProviderIdentity) -> SingleSignOn | None:
+def _linked_account(identity: ProviderIdentity) -> SingleSignOn | None:
     rows = SingleSignOn.objects.select_related("user__organization")
     return rows.filter(issuer=identity.issuer, subject=identity.subject).first()
 
 
-def _make(identity: ProviderIdentity, source_ip: str) -> SingleSignOn:
-    place = _home()
+def _create_account(identity: ProviderIdentity, source_ip: str) -> SingleSignOn:
+    place = _home_organization()
     user = User(
-        username=_free_name(identity),
+        username=_available_name(identity),
         first_name=identity.first_name,
         last_name=identity.last_name,
         email=identity.email,
@@ -120,11 +120,11 @@ def _make(identity: ProviderIdentity, source_ip: str) -> SingleSignOn:
         user=user, issuer=identity.issuer, subject=identity.subject, made_account=True
     )
     by = _actor(place, source_ip)
-    _note(Event.SINGLE_SIGN_ON_LINK, user, by, identity.issuer, made_account=True)
+    _record_link(Event.SINGLE_SIGN_ON_LINK, user, by, identity.issuer, made_account=True)
     return made
 
 
-def _free_name(identity: ProviderIdentity) -> str:
+def _available_name(identity: ProviderIdentity) -> str:
     """The provider's user name, unless an account here has or had it."""
     wished = _NOT_IN_NAMES.sub("", identity.username)[:130]
     mark = hashlib.sha256(f"{identity.issuer}\n{identity.subject}".encode()).hexdigest()[:12]
@@ -133,7 +133,7 @@ def _free_name(identity: ProviderIdentity) -> str:
     return f"{wished or 'person'}-{mark}"
 
 
-def _keep_roles(user: User, wanted: set[str], source_ip: str) -> None:
+def _update_roles(user: User, wanted: set[str], source_ip: str) -> None:
     """Sets the roles of the provider's groups, and removes other roles that these groups could
     give."""
     given = {PREFIX + role for roles in settings.OIDC_ROLES.values() for role in roles}
@@ -141,11 +141,11 @@ def _keep_roles(user: User, wanted: set[str], source_ip: str) -> None:
     held = {*user.groups.filter(name__in=given).values_list("name", flat=True)}
     if held == names:
         return
-    count_up(User.objects.filter(pk=user.pk))
+    increment_revisions(User.objects.filter(pk=user.pk))
     user.groups.remove(*Group.objects.filter(name__in=held - names))
     user.groups.add(*Group.objects.filter(name__in=names - held))
     opened = user.is_staff
-    _open_administration(user, held)
+    _update_staff_access(user, held)
     said = {
         "added": {"roles": sorted(names - held)},
         "removed": {"roles": sorted(held - names)},
@@ -156,20 +156,22 @@ def _keep_roles(user: User, wanted: set[str], source_ip: str) -> None:
     record(Event.GRANT_CHANGE, by=by, outcome=Outcome.CHANGED, subject=subject, details=said)
 
 
-def _open_administration(user: User, held: set[str]) -> None:
+def _update_staff_access(user: User, held: set[str]) -> None:
     """`/admin/` is open with a role that says so, and closed again with the last one."""
-    opens = _opens(user.groups.values_list("name", flat=True)) or user.is_superuser
-    by_hand = user.is_staff and not _opens(held)
+    opens = (
+        _any_opens_administration(user.groups.values_list("name", flat=True)) or user.is_superuser
+    )
+    by_hand = user.is_staff and not _any_opens_administration(held)
     if user.is_staff != (opens or by_hand):
         user.is_staff = opens or by_hand
         user.save(update_fields=["is_staff"])
 
 
-def _opens(groups: Iterable[str]) -> bool:
+def _any_opens_administration(groups: Iterable[str]) -> bool:
     return any(role.opens_administration for role in map(role_of, groups) if role)
 
 
-def _home() -> Organization:
+def _home_organization() -> Organization:
     """Where accounts are made. Raises `NotFound`."""
     if not settings.OIDC_ORGANIZATION:
         return Organization.objects.earliest("created_at")
@@ -179,8 +181,8 @@ def _home() -> Organization:
     return found
 
 
-def _locked_home() -> None:
-    Organization.objects.select_for_update(no_key=True).get(pk=_home().pk)
+def _lock_home_organization() -> None:
+    Organization.objects.select_for_update(no_key=True).get(pk=_home_organization().pk)
 
 
 def _actor(place: Organization, source_ip: str, name: str = "single sign-on") -> Actor:
@@ -188,6 +190,6 @@ def _actor(place: Organization, source_ip: str, name: str = "single sign-on") ->
     return Actor(kind, name, place.slug, source_ip=source_ip, request_id=request_id.get())
 
 
-def _note(event: Event, user: User, by: Actor, issuer: str, **more: bool) -> None:
+def _record_link(event: Event, user: User, by: Actor, issuer: str, **more: bool) -> None:
     subject, details = f"user:{user.username}", {"issuer": issuer, **more}
     record(event, by=by, outcome=Outcome.CHANGED, subject=subject, details=details)

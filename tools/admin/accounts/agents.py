@@ -7,7 +7,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from tools.accounts.account_actions import change_agent, create_agent, revoke_token
-from tools.accounts.grants.grant_actions import grant, granted_tool_groups, granted_tools
+from tools.accounts.grants.grant_actions import granted_tool_groups, granted_tools, set_grants
 from tools.admin.base import ActionForm, Guarded, LinesField, ReadOnly, actor, giver
 from tools.definitions.callers import Caller
 from tools.models import Agent, Token
@@ -41,7 +41,7 @@ class AgentForm(ActionForm):
         changes = {name: data[name] for name in PLAIN if name in self.changed_data}
         grants = {name: data[name] for name in GRANTS if name in self.changed_data}
         if grants:
-            grant(agent=self.instance, by=self.by, giver=self.giver, **grants)
+            set_grants(agent=self.instance, by=self.by, giver=self.giver, **grants)
         if changes:
             change_agent(agent=self.instance, by=self.by, **changes)
 

@@ -27,5 +27,5 @@ class PersonSessionAdmin(ReadOnly):
         ended = 0
         for row in queryset.select_related("user__organization"):
             by = actor(request, row.user.organization)
-            ended += person_sessions.end(user=row.user, by=by, only=row.pk)
+            ended += person_sessions.end_sessions(user=row.user, by=by, only=row.pk)
         messages.success(request, f"Logged out: {ended}.")

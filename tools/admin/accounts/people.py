@@ -17,11 +17,11 @@ from django.http import HttpRequest, HttpResponse
 from audit.actions import record
 from audit.changes import difference
 from audit.events import Event, Outcome
-from tools.accounts.grants.grant_actions import check_held
-from tools.accounts.grants.impersonation import check_may_stand_in
+from tools.accounts.grants.grant_actions import check_grantable
+from tools.accounts.grants.impersonation import check_may_impersonate
 from tools.accounts.login import person_sessions, second_factors
-from tools.accounts.roles import offered, role_of, roles
-from tools.accounts.user_permissions import count_up
+from tools.accounts.roles import grantable_roles, role_of, roles
+from tools.accounts.user_permissions import increment_revisions
 from tools.admin.base import LinesField, OwnOrganization, StrictAdmin, actor, giver
 from tools.definitions.callers import Caller
 from tools.errors import Forbidden
@@ -101,7 +101,7 @@ class PersonForm(UserChangeForm):
             if column in data
         }
         try:
-            check_held(self.giver, more)
+            check_grantable(self.giver, more)
         except Forbidden as refusal:
             self.add_error(None, refusal.message)
         return data
@@ -167,7 +167,7 @@ class PersonAdmin(OwnOrganization, UserAdmin):
         for person in queryset.select_related("organization"):
             by, held = actor(request, person.organization), giver(request, person.organization)
             try:
-                had = second_factors.reset(person=person, giver=held, by=by)
+                had = second_factors.reset_factors(person=person, giver=held, by=by)
             except Forbidden as refusal:
                 messages.error(request, refusal.message, extra_tags=refusal.code)
                 continue
@@ -210,7 +210,7 @@ class PersonAdmin(OwnOrganization, UserAdmin):
         if request.method == "POST" and response.status_code == 302 and user is not None:
             _note(request, user, change="password", **difference({}, {}))
             if user.pk != request.user.pk:
-                person_sessions.end(user=user, by=actor(request, user.organization))
+                person_sessions.end_sessions(user=user, by=actor(request, user.organization))
         return response
 
 
@@ -240,14 +240,14 @@ class PeopleGroupAdmin(StrictAdmin, GroupAdmin):
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
         super().save_related(request, form, formsets, change)
         places = _concerned(form.instance, request)
-        count_up(User.objects.filter(groups=form.instance))
+        increment_revisions(User.objects.filter(groups=form.instance))
         _note_grants(request, form, f"group:{form.instance.name}", *places)
         for place in places:
             _note_group(request, form.instance, place, **_changed(form, change))
 
     def delete_model(self, request: HttpRequest, obj: Group) -> None:
         """Each organization gets a record of its own members of the group and its own grants."""
-        count_up(User.objects.filter(groups=obj))
+        increment_revisions(User.objects.filter(groups=obj))
         held = {"name": obj.name, "permissions": _shown(obj.permissions.all())}
         for place in _concerned(obj, request):
             own = held | {"members": _members(obj, place), "granted": _granted(obj, place)}
@@ -269,12 +269,12 @@ def _role_groups() -> QuerySet[Group]:
 
 def _offered(request: HttpRequest) -> QuerySet[Group]:
     assert isinstance(request.user, User)
-    return Group.objects.filter(name__in=[role.group for role in offered(request.user)])
+    return Group.objects.filter(name__in=[role.group for role in grantable_roles(request.user)])
 
 
 def _check_may_stand_in(request: HttpRequest, person: User) -> None:
     try:
-        check_may_stand_in(giver(request, person.organization), person)
+        check_may_impersonate(giver(request, person.organization), person)
     except Forbidden as refusal:
         raise PermissionDenied(refusal.message) from None
 
@@ -342,7 +342,7 @@ def _changed(form: Any, change: bool) -> dict[str, Any]:
 
 def _note(request: HttpRequest, user: User, **details: Any) -> None:
     """The user's permissions may have changed: increase the revision and record the change."""
-    count_up(User.objects.filter(pk=user.pk), user.organization)
+    increment_revisions(User.objects.filter(pk=user.pk), user.organization)
     record(
         Event.ROW_CHANGE,
         by=actor(request, user.organization),

@@ -44,7 +44,7 @@ BOUNDS = ("budget", "quotas")
 
 def agent_shapes(agents: Sequence[Agent]) -> list[dict[str, object]]:
     """For many agents with a constant number of queries."""
-    tools, groups = grants_of_many.tools_and_groups(agents)
+    tools, groups = grants_of_many.granted_tools_and_groups(agents)
     pinned, bounds = pins.pins_of_many(agents), allowances.allowances_of_many(agents)
     return [
         agent_shape(agent, tools[agent.pk])
@@ -163,7 +163,7 @@ class AgentDetail(OneAgent):
         agent, wanted = self.agent(slug), self.body(AgentChange)
         grants = {kind: wanted.pop(kind) for kind in GRANTS if kind in wanted}
         if grants:
-            grant_actions.grant(agent=agent, by=self.actor, giver=self.caller, **grants)
+            grant_actions.set_grants(agent=agent, by=self.actor, giver=self.caller, **grants)
         if bounds := {kind: wanted.pop(kind) for kind in BOUNDS if kind in wanted}:
             allowances.set_allowances(agent=agent, by=self.actor, changes=bounds)
         if "pins" in wanted:

@@ -9,7 +9,7 @@ from rest_framework.response import Response
 from tools.accounts.grants import grant_actions
 from tools.accounts.grants.grant_actions import KINDS, SUBJECTS
 from tools.accounts.grants.grant_ids import grant_id, read_grant_id
-from tools.accounts.grants.granted import granted
+from tools.accounts.grants.granted import list_grants
 from tools.api.accounts.grants_bodies import GrantBody, GrantList, GrantPage
 from tools.api.common.base import CallerView
 from tools.api.common.conditional import ConditionalView, Representation, conditional
@@ -41,7 +41,7 @@ class Grants(CallerView):
         size = size_of(request)
         before, beside = _cursor(self.query.get("cursor"))
         descending = self.query.get("ordering") == _DESCENDING
-        rows = granted(
+        rows = list_grants(
             self.caller, self._sought(), most=size + 1, beside=beside, before=before != descending
         )
         rows = rows[::-1] if descending else rows
@@ -67,11 +67,13 @@ class Grants(CallerView):
 
         You can only grant what you hold, and cannot change your own grants.
         """
-        grant_actions.require_some(self.caller)
+        grant_actions.require_any_granting(self.caller)
         wanted = self.body(GrantBody)
         kind = next(kind for kind in SUBJECTS if kind in wanted)
         kinds = {what: wanted[what] for what in KINDS if wanted.get(what)}
-        rows = grant_actions.give(giver=self.caller, kind=kind, name=wanted[kind], wanted=kinds)
+        rows = grant_actions.add_grants(
+            giver=self.caller, kind=kind, name=wanted[kind], wanted=kinds
+        )
         return Response({"results": [grant_shape(row) for row in rows]})
 
     def _sought(self) -> Sought:
@@ -94,11 +96,11 @@ class GrantDetail(ConditionalView):
         """A grant has no content to compare; `take` locks its holder first."""
 
     @extend_schema(operation_id="take_grant", responses={204: None})
-    @conditional(lambda view: grant_actions.require_some(view.caller))
+    @conditional(lambda view: grant_actions.require_any_granting(view.caller))
     def delete(self, request: Request, grant: str) -> Response:
         """Revoke the grant: calls are refused from the next request on, also those that wait
         already."""
-        grant_actions.take(giver=self.caller, row=_row(grant))
+        grant_actions.revoke_grant(giver=self.caller, row=_row(grant))
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 

@@ -14,9 +14,9 @@ from rest_framework.response import Response
 
 from tools.accounts import account_actions
 from tools.accounts.callers import actor_of, caller_of_user
-from tools.accounts.grants.narrowing import check_own_token, manages_some
+from tools.accounts.grants.narrowing import check_own_token, has_managing_scope
 from tools.accounts.login import lockout, second_factors
-from tools.accounts.login.codes import factor_of
+from tools.accounts.login.codes import verify_code
 from tools.api.accounts.agents import issued, rotated
 from tools.api.common.authentication import source_ip
 from tools.api.common.base import CallerView
@@ -68,7 +68,7 @@ class PersonalTokens(CallerView):
         wanted.is_valid(raise_exception=True)
         given = wanted.validated_data
         ip = source_ip(request)
-        with lockout.guarded(username=given["username"], source_ip=ip) as attempt:
+        with lockout.limit_attempts(username=given["username"], source_ip=ip) as attempt:
             user = authenticate(None, username=given["username"], password=given["password"])
             if not isinstance(user, User):
                 raise Unauthenticated("The name or the password is wrong.", code="login_failed")
@@ -101,7 +101,7 @@ def _prove_second_factor(user: User, code: str, ip: str) -> None:
     second factor first.
     """
     if not second_factors.has_factor(user):
-        if second_factors.must_have(user):
+        if second_factors.requires_factor(user):
             raise Forbidden(
                 "Log in with a browser and set up a second factor first.",
                 code="second_factor_needed",
@@ -115,8 +115,8 @@ def _prove_second_factor(user: User, code: str, ip: str) -> None:
         )
     by = actor_of(caller_of_user(user, source_ip=ip))
     what = lockout.SECOND_FACTOR
-    with lockout.guarded(username=user.username, source_ip=ip, what=what) as attempt:
-        if not factor_of(user=user, code=code, by=by):
+    with lockout.limit_attempts(username=user.username, source_ip=ip, what=what) as attempt:
+        if not verify_code(user=user, code=code, by=by):
             raise Unauthenticated("The code is wrong, or was used before.", code="login_failed")
         attempt.succeeded()
 
@@ -174,4 +174,4 @@ class PersonalTokenRotation(OwnTokenView):
         With a managing scope it can replace any token of its holder that has no more rights.
         """
         wanted = self.body(RotationBody, optional=True)
-        return rotated(self, self.own(token_id), wanted, renew=manages_some(self.caller))
+        return rotated(self, self.own(token_id), wanted, renew=has_managing_scope(self.caller))

@@ -8,7 +8,7 @@ from rest_framework.request import Request
 
 from config.http import turns
 from tools.accounts.callers import caller_of_token, caller_of_user
-from tools.accounts.organizations import acting_in
+from tools.accounts.organizations import act_in_organization
 from tools.accounts.user_permissions import may
 from tools.definitions.callers import Caller, CallerKind
 from tools.errors import Unauthenticated
@@ -49,7 +49,7 @@ class BearerAuthentication(BaseAuthentication):
         caller = caller_of_token(token.strip(), source_ip=source_ip(request))
         turns.belongs_to(caller.organization_id)
         if caller.kind == CallerKind.PERSON:
-            caller = acting_in(caller, request.headers.get("X-Organization"))
+            caller = act_in_organization(caller, request.headers.get("X-Organization"))
         return TokenHolder(caller), caller
 
     def authenticate_header(self, request: Request) -> str:
@@ -66,7 +66,7 @@ class PersonAuthentication(SessionAuthentication):
         user = found[0]
         caller = caller_of_user(user, source_ip=source_ip(request))
         turns.belongs_to(caller.organization_id)
-        return user, acting_in(caller, request.headers.get("X-Organization"))
+        return user, act_in_organization(caller, request.headers.get("X-Organization"))
 
     def authenticate_header(self, request: Request) -> str:
         return HEADER

@@ -25,7 +25,7 @@ from config.http.answers import written
 from tools.accounts import idempotency
 from tools.accounts.grants.grants import grants
 from tools.accounts.idempotency import IdempotentResponse
-from tools.accounts.user_permissions import noting_permissions
+from tools.accounts.user_permissions import record_permissions_used
 from tools.catalog.registry import registry
 from tools.definitions.callers import Caller
 from tools.definitions.values import strict_json
@@ -121,7 +121,7 @@ def answered_once(
         return _after_commit(view, request, act, check_replay)
     try:
         with transaction.atomic():
-            claimed = idempotency.claim(request, check_replay)
+            claimed = idempotency.claim_key(request, check_replay)
             if isinstance(claimed, IdempotentResponse):
                 return _replay(view, claimed)
             view.uncommitted = True
@@ -175,14 +175,14 @@ def _after_commit(
     check_replay: Callable[[], None],
 ) -> HttpResponseBase:
     with transaction.atomic():
-        claimed = idempotency.claim(request, check_replay)
+        claimed = idempotency.claim_key(request, check_replay)
     if isinstance(claimed, IdempotentResponse):
         return _replay(view, claimed)
     try:
         return _acted(view, claimed, act)
     except BaseException:
         with suppress(DatabaseError):  # then another request takes over when its time has come
-            idempotency.release(claimed)
+            idempotency.release_key(claimed)
         raise
 
 
@@ -191,7 +191,7 @@ def _acted(
 ) -> HttpResponseBase:
     """Stores the response of an action that was done, or refused by decision; any other refusal
     releases the key, and commits its audit records."""
-    with noting_permissions() as relied_on:
+    with record_permissions_used() as relied_on:
         try:
             response = act()
         except _REFUSALS as refusal:
@@ -199,14 +199,14 @@ def _acted(
                 raise
             response = view.handle_exception(refusal)
     if not _is_final(response):
-        idempotency.release(attempt)
+        idempotency.release_key(attempt)
         return response
     answer = _content(response)
     headers = {name: response[name] for name in _REPEATED_HEADERS if name in response}
     if len(written(answer)) > MOST_BYTES:
         answer = _cut(answer, headers, view.secret)
         headers[WITHHELD] = "*"
-    idempotency.keep(
+    idempotency.store_response(
         attempt,
         status=response.status_code,
         answer=answer,

@@ -22,7 +22,7 @@ class Command(ToolcribCommand):
         if person is None:
             raise NotFound(f"There is no person {options['username'][:150]!r}.")
         by = operator(person.organization.slug)
-        had = second_factors.reset(person=person, giver=None, by=by)
+        had = second_factors.reset_factors(person=person, giver=None, by=by)
         said = "has no second factor any more, and is logged out" if had else "had none"
         self.answer(
             options, {"username": person.username, "had": had}, f"{person.username} {said}."

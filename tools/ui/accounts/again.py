@@ -20,7 +20,7 @@ from config.http import errors
 from config.http.redirects import own_path
 from tools.accounts.callers import actor_of, caller_of_user
 from tools.accounts.login import freshness, identity_provider
-from tools.accounts.login.lockout import guarded
+from tools.accounts.login.lockout import limit_attempts
 from tools.errors import ToolcribError
 from tools.models import AuthenticatorApp, SingleSignOn, User
 from tools.ui import carried
@@ -93,7 +93,7 @@ def _lead(request: HttpRequest, onwards: str) -> HttpResponse:
 
 
 def passed(request: HttpRequest, user: User, how: str) -> None:
-    freshness.note(request.session)
+    freshness.record_authentication(request.session)
     by = actor_of(caller_of_user(user, source_ip=address_of(request)))
     record(Event.AUTHENTICATED_AGAIN, by=by, outcome=Outcome.SUCCESS, details={"by": how})
 
@@ -117,7 +117,7 @@ def _proven(request: HttpRequest, user: User) -> str:
     password, code, key = (request.POST.get(name, "") for name in ANSWERS)
     if code or key:
         return proving.factor_proven(request, user, code=code, key=key)
-    with guarded(username=user.username, source_ip=address_of(request)) as attempt:
+    with limit_attempts(username=user.username, source_ip=address_of(request)) as attempt:
         good = user.check_password(password)
         if good:
             attempt.succeeded()
@@ -127,7 +127,7 @@ def _proven(request: HttpRequest, user: User) -> str:
 def _ways(request: HttpRequest, onwards: str) -> dict[str, Any]:
     """The methods by which the user may prove their identity."""
     user = _person(request)
-    known = identity_provider.configured() and (
+    known = identity_provider.is_configured() and (
         SingleSignOn.objects.filter(user=user, issuer=settings.OIDC_ISSUER).exists()
     )
     asked = urlencode({"again": "1", "next": onwards})

@@ -67,7 +67,7 @@ def enter(request: HttpRequest, who: Entering, factor: str = "") -> HttpResponse
     login(request, who.user, backend=_BACKEND)
     request.session.set_expiry(None)  # the lifetime of every session
     if factor:
-        freshness.prove(request.session, factor)
+        freshness.record_factor(request.session, factor)
     by = actor_of(caller_of_user(who.user, source_ip=address_of(request)))
     details = {"by": who.how, "second_factor": factor or "none"}
     record(Event.LOGIN, by=by, outcome=Outcome.SUCCESS, details=details)

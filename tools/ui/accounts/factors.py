@@ -48,12 +48,14 @@ def app_page(request: PageRequest) -> HttpResponseBase:
     if request.method != "POST":
         if second_factors.factors_of(request.user).app:
             raise Conflict("You have an authenticator app. Remove it first.", code="app_exists")
-        return _app(request, authenticator_apps.new_secret())
+        return _app(request, authenticator_apps.new_app_secret())
     secret = kept.opened(request.POST.get("kept", ""), request.user, _FORM)
     code = "".join(request.POST.get("code", "").split())[:20]
     by = actor_of(request.caller)
     try:
-        codes = authenticator_apps.add(user=request.user, secret=secret, code=code, by=by)
+        codes = authenticator_apps.add_authenticator_app(
+            user=request.user, secret=secret, code=code, by=by
+        )
     except Malformed as refusal:
         return _app(request, secret, refusal)
     return _set_up(request, second_factors.APP, codes)
@@ -70,11 +72,11 @@ def key_page(request: PageRequest) -> HttpResponseBase:
     if not 0 < len(name) <= _LONGEST_NAME:
         return _key(request, name, f"A name of 1 to {_LONGEST_NAME} characters is needed.")
     try:
-        codes = security_keys.add(
+        codes = security_keys.add_security_key(
             user=request.user,
             name=name,
             answer=request.POST.get("key", ""),
-            place=security_keys.place_of(request),
+            place=security_keys.relying_party(request),
             session=request.session,
             by=actor_of(request.caller),
         )
@@ -87,7 +89,7 @@ def key_page(request: PageRequest) -> HttpResponseBase:
 @require_POST
 @page
 def remove_app(request: PageRequest) -> HttpResponseBase:
-    second_factors.remove_app(user=request.user, by=actor_of(request.caller))
+    second_factors.remove_authenticator_app(user=request.user, by=actor_of(request.caller))
     return _removed(request, "The authenticator app is removed.")
 
 
@@ -95,7 +97,9 @@ def remove_app(request: PageRequest) -> HttpResponseBase:
 @require_POST
 @page
 def remove_key(request: PageRequest, factor_id: UUID) -> HttpResponseBase:
-    second_factors.remove_key(user=request.user, key_id=factor_id, by=actor_of(request.caller))
+    second_factors.remove_security_key(
+        user=request.user, key_id=factor_id, by=actor_of(request.caller)
+    )
     return _removed(request, "The security key is removed.")
 
 
@@ -106,7 +110,7 @@ def make_codes(request: PageRequest) -> HttpResponseBase:
     """Create new recovery codes and show them once; the old ones become invalid."""
     if not second_factors.has_factor(request.user):
         raise Conflict("Set up a second factor first.", code="no_second_factor")
-    codes = recovery_codes.make(user=request.user, by=actor_of(request.caller))
+    codes = recovery_codes.make_recovery_codes(user=request.user, by=actor_of(request.caller))
     return render(request, CODES, {"codes": codes, "new": True})
 
 
@@ -115,20 +119,21 @@ def section(request: PageRequest) -> dict[str, Any]:
     user = request.user
     return {
         "factors": second_factors.factors_of(user),
-        "must_have": second_factors.must_have(user) and not freshness.proven(request.session),
-        "keys_possible": security_keys.place_of(request).has_keys,
-        "most_codes": recovery_codes.HOW_MANY,
+        "must_have": second_factors.requires_factor(user)
+        and not freshness.has_proven_factor(request.session),
+        "keys_possible": security_keys.relying_party(request).has_keys,
+        "most_codes": recovery_codes.RECOVERY_CODES,
     }
 
 
 def _set_up(request: PageRequest, factor: str, codes: list[str]) -> HttpResponse:
     """Log out other browsers that have not proven it; the first factor comes with codes."""
-    freshness.prove(request.session, factor)
+    freshness.record_factor(request.session, factor)
     if not codes:
         messages.success(request, f"The {factor} is set up.")
         return redirect("profile")
-    here = person_sessions.note(request, request.user)
-    person_sessions.end(user=request.user, by=actor_of(request.caller), but=here)
+    here = person_sessions.record_session(request, request.user)
+    person_sessions.end_sessions(user=request.user, by=actor_of(request.caller), but=here)
     return render(request, CODES, {"codes": codes, "factor": factor})
 
 
@@ -141,7 +146,7 @@ def _removed(request: PageRequest, said: str) -> HttpResponse:
 
 def _app(request: PageRequest, secret: str, refusal: ToolcribError | None = None) -> HttpResponse:
     context = {
-        "square": _square(authenticator_apps.uri(secret, request.user)),
+        "square": _square(authenticator_apps.provisioning_uri(secret, request.user)),
         "secret": " ".join(secret[at : at + 4] for at in range(0, len(secret), 4)),
         "kept": kept.sealed(secret, request.user, _FORM),
         "message": refusal.message if refusal else "",
@@ -150,10 +155,10 @@ def _app(request: PageRequest, secret: str, refusal: ToolcribError | None = None
 
 
 def _key(request: PageRequest, name: str = "", flaw: str = "") -> HttpResponse:
-    place = security_keys.place_of(request)
+    place = security_keys.relying_party(request)
     options = ""
     if place.has_keys:
-        options = security_keys.begin_adding(request.user, place, request.session)
+        options = security_keys.begin_registration(request.user, place, request.session)
     context = {"options": options, "host": place.host, "name": name, "flaw": flaw}
     return render(request, KEY, context, status=400 if flaw else 200)
 

@@ -15,7 +15,7 @@ from audit.actions import record
 from audit.events import Event, Outcome
 from tools.accounts.callers import actor_of
 from tools.accounts.login import identity_provider
-from tools.accounts.login.lockout import guarded
+from tools.accounts.login.lockout import limit_attempts
 from tools.errors import ToolcribError
 from tools.models import AuthenticatorApp, User
 from tools.ui.access import PageRequest, address_of, page
@@ -90,7 +90,7 @@ def _try_to_enter(request: HttpRequest, onwards: str) -> HttpResponse:
 
 def _known(request: HttpRequest, username: str, password: str) -> User | None:
     """Raises `TooManyAttempts`."""
-    with guarded(username=username, source_ip=address_of(request)) as attempt:
+    with limit_attempts(username=username, source_ip=address_of(request)) as attempt:
         user = authenticate(request, username=username, password=password)
         if user is not None:
             attempt.succeeded()
@@ -98,7 +98,7 @@ def _known(request: HttpRequest, username: str, password: str) -> User | None:
 
 
 def _context(onwards: str) -> dict[str, Any]:
-    provider = settings.OIDC_NAME if identity_provider.configured() else ""
+    provider = settings.OIDC_NAME if identity_provider.is_configured() else ""
     return {"next": onwards, "provider": provider}
 
 

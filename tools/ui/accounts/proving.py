@@ -5,8 +5,8 @@ from django.shortcuts import render
 
 from tools.accounts.callers import actor_of, caller_of_user
 from tools.accounts.login import second_factors, security_keys
-from tools.accounts.login.codes import factor_of
-from tools.accounts.login.lockout import SECOND_FACTOR, guarded
+from tools.accounts.login.codes import verify_code
+from tools.accounts.login.lockout import SECOND_FACTOR, limit_attempts
 from tools.errors import ToolcribError
 from tools.models import User
 from tools.ui.access import address_of
@@ -17,7 +17,7 @@ def factor_proven(
 ) -> str:
     """The second factor that was verified; empty where none was. Raises `TooManyAttempts`."""
     address = address_of(request)
-    with guarded(username=user.username, source_ip=address, what=SECOND_FACTOR) as attempt:
+    with limit_attempts(username=user.username, source_ip=address, what=SECOND_FACTOR) as attempt:
         found = _proven(request, user, code, key, recovers)
         if found:
             attempt.succeeded()
@@ -26,10 +26,10 @@ def factor_proven(
 
 def key_options(request: HttpRequest, user: User) -> str:
     """The WebAuthn request options for the user's keys; empty where they have none at this host."""
-    place = security_keys.place_of(request)
-    if not security_keys.usable(user, place):
+    place = security_keys.relying_party(request)
+    if not security_keys.has_usable_key(user, place):
         return ""
-    return security_keys.begin_proving(user, place, request.session)
+    return security_keys.begin_authentication(user, place, request.session)
 
 
 def refused(
@@ -46,8 +46,8 @@ def refused(
 
 def _proven(request: HttpRequest, user: User, code: str, key: str, recovers: bool) -> str:
     if key:
-        place, session = security_keys.place_of(request), request.session
-        good = security_keys.verify(user=user, answer=key, place=place, session=session)
+        place, session = security_keys.relying_party(request), request.session
+        good = security_keys.verify_assertion(user=user, answer=key, place=place, session=session)
         return second_factors.KEY if good else ""
     by = actor_of(caller_of_user(user, source_ip=address_of(request)))
-    return factor_of(user=user, code=code, by=by, recovers=recovers)
+    return verify_code(user=user, code=code, by=by, recovers=recovers)

@@ -31,7 +31,7 @@ _JUST_NOW_S = 120
 @never_cache
 @require_safe
 def begin(request: HttpRequest) -> HttpResponse:
-    if not identity_provider.configured():
+    if not identity_provider.is_configured():
         return redirect("login")
     onwards = safe_next(request)
     proves = request.GET.get("again") == "1" and request.user.is_authenticated
@@ -45,12 +45,12 @@ def begin(request: HttpRequest) -> HttpResponse:
 @require_safe
 def come_back(request: HttpRequest) -> HttpResponse:
     """The callback of the provider. Valid once, for the session that started the login."""
-    if not identity_provider.configured():
+    if not identity_provider.is_configured():
         return redirect("login")
     try:
-        identity, purpose, onwards = identity_provider.finish(request)
+        identity, purpose, onwards = identity_provider.finish_login(request)
         if purpose == ENTER:
-            user = single_sign_on.person_of(identity, source_ip=address_of(request))
+            user = single_sign_on.provision_user(identity, source_ip=address_of(request))
             return _in(request, user, identity, onwards)
         return _for_who_is_in(request, identity, purpose, onwards)
     except ToolcribError as problem:
@@ -62,7 +62,7 @@ def come_back(request: HttpRequest) -> HttpResponse:
 @page
 def connect(request: PageRequest) -> HttpResponseBase:
     """Shows the address of the provider before the user is redirected to it."""
-    if not identity_provider.configured():
+    if not identity_provider.is_configured():
         raise NotFound("Single sign-on is not set up here.", code="not_configured")
     url = _begun(request, CONNECT, reverse("profile"))
     context = {"url": url, "host": Url.parse(url).host.text, "provider": settings.OIDC_NAME}
@@ -73,7 +73,7 @@ def connect(request: PageRequest) -> HttpResponseBase:
 @require_POST
 @page
 def disconnect(request: PageRequest) -> HttpResponseBase:
-    single_sign_on.unlink(user=request.user, by=actor_of(request.caller))
+    single_sign_on.unlink_identity(user=request.user, by=actor_of(request.caller))
     messages.success(request, f"You come in by your password alone, not by {settings.OIDC_NAME}.")
     return redirect("profile")
 
@@ -82,7 +82,7 @@ def _begun(request: HttpRequest, purpose: str, onwards: str) -> str:
     back = request.build_absolute_uri(reverse("single-sign-on-back"))
     if settings.HTTPS:
         back = back.replace("http://", "https://", 1)
-    return identity_provider.begin(
+    return identity_provider.begin_login(
         request, back, purpose=purpose, onwards=onwards, again=purpose == AGAIN
     )
 
@@ -91,7 +91,7 @@ def _in(request: HttpRequest, user: User, identity: ProviderIdentity, onwards: s
     """Log in. The login is as recent as the provider's authentication."""
     answer = admit(request, user, onwards, how=HOW, factor=HOW if identity.strong else "")
     if request.user.is_authenticated and identity.at:
-        freshness.note(request.session, identity.at)
+        freshness.record_authentication(request.session, identity.at)
     return answer
 
 
@@ -103,10 +103,10 @@ def _for_who_is_in(
         raise Forbidden("You are logged out meanwhile. Log in and begin again.")
     if purpose == CONNECT:
         by = actor_of(caller_of_user(user, source_ip=address_of(request)))
-        single_sign_on.link(user=user, identity=identity, by=by)
+        single_sign_on.link_identity(user=user, identity=identity, by=by)
         messages.success(request, f"You come in by {settings.OIDC_NAME} from now on, too.")
         return redirect(onwards)
-    if not single_sign_on.is_theirs(user, identity):
+    if not single_sign_on.is_linked(user, identity):
         raise Forbidden("That is another person than the one who is logged in.")
     if abs(time.time() - identity.at) > _JUST_NOW_S:
         raise Forbidden("The identity provider did not ask you anew. Use another way.")

@@ -13,8 +13,8 @@ from django.views.decorators.http import require_safe
 
 from tools.accounts.grants.grant_actions import AGENT
 from tools.accounts.grants.grant_ids import grant_id, read_grant_id
-from tools.accounts.grants.granted import granted
-from tools.accounts.impersonation import agents_for
+from tools.accounts.grants.granted import list_grants
+from tools.accounts.impersonation import impersonable_agents
 from tools.accounts.user_permissions import may, require
 from tools.definitions.results import REFUSED
 from tools.errors import ToolcribError
@@ -87,7 +87,8 @@ def show(
         **_tokens(request, agent),
         **_sessions(request, agent),
         **_calls(request, agent),
-        "acts_as": agent.active and agents_for(request.caller.user_id).filter(pk=agent.pk).exists(),
+        "acts_as": agent.active
+        and impersonable_agents(request.caller.user_id).filter(pk=agent.pk).exists(),
         "may_change": may(request.caller, "change_agent"),
         "explains": may(request.caller, "view_tool"),
         **more,
@@ -113,7 +114,7 @@ def token_inputs() -> list[FormInput]:
 def _holds(request: PageRequest, agent: Agent) -> dict[str, Any]:
     beside = read_grant_id(request.GET.get("after", ""))
     sought = Sought([], AGENT, agent.slug)
-    rows = granted(request.caller, sought, most=MOST_GRANTS + 1, beside=beside)
+    rows = list_grants(request.caller, sought, most=MOST_GRANTS + 1, beside=beside)
     shown = rows[:MOST_GRANTS]
     more = len(rows) > MOST_GRANTS
     groups = sorted(snapshot_of(request).groups)[:MOST_OFFERED]

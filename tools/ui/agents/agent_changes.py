@@ -65,7 +65,7 @@ def give(request: PageRequest, slug: str) -> HttpResponseBase:
     names = words(named.replace("\n", ","))
     try:
         _check_names(kind, names)
-        grant_actions.give(
+        grant_actions.add_grants(
             giver=request.caller, kind=AGENT, name=slug, wanted={BODY_KINDS[kind]: names}
         )
     except ToolcribError as refusal:
@@ -83,7 +83,7 @@ def take(request: PageRequest, slug: str) -> HttpResponseBase:
     kind, name = data.get("kind", ""), data.get("name", "")[:200]
     if kind not in BODY_KINDS:
         raise Malformed("Say which kind of grant is taken away.")
-    grant_actions.take(giver=request.caller, row=GrantRow(AGENT, agent.slug, kind, name))
+    grant_actions.revoke_grant(giver=request.caller, row=GrantRow(AGENT, agent.slug, kind, name))
     messages.success(request, f"{name} is taken away from {slug}.")
     return redirect("agent", slug=slug)
 

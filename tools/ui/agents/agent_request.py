@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
-from tools.accounts.impersonation import agents_for
+from tools.accounts.impersonation import impersonable_agents
 from tools.accounts.user_permissions import may
 from tools.agents import agent_requests
 from tools.agents.agent_requests import AgentRunReport
@@ -240,7 +240,7 @@ def _goes_on(request: PageRequest, run: Execution) -> dict[str, Any]:
     if not run.over or not run.started_at:
         return {"goes_on": False}
     mine = run.agent is None or (
-        agents_for(request.caller.user_id).filter(pk=run.agent.pk, active=True).exists()
+        impersonable_agents(request.caller.user_id).filter(pk=run.agent.pk, active=True).exists()
     )
     return {
         "goes_on": mine,

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_http_methods
 from django_htmx.http import replace_url
 
 from tools.accounts.callers import caller_at_playground
-from tools.accounts.impersonation import agents_for
+from tools.accounts.impersonation import impersonable_agents
 from tools.accounts.user_permissions import may
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.search.search import ranked, relevant
@@ -137,7 +137,7 @@ def playground_page(request: PageRequest) -> HttpResponse:
         standing = standing_of(request, request.GET.get("as", ""))
         name = request.GET.get("tool", "")
         return _page(request, standing, _begun(standing, name) if name else None)
-    agents = agents_for(request.caller.user_id).filter(active=True)
+    agents = impersonable_agents(request.caller.user_id).filter(active=True)
     mine = not source.agent or agents.filter(slug=source.agent).exists()
     standing = standing_of(request, source.agent if mine else "")
     play = _begun(standing, source.tool, source)
@@ -297,7 +297,7 @@ def _found(standing: PlaygroundContext, words: str) -> dict[str, Any]:
 
 def agents_of(request: PageRequest) -> list[str]:
     """The agents that the user may impersonate."""
-    active = agents_for(request.caller.user_id).filter(active=True)
+    active = impersonable_agents(request.caller.user_id).filter(active=True)
     return list(active.order_by("slug").values_list("slug", flat=True)[:MOST_AGENTS])
 
 

@@ -23,7 +23,7 @@ from audit.events import Event
 from sandbox.spec import IsolationLevel
 from tools.accounts import account_actions
 from tools.accounts.callers import actor_of
-from tools.accounts.installation import SettingStatus, standings
+from tools.accounts.installation import SettingStatus, setting_statuses
 from tools.accounts.user_permissions import may, require
 from tools.errors import Forbidden, ToolcribError
 from tools.insight.workflow_findings import findings
@@ -66,7 +66,7 @@ class SettingsLink:
 def settings_page(request: PageRequest) -> HttpResponse:
     require(request.caller, "audit.view_auditrecord")
     organization = Organization.objects.get(pk=request.caller.organization_id)
-    every = standings()
+    every = setting_statuses()
     context = {
         "sections": {title: [_row(one) for one in rows] for title, rows in every.items()},
         "set": sum(bool(one.source) for rows in every.values() for one in rows),

@@ -261,11 +261,11 @@ def test_people_groups_bring_no_permission_that_tools_require(organization):
 
 
 def given(giver: Caller, agent: Agent, **wanted: list[str]) -> list[GrantRow]:
-    return grant_actions.give(giver=giver, kind="agent", name=agent.slug, wanted=wanted)
+    return grant_actions.add_grants(giver=giver, kind="agent", name=agent.slug, wanted=wanted)
 
 
 def held(agent: Agent) -> dict[str, set[str]]:
-    return grant_actions.held_by(grant_actions.subject_of(agent))
+    return grant_actions.direct_grants(grant_actions.holder_of_agent(agent))
 
 
 def revision(organization: Organization) -> int:
@@ -303,16 +303,16 @@ def test_giving_again_changes_nothing_and_says_the_same(organization):
 def test_what_is_taken_is_gone_and_cannot_be_taken_twice(organization):
     agent, giver = bare(organization), superuser(organization)
     (row,) = given(giver, agent, tools=["read_file"])
-    grant_actions.take(giver=giver, row=row)
+    grant_actions.revoke_grant(giver=giver, row=row)
     assert held(agent)["tools"] == set()
     with pytest.raises(NotFound):
-        grant_actions.take(giver=giver, row=row)
+        grant_actions.revoke_grant(giver=giver, row=row)
 
 
 def test_the_grant_of_everything_is_given_and_taken_beside_the_others(organization):
     agent, giver = bare(organization), superuser(organization)
     given(giver, agent, tools=["*", "read_file"])
-    grant_actions.take(giver=giver, row=GrantRow("agent", agent.slug, "tool", "*"))
+    grant_actions.revoke_grant(giver=giver, row=GrantRow("agent", agent.slug, "tool", "*"))
     assert held(agent)["tools"] == {"read_file"}
 
 
@@ -386,10 +386,10 @@ def test_who_may_not_change_agents_gives_nothing_even_of_their_own(organization)
 def test_nobody_changes_their_own_grants(organization):
     giver = person_with(organization, "change_user", granted_permissions=["a"])
     for change in (
-        lambda: grant_actions.give(
+        lambda: grant_actions.add_grants(
             giver=giver, kind="user", name=giver.name, wanted={"permissions": ["a"]}
         ),
-        lambda: grant_actions.take(
+        lambda: grant_actions.revoke_grant(
             giver=giver, row=GrantRow("user", giver.name, "permission", "a")
         ),
     ):
@@ -404,14 +404,16 @@ def test_only_a_superuser_changes_a_superuser_or_a_group_of_people(organization)
     chief = factories.superuser(organization)
     for kind, name in (("user", chief.username), ("people_group", "all-of-us")):
         with pytest.raises(Forbidden) as refusal:
-            grant_actions.give(giver=giver, kind=kind, name=name, wanted={"permissions": ["a"]})
+            grant_actions.add_grants(
+                giver=giver, kind=kind, name=name, wanted={"permissions": ["a"]}
+            )
         assert refusal.value.code == "not_permitted"
 
 
 def test_taking_needs_no_holding(organization):
     agent = bare(organization, permissions=["b"])
     giver = person_with(organization, "change_agent")
-    grant_actions.take(giver=giver, row=GrantRow("agent", agent.slug, "permission", "b"))
+    grant_actions.revoke_grant(giver=giver, row=GrantRow("agent", agent.slug, "permission", "b"))
     assert held(agent)["permissions"] == set()
 
 
@@ -453,7 +455,7 @@ def test_a_revocation_counts_wherever_its_holder_may_act(organization, through):
 
     assert held_there()
     row = GrantRow("people_group", keepers.name, "tool", "*")
-    grant_actions.take(giver=superuser(organization), row=row)
+    grant_actions.revoke_grant(giver=superuser(organization), row=row)
     assert not held_there()
 
 

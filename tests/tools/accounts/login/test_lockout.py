@@ -13,13 +13,13 @@ from audit.models import AuditRecord
 from tests.ui.pages import text
 from tools.accounts.login import lockout
 from tools.accounts.login.lockout import (
-    OF_ADDRESS,
-    OF_NAME,
+    ADDRESS_LIMIT,
+    NAME_LIMIT,
+    PAIR_LIMIT,
     SECOND_FACTOR,
-    STRICT,
     LoginAttempt,
     TooManyAttempts,
-    guarded,
+    limit_attempts,
 )
 from tools.models import User
 
@@ -34,18 +34,21 @@ def address() -> Callable[[], str]:
 
 def fail(name: str, address: str, times: int = 1) -> None:
     for _ in range(times):
-        with guarded(username=name, source_ip=address):
+        with limit_attempts(username=name, source_ip=address):
             pass
 
 
 def succeed(name: str, address: str) -> None:
-    with guarded(username=name, source_ip=address) as attempt:
+    with limit_attempts(username=name, source_ip=address) as attempt:
         attempt.succeeded()
 
 
 def wait_of(name: str, address: str) -> int:
     """Seconds for which the next attempt is refused."""
-    with pytest.raises(TooManyAttempts) as refused, guarded(username=name, source_ip=address):
+    with (
+        pytest.raises(TooManyAttempts) as refused,
+        limit_attempts(username=name, source_ip=address),
+    ):
         raise AssertionError("the password was looked at")
     return int(refused.value.details["resets_in_s"])
 
@@ -63,18 +66,18 @@ def enter(address: str, user: User, password: str = GOOD):
 
 def test_the_next_try_is_refused_with_how_long(admin_user: User, address) -> None:
     here = address()
-    for _ in range(STRICT.most):
+    for _ in range(PAIR_LIMIT.most):
         assert enter(here, admin_user, "wrong").status_code == 401
     answer = enter(here, admin_user)
     assert answer.status_code == 429
-    assert 0 < int(answer["Retry-After"]) <= lockout.FIRST_WHILE_S
+    assert 0 < int(answer["Retry-After"]) <= lockout.FIRST_LOCKOUT_S
     assert f"Try again in {answer['Retry-After']} seconds" in text(answer)
 
 
 def test_a_name_that_nobody_has_is_refused_alike(admin_user: User, address) -> None:
     here, nobody = address(), User(username=f"nobody-{uuid4().hex}")
     for user in (admin_user, nobody):
-        for _ in range(STRICT.most):
+        for _ in range(PAIR_LIMIT.most):
             enter(here, user, "wrong")
     known, unknown = (enter(here, user, "wrong") for user in (admin_user, nobody))
     assert (known.status_code, unknown.status_code) == (429, 429)
@@ -83,10 +86,10 @@ def test_a_name_that_nobody_has_is_refused_alike(admin_user: User, address) -> N
 
 def test_each_while_is_twice_as_long_up_to_an_end(admin_user: User, address) -> None:
     name, here = admin_user.username, address()
-    pair = lockout.keys_of(name, here)[0]
+    pair = lockout.counter_keys(name, here)[0]
     waits = []
     for _ in range(8):
-        fail(name, here, STRICT.most)
+        fail(name, here, PAIR_LIMIT.most)
         waits.append(wait_of(name, here))
         let_pass(pair)
     wanted = [60, 120, 240, 480, 960, 1920, 3600, 3600]
@@ -96,9 +99,9 @@ def test_each_while_is_twice_as_long_up_to_an_end(admin_user: User, address) -> 
 
 def test_a_success_forgets_the_failures_of_its_name_and_address(admin_user: User, address) -> None:
     name, here = admin_user.username, address()
-    fail(name, here, STRICT.most - 1)
+    fail(name, here, PAIR_LIMIT.most - 1)
     succeed(name, here)
-    assert lockout._connection().exists(lockout.keys_of(name, here)[0]) == 0
+    assert lockout._connection().exists(lockout.counter_keys(name, here)[0]) == 0
 
 
 def test_an_address_with_many_names_is_slowed_down_and_never_closed(
@@ -106,7 +109,7 @@ def test_an_address_with_many_names_is_slowed_down_and_never_closed(
 ) -> None:
     here = address()
     fail_with_many_names(here)
-    of_address = lockout.keys_of("", here)[1]
+    of_address = lockout.counter_keys("", here)[1]
     for longest in (1, 2, 4, 8, 8, 8):
         assert wait_of(admin_user.username, here) <= longest
         let_pass(of_address)
@@ -117,7 +120,7 @@ def test_an_address_with_many_names_is_slowed_down_and_never_closed(
 
 
 def fail_with_many_names(address: str) -> None:
-    nearly(lockout.keys_of("", address)[1], OF_ADDRESS)
+    nearly(lockout.counter_keys("", address)[1], ADDRESS_LIMIT)
     fail(f"nobody-{uuid4().hex}", address)
 
 
@@ -131,12 +134,12 @@ def test_who_got_in_before_gets_in_there_whatever_others_try(admin_user: User, a
     """At that address, with that name, from anywhere, and with other names."""
     name, work = admin_user.username, address()
     succeed(name, work)
-    pair, _, of_name, _ = lockout.keys_of(name, work)
-    for _ in range(STRICT.most * 3):
+    pair, _, of_name, _ = lockout.counter_keys(name, work)
+    for _ in range(PAIR_LIMIT.most * 3):
         fail(name, work)
         let_pass(pair)
     fail_with_many_names(work)
-    nearly(of_name, OF_NAME)
+    nearly(of_name, NAME_LIMIT)
     fail(name, address())
     assert enter(work, admin_user).status_code == 302
     assert enter(work, admin_user).status_code == 302
@@ -147,7 +150,7 @@ def test_guesses_at_a_familiar_place_are_looked_at_one_a_second(admin_user: User
     succeed(name, work)
     fail(name, work)
     assert enter(work, admin_user)["Retry-After"] == "1"
-    let_pass(lockout.keys_of(name, work)[0])
+    let_pass(lockout.counter_keys(name, work)[0])
     fail(name, work)
     found = AuditRecord.objects.filter(code="AUTH.LOGIN_FAILED", actor=name, source_ip=work)
     reasons = [*found.order_by("id").values_list("reason", flat=True)]
@@ -161,30 +164,30 @@ def test_a_familiar_place_is_forgotten_for_newer_ones_of_the_same_name_alone(
     succeed(name, work)
     for _ in range(lockout.FAMILIAR_PLACES + 5):
         succeed(stranger, address())
-    fail(name, address(), STRICT.most - 1)
+    fail(name, address(), PAIR_LIMIT.most - 1)
     assert is_familiar(name, work)
     for _ in range(lockout.FAMILIAR_PLACES):
         succeed(name, address())
     assert not is_familiar(name, work)
-    places = lockout.keys_of(name, work)[3]
+    places = lockout.counter_keys(name, work)[3]
     assert lockout._connection().zcard(places) == lockout.FAMILIAR_PLACES
     assert 0 < lockout._connection().ttl(places) <= lockout.FAMILIAR_S
 
 
 def is_familiar(name: str, address: str) -> bool:
-    return lockout._is_familiar(lockout.keys_of(name, address)[3], lockout.place_of(address))
+    return lockout._is_familiar(lockout.counter_keys(name, address)[3], lockout.network_of(address))
 
 
 def test_a_familiar_password_spares_no_bound_of_a_second_factor(admin_user: User, address) -> None:
     name, work = admin_user.username, address()
-    with guarded(username=name, source_ip=work, what=SECOND_FACTOR) as attempt:
+    with limit_attempts(username=name, source_ip=work, what=SECOND_FACTOR) as attempt:
         attempt.succeeded()
     for _ in range(SECOND_FACTOR.bounds[0].most):
-        with guarded(username=name, source_ip=work, what=SECOND_FACTOR):
+        with limit_attempts(username=name, source_ip=work, what=SECOND_FACTOR):
             pass
     with (
         pytest.raises(TooManyAttempts) as refused,
-        guarded(username=name, source_ip=work, what=SECOND_FACTOR),
+        limit_attempts(username=name, source_ip=work, what=SECOND_FACTOR),
     ):
         raise AssertionError("the code was looked at")
     assert refused.value.details["resets_in_s"] > 30
@@ -200,7 +203,7 @@ def test_a_familiar_password_spares_no_bound_of_a_second_factor(admin_user: User
     ],
 )
 def test_a_customers_network_of_ipv6_is_one_place(one: str, other: str, same: bool) -> None:
-    assert (lockout.place_of(one) == lockout.place_of(other)) == same
+    assert (lockout.network_of(one) == lockout.network_of(other)) == same
 
 
 def test_few_passwords_of_one_address_are_checked_at_once(admin_user: User, address) -> None:
@@ -223,7 +226,7 @@ def test_a_familiar_password_is_checked_while_strangers_have_their_places(
     work = address()
     succeed(admin_user.username, work)
     with ExitStack() as strangers:
-        for _ in range(lockout.CHECKS_OF_STRANGERS):
+        for _ in range(lockout.CHECKS_OF_UNFAMILIAR):
             strangers.enter_context(checking(address(), 1))
         refused = enter(address(), admin_user)
         assert (refused.status_code, refused["Retry-After"]) == (503, "1")
@@ -236,14 +239,14 @@ def checking(address: str, count: int) -> Iterator[None]:
     """So many password checks for the address are in progress."""
     with ExitStack() as held:
         for _ in range(count):
-            one = guarded(username=f"nobody-{uuid4().hex}", source_ip=address)
+            one = limit_attempts(username=f"nobody-{uuid4().hex}", source_ip=address)
             held.enter_context(one)
         yield
 
 
 def test_an_account_of_ones_own_wins_no_further_tries(admin_user: User, address) -> None:
     here = address()
-    for at in range(OF_ADDRESS.most):
+    for at in range(ADDRESS_LIMIT.most):
         fail(f"nobody-{uuid4().hex}", here)
         if at % 10 == 5:
             succeed(admin_user.username, here)
@@ -252,28 +255,28 @@ def test_an_account_of_ones_own_wins_no_further_tries(admin_user: User, address)
 
 def test_a_name_from_many_addresses_is_slowed_down(admin_user: User, address) -> None:
     name = admin_user.username
-    of_name = lockout.keys_of(name, "")[2]
-    nearly(of_name, OF_NAME)
+    of_name = lockout.counter_keys(name, "")[2]
+    nearly(of_name, NAME_LIMIT)
     fail(name, address())
     assert wait_of(name, address()) == 1
     lockout._connection().hset(of_name, "times", 40)
     let_pass(of_name)
     fail(name, address())
-    assert wait_of(name, address()) <= OF_NAME.longest_s
+    assert wait_of(name, address()) <= NAME_LIMIT.longest_s
     let_pass(of_name)
     succeed(name, address())
 
 
 def test_good_passwords_are_never_counted(admin_user: User, address) -> None:
     here = address()
-    for _ in range(OF_ADDRESS.most + 5):
+    for _ in range(ADDRESS_LIMIT.most + 5):
         succeed(admin_user.username, here)
     succeed(admin_user.username, here)
 
 
 def test_a_success_at_the_bound_takes_back_what_it_reached(admin_user: User, address) -> None:
     here = address()
-    for _ in range(OF_ADDRESS.most - 1):
+    for _ in range(ADDRESS_LIMIT.most - 1):
         fail(f"nobody-{uuid4().hex}", here)
     succeed(admin_user.username, here)
     succeed(admin_user.username, here)
@@ -283,50 +286,50 @@ def test_a_success_at_the_bound_takes_back_what_it_reached(admin_user: User, add
 
 def test_tries_at_once_do_not_all_pass(admin_user: User, address) -> None:
     here, passed, refused = address(), list[LoginAttempt](), list[str]()
-    together = threading.Barrier(STRICT.most)
+    together = threading.Barrier(PAIR_LIMIT.most)
 
     def several() -> None:
         together.wait()
         for _ in range(3):
-            one = lockout._ask(
-                lockout._TAKE,
-                lockout.keys_of(admin_user.username, here),
+            one = lockout._run_script(
+                lockout._COUNT_SCRIPT,
+                lockout.counter_keys(admin_user.username, here),
                 [*lockout.PASSWORD.given, "here", 60],
             )
             (refused.append("no") if one[0] else passed.append(LoginAttempt()))
 
-    threads = [threading.Thread(target=several) for _ in range(STRICT.most)]
+    threads = [threading.Thread(target=several) for _ in range(PAIR_LIMIT.most)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert (len(passed), len(refused)) == (STRICT.most, 2 * STRICT.most)
+    assert (len(passed), len(refused)) == (PAIR_LIMIT.most, 2 * PAIR_LIMIT.most)
 
 
 def test_every_failure_is_on_record_and_each_while_once(admin_user: User, address) -> None:
     name, here = admin_user.username, address()
-    fail(name, here, STRICT.most)
+    fail(name, here, PAIR_LIMIT.most)
     for _ in range(5):
         wait_of(name, here)
     found = AuditRecord.objects.filter(code="AUTH.LOGIN_FAILED", actor=name, source_ip=here)
     reasons = [*found.order_by("id").values_list("reason", flat=True)]
-    assert reasons == ["login_failed"] * STRICT.most + ["too_many_attempts"]
+    assert reasons == ["login_failed"] * PAIR_LIMIT.most + ["too_many_attempts"]
 
 
 def test_what_is_counted_is_forgotten_when_it_stops_mattering(admin_user: User, address) -> None:
     """Guesses from many addresses must not fill the memory that logins and calls need."""
-    keys = lockout.keys_of(admin_user.username, here := address())[:3]
+    keys = lockout.counter_keys(admin_user.username, here := address())[:3]
     fail(admin_user.username, here)
-    for key, bound in zip(keys, lockout.BOUNDS, strict=True):
+    for key, bound in zip(keys, lockout.LIMITS, strict=True):
         assert 0 < lockout._connection().ttl(key) <= bound.window_s
     lockout._connection().hset(keys[0], "times", 40)
-    fail(admin_user.username, here, STRICT.most - 1)
-    assert STRICT.longest_s < lockout._connection().ttl(keys[0]) <= 2 * STRICT.longest_s
+    fail(admin_user.username, here, PAIR_LIMIT.most - 1)
+    assert PAIR_LIMIT.longest_s < lockout._connection().ttl(keys[0]) <= 2 * PAIR_LIMIT.longest_s
 
 
 def test_the_addresses_others_name_in_headers_count_for_nothing(admin_user: User, address) -> None:
     here, name = address(), admin_user.username
-    for at in range(STRICT.most):
+    for at in range(PAIR_LIMIT.most):
         data = {"username": name, "password": "wrong"}
         headers = {"X-Forwarded-For": f"10.1.1.{at}"}
         Client().post("/login/", data, headers=headers, REMOTE_ADDR=here)
@@ -335,7 +338,7 @@ def test_the_addresses_others_name_in_headers_count_for_nothing(admin_user: User
 
 def test_the_administration_has_no_door_of_its_own(admin_user: User, address) -> None:
     here = address()
-    fail(admin_user.username, here, STRICT.most)
+    fail(admin_user.username, here, PAIR_LIMIT.most)
     data = {"username": admin_user.username, "password": GOOD, "next": "/admin/"}
     there = Client().post("/admin/login/", data, REMOTE_ADDR=here)
     assert there["Location"].startswith("/login/?next=")

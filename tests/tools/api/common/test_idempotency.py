@@ -194,7 +194,7 @@ def test_an_action_that_fails_leaves_neither_row_nor_deed(admin_api, organizatio
     def crash(*_: Any, **__: Any) -> None:
         raise RuntimeError("the process is gone")
 
-    monkeypatch.setattr(idempotency, "keep", crash)
+    monkeypatch.setattr(idempotency, "store_response", crash)
     with pytest.raises(RuntimeError), transaction.atomic():
         admin_api.post("/groups", {"name": "half"}, **KEY)
     assert not rows(organization).exists()
@@ -539,8 +539,8 @@ def test_who_was_taken_over_changes_nothing_of_the_later_answer(admin_api, organ
     admin_api.post("/audit/erasures", body, **KEY)
     row = rows(organization).get()
     late = idempotency.Attempt(row.pk, uuid4())
-    idempotency.keep(late, status=409, answer={}, headers={}, secret=(), relied_on=())
-    idempotency.release(late)
+    idempotency.store_response(late, status=409, answer={}, headers={}, secret=(), relied_on=())
+    idempotency.release_key(late)
     assert rows(organization).get().status == 200
 
 
