@@ -18,8 +18,7 @@ class ToolsConfig(AppConfig):
     verbose_name = "Tool crib"
 
     def ready(self) -> None:
-        for listener in ("freshness", "person_sessions"):  # they listen for logins
-            import_module(f"tools.accounts.login.{listener}")
+        import_module("tools.accounts.login.login")  # it listens for logins
         metrics_files.merge_ended(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]))
         for module in COMPOSITE_CALLS:
             import_module(f"tools.{module}")

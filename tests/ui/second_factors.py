@@ -9,7 +9,7 @@ from django.test import Client
 from tests import factories
 from tests.authenticators import SoftKey, code_of
 from tests.ui.pages import text
-from tools.accounts.login import authenticator_apps
+from tools.accounts.login import second_factors
 from tools.models import AuthenticatorApp, SecurityKey, User
 
 GOOD = "correct horse"
@@ -18,8 +18,8 @@ GOOD = "correct horse"
 def with_app(user: User) -> tuple[str, list[str]]:
     """The secret, and the recovery codes. A code of a minute ago set it up, so that those from
     now on are unused."""
-    secret, by = authenticator_apps.new_app_secret(), factories.by(user.organization)
-    codes = authenticator_apps.add_authenticator_app(
+    secret, by = second_factors.new_app_secret(), factories.by(user.organization)
+    codes = second_factors.add_authenticator_app(
         user=user, secret=secret, code=code_of(secret, later_s=-30), by=by
     )
     AuthenticatorApp.objects.filter(user=user).update(last_step=0)

@@ -6,13 +6,14 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from django.db.models import QuerySet
 from django.utils import timezone
+from guardian.shortcuts import get_objects_for_user
 
 from audit.actions import Actor
 from config.logs import request_id
-from tools.accounts import dead_tokens
+from tools.accounts import bearer_tokens
 from tools.accounts.bearer_tokens import PresentedToken, hash_secret, matches_hash, read_token
-from tools.accounts.impersonation import impersonable_agents
 from tools.definitions.callers import Caller, CallerKind, Maker, Scope
 from tools.definitions.texts.names import WILDCARD
 from tools.errors import Forbidden, NotFound, Unauthenticated
@@ -25,6 +26,24 @@ from tools.models.callers import (
     holder_of_token,
     holders_of_agents,
 )
+
+IMPERSONATE = "tools.impersonate_agent"
+_READS = "tools.view_execution"
+
+
+def impersonable_agents(user_id: UUID) -> QuerySet[Agent]:
+    """Agents of the person's own organization that they may impersonate; others are not listed."""
+    user = User.objects.filter(pk=user_id, is_active=True, is_service_account=False).first()
+    if user is None or not user.has_perm(_READS):
+        return Agent.objects.none()
+    here = Agent.objects.filter(organization_id=user.organization_id)
+    if user.has_perm(IMPERSONATE):
+        return here
+    granted: QuerySet[Agent] = get_objects_for_user(
+        user, IMPERSONATE, here, with_superuser=False, accept_global_perms=False
+    )
+    return granted
+
 
 LAST_USED_STEP = timedelta(minutes=1)  # a write per minute and token, not per request
 _UNLIMITED = TokenLimits(None, None, None)
@@ -47,10 +66,10 @@ def caller_of_token(text: str, *, source_ip: str = "") -> Caller:
     if not matches_hash(presented, token.secret_hash):
         raise Unauthenticated(REFUSAL)
     if ended := _reason_ended(holder, token, now):
-        dead_tokens.record_ended_token_use(holder, token.id, reason=ended, source_ip=source_ip)
+        bearer_tokens.record_ended_token_use(holder, token.id, reason=ended, source_ip=source_ip)
         raise Unauthenticated(REFUSAL)
     if not holder.active:
-        dead_tokens.record_ended_token_use(
+        bearer_tokens.record_ended_token_use(
             holder, token.id, reason="agent_suspended", source_ip=source_ip
         )
         raise Unauthenticated("The agent is suspended.", code="agent_suspended")
@@ -226,3 +245,36 @@ def _caller(
         strict=bool(holder.strict),
         source_ip=source_ip,
     )
+
+
+def act_in_organization(caller: Caller, slug: str | None) -> Caller:
+    """The same person in the organization `slug`. Raises `NotFound` where it is not granted.
+
+    Roles and a superuser's rights reach there; the groups and permissions that were granted at home
+    do not.
+    """
+    if not slug or slug == caller.organization:
+        return caller
+    organization = Organization.objects.filter(slug=slug).first()
+    if organization is None or not _may_act_in(caller, organization):
+        raise NotFound(
+            f"There is no organization {slug[:63]!r} for you.", code="organization_not_found"
+        )
+    return replace(
+        caller if caller.is_superuser else without_grants(caller),
+        organization_id=organization.pk,
+        organization=organization.slug,
+        revision=organization.revision,
+    )
+
+
+def without_grants(caller: Caller) -> Caller:
+    """With none of the groups and permissions that its home organization granted."""
+    return replace(caller, granted_groups=frozenset(), granted_permissions=frozenset())
+
+
+def _may_act_in(caller: Caller, organization: Organization) -> bool:
+    if caller.is_superuser:
+        return True
+    user = User.objects.filter(pk=caller.user_id, is_active=True).first()
+    return user is not None and user.has_perm("tools.act_in_organization", organization)

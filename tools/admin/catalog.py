@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from tools.accounts.groups import save_group
+from tools.accounts.grants.grant_actions import save_group
 from tools.admin.base import ActionAdmin, ActionForm, Guarded, LinesField, ReadOnly, actor, giver
 from tools.catalog import actions
 from tools.catalog.registry import registry

@@ -6,8 +6,7 @@ may call tools as. One call is retried once; what failed again is retried itself
 
 from django.db import IntegrityError
 
-from tools.accounts.callers import caller_at_playground
-from tools.accounts.impersonation import impersonable_agents
+from tools.accounts.callers import caller_at_playground, impersonable_agents
 from tools.definitions.callers import Caller
 from tools.definitions.results import Status
 from tools.errors import Conflict, Forbidden, ToolcribError

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db import transaction
 
-from tools.accounts.groups import save_group
+from tools.accounts.grants.grant_actions import save_group
 from tools.catalog.groups import written
 from tools.catalog.membership import members_of
 from tools.catalog.registry import CatalogGroup, Snapshot

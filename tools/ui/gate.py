@@ -13,7 +13,7 @@ from django.urls import ResolverMatch
 from django_htmx.http import HttpResponseClientRedirect
 
 from config.http import errors
-from tools.accounts.login import freshness, second_factors
+from tools.accounts.login import login, second_factors
 from tools.models import User
 from tools.ui.accounts import again
 from tools.web.proof import SAFE, asks
@@ -45,7 +45,7 @@ class ReauthenticationMiddleware:
             return None
         if place.url_name not in OPEN and _owes_a_factor(request, request.user):
             return _to_the_factor(request, request.user)
-        if freshness.is_fresh(request.session) or not _needs_proof(request, place, view, place_of):
+        if login.is_fresh(request.session) or not _needs_proof(request, place, view, place_of):
             return None
         if request.path.startswith(API) and not _navigates(request):
             return _told("fresh_authentication_needed", "Prove again who you are: /login/again/.")
@@ -66,7 +66,7 @@ def _by_token(request: HttpRequest) -> bool:
 
 
 def _owes_a_factor(request: HttpRequest, user: User) -> bool:
-    return not freshness.has_proven_factor(request.session) and second_factors.requires_factor(user)
+    return not login.has_proven_factor(request.session) and second_factors.requires_factor(user)
 
 
 def _to_the_factor(request: HttpRequest, user: User) -> HttpResponse:

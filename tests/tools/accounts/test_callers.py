@@ -14,7 +14,7 @@ from tests.tools.held import held
 from tools.accounts import account_actions
 from tools.accounts.callers import caller_of_user
 from tools.accounts.login import single_sign_on
-from tools.accounts.login.identity_provider import ProviderIdentity
+from tools.accounts.login.single_sign_on import ProviderIdentity
 from tools.approvals import decisions
 from tools.catalog.mcp import mcp_import, mcp_servers
 from tools.catalog.mcp.owners import owner_texts

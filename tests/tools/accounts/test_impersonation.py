@@ -9,8 +9,7 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.tools.held import approve, approver, at_the_browser, word
 from tools.accounts import account_actions
-from tools.accounts.callers import caller_at_playground, caller_of_execution
-from tools.accounts.impersonation import impersonable_agents
+from tools.accounts.callers import caller_at_playground, caller_of_execution, impersonable_agents
 from tools.approvals import decisions
 from tools.definitions.callers import Caller
 from tools.definitions.results import Status

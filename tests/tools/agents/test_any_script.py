@@ -17,7 +17,7 @@ from tests.stubs.llm import Native, calls
 from tests.tools.agents.attacked import refused_by
 from tests.tools.agents.conftest import SAYS, begun
 from tests.tools.held import approve, approver, reject
-from tools.accounts import account_actions as policy
+from tools.accounts import account_actions
 from tools.catalog import actions as catalog
 from tools.definitions.results import OPEN, REFUSED
 from tools.execution import cancelling, session_actions
@@ -137,12 +137,12 @@ class World:
         agent = Agent.objects.get(pk=self.agent.pk)
         if what in ("groups", "no groups"):
             held = [*self.groups, "composition"] if what == "groups" else ["composition"]
-            policy.set_grants(agent=agent, groups=held, by=by)
+            account_actions.set_grants(agent=agent, groups=held, by=by)
         elif what in ("disabled", "enabled"):
             tool = Tool.objects.get(pk=self.tools[0].pk)
             catalog.set_enabled(tool=tool, enabled=what == "enabled", by=by)
         elif what in ("suspended", "back"):
-            policy.change_agent(agent=agent, by=by, active=what == "back")
+            account_actions.change_agent(agent=agent, by=by, active=what == "back")
         elif what == "closed":
             for session in Session.objects.filter(agent=agent).open():
                 session_actions.end(Session.objects.filter(pk=session.pk), by, reason="asked")

@@ -36,8 +36,8 @@ from tests import agent_runs, factories
 from tests.savepoints import read_catalogs, rolled_back
 from tests.tools.api.document import AS_JSON
 from tools.accounts import account_actions
-from tools.accounts.grants.grant_ids import grant_id
-from tools.accounts.login import freshness
+from tools.accounts.grants.grants_of_many import grant_id
+from tools.accounts.login import login
 from tools.accounts.roles import Role, roles
 from tools.approvals import confirmation_rules
 from tools.catalog import builtins
@@ -1238,7 +1238,7 @@ def left_open(sides: dict[str, Side]) -> Kind:
     chief = factories.superuser(sides["here"].organization)
     client.force_login(chief, backend="tools.accounts.login.login.PeopleBackend")
     session = client.session
-    session[freshness.AUTHENTICATED_AT] = 0
+    session[login.AUTHENTICATED_AT] = 0
     session.save()
     return Kind("superuser's browser, proof old", client, superuser=True, session=True)
 

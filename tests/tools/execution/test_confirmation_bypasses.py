@@ -412,7 +412,9 @@ CHANGES = {
         tamper(tool(o).version, implementation={"source": "def main(p): return 'evil'"}),
         registry.forget(),
     ),
-    "the group was taken away": lambda a, o: policy.set_grants(agent=a, groups=[], by=factories.by(o)),
+    "the group was taken away": lambda a, o: policy.set_grants(
+        agent=a, groups=[], by=factories.by(o)
+    ),
     "the tool was taken away": lambda a, o: policy.set_grants(
         agent=a, tools=["read_file"], by=factories.by(o)
     ),

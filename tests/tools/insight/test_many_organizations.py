@@ -15,7 +15,7 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.tools.database import overwrite
 from tests.tools.policy.test_licensing import ends, tools
-from tools.accounts import account_actions as policy
+from tools.accounts import account_actions
 from tools.accounts.user_permissions import increment_revisions
 from tools.catalog import actions
 from tools.catalog.sandbox import profiles
@@ -62,7 +62,7 @@ def test_what_follows_for_each_of_many_is_what_it_alone_would_be_told(tier: Lice
     every = plain, full, strict, ended = copies(tier, 4)
     for place in (full, strict, ended):
         fill(place)
-    policy.set_isolation(organization=strict, minimum="Strict", by=factories.by(strict))
+    account_actions.set_isolation(organization=strict, minimum="Strict", by=factories.by(strict))
     ends(ended, days=-20)
     licenses.apply_expiry()
     told = dict.fromkeys((place.slug for place in every), 0)

@@ -16,7 +16,7 @@ from tests.tools.held import held
 from tests.tools.live import reading as reads
 from tests.tools.live.reading import logged_in, reading
 from tests.waiting import until
-from tools.accounts.login import person_sessions
+from tools.accounts.login import login
 from tools.execution import bell
 from tools.live import relay
 from tools.live.readers import readers
@@ -94,7 +94,7 @@ def test_another_organization_is_told_nothing(crib: cribs.Crib, person: User) ->
 
 
 def log_out(person: User) -> None:
-    person_sessions.end_sessions(user=person, by=factories.by(person.organization))
+    login.end_sessions(user=person, by=factories.by(person.organization))
 
 
 def disable(person: User) -> None:

@@ -8,7 +8,7 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.tools.execution.working import calls_of, work_off
 from tests.tools.held import approve, approver, at_the_browser, word
-from tools.accounts import account_actions as policy
+from tools.accounts import account_actions
 from tools.approvals import decisions
 from tools.catalog import actions as catalog
 from tools.errors import Refused
@@ -159,7 +159,7 @@ def test_it_stops_on_an_error_where_that_was_asked_for(agent, organization):
 def test_grants_that_are_taken_back_midway_hold_for_what_comes(agent):
     execution = batch(agent, one("a"), one("b"))
     perform(execution.pk)
-    policy.change_agent(agent=agent, by=factories.by(agent.organization), active=False)
+    account_actions.change_agent(agent=agent, by=factories.by(agent.organization), active=False)
     work_off(agent.organization)
     row, call = Execution.objects.get(pk=execution.pk), calls_of(execution).get()
     assert (row.status, row.error_code) == ("PermissionDenied", "caller_suspended")

@@ -9,7 +9,7 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.tools.execution.working import calls_of, work_off
 from tests.tools.held import approve, approver
-from tools.accounts import account_actions as policy
+from tools.accounts import account_actions
 from tools.catalog import actions as catalog
 from tools.execution import actions, composition, performance
 from tools.execution.pipeline import perform
@@ -400,7 +400,7 @@ def test_a_chain_that_is_disabled_goes_on_no_more(agent, organization):
 
 
 def test_each_step_meets_the_gates_of_its_own_tool(agent, organization):
-    policy.change_agent(agent=agent, by=factories.by(organization), description="x")
+    account_actions.change_agent(agent=agent, by=factories.by(organization), description="x")
     factories.tool(organization, "priced", cost_per_invocation="2")
     chain(organization, step("one", "priced"))
     found = done(agent)

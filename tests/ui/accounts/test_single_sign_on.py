@@ -17,8 +17,7 @@ from tests import factories
 from tests.stubs.openid import CLIENT, SECRET, OpenIdStub, openid_serving, rsa_key
 from tests.ui.pages import codes, inline_code, notes, text
 from tests.ui.second_factors import is_in, password, with_app
-from tools.accounts.login.identity_provider import _register_client
-from tools.accounts.login.single_sign_on import NO_ROLE
+from tools.accounts.login.single_sign_on import NO_ROLE, _register_client
 from tools.models import Organization, SingleSignOn, User
 
 BEGIN, BACK = "/login/sso/", "/login/sso/back/"

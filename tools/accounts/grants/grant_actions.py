@@ -18,6 +18,7 @@ from audit.events import Event, Outcome
 from tools.accounts.callers import actor_of, caller_of_account
 from tools.accounts.grants.grants import EXECUTE, EXECUTE_GROUP, grants, permissions_of
 from tools.accounts.user_permissions import increment_revisions, may, require
+from tools.catalog import actions as catalog
 from tools.catalog.registry import Snapshot, registry
 from tools.definitions.callers import Caller, CallerKind
 from tools.definitions.texts import names
@@ -418,3 +419,38 @@ def _write_objects(
     for name, row in found.items():
         change = assign_perm if name in more else remove_perm
         change(codename, subject.holder, row)
+
+
+def create_group(
+    *,
+    giver: Caller,
+    organization: Organization,
+    name: str,
+    by: Actor,
+    permissions: list[str] | None = None,
+    **fields: Any,
+) -> ToolGroup:
+    """As `save_group`, where there must be none of the name yet: raises `Conflict`."""
+    check_grantable(giver, {"permissions": set(permissions or ())})
+    return catalog.create_group(
+        organization=organization, name=name, by=by, permissions=permissions, **fields
+    )
+
+
+def save_group(
+    *,
+    giver: Caller,
+    organization: Organization,
+    name: str,
+    by: Actor,
+    permissions: list[str] | None = None,
+    **fields: Any,
+) -> ToolGroup:
+    """As the catalog has it. Every holder of the group holds its permissions, so adding one that
+    the user does not hold raises `Forbidden`."""
+    known = ToolGroup.objects.filter(organization=organization, name=name).first()
+    added = set(permissions or ()) - set(known.permissions if known else ())
+    check_grantable(giver, {"permissions": added})
+    return catalog.save_group(
+        organization=organization, name=name, by=by, permissions=permissions, **fields
+    )

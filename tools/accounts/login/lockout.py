@@ -1,8 +1,8 @@
 """Throttles guessing of passwords and of second-factor codes (lockout). Failures are counted three
 ways:
 
-- of a name from one address, strictly: beyond `PAIR_LIMIT` that name is locked out there, also with the
-  right password, and each lockout is twice as long as the last;
+- of a name from one address, strictly: beyond `PAIR_LIMIT` that name is locked out there, also with
+  the right password, and each lockout is twice as long as the last;
 - from one address, whatever the names: an attacker tries a list of them. Many people may share the
   address, so beyond the bound it is slowed down, never blocked;
 - of a name, from any address: an attacker has many addresses. It is slowed down as well.

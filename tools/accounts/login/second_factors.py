@@ -4,20 +4,78 @@ A second factor is an authenticator app or a security key. Recovery codes replac
 they are made with the first factor and go with the last.
 """
 
+import base64
+import hashlib
+import hmac
+import os
+import secrets
+import time
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from cryptography.hazmat.primitives import constant_time
+from cryptography.hazmat.primitives.hashes import SHA1
+from cryptography.hazmat.primitives.twofactor.totp import TOTP
 from django.conf import settings
 from django.db import transaction
+from django.utils import timezone
 
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from tools.accounts.grants.impersonation import check_may_impersonate
-from tools.accounts.login import person_sessions, recovery_codes
+from tools.accounts.login import login
+from tools.catalog.signatures import sealing
 from tools.definitions.callers import Caller
-from tools.errors import Conflict, NotFound
+from tools.errors import Conflict, Malformed, NotFound
 from tools.models import AuthenticatorApp, RecoveryCode, SecurityKey, User
+
+RECOVERY_CODES = 10
+_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"  # none that reads like another
+_RECOVERY_CODE_LENGTH = 16  # 79 bits cannot be guessed, so a fast keyed hash is the right one
+
+
+@transaction.atomic
+def make_recovery_codes(*, user: User, by: Actor) -> list[str]:
+    """Replaces the old codes with new ones, which are returned only now."""
+    codes = [
+        "".join(secrets.choice(_ALPHABET) for _ in range(_RECOVERY_CODE_LENGTH))
+        for _ in range(RECOVERY_CODES)
+    ]
+    RecoveryCode.objects.filter(user=user).delete()
+    RecoveryCode.objects.bulk_create(RecoveryCode(user=user, digest=_digest(c)) for c in codes)
+    _record_codes(Event.RECOVERY_CODES_MAKE, user, by, {"codes": RECOVERY_CODES})
+    return [_format_code(code) for code in codes]
+
+
+@transaction.atomic
+def use_recovery_code(*, user: User, code: str, by: Actor) -> bool:
+    """Whether it was one of theirs, and unused until now."""
+    if not RecoveryCode.objects.spend(user, _digest(_parse_code(code))):
+        return False
+    left = RecoveryCode.objects.unused().filter(user=user).count()
+    _record_codes(Event.RECOVERY_CODE_USE, user, by, {"left": left})
+    return True
+
+
+def _format_code(code: str) -> str:
+    return "-".join(code[at : at + 4] for at in range(0, _RECOVERY_CODE_LENGTH, 4))
+
+
+def _parse_code(typed: str) -> str:
+    return "".join(character for character in typed.lower() if character.isalnum())
+
+
+def _digest(code: str) -> str:
+    """Keyed: with the database alone, no code can be tried."""
+    key = hashlib.sha256(b"toolcrib recovery code " + settings.SECRET_KEY.encode()).digest()
+    return hmac.new(key, code.encode(), hashlib.sha256).hexdigest()
+
+
+def _record_codes(event: Event, user: User, by: Actor, details: dict[str, int]) -> None:
+    subject = f"user:{user.username}"
+    record(event, by=by, outcome=Outcome.CHANGED, subject=subject, details=details)
+
 
 NOBODY, PRIVILEGED, EVERYBODY = "nobody", "privileged", "everybody"
 MFA_POLICIES = (NOBODY, PRIVILEGED, EVERYBODY)
@@ -66,7 +124,7 @@ def record_added_factor(user: User, factor: str, *, by: Actor, **more: Any) -> l
     _record_event(Event.SECOND_FACTOR_ADD, user, by, factor=factor, **more)
     if RecoveryCode.objects.filter(user=user).exists():
         return []
-    return recovery_codes.make_recovery_codes(user=user, by=by)
+    return make_recovery_codes(user=user, by=by)
 
 
 @transaction.atomic
@@ -101,7 +159,7 @@ def reset_factors(*, person: User, giver: Caller | None, by: Actor) -> bool:
         model.objects.filter(user=locked).delete()
     if had:
         _record_event(Event.SECOND_FACTOR_RESET, locked, by)
-        person_sessions.end_sessions(user=locked, by=by)
+        login.end_sessions(user=locked, by=by)
     return had
 
 
@@ -127,3 +185,102 @@ def _lock_user(user: User) -> User:
 def _record_event(event: Event, user: User, by: Actor, **details: Any) -> None:
     subject = f"user:{user.username}"
     record(event, by=by, outcome=Outcome.CHANGED, subject=subject, details=details)
+
+
+DIGITS, STEP_S = 6, 30
+_SECRET_BYTES = 20
+_DRIFT = (-1, 0, 1)  # clock drift of the person's device, in steps
+ISSUER = "Toolcrib"
+
+
+def new_app_secret() -> str:
+    """As people type it into an app: base32."""
+    return base64.b32encode(os.urandom(_SECRET_BYTES)).decode()
+
+
+def provisioning_uri(secret: str, user: User) -> str:
+    """The content of the QR code."""
+    return _totp(secret).get_provisioning_uri(user.username, ISSUER)
+
+
+@transaction.atomic
+def add_authenticator_app(*, user: User, secret: str, code: str, by: Actor) -> list[str]:
+    """The recovery codes, where this is the first factor. Raises `Malformed` for a code that the
+    app does not show, `Conflict` where there is an app already."""
+    step = _step_of(secret, code, after=0)
+    if step is None:
+        raise Malformed(
+            "That is not the code that the app shows now. Check the clock of the device, and try "
+            "the next code.",
+            code="wrong_code",
+        )
+    locked = User.objects.select_for_update(no_key=True).get(pk=user.pk)
+    if AuthenticatorApp.objects.filter(user=locked).exists():
+        raise Conflict("You have an authenticator app. Remove it first.", code="app_exists")
+    row = AuthenticatorApp(user=locked, last_step=step)
+    row.sealed = sealing.seal(
+        secret, organization=user.organization_id, row=row.pk, purpose=sealing.AUTHENTICATOR
+    )
+    row.save()
+    return record_added_factor(locked, APP, by=by)
+
+
+@transaction.atomic
+def verify_app_code(*, user: User, code: str) -> bool:
+    """Whether the app shows that code and it has not been used yet."""
+    row = AuthenticatorApp.objects.select_for_update().filter(user=user).first()
+    step = _step_of(_unseal_secret(row, user), code, after=row.last_step) if row else None
+    if row is None or step is None:
+        return False
+    row.last_step, row.last_used_at = step, timezone.now()
+    row.save(update_fields=["last_step", "last_used_at"])
+    return True
+
+
+def is_app_code(code: str) -> bool:
+    return len(code) == DIGITS and code.isascii() and code.isdigit()
+
+
+def _unseal_secret(row: AuthenticatorApp, user: User) -> str:
+    """Empty where it was encrypted under another SECRET_KEY: then no code is valid."""
+    try:
+        return sealing.unseal(
+            bytes(row.sealed),
+            organization=user.organization_id,
+            row=row.pk,
+            purpose=sealing.AUTHENTICATOR,
+        )
+    except sealing.UnreadableSealedText:
+        return ""
+
+
+def _step_of(secret: str, code: str, *, after: int) -> int | None:
+    """The half minute whose code it is, near to now and later than `after`."""
+    if not secret or not is_app_code(code):
+        return None
+    now, totp = int(time.time()) // STEP_S, _totp(secret)
+    good = [
+        now + drift
+        for drift in _DRIFT
+        if constant_time.bytes_eq(totp.generate((now + drift) * STEP_S), code.encode())
+    ]
+    return next((step for step in good if step > after), None)
+
+
+def _totp(secret: str) -> TOTP:
+    """SHA-1 is what every app knows; HMAC has no use for collisions."""
+    return TOTP(base64.b32decode(secret), DIGITS, SHA1(), STEP_S)  # noqa: S303
+
+
+_MAX_CODE_LENGTH = 40
+
+
+def verify_code(*, user: User, code: str, by: Actor, recovers: bool = True) -> str:
+    """The kind of a valid code, which is thereby used up; empty for an invalid one. Call it
+    `guarded`."""
+    typed = "".join(code.split())[:_MAX_CODE_LENGTH]
+    if is_app_code(typed):
+        return APP if verify_app_code(user=user, code=typed) else ""
+    if recovers and use_recovery_code(user=user, code=typed, by=by):
+        return RECOVERY
+    return ""

@@ -4,7 +4,7 @@ from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from tools.accounts.login import person_sessions
+from tools.accounts.login import login
 from tools.admin.base import ReadOnly, actor
 from tools.models import PersonSession
 
@@ -27,5 +27,5 @@ class PersonSessionAdmin(ReadOnly):
         ended = 0
         for row in queryset.select_related("user__organization"):
             by = actor(request, row.user.organization)
-            ended += person_sessions.end_sessions(user=row.user, by=by, only=row.pk)
+            ended += login.end_sessions(user=row.user, by=by, only=row.pk)
         messages.success(request, f"Logged out: {ended}.")

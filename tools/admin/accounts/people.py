@@ -19,7 +19,7 @@ from audit.changes import difference
 from audit.events import Event, Outcome
 from tools.accounts.grants.grant_actions import check_grantable
 from tools.accounts.grants.impersonation import check_may_impersonate
-from tools.accounts.login import person_sessions, second_factors
+from tools.accounts.login import login, second_factors
 from tools.accounts.roles import grantable_roles, role_of, roles
 from tools.accounts.user_permissions import increment_revisions
 from tools.admin.base import LinesField, OwnOrganization, StrictAdmin, actor, giver
@@ -210,7 +210,7 @@ class PersonAdmin(OwnOrganization, UserAdmin):
         if request.method == "POST" and response.status_code == 302 and user is not None:
             _note(request, user, change="password", **difference({}, {}))
             if user.pk != request.user.pk:
-                person_sessions.end_sessions(user=user, by=actor(request, user.organization))
+                login.end_sessions(user=user, by=actor(request, user.organization))
         return response
 
 

@@ -14,9 +14,9 @@ from rest_framework.response import Response
 
 from tools.accounts import account_actions
 from tools.accounts.callers import actor_of, caller_of_user
-from tools.accounts.grants.narrowing import check_own_token, has_managing_scope
 from tools.accounts.login import lockout, second_factors
-from tools.accounts.login.codes import verify_code
+from tools.accounts.login.second_factors import verify_code
+from tools.accounts.user_permissions import check_own_token, has_managing_scope
 from tools.api.accounts.agents import issued, rotated
 from tools.api.common.authentication import source_ip
 from tools.api.common.base import CallerView

@@ -7,8 +7,7 @@ from rest_framework.authentication import BaseAuthentication, SessionAuthenticat
 from rest_framework.request import Request
 
 from config.http import turns
-from tools.accounts.callers import caller_of_token, caller_of_user
-from tools.accounts.organizations import act_in_organization
+from tools.accounts.callers import act_in_organization, caller_of_token, caller_of_user
 from tools.accounts.user_permissions import may
 from tools.definitions.callers import Caller, CallerKind
 from tools.errors import Unauthenticated

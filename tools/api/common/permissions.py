@@ -3,7 +3,7 @@ from typing import Any
 from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 
-from tools.accounts.grants.narrowing import check_not_narrowed
+from tools.accounts.user_permissions import check_not_narrowed
 from tools.definitions.callers import MANAGING, Caller, Scope
 from tools.errors import Forbidden
 

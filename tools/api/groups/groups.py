@@ -9,9 +9,8 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools.accounts.grants.narrowing import check_group_change
-from tools.accounts.groups import create_group, save_group
-from tools.accounts.user_permissions import may
+from tools.accounts.grants.grant_actions import create_group, save_group
+from tools.accounts.user_permissions import check_group_change, may
 from tools.api.common.conditional import ConditionalView, Representation, conditional
 from tools.api.common.filters import IN_SESSION
 from tools.api.common.pagination import BY_NAME, page_of

@@ -19,7 +19,7 @@ from audit.events import Event, Outcome
 from config.http import errors
 from config.http.redirects import own_path
 from tools.accounts.callers import actor_of, caller_of_user
-from tools.accounts.login import freshness, identity_provider
+from tools.accounts.login import login, single_sign_on
 from tools.accounts.login.lockout import limit_attempts
 from tools.errors import ToolcribError
 from tools.models import AuthenticatorApp, SingleSignOn, User
@@ -93,7 +93,7 @@ def _lead(request: HttpRequest, onwards: str) -> HttpResponse:
 
 
 def passed(request: HttpRequest, user: User, how: str) -> None:
-    freshness.record_authentication(request.session)
+    login.record_authentication(request.session)
     by = actor_of(caller_of_user(user, source_ip=address_of(request)))
     record(Event.AUTHENTICATED_AGAIN, by=by, outcome=Outcome.SUCCESS, details={"by": how})
 
@@ -127,7 +127,7 @@ def _proven(request: HttpRequest, user: User) -> str:
 def _ways(request: HttpRequest, onwards: str) -> dict[str, Any]:
     """The methods by which the user may prove their identity."""
     user = _person(request)
-    known = identity_provider.is_configured() and (
+    known = single_sign_on.is_configured() and (
         SingleSignOn.objects.filter(user=user, issuer=settings.OIDC_ISSUER).exists()
     )
     asked = urlencode({"again": "1", "next": onwards})

@@ -13,8 +13,8 @@ from audit.actions import record
 from audit.events import Event, Outcome
 from config.http.redirects import own_path
 from tools.accounts.callers import actor_of, caller_of_user
-from tools.accounts.login import freshness, second_factors
-from tools.accounts.login.login import PeopleBackend
+from tools.accounts.login import second_factors
+from tools.accounts.login.login import FACTOR, PeopleBackend, record_factor
 from tools.models import User
 from tools.ui.access import address_of
 
@@ -63,11 +63,11 @@ def waiting(request: HttpRequest) -> Entering | None:
 
 def enter(request: HttpRequest, who: Entering, factor: str = "") -> HttpResponse:
     request.session.pop(_WAITS, None)
-    request.session.pop(freshness.FACTOR, None)
+    request.session.pop(FACTOR, None)
     login(request, who.user, backend=_BACKEND)
     request.session.set_expiry(None)  # the lifetime of every session
     if factor:
-        freshness.record_factor(request.session, factor)
+        record_factor(request.session, factor)
     by = actor_of(caller_of_user(who.user, source_ip=address_of(request)))
     details = {"by": who.how, "second_factor": factor or "none"}
     record(Event.LOGIN, by=by, outcome=Outcome.SUCCESS, details=details)

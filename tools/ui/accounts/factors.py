@@ -13,14 +13,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from tools.accounts.callers import actor_of
-from tools.accounts.login import (
-    authenticator_apps,
-    freshness,
-    person_sessions,
-    recovery_codes,
-    second_factors,
-    security_keys,
-)
+from tools.accounts.login import login, second_factors, security_keys
 from tools.errors import Conflict, Malformed, ToolcribError
 from tools.ui import kept
 from tools.ui.access import PageRequest, page
@@ -48,12 +41,12 @@ def app_page(request: PageRequest) -> HttpResponseBase:
     if request.method != "POST":
         if second_factors.factors_of(request.user).app:
             raise Conflict("You have an authenticator app. Remove it first.", code="app_exists")
-        return _app(request, authenticator_apps.new_app_secret())
+        return _app(request, second_factors.new_app_secret())
     secret = kept.opened(request.POST.get("kept", ""), request.user, _FORM)
     code = "".join(request.POST.get("code", "").split())[:20]
     by = actor_of(request.caller)
     try:
-        codes = authenticator_apps.add_authenticator_app(
+        codes = second_factors.add_authenticator_app(
             user=request.user, secret=secret, code=code, by=by
         )
     except Malformed as refusal:
@@ -110,7 +103,7 @@ def make_codes(request: PageRequest) -> HttpResponseBase:
     """Create new recovery codes and show them once; the old ones become invalid."""
     if not second_factors.has_factor(request.user):
         raise Conflict("Set up a second factor first.", code="no_second_factor")
-    codes = recovery_codes.make_recovery_codes(user=request.user, by=actor_of(request.caller))
+    codes = second_factors.make_recovery_codes(user=request.user, by=actor_of(request.caller))
     return render(request, CODES, {"codes": codes, "new": True})
 
 
@@ -120,33 +113,33 @@ def section(request: PageRequest) -> dict[str, Any]:
     return {
         "factors": second_factors.factors_of(user),
         "must_have": second_factors.requires_factor(user)
-        and not freshness.has_proven_factor(request.session),
+        and not login.has_proven_factor(request.session),
         "keys_possible": security_keys.relying_party(request).has_keys,
-        "most_codes": recovery_codes.RECOVERY_CODES,
+        "most_codes": second_factors.RECOVERY_CODES,
     }
 
 
 def _set_up(request: PageRequest, factor: str, codes: list[str]) -> HttpResponse:
     """Log out other browsers that have not proven it; the first factor comes with codes."""
-    freshness.record_factor(request.session, factor)
+    login.record_factor(request.session, factor)
     if not codes:
         messages.success(request, f"The {factor} is set up.")
         return redirect("profile")
-    here = person_sessions.record_session(request, request.user)
-    person_sessions.end_sessions(user=request.user, by=actor_of(request.caller), but=here)
+    here = login.record_session(request, request.user)
+    login.end_sessions(user=request.user, by=actor_of(request.caller), but=here)
     return render(request, CODES, {"codes": codes, "factor": factor})
 
 
 def _removed(request: PageRequest, said: str) -> HttpResponse:
     if not second_factors.has_factor(request.user):
-        request.session.pop(freshness.FACTOR, None)
+        request.session.pop(login.FACTOR, None)
     messages.success(request, said)
     return redirect("profile")
 
 
 def _app(request: PageRequest, secret: str, refusal: ToolcribError | None = None) -> HttpResponse:
     context = {
-        "square": _square(authenticator_apps.provisioning_uri(secret, request.user)),
+        "square": _square(second_factors.provisioning_uri(secret, request.user)),
         "secret": " ".join(secret[at : at + 4] for at in range(0, len(secret), 4)),
         "kept": kept.sealed(secret, request.user, _FORM),
         "message": refusal.message if refusal else "",

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from audit.actions import record
 from audit.events import Event, Outcome
 from tools.accounts.callers import actor_of
-from tools.accounts.login import identity_provider
+from tools.accounts.login import single_sign_on
 from tools.accounts.login.lockout import limit_attempts
 from tools.errors import ToolcribError
 from tools.models import AuthenticatorApp, User
@@ -98,7 +98,7 @@ def _known(request: HttpRequest, username: str, password: str) -> User | None:
 
 
 def _context(onwards: str) -> dict[str, Any]:
-    provider = settings.OIDC_NAME if identity_provider.is_configured() else ""
+    provider = settings.OIDC_NAME if single_sign_on.is_configured() else ""
     return {"next": onwards, "provider": provider}
 
 

@@ -23,7 +23,7 @@ from audit.changes import difference
 from audit.events import Event, Outcome
 from tools.accounts import account_actions
 from tools.accounts.callers import actor_of
-from tools.accounts.login import identity_provider, person_sessions
+from tools.accounts.login import login, single_sign_on
 from tools.accounts.login.lockout import limit_attempts
 from tools.accounts.roles import role_of
 from tools.definitions.callers import Scope
@@ -107,9 +107,7 @@ def revoke_token(request: PageRequest, token_id: UUID) -> HttpResponseBase:
 @page
 def end_session(request: PageRequest, session_id: UUID) -> HttpResponseBase:
     """End a session of the user; after the current one, the next page is the login."""
-    ended = person_sessions.end_sessions(
-        user=request.user, by=actor_of(request.caller), only=session_id
-    )
+    ended = login.end_sessions(user=request.user, by=actor_of(request.caller), only=session_id)
     if not ended:
         raise NotFound("You have no such session.", code="session_not_found")
     if not request.session.exists(str(request.session.session_key)):
@@ -123,8 +121,8 @@ def end_session(request: PageRequest, session_id: UUID) -> HttpResponseBase:
 @require_POST
 @page
 def end_others(request: PageRequest) -> HttpResponseBase:
-    here = person_sessions.record_session(request, request.user)
-    ended = person_sessions.end_sessions(user=request.user, by=actor_of(request.caller), but=here)
+    here = login.record_session(request, request.user)
+    ended = login.end_sessions(user=request.user, by=actor_of(request.caller), but=here)
     word = "No other browser was logged in."
     if ended:
         word = f"{ended} other browser{' is' if ended == 1 else 's are'} logged out."
@@ -168,8 +166,8 @@ def _change_password(request: PageRequest, form: PasswordChangeForm) -> HttpResp
     by = actor_of(request.caller)
     form.save()
     update_session_auth_hash(request, request.user)
-    here = person_sessions.record_session(request, request.user)
-    person_sessions.end_sessions(user=request.user, by=by, but=here)
+    here = login.record_session(request, request.user)
+    login.end_sessions(user=request.user, by=by, but=here)
     said = {"change": "own password", **difference({}, {})}
     subject = f"user:{request.user.username}"
     record(Event.ROW_CHANGE, by=by, outcome=Outcome.CHANGED, subject=subject, details=said)
@@ -195,7 +193,7 @@ def _context(
         "scopes": [(one.value, SCOPES[one], one in chosen) for one in Scope],
         "sessions": _sessions(request),
         **factors.section(request),
-        "provider": settings.OIDC_NAME if identity_provider.is_configured() else "",
+        "provider": settings.OIDC_NAME if single_sign_on.is_configured() else "",
         "connected": SingleSignOn.objects.filter(user=user).exists(),
     }
 
@@ -223,7 +221,7 @@ def _kind(permission: Permission) -> str:
 
 
 def _sessions(request: PageRequest) -> list[BrowserRow]:
-    here = person_sessions.record_session(request, request.user)
+    here = login.record_session(request, request.user)
     found = (
         PersonSession.objects.lasting()
         .filter(user=request.user)

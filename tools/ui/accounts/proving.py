@@ -5,8 +5,8 @@ from django.shortcuts import render
 
 from tools.accounts.callers import actor_of, caller_of_user
 from tools.accounts.login import second_factors, security_keys
-from tools.accounts.login.codes import verify_code
 from tools.accounts.login.lockout import SECOND_FACTOR, limit_attempts
+from tools.accounts.login.second_factors import verify_code
 from tools.errors import ToolcribError
 from tools.models import User
 from tools.ui.access import address_of

@@ -13,8 +13,8 @@ from django.views.decorators.http import require_POST, require_safe
 
 from sandbox.egress.rules.grammar import Url
 from tools.accounts.callers import actor_of, caller_of_user
-from tools.accounts.login import freshness, identity_provider, single_sign_on
-from tools.accounts.login.identity_provider import ProviderIdentity
+from tools.accounts.login import login, single_sign_on
+from tools.accounts.login.single_sign_on import ProviderIdentity
 from tools.errors import Forbidden, NotFound, ToolcribError
 from tools.models import User
 from tools.ui.access import PageRequest, address_of, page
@@ -31,7 +31,7 @@ _JUST_NOW_S = 120
 @never_cache
 @require_safe
 def begin(request: HttpRequest) -> HttpResponse:
-    if not identity_provider.is_configured():
+    if not single_sign_on.is_configured():
         return redirect("login")
     onwards = safe_next(request)
     proves = request.GET.get("again") == "1" and request.user.is_authenticated
@@ -45,10 +45,10 @@ def begin(request: HttpRequest) -> HttpResponse:
 @require_safe
 def come_back(request: HttpRequest) -> HttpResponse:
     """The callback of the provider. Valid once, for the session that started the login."""
-    if not identity_provider.is_configured():
+    if not single_sign_on.is_configured():
         return redirect("login")
     try:
-        identity, purpose, onwards = identity_provider.finish_login(request)
+        identity, purpose, onwards = single_sign_on.finish_login(request)
         if purpose == ENTER:
             user = single_sign_on.provision_user(identity, source_ip=address_of(request))
             return _in(request, user, identity, onwards)
@@ -62,7 +62,7 @@ def come_back(request: HttpRequest) -> HttpResponse:
 @page
 def connect(request: PageRequest) -> HttpResponseBase:
     """Shows the address of the provider before the user is redirected to it."""
-    if not identity_provider.is_configured():
+    if not single_sign_on.is_configured():
         raise NotFound("Single sign-on is not set up here.", code="not_configured")
     url = _begun(request, CONNECT, reverse("profile"))
     context = {"url": url, "host": Url.parse(url).host.text, "provider": settings.OIDC_NAME}
@@ -82,7 +82,7 @@ def _begun(request: HttpRequest, purpose: str, onwards: str) -> str:
     back = request.build_absolute_uri(reverse("single-sign-on-back"))
     if settings.HTTPS:
         back = back.replace("http://", "https://", 1)
-    return identity_provider.begin_login(
+    return single_sign_on.begin_login(
         request, back, purpose=purpose, onwards=onwards, again=purpose == AGAIN
     )
 
@@ -91,7 +91,7 @@ def _in(request: HttpRequest, user: User, identity: ProviderIdentity, onwards: s
     """Log in. The login is as recent as the provider's authentication."""
     answer = admit(request, user, onwards, how=HOW, factor=HOW if identity.strong else "")
     if request.user.is_authenticated and identity.at:
-        freshness.record_authentication(request.session, identity.at)
+        login.record_authentication(request.session, identity.at)
     return answer
 
 

@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
-from tools.accounts.impersonation import impersonable_agents
+from tools.accounts.callers import impersonable_agents
 from tools.accounts.user_permissions import may
 from tools.agents import agent_requests
 from tools.agents.agent_requests import AgentRunReport

@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_safe
 
 from tools.accounts.callers import actor_of
-from tools.accounts.groups import create_group, save_group
+from tools.accounts.grants.grant_actions import create_group, save_group
 from tools.accounts.user_permissions import may, require
 from tools.catalog.membership import members_of
 from tools.catalog.registry import CatalogGroup, Snapshot

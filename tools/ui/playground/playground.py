@@ -11,8 +11,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 from django_htmx.http import replace_url
 
-from tools.accounts.callers import caller_at_playground
-from tools.accounts.impersonation import impersonable_agents
+from tools.accounts.callers import caller_at_playground, impersonable_agents
 from tools.accounts.user_permissions import may
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.search.search import ranked, relevant
