@@ -8,7 +8,7 @@ from django.apps import apps
 
 from tests import factories, organizations
 from tools.accounts import account_actions
-from tools.accounts.grants.grant_actions import direct_grants, holder_of_agent
+from tools.accounts.grants.grant_queries import direct_grants, holder_of_agent
 from tools.catalog.registry import registry
 from tools.models import Agent, Organization, Tool, ToolGroup, ToolVersion
 from tools.models.tool_words import ToolWords

@@ -9,7 +9,7 @@ from audit.actions import Actor, record
 from audit.changes import difference
 from audit.events import Event, Outcome
 from tools.accounts.account_actions import create_organization
-from tools.accounts.installation import record_settings
+from tools.accounts.environment_settings import record_settings
 from tools.accounts.roles import update_roles
 from tools.catalog.builtins import install_builtins
 from tools.catalog.search.words import note_missing

@@ -15,7 +15,7 @@ from tests import factories
 from tests.admin.test_admin import place
 from tests.tools import database
 from tests.ui.pages import text
-from tools.accounts.grants.grant_actions import granted_tools
+from tools.accounts.grants.grant_queries import granted_tools
 from tools.models import Agent, LicenseTier, Organization, Token, Tool, ToolGroup, User
 
 Count = Callable[[], int]

@@ -19,8 +19,8 @@ from tests.admin.test_admin import place
 from tests.api import Api
 from tests.tools.shapes import check_error
 from tools.accounts.callers import caller_of_user
+from tools.accounts.grants.grant_queries import grant_id
 from tools.accounts.grants.grants import grants
-from tools.accounts.grants.grants_of_many import grant_id
 from tools.execution.pipeline import perform
 from tools.models import Agent, Execution, Organization, Tool, ToolGroup, User
 from tools.models.grant_rows import GrantRow

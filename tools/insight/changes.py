@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from tools.accounts.grants.grant_actions import granted_tool_groups, granted_tools
+from tools.accounts.grants.grant_queries import granted_tool_groups, granted_tools
 from tools.accounts.grants.grants import ToolGrants, grants
 from tools.catalog import seats
 from tools.catalog.groups import check_names, parent_for, read_opening

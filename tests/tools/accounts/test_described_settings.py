@@ -5,7 +5,7 @@ from pathlib import Path
 
 from django.conf import settings
 
-from tools.accounts.installation import HIDDEN, ON_PAGE, SECTIONS, VISIBLE, setting_statuses
+from tools.accounts.environment_settings import HIDDEN, ON_PAGE, SECTIONS, VISIBLE, setting_statuses
 
 ROW = re.compile(r"^\| `([A-Z_]+)` \| (.*?) \| (.*) \|$", re.MULTILINE)
 

@@ -36,7 +36,7 @@ from tests import agent_runs, factories
 from tests.savepoints import read_catalogs, rolled_back
 from tests.tools.api.document import AS_JSON
 from tools.accounts import account_actions
-from tools.accounts.grants.grants_of_many import grant_id
+from tools.accounts.grants.grant_queries import grant_id
 from tools.accounts.login import login
 from tools.accounts.roles import Role, roles
 from tools.approvals import confirmation_rules

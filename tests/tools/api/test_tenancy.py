@@ -19,7 +19,7 @@ from tests import factories
 from tests.api import Api
 from tests.savepoints import rolled_back
 from tests.tools.shapes import check_error
-from tools.accounts.grants.grants_of_many import grant_id
+from tools.accounts.grants.grant_queries import grant_id
 from tools.models import (
     Agent,
     EgressCredential,

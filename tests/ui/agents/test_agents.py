@@ -11,7 +11,7 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.api import Api
 from tests.ui.pages import codes, htmx, notes, text
-from tools.accounts.grants.grant_actions import granted_tools
+from tools.accounts.grants.grant_queries import granted_tools
 from tools.limits import allowances
 from tools.models import Agent, Allowance, Execution, Organization, Token, User
 

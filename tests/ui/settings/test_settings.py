@@ -6,7 +6,7 @@ from django.test import Client
 from audit.events import Event
 from audit.models import AuditRecord
 from tests.ui.pages import notes, text
-from tools.accounts.installation import _source
+from tools.accounts.environment_settings import _source
 from tools.models import Organization
 
 

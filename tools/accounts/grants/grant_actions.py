@@ -5,17 +5,32 @@ Each change increments the revision of every organization where its holder may a
 was added and removed, in one transaction.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Any
 
 from django.contrib.auth.models import Group, Permission
 from django.db import transaction
-from guardian.shortcuts import assign_perm, get_objects_for_group, get_objects_for_user, remove_perm
+from guardian.shortcuts import assign_perm, remove_perm
 
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from tools.accounts.callers import actor_of, caller_of_account
+from tools.accounts.grants.grant_queries import (
+    _COLUMNS,
+    _EVERY_TOOL,
+    AGENT,
+    BODY_KINDS,
+    KINDS,
+    PEOPLE,
+    PERSON,
+    SUBJECTS,
+    GrantHolder,
+    GrantNames,
+    _model_permissions,
+    direct_grants,
+    find_holder,
+    holder_of_agent,
+)
 from tools.accounts.grants.grants import EXECUTE, EXECUTE_GROUP, grants, permissions_of
 from tools.accounts.user_permissions import increment_revisions, may, require
 from tools.catalog import actions as catalog
@@ -25,48 +40,6 @@ from tools.definitions.texts import names
 from tools.errors import Forbidden, Malformed, NotFound
 from tools.models import Agent, Organization, Tool, ToolGroup, User
 from tools.models.grant_rows import GrantRow
-
-AGENT, PERSON, PEOPLE = "agent", "user", "people_group"
-SUBJECTS = {AGENT: "change_agent", PERSON: "change_user", PEOPLE: "change_user"}
-# The kinds as request bodies name them, and as list rows do.
-KINDS = {
-    "tools": "tool",
-    "tool_groups": "tool_group",
-    "groups": "requestable_group",
-    "permissions": "permission",
-}
-BODY_KINDS = {row: body for body, row in KINDS.items()}
-GrantNames = Mapping[str, Iterable[str]]
-_COLUMNS = {"groups": "granted_groups", "permissions": "granted_permissions"}
-
-
-@dataclass(frozen=True)
-class GrantHolder:
-    """The holder: an account or a (people's) group, by its name in the organization."""
-
-    kind: str
-    name: str
-    holder: User | Group
-    organization: Organization
-
-    @property
-    def account(self) -> User:
-        if not isinstance(self.holder, User):
-            raise Malformed(
-                "A group of people holds tools and tool groups only; which groups its members may "
-                "request, and their permissions, are granted to each of them.",
-                code="not_for_people_groups",
-            )
-        return self.holder
-
-    @property
-    def evidence(self) -> str:
-        """As the record names it; an agent by its slug alone, as everywhere."""
-        return self.name if self.kind == AGENT else f"{self.kind}:{self.name}"
-
-
-def holder_of_agent(agent: Agent) -> GrantHolder:
-    return GrantHolder(AGENT, agent.slug, agent.service_account, agent.organization)
 
 
 @transaction.atomic
@@ -120,21 +93,6 @@ def set_grants(
         added=given,
         removed={what: held[what] - set(items) for what, items in given.items()},
     )
-
-
-def direct_grants(subject: GrantHolder, kinds: Iterable[str] = KINDS) -> dict[str, set[str]]:
-    """The direct grants of the subject, by kind."""
-    return {what: _grants_of_kind(subject, what) for what in kinds}
-
-
-def granted_tools(agent: Agent) -> list[str]:
-    """The names of the tools an agent may execute by themselves; `["*"]` for all."""
-    held = _grants_of_kind(holder_of_agent(agent), "tools")
-    return [names.WILDCARD] if names.WILDCARD in held else sorted(held)
-
-
-def granted_tool_groups(agent: Agent) -> list[str]:
-    return sorted(_grants_of_kind(holder_of_agent(agent), "tool_groups"))
 
 
 def check_grantable(giver: Caller, wanted: GrantNames) -> None:
@@ -196,21 +154,6 @@ def require_any_granting(giver: Caller) -> None:
     """Raises `Forbidden` for a caller who may not change any grants, before anything is read."""
     if not may(giver, SUBJECTS[PERSON]):
         require(giver, SUBJECTS[AGENT])
-
-
-def find_holder(organization: Organization, kind: str, name: str) -> GrantHolder:
-    """Raises `NotFound`, also for another organization's account."""
-    holder: User | Group | None
-    if kind == PEOPLE:
-        holder = Group.objects.filter(name=name).first()
-    else:
-        accounts = User.objects.filter(organization=organization)
-        mine = {"agent__slug": name} if kind == AGENT else {"username": name}
-        holder = accounts.filter(is_service_account=kind == AGENT, **mine).first()
-    if holder is None:
-        word = kind.replace("_", " ")
-        raise NotFound(f"There is no {word} {name[:150]!r}.", code=f"{kind}_not_found")
-    return GrantHolder(kind, name, holder, organization)
 
 
 def _find_changeable(giver: Caller, kind: str, name: str) -> GrantHolder:
@@ -305,40 +248,6 @@ def _names_to_add(items: Iterable[str], held: set[str], what: str) -> list[str]:
             if flaw := names.flaw_in_group(item):
                 raise Malformed(f"An entry of {what} {flaw}.", field=what)
     return wanted
-
-
-def _grants_of_kind(subject: GrantHolder, what: str) -> set[str]:
-    if what in _COLUMNS:
-        if not isinstance(subject.holder, User):
-            return set()
-        column = _COLUMNS[what]
-        return set(User.objects.values_list(column, flat=True).get(pk=subject.holder.pk))
-    if what == "tool_groups":
-        return _granted_names(subject, EXECUTE_GROUP, ToolGroup.objects.all())
-    every = (
-        {names.WILDCARD} if _model_permissions(subject).filter(**_EVERY_TOOL).exists() else set()
-    )
-    return every | _granted_names(subject, EXECUTE, Tool.objects.present())
-
-
-_EVERY_TOOL = {"codename": EXECUTE, "content_type__app_label": "tools"}
-
-
-def _granted_names(subject: GrantHolder, codename: str, rows: Any) -> set[str]:
-    here, name = rows.filter(organization=subject.organization), f"tools.{codename}"
-    if isinstance(subject.holder, User):
-        found = get_objects_for_user(
-            subject.holder, name, here, use_groups=False, with_superuser=False,
-            accept_global_perms=False,
-        )  # fmt: skip
-    else:
-        found = get_objects_for_group(subject.holder, name, here, accept_global_perms=False)
-    return set(found.values_list("name", flat=True))
-
-
-def _model_permissions(subject: GrantHolder) -> Any:
-    holder = subject.holder
-    return holder.user_permissions if isinstance(holder, User) else holder.permissions
 
 
 def _subset_held(giver: Caller, what: str, items: set[str], snapshot: Snapshot) -> set[str]:

@@ -7,7 +7,8 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from tools.accounts.account_actions import change_agent, create_agent, revoke_token
-from tools.accounts.grants.grant_actions import granted_tool_groups, granted_tools, set_grants
+from tools.accounts.grants.grant_actions import set_grants
+from tools.accounts.grants.grant_queries import granted_tool_groups, granted_tools
 from tools.admin.base import ActionForm, Guarded, LinesField, ReadOnly, actor, giver
 from tools.definitions.callers import Caller
 from tools.models import Agent, Token

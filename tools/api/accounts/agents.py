@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tools.accounts import account_actions
-from tools.accounts.grants import grant_actions, grants_of_many
+from tools.accounts.grants import grant_actions, grant_queries
 from tools.accounts.grants.impersonation import check_may_issue
 from tools.api.common.bodies import (
     AgentAnswer,
@@ -44,7 +44,7 @@ BOUNDS = ("budget", "quotas")
 
 def agent_shapes(agents: Sequence[Agent]) -> list[dict[str, object]]:
     """For many agents with a constant number of queries."""
-    tools, groups = grants_of_many.granted_tools_and_groups(agents)
+    tools, groups = grant_queries.granted_tools_and_groups(agents)
     pinned, bounds = pins.pins_of_many(agents), allowances.allowances_of_many(agents)
     return [
         agent_shape(agent, tools[agent.pk])

@@ -7,8 +7,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tools.accounts.grants import grant_actions
-from tools.accounts.grants.grant_actions import KINDS, SUBJECTS
-from tools.accounts.grants.grants_of_many import grant_id, list_grants, read_grant_id
+from tools.accounts.grants.grant_queries import (
+    KINDS,
+    SUBJECTS,
+    grant_id,
+    list_grants,
+    read_grant_id,
+)
 from tools.api.accounts.grants_bodies import GrantBody, GrantList, GrantPage
 from tools.api.common.base import CallerView
 from tools.api.common.conditional import ConditionalView, Representation, conditional

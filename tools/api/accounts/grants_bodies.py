@@ -4,7 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from tools.accounts.grants.grant_actions import KINDS, SUBJECTS
+from tools.accounts.grants.grant_queries import KINDS, SUBJECTS
 from tools.api.common.bodies import Page
 from tools.api.common.fields import Items, Strict, Text
 

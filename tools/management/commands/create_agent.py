@@ -7,7 +7,7 @@ from django.core.management.base import CommandParser
 from django.db import transaction
 
 from tools.accounts import account_actions
-from tools.accounts.grants.grant_actions import granted_tool_groups, granted_tools
+from tools.accounts.grants.grant_queries import granted_tool_groups, granted_tools
 from tools.catalog.builtins import install_builtins
 from tools.definitions.texts.names import WILDCARD
 from tools.errors import NotFound

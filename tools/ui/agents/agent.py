@@ -12,8 +12,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from tools.accounts.callers import impersonable_agents
-from tools.accounts.grants.grant_actions import AGENT
-from tools.accounts.grants.grants_of_many import grant_id, list_grants, read_grant_id
+from tools.accounts.grants.grant_queries import AGENT, grant_id, list_grants, read_grant_id
 from tools.accounts.user_permissions import may, require
 from tools.definitions.results import REFUSED
 from tools.errors import ToolcribError

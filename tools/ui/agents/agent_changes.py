@@ -12,7 +12,7 @@ from django.views.decorators.http import require_POST
 from tools.accounts import account_actions
 from tools.accounts.callers import actor_of
 from tools.accounts.grants import grant_actions
-from tools.accounts.grants.grant_actions import AGENT, BODY_KINDS
+from tools.accounts.grants.grant_queries import AGENT, BODY_KINDS
 from tools.accounts.user_permissions import require
 from tools.definitions.callers import Scope
 from tools.errors import Malformed, NotFound, ToolcribError

@@ -23,7 +23,7 @@ from audit.events import Event
 from sandbox.spec import IsolationLevel
 from tools.accounts import account_actions
 from tools.accounts.callers import actor_of
-from tools.accounts.installation import SettingStatus, setting_statuses
+from tools.accounts.environment_settings import SettingStatus, setting_statuses
 from tools.accounts.user_permissions import may, require
 from tools.errors import Forbidden, ToolcribError
 from tools.insight.workflow_findings import findings

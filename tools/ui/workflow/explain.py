@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from tools.accounts.grants.grant_actions import granted_tools
+from tools.accounts.grants.grant_queries import granted_tools
 from tools.accounts.user_permissions import may, require
 from tools.catalog.registry import CatalogTool
 from tools.definitions.callers import Caller, CallerKind

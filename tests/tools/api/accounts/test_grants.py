@@ -9,7 +9,7 @@ from guardian.shortcuts import assign_perm
 from tests import factories
 from tests.api import Api
 from tests.tools.shapes import check_error
-from tools.accounts.grants.grants_of_many import grant_id, read_grant_id
+from tools.accounts.grants.grant_queries import grant_id, read_grant_id
 from tools.models import User
 from tools.models.grant_rows import GrantRow
 

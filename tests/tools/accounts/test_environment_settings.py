@@ -5,7 +5,7 @@ import json
 import pytest
 
 from audit.models import AuditRecord
-from tools.accounts.installation import record_settings
+from tools.accounts.environment_settings import record_settings
 
 pytestmark = [pytest.mark.django_db, pytest.mark.own_organization]
 

@@ -34,20 +34,10 @@ class DescribedSetting:
 
 SECTIONS: dict[str, tuple[DescribedSetting, ...]] = {
     "Where it runs": (
+        DescribedSetting("TOOLCRIB_DATA", "var/", "the data directory"),
+        DescribedSetting("PORT", "8000", "what up listens on"),
         DescribedSetting(
-            "TOOLCRIB_DATA",
-            "var/",
-            "the data directory",
-        ),
-        DescribedSetting(
-            "PORT",
-            "8000",
-            "what up listens on",
-        ),
-        DescribedSetting(
-            "ALLOWED_HOSTS",
-            "localhost,127.0.0.1,[::1]",
-            "names the server answers to, with commas",
+            "ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]", "names the server answers to, with commas"
         ),
         DescribedSetting(
             "HTTPS",
@@ -79,20 +69,14 @@ SECTIONS: dict[str, tuple[DescribedSetting, ...]] = {
             attribute="SECURE_HSTS_PRELOAD",
         ),
         DescribedSetting(
-            "CSRF_TRUSTED_ORIGINS",
-            "none",
-            "origins of forms, such as https://tools.example.org",
+            "CSRF_TRUSTED_ORIGINS", "none", "origins of forms, such as https://tools.example.org"
         ),
         DescribedSetting(
             "SECRET_KEY",
             "the file secret_key in the data directory",
             "signs sessions, keys the hashes of tokens",
         ),
-        DescribedSetting(
-            "LOG_LEVEL",
-            "INFO",
-            "of every process",
-        ),
+        DescribedSetting("LOG_LEVEL", "INFO", "of every process"),
     ),
     "What it stands on": (
         DescribedSetting(
@@ -100,43 +84,21 @@ SECTIONS: dict[str, tuple[DescribedSetting, ...]] = {
             "our own PostgreSQL",
             "postgresql://user:password@host/name, 15 or newer",
         ),
+        DescribedSetting("DATABASE_POOL", "20", "connections of each process at most"),
         DescribedSetting(
-            "DATABASE_POOL",
-            "20",
-            "connections of each process at most",
+            "DATABASE_PREPARE", "3", "statements are prepared from the n-th time; 0 behind a pooler"
         ),
-        DescribedSetting(
-            "DATABASE_PREPARE",
-            "3",
-            "statements are prepared from the n-th time; 0 behind a pooler",
-        ),
-        DescribedSetting(
-            "REDIS_URL",
-            "our own Valkey",
-            "redis://host:6379/0",
-        ),
+        DescribedSetting("REDIS_URL", "our own Valkey", "redis://host:6379/0"),
         DescribedSetting(
             "SPARQL_URL",
             "our own Oxigraph",
             "where a SPARQL 1.1 endpoint takes queries; it must heed default-graph-uri",
         ),
-        DescribedSetting(
-            "SPARQL_UPDATE_URL",
-            "update beside SPARQL_URL",
-            "where it takes updates",
-        ),
+        DescribedSetting("SPARQL_UPDATE_URL", "update beside SPARQL_URL", "where it takes updates"),
     ),
     "How much at once": (
-        DescribedSetting(
-            "WEB_THREADS",
-            "64",
-            "threads of each web process, 4 to 1024",
-        ),
-        DescribedSetting(
-            "WORKER_THREADS",
-            "16",
-            "calls a worker runs at once, 1 to 256",
-        ),
+        DescribedSetting("WEB_THREADS", "64", "threads of each web process, 4 to 1024"),
+        DescribedSetting("WORKER_THREADS", "16", "calls a worker runs at once, 1 to 256"),
         DescribedSetting(
             "MAX_REQUEST_BYTES",
             "12582912",
@@ -156,9 +118,7 @@ SECTIONS: dict[str, tuple[DescribedSetting, ...]] = {
             " disconnects gives its place back, and its call goes on; 8 to 4096",
         ),
         DescribedSetting(
-            "LIVE_PORT",
-            "the one after PORT, or a free one",
-            "where the live process listens",
+            "LIVE_PORT", "the one after PORT, or a free one", "where the live process listens"
         ),
         DescribedSetting(
             "WEB_PORT",
@@ -185,15 +145,9 @@ SECTIONS: dict[str, tuple[DescribedSetting, ...]] = {
         ),
     ),
     "Calls": (
+        DescribedSetting("EXECUTION_TIMEOUT_S", "300", "the longest a tool may ask for, 1 to 3600"),
         DescribedSetting(
-            "EXECUTION_TIMEOUT_S",
-            "300",
-            "the longest a tool may ask for, 1 to 3600",
-        ),
-        DescribedSetting(
-            "EXECUTION_LEASE_S",
-            "15",
-            "how long a silent worker keeps a call, 3 to 600",
+            "EXECUTION_LEASE_S", "15", "how long a silent worker keeps a call, 3 to 600"
         ),
         DescribedSetting(
             "EXECUTION_QUEUE_S",
@@ -229,11 +183,7 @@ SECTIONS: dict[str, tuple[DescribedSetting, ...]] = {
         ),
     ),
     "Walls": (
-        DescribedSetting(
-            "SANDBOX_SOCKET",
-            "in the data directory",
-            "where sandboxd listens",
-        ),
+        DescribedSetting("SANDBOX_SOCKET", "in the data directory", "where sandboxd listens"),
         DescribedSetting(
             "SANDBOX_ALLOW_DEGRADED",
             "false",
@@ -241,9 +191,7 @@ SECTIONS: dict[str, tuple[DescribedSetting, ...]] = {
             "seccomp alone, no network",
         ),
         DescribedSetting(
-            "EGRESS_SOCKET",
-            "in the data directory",
-            "where the egress broker listens",
+            "EGRESS_SOCKET", "in the data directory", "where the egress broker listens"
         ),
         DescribedSetting(
             "EGRESS_ALLOW_PRIVATE",
@@ -289,15 +237,9 @@ SECTIONS: dict[str, tuple[DescribedSetting, ...]] = {
             "may be private, in http:// too",
         ),
         DescribedSetting(
-            "LLM_API_KEY",
-            "none",
-            "sent to it as a bearer token, and written nowhere",
+            "LLM_API_KEY", "none", "sent to it as a bearer token, and written nowhere"
         ),
-        DescribedSetting(
-            "LLM_MODEL",
-            "none",
-            "the model of tools that name none",
-        ),
+        DescribedSetting("LLM_MODEL", "none", "the model of tools that name none"),
         DescribedSetting(
             "LLM_TOOL_CALLS",
             "true",
@@ -328,31 +270,11 @@ SECTIONS: dict[str, tuple[DescribedSetting, ...]] = {
             "none: no single sign-on",
             "the identity provider, exactly as it calls itself; https://, or this machine",
         ),
-        DescribedSetting(
-            "OIDC_CLIENT_ID",
-            "none",
-            "what we are called there",
-        ),
-        DescribedSetting(
-            "OIDC_CLIENT_SECRET",
-            "none: a public client",
-            "its secret",
-        ),
-        DescribedSetting(
-            "OIDC_NAME",
-            "single sign-on",
-            "what its button says: Log in with …",
-        ),
-        DescribedSetting(
-            "OIDC_SCOPES",
-            "openid profile email",
-            "what is asked for",
-        ),
-        DescribedSetting(
-            "OIDC_GROUPS_CLAIM",
-            "groups",
-            "where its groups stand",
-        ),
+        DescribedSetting("OIDC_CLIENT_ID", "none", "what we are called there"),
+        DescribedSetting("OIDC_CLIENT_SECRET", "none: a public client", "its secret"),
+        DescribedSetting("OIDC_NAME", "single sign-on", "what its button says: Log in with …"),
+        DescribedSetting("OIDC_SCOPES", "openid profile email", "what is asked for"),
+        DescribedSetting("OIDC_GROUPS_CLAIM", "groups", "where its groups stand"),
         DescribedSetting(
             "OIDC_ROLES",
             "none: nobody gets an account",
@@ -371,11 +293,7 @@ SECTIONS: dict[str, tuple[DescribedSetting, ...]] = {
         ),
     ),
     "Tokens, mail and licences": (
-        DescribedSetting(
-            "TOKEN_DAYS",
-            "90",
-            "how long a token is good, 1 to 365",
-        ),
+        DescribedSetting("TOKEN_DAYS", "90", "how long a token is good, 1 to 365"),
         DescribedSetting(
             "EMAIL_URL",
             "none: no e-mail is sent",
@@ -383,11 +301,7 @@ SECTIONS: dict[str, tuple[DescribedSetting, ...]] = {
             " with STARTTLS (without on this machine alone); EMAIL_URL_FILE names a"
             " file that holds it",
         ),
-        DescribedSetting(
-            "EMAIL_FROM",
-            "toolcrib@localhost",
-            "whom those mails are from",
-        ),
+        DescribedSetting("EMAIL_FROM", "toolcrib@localhost", "whom those mails are from"),
         DescribedSetting(
             "LICENSE_KEYS",
             "none: no licence can be installed",
@@ -414,20 +328,14 @@ SECTIONS: dict[str, tuple[DescribedSetting, ...]] = {
             attribute="ANCHORS_DIR",
         ),
         DescribedSetting(
-            "AUDIT_ANCHOR_URL",
-            "none",
-            "every checkpoint is POSTed there: https, or this machine",
+            "AUDIT_ANCHOR_URL", "none", "every checkpoint is POSTed there: https, or this machine"
         ),
         DescribedSetting(
             "AUDIT_ANCHOR_PUT_URL",
             "none",
             "every checkpoint is PUT below it, as <log>/<size>-<time>.note",
         ),
-        DescribedSetting(
-            "AUDIT_ANCHOR_TOKEN",
-            "none",
-            "the bearer token for both",
-        ),
+        DescribedSetting("AUDIT_ANCHOR_TOKEN", "none", "the bearer token for both"),
         DescribedSetting(
             "METRICS_TOKEN",
             "none",
