@@ -11,8 +11,8 @@ from audit.events import Event
 from audit.models import AuditRecord
 from tests import factories
 from tools.accounts import account_actions
-from tools.accounts.grants.grant_actions import set_grants
 from tools.accounts.environment_settings import record_settings
+from tools.accounts.grants.grant_actions import set_grants
 from tools.approvals import confirmation_rules
 from tools.catalog import actions as catalog
 from tools.catalog.mcp import mcp_servers

@@ -1,7 +1,11 @@
 """Bearer tokens: `tcr_`, eight characters that identify the row, 43 of secret, six of checksum.
 
-The checksum lets garbage be refused, and leaked tokens be recognized, without asking anything. The
-secret is random enough that a fast keyed hash is the right one; its key is not in the database.
+The checksum lets garbage be refused, and leaked tokens be recognized, without a query. The secret
+is random enough that a fast keyed hash is the right one; its key is not in the database.
+
+The use of an expired or revoked token is audited: it shows that a secret has leaked. Only a request
+with the whole secret is recorded, so that garbage cannot fill the audit log; one record per token
+and minute, regardless of the number of attempts.
 """
 
 import hashlib
@@ -27,6 +31,7 @@ from tools.models.callers import Holder
 
 _ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase
 _TOKEN = re.compile(r"tcr_([0-9A-Za-z]{8})_([0-9A-Za-z]{43})([0-9A-Za-z]{6})")
+RECORD_INTERVAL = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +66,6 @@ def matches_hash(presented: PresentedToken, secret_hash: str) -> bool:
     return hmac.compare_digest(hash_secret(presented.secret), secret_hash)
 
 
-def _random(length: int) -> str:
-    return "".join(secrets.choice(_ALPHABET) for _ in range(length))
-
-
-def _checksum(body: str) -> str:
-    value, digits = zlib.crc32(body.encode("ascii")), ""
-    for _ in range(6):
-        value, digit = divmod(value, 62)
-        digits = _ALPHABET[digit] + digits
-    return digits
-
-
-RECORD_INTERVAL = timedelta(minutes=1)
-
-
 def record_ended_token_use(
     holder: Holder, token_id: object, *, reason: str, source_ip: str
 ) -> None:
@@ -92,6 +82,18 @@ def record_ended_token_use(
         _record_use(by, reason)
 
 
+def _random(length: int) -> str:
+    return "".join(secrets.choice(_ALPHABET) for _ in range(length))
+
+
+def _checksum(body: str) -> str:
+    value, digits = zlib.crc32(body.encode("ascii")), ""
+    for _ in range(6):
+        value, digit = divmod(value, 62)
+        digits = _ALPHABET[digit] + digits
+    return digits
+
+
 @transaction.atomic
 def _record_use(by: Actor, reason: str) -> None:
     """The process that locks the token's row records the use; concurrent ones skip it."""
@@ -103,9 +105,9 @@ def _record_use(by: Actor, reason: str) -> None:
 
 
 def _is_recorded(by: Actor) -> bool:
-    lately = AuditRecord.objects.filter(
+    recent = AuditRecord.objects.filter(
         organization=by.organization,
         subject=by.token_id,
         occurred_at__gt=timezone.now() - RECORD_INTERVAL,
     )
-    return lately.filter(code=Event.TOKEN_REFUSED).exists()
+    return recent.filter(code=Event.TOKEN_REFUSED).exists()

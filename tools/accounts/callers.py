@@ -1,5 +1,10 @@
-"""Authenticates credentials as a caller. A bearer token costs one indexed query, which also returns
-the organization's revision, so that the process knows whether its catalog is current."""
+"""Callers: who calls, by a bearer token, a browser session, or as an agent (impersonation).
+
+A bearer token costs one indexed query, which also returns the organization's revision, so that the
+process knows whether its catalog is current. People may call as an agent if they are superusers or
+have that grant, for every agent of their organization or for one of them. The grant has effect only
+with the permission to read every execution: an agent's calls may refer to its earlier outputs.
+"""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -29,10 +34,15 @@ from tools.models.callers import (
 
 IMPERSONATE = "tools.impersonate_agent"
 _READS = "tools.view_execution"
+LAST_USED_STEP = timedelta(minutes=1)  # a write per minute and token, not per request
+_UNLIMITED = TokenLimits(None, None, None)
+_AGENT_LIMITS = TokenLimits([Scope.READ, Scope.EXECUTE], None, None)
+_NO_TOKEN = PresentedToken("0" * 8, "0" * 43)
+REFUSAL = "The token is not valid. Ask an administrator for a new one."
 
 
 def impersonable_agents(user_id: UUID) -> QuerySet[Agent]:
-    """Agents of the person's own organization that they may impersonate; others are not listed."""
+    """Agents of the person's own organization that they may impersonate."""
     user = User.objects.filter(pk=user_id, is_active=True, is_service_account=False).first()
     if user is None or not user.has_perm(_READS):
         return Agent.objects.none()
@@ -43,13 +53,6 @@ def impersonable_agents(user_id: UUID) -> QuerySet[Agent]:
         user, IMPERSONATE, here, with_superuser=False, accept_global_perms=False
     )
     return granted
-
-
-LAST_USED_STEP = timedelta(minutes=1)  # a write per minute and token, not per request
-_UNLIMITED = TokenLimits(None, None, None)
-_AGENT_LIMITS = TokenLimits([Scope.READ, Scope.EXECUTE], None, None)
-_NO_TOKEN = PresentedToken("0" * 8, "0" * 43)
-REFUSAL = "The token is not valid. Ask an administrator for a new one."
 
 
 def caller_of_token(text: str, *, source_ip: str = "") -> Caller:
@@ -172,6 +175,32 @@ def actor_of(caller: Caller) -> Actor:
     )
 
 
+def act_in_organization(caller: Caller, slug: str | None) -> Caller:
+    """The same person in the organization `slug`. Raises `NotFound` where it is not granted.
+
+    Roles and a superuser's rights reach there; the groups and permissions that were granted at home
+    do not.
+    """
+    if not slug or slug == caller.organization:
+        return caller
+    organization = Organization.objects.filter(slug=slug).first()
+    if organization is None or not _may_act_in(caller, organization):
+        raise NotFound(
+            f"There is no organization {slug[:63]!r} for you.", code="organization_not_found"
+        )
+    return replace(
+        caller if caller.is_superuser else without_grants(caller),
+        organization_id=organization.pk,
+        organization=organization.slug,
+        revision=organization.revision,
+    )
+
+
+def without_grants(caller: Caller) -> Caller:
+    """With none of the groups and permissions that its home organization granted."""
+    return replace(caller, granted_groups=frozenset(), granted_permissions=frozenset())
+
+
 def _maker_name(caller: Caller) -> str:
     """The person who acts for the caller, where that is another."""
     maker = caller.maker
@@ -245,32 +274,6 @@ def _caller(
         strict=bool(holder.strict),
         source_ip=source_ip,
     )
-
-
-def act_in_organization(caller: Caller, slug: str | None) -> Caller:
-    """The same person in the organization `slug`. Raises `NotFound` where it is not granted.
-
-    Roles and a superuser's rights reach there; the groups and permissions that were granted at home
-    do not.
-    """
-    if not slug or slug == caller.organization:
-        return caller
-    organization = Organization.objects.filter(slug=slug).first()
-    if organization is None or not _may_act_in(caller, organization):
-        raise NotFound(
-            f"There is no organization {slug[:63]!r} for you.", code="organization_not_found"
-        )
-    return replace(
-        caller if caller.is_superuser else without_grants(caller),
-        organization_id=organization.pk,
-        organization=organization.slug,
-        revision=organization.revision,
-    )
-
-
-def without_grants(caller: Caller) -> Caller:
-    """With none of the groups and permissions that its home organization granted."""
-    return replace(caller, granted_groups=frozenset(), granted_permissions=frozenset())
 
 
 def _may_act_in(caller: Caller, organization: Organization) -> bool:

@@ -1,6 +1,8 @@
-"""Records in the audit log which environment settings changed between starts.
+"""Environment settings of the operator: described, shown, and audited when they change.
 
-Of a secret only a short keyed hash is recorded: a change is visible, the value is not.
+At each start, changes since the last start are recorded in the audit log. Of a secret only a short
+keyed hash is recorded: a change is visible, the value is not. A test compares the descriptions with
+docs/operations.md.
 """
 
 import hashlib
@@ -24,7 +26,7 @@ from tools.models import Organization
 
 @dataclass(frozen=True, slots=True)
 class DescribedSetting:
-    """`attribute` is the setting that holds the value, where it has another name."""
+    """`attribute` is the Django setting that holds the value, if it has another name."""
 
     name: str
     default: str
@@ -372,27 +374,27 @@ ON_PAGE = frozenset({*VISIBLE, "LLM_MODEL", "OUTPUT_INLINE_BYTES"})  # on a page
 
 
 def record_settings() -> bool:
-    """Called at a start; recorded in the audit log of every organization. False where nothing has
+    """Called at each start; recorded in the audit log of every organization. False if nothing has
     changed."""
     now = _settings_document()
     digest = f"sha256:{hashlib.sha256(canonical.dumps(now)).hexdigest()}"
-    noted = [_record_for(place, now, digest) for place in Organization.objects.order_by("slug")]
-    return any(noted)
+    recorded = [_record_for(one, now, digest) for one in Organization.objects.order_by("slug")]
+    return any(recorded)
 
 
 @transaction.atomic
-def _record_for(place: Organization, now: dict[str, Any], digest: str) -> bool:
+def _record_for(organization: Organization, now: dict[str, Any], digest: str) -> bool:
     """Under a lock, since two processes may start at once."""
-    Organization.objects.select_for_update(no_key=True).get(pk=place.pk)
+    Organization.objects.select_for_update(no_key=True).get(pk=organization.pk)
     known = AuditRecord.objects.filter(
-        organization=place.slug, subject=SUBJECT, code=Event.SETTINGS_CHANGE
+        organization=organization.slug, subject=SUBJECT, code=Event.SETTINGS_CHANGE
     )
     last = known.order_by("-occurred_at", "-pk").first()
     if last is not None and last.subject_digest == digest:
         return False
     record(
         Event.SETTINGS_CHANGE,
-        by=Actor(CallerKind.SYSTEM, "start", place.slug),
+        by=Actor(CallerKind.SYSTEM, "start", organization.slug),
         outcome=Outcome.CHANGED,
         subject=SUBJECT,
         digest=digest,
@@ -402,15 +404,13 @@ def _record_for(place: Organization, now: dict[str, Any], digest: str) -> bool:
 
 
 def _settings_document() -> dict[str, Any]:
-    told = {name: plain(getattr(settings, name)) for name in VISIBLE}
+    visible = {name: plain(getattr(settings, name)) for name in VISIBLE}
     database = settings.DATABASES["default"]
-    place = f"{database['HOST']}:{database['PORT']}/{database['NAME']}"
+    address = f"{database['HOST']}:{database['PORT']}/{database['NAME']}"
     hidden = {name: getattr(settings, name) for name in HIDDEN}
     hidden["DATABASE"] = f"{database['USER']}:{database['PASSWORD']}"
-    marks = [
-        f"{name} {_keyed_hash(name, value)}" for name, value in sorted(hidden.items()) if value
-    ]
-    return told | {"DATABASE": place, "hidden": marks}
+    hashes = [f"{key} {_keyed_hash(key, value)}" for key, value in sorted(hidden.items()) if value]
+    return visible | {"DATABASE": address, "hidden": hashes}
 
 
 def _keyed_hash(name: str, value: object) -> str:
@@ -424,7 +424,7 @@ class SettingStatus:
 
     described: DescribedSetting
     value: Any
-    source: str  # the environment, a file, or empty: its default
+    source: str  # the environment, a file, or empty for the default
 
     @property
     def shown(self) -> bool:
@@ -432,8 +432,7 @@ class SettingStatus:
 
 
 def setting_statuses() -> dict[str, list[SettingStatus]]:
-    """Every setting of an operator's, by section. Only settings that are recorded in the audit log
-    have a value."""
+    """Every setting of the operator, by section. Only settings that are audited have a value."""
     return {title: [_setting_status(one) for one in every] for title, every in SECTIONS.items()}
 
 

@@ -1,8 +1,7 @@
 """Permissions of people: Django's model permissions; superusers have all.
 
-Agents manage nothing, whatever their token says (DESIGN, decision 16). A token needs a scope for it
-too, and one that is narrowed to groups or tools manages those alone
-(`tools/accounts/user_permissions.py`).
+Agents manage nothing, whatever their token says (DESIGN, decision 16). A token also needs the scope
+of a permission, and a token that is narrowed to groups or tools manages only these.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,10 +18,21 @@ from tools.models import Organization, Token, Tool, User
 
 # Fields of a group that affect more than the group itself.
 BROADER_FIELDS = frozenset({"parent", "permissions"})
+_BACKEND = "tools.accounts.login.login.PeopleBackend"
+_permissions_used: ContextVar[set[str] | None] = ContextVar("relied_on", default=None)
+_SCOPES = {
+    Scope.CATALOG: """
+        confirmationrule contentschema knowledgeentry mcpserver message messagechannel
+        sandboxprofile tool toolgroup toolservice
+    """,
+    Scope.AGENTS: "agent confirmation execution session token",
+    Scope.ORGANIZATION: "egresscredential licensetier organization signingkey user",
+}
+_SCOPE_OF = {model: scope for scope, models in _SCOPES.items() for model in models.split()}
 
 
 def has_managing_scope(caller: Caller) -> bool:
-    """Whether a person's token has a managing scope, and is not narrowed."""
+    """Whether a person's token has a managing scope and is not narrowed."""
     if caller.kind != CallerKind.PERSON or caller.narrowed:
         return False
     return any(caller.allows(scope) for scope in MANAGING)
@@ -67,40 +77,6 @@ def check_group_change(caller: Caller, changes: dict[str, Any]) -> None:
     """Raises `Forbidden` where a narrowed token changes a `BROADER_FIELDS` field of a group."""
     if caller.narrowed and changes.keys() & BROADER_FIELDS:
         raise _token_narrowed(caller)
-
-
-def _is_covered(caller: Caller, tool: str) -> bool:
-    """Whether all groups of the tool are among the token's."""
-    if "\x00" in tool:  # which PostgreSQL cannot store
-        return False
-    rows = Tool.objects.filter(organization_id=caller.organization_id, name=tool)
-    groups = rows.values_list("version__definition__group", flat=True).first()
-    return bool(groups) and {*(groups or ())} <= (caller.token_groups or frozenset())
-
-
-def _token_narrowed(caller: Caller) -> Forbidden:
-    parts = (("groups", caller.token_groups), ("tools", caller.token_tools))
-    limits = {what: sorted(items) for what, items in parts if items is not None}
-    said = " and ".join(f"the {what} {', '.join(items)}" for what, items in limits.items())
-    return Forbidden(
-        f"This token is narrowed to {said}. It manages these and nothing else; use a token that is "
-        "not narrowed.",
-        code="token_narrowed",
-        **limits,
-    )
-
-
-_BACKEND = "tools.accounts.login.login.PeopleBackend"
-_permissions_used: ContextVar[set[str] | None] = ContextVar("relied_on", default=None)
-_SCOPES = {
-    Scope.CATALOG: """
-        confirmationrule contentschema knowledgeentry mcpserver message messagechannel
-        sandboxprofile tool toolgroup toolservice
-    """,
-    Scope.AGENTS: "agent confirmation execution session token",
-    Scope.ORGANIZATION: "egresscredential licensetier organization signingkey user",
-}
-_SCOPE_OF = {model: scope for scope, models in _SCOPES.items() for model in models.split()}
 
 
 def scope_of(permission: str) -> Scope:
@@ -156,16 +132,6 @@ def require_held(caller: Caller, permission: str) -> None:
         )
 
 
-def _has_permission(caller: Caller, permission: str) -> bool:
-    if caller.kind != CallerKind.PERSON:
-        return False
-    if caller.is_superuser:
-        return True
-    user = User.objects.filter(pk=caller.user_id, is_active=True).first()
-    name = permission if "." in permission else f"tools.{permission}"
-    return user is not None and user.has_perm(name)
-
-
 def users_with_permission(people: Iterable[UUID], permission: str) -> frozenset[UUID]:
     """Those of the people who hold `view_execution` of this app, superusers too: one query."""
     found = User.objects.with_perm(f"tools.{permission}", backend=_BACKEND)
@@ -183,3 +149,34 @@ def increment_revisions(accounts: QuerySet[User], *places: Organization) -> None
         | Q(organizationgroupobjectpermission__group__user__in=accounts)
     )
     Organization.objects.filter(pk__in=list(where.values_list("pk", flat=True))).next_revisions()
+
+
+def _is_covered(caller: Caller, tool: str) -> bool:
+    """Whether all groups of the tool are among the token's."""
+    if "\x00" in tool:  # which PostgreSQL cannot store
+        return False
+    rows = Tool.objects.filter(organization_id=caller.organization_id, name=tool)
+    groups = rows.values_list("version__definition__group", flat=True).first()
+    return bool(groups) and {*(groups or ())} <= (caller.token_groups or frozenset())
+
+
+def _token_narrowed(caller: Caller) -> Forbidden:
+    parts = (("groups", caller.token_groups), ("tools", caller.token_tools))
+    limits = {what: sorted(items) for what, items in parts if items is not None}
+    said = " and ".join(f"the {what} {', '.join(items)}" for what, items in limits.items())
+    return Forbidden(
+        f"This token is narrowed to {said}. It manages these and nothing else; use a token that is "
+        "not narrowed.",
+        code="token_narrowed",
+        **limits,
+    )
+
+
+def _has_permission(caller: Caller, permission: str) -> bool:
+    if caller.kind != CallerKind.PERSON:
+        return False
+    if caller.is_superuser:
+        return True
+    user = User.objects.filter(pk=caller.user_id, is_active=True).first()
+    name = permission if "." in permission else f"tools.{permission}"
+    return user is not None and user.has_perm(name)

@@ -1,4 +1,6 @@
-"""Reads the grants of many agents with as many queries as for one agent."""
+"""Reads direct grants: of one holder, of many agents with as many queries as for one, and as lists
+for people who may see them, each grant with an identifier for URLs.
+"""
 
 import base64
 import binascii
@@ -30,11 +32,7 @@ from tools.models import (
 from tools.models.grant_rows import GrantRow, Sought, grant_rows
 
 AGENT, PERSON, PEOPLE = "agent", "user", "people_group"
-
-
 SUBJECTS = {AGENT: "change_agent", PERSON: "change_user", PEOPLE: "change_user"}
-
-
 # The kinds as request bodies name them, and as list rows do.
 KINDS = {
     "tools": "tool",
@@ -42,15 +40,13 @@ KINDS = {
     "groups": "requestable_group",
     "permissions": "permission",
 }
-
-
 BODY_KINDS = {row: body for body, row in KINDS.items()}
-
-
 GrantNames = Mapping[str, Iterable[str]]
-
-
 _COLUMNS = {"groups": "granted_groups", "permissions": "granted_permissions"}
+_EVERY_TOOL = {"codename": EXECUTE, "content_type__app_label": "tools"}
+NamesByAgent = dict[UUID, list[str]]
+_VIEW_PERMISSIONS = {AGENT: "view_agent", PERSON: "view_user", PEOPLE: "view_user"}
+_LONGEST = 2_000
 
 
 @dataclass(frozen=True)
@@ -112,43 +108,6 @@ def find_holder(organization: Organization, kind: str, name: str) -> GrantHolder
     return GrantHolder(kind, name, holder, organization)
 
 
-def _grants_of_kind(subject: GrantHolder, what: str) -> set[str]:
-    if what in _COLUMNS:
-        if not isinstance(subject.holder, User):
-            return set()
-        column = _COLUMNS[what]
-        return set(User.objects.values_list(column, flat=True).get(pk=subject.holder.pk))
-    if what == "tool_groups":
-        return _granted_names(subject, EXECUTE_GROUP, ToolGroup.objects.all())
-    every = (
-        {names.WILDCARD} if _model_permissions(subject).filter(**_EVERY_TOOL).exists() else set()
-    )
-    return every | _granted_names(subject, EXECUTE, Tool.objects.present())
-
-
-_EVERY_TOOL = {"codename": EXECUTE, "content_type__app_label": "tools"}
-
-
-def _granted_names(subject: GrantHolder, codename: str, rows: Any) -> set[str]:
-    here, name = rows.filter(organization=subject.organization), f"tools.{codename}"
-    if isinstance(subject.holder, User):
-        found = get_objects_for_user(
-            subject.holder, name, here, use_groups=False, with_superuser=False,
-            accept_global_perms=False,
-        )  # fmt: skip
-    else:
-        found = get_objects_for_group(subject.holder, name, here, accept_global_perms=False)
-    return set(found.values_list("name", flat=True))
-
-
-def _model_permissions(subject: GrantHolder) -> Any:
-    holder = subject.holder
-    return holder.user_permissions if isinstance(holder, User) else holder.permissions
-
-
-NamesByAgent = dict[UUID, list[str]]
-
-
 def granted_tools_and_groups(agents: Collection[Agent]) -> tuple[NamesByAgent, NamesByAgent]:
     """By the agent: the names of the tools it may execute by themselves, `["*"]` for all, and of
     the tool groups."""
@@ -173,21 +132,6 @@ def granted_tools_and_groups(agents: Collection[Agent]) -> tuple[NamesByAgent, N
     )
 
 
-def _direct_grants(accounts: dict[UUID, Agent], rows: Any, codename: str) -> dict[UUID, set[str]]:
-    found: dict[UUID, set[str]] = defaultdict(set)
-    held = rows.filter(user_id__in=accounts, permission__codename=codename).values_list(
-        "user_id", "content_object__organization_id", "content_object__name"
-    )
-    for account, organization, name in held:
-        agent = accounts[account]
-        if agent.organization_id == organization:
-            found[agent.pk].add(name)
-    return found
-
-
-_VIEW_PERMISSIONS = {AGENT: "view_agent", PERSON: "view_user", PEOPLE: "view_user"}
-
-
 def list_grants(
     caller: Caller,
     sought: Sought,
@@ -205,9 +149,6 @@ def list_grants(
     return grant_rows(caller.organization_id, seen, most=most, beside=beside, before=before)
 
 
-_LONGEST = 2_000
-
-
 def grant_id(row: GrantRow) -> str:
     return base64.urlsafe_b64encode(json.dumps(row).encode()).decode().rstrip("=")
 
@@ -223,3 +164,46 @@ def read_grant_id(text: str) -> GrantRow | None:
     if len(text) > _LONGEST or not named or not all(isinstance(part, str) for part in parts):
         return None
     return GrantRow(*parts)
+
+
+def _grants_of_kind(subject: GrantHolder, what: str) -> set[str]:
+    if what in _COLUMNS:
+        if not isinstance(subject.holder, User):
+            return set()
+        column = _COLUMNS[what]
+        return set(User.objects.values_list(column, flat=True).get(pk=subject.holder.pk))
+    if what == "tool_groups":
+        return _granted_names(subject, EXECUTE_GROUP, ToolGroup.objects.all())
+    every = (
+        {names.WILDCARD} if _model_permissions(subject).filter(**_EVERY_TOOL).exists() else set()
+    )
+    return every | _granted_names(subject, EXECUTE, Tool.objects.present())
+
+
+def _granted_names(subject: GrantHolder, codename: str, rows: Any) -> set[str]:
+    here, name = rows.filter(organization=subject.organization), f"tools.{codename}"
+    if isinstance(subject.holder, User):
+        found = get_objects_for_user(
+            subject.holder, name, here, use_groups=False, with_superuser=False,
+            accept_global_perms=False,
+        )  # fmt: skip
+    else:
+        found = get_objects_for_group(subject.holder, name, here, accept_global_perms=False)
+    return set(found.values_list("name", flat=True))
+
+
+def _model_permissions(subject: GrantHolder) -> Any:
+    holder = subject.holder
+    return holder.user_permissions if isinstance(holder, User) else holder.permissions
+
+
+def _direct_grants(accounts: dict[UUID, Agent], rows: Any, codename: str) -> dict[UUID, set[str]]:
+    found: dict[UUID, set[str]] = defaultdict(set)
+    held = rows.filter(user_id__in=accounts, permission__codename=codename).values_list(
+        "user_id", "content_object__organization_id", "content_object__name"
+    )
+    for account, organization, name in held:
+        agent = accounts[account]
+        if agent.organization_id == organization:
+            found[agent.pk].add(name)
+    return found

@@ -1,4 +1,9 @@
-"""Decides which accounts may log in with a password: people, never service accounts."""
+"""Login of people: which accounts may log in, the browser session that a login opens, how long ago
+a person authenticated in it, and by which second factor.
+
+Service accounts never log in. Each browser session is recorded at login; ending one is final. The
+path of `PeopleBackend` is stored in sessions.
+"""
 
 import time
 from typing import Any
@@ -16,14 +21,14 @@ from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from tools.models import PersonSession, User
 
+AUTHENTICATED_AT, FACTOR = "authenticated_at", "second_factor"
+_MAX_USER_AGENT = 200
+
 
 class PeopleBackend(ModelBackend):
     def user_can_authenticate(self, user: User | AnonymousUser | None) -> bool:
         is_service = getattr(user, "is_service_account", False)
         return not is_service and super().user_can_authenticate(user)
-
-
-AUTHENTICATED_AT, FACTOR = "authenticated_at", "second_factor"
 
 
 @receiver(user_logged_in)
@@ -32,8 +37,8 @@ def record_login(request: HttpRequest, **_: object) -> None:
 
 
 def record_authentication(session: SessionBase, at: float | None = None) -> None:
-    """Now, or earlier for an identity provider, which may have authenticated the person hours
-    ago."""
+    """Store the time of authentication: now, or earlier for an identity provider, which may have
+    authenticated the person hours ago."""
     session[AUTHENTICATED_AT] = int(time.time() if at is None else min(at, time.time()))
 
 
@@ -44,7 +49,7 @@ def is_fresh(session: SessionBase) -> bool:
 
 
 def record_factor(session: SessionBase, factor: str) -> None:
-    """The second factor that the session was opened with, or its person has set up in it."""
+    """Store the second factor that the session was opened with, or that was set up in it."""
     session[FACTOR] = factor
 
 
@@ -52,18 +57,15 @@ def has_proven_factor(session: SessionBase) -> bool:
     return FACTOR in session
 
 
-_MAX_USER_AGENT = 200
-
-
 @receiver(user_logged_in)
 def record_session(request: HttpRequest, user: User, **_: Any) -> PersonSession:
-    """Safe to repeat: a known session keeps its record. From now on it has the usual lifetime,
-    however short it was before login."""
+    """Record a session; safe to repeat. From now on it has the default lifetime, however short it
+    was before login."""
     request.session.set_expiry(None)
     if request.session.session_key is None:
         request.session.save()
     agent = request.META.get("HTTP_USER_AGENT", "").replace("\x00", "")
-    noted: PersonSession = PersonSession.objects.get_or_create(
+    recorded: PersonSession = PersonSession.objects.get_or_create(
         session_id=request.session.session_key,
         defaults={
             "user": user,
@@ -71,19 +73,19 @@ def record_session(request: HttpRequest, user: User, **_: Any) -> PersonSession:
             "user_agent": agent[:_MAX_USER_AGENT],
         },
     )[0]
-    return noted
+    return recorded
 
 
 def end_sessions(
-    *, user: User, by: Actor, but: PersonSession | None = None, only: Any = None
+    *, user: User, by: Actor, except_for: PersonSession | None = None, only: Any = None
 ) -> int:
-    """End every session of a person, all `but` one, or `only` one; how many there were."""
-    wanted = PersonSession.objects.filter(user=user)
-    if but is not None:
-        wanted = wanted.exclude(pk=but.pk)
+    """End every session of a person, all `except_for` one, or `only` one; how many were ended."""
+    rows = PersonSession.objects.filter(user=user)
+    if except_for is not None:
+        rows = rows.exclude(pk=except_for.pk)
     if only is not None:
-        wanted = wanted.filter(pk=only)
-    keys = [*wanted.values_list("session_id", flat=True)]
+        rows = rows.filter(pk=only)
+    keys = [*rows.values_list("session_id", flat=True)]
     BrowserSession.objects.filter(pk__in=keys).delete()  # their records are deleted with them
     if keys:
         details = {"sessions": len(keys)}

@@ -1,7 +1,8 @@
 """Second factors of people: which ones they have, whether one is required, and their removal.
 
-A second factor is an authenticator app or a security key. Recovery codes replace it, each once;
-they are made with the first factor and go with the last.
+A second factor is an authenticator app (TOTP, RFC 6238: six-digit codes that change each half
+minute) or a security key (`security_keys`). Recovery codes replace it, each once; they are created
+with the first factor and deleted with the last.
 """
 
 import base64
@@ -30,58 +31,19 @@ from tools.definitions.callers import Caller
 from tools.errors import Conflict, Malformed, NotFound
 from tools.models import AuthenticatorApp, RecoveryCode, SecurityKey, User
 
-RECOVERY_CODES = 10
-_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"  # none that reads like another
-_RECOVERY_CODE_LENGTH = 16  # 79 bits cannot be guessed, so a fast keyed hash is the right one
-
-
-@transaction.atomic
-def make_recovery_codes(*, user: User, by: Actor) -> list[str]:
-    """Replaces the old codes with new ones, which are returned only now."""
-    codes = [
-        "".join(secrets.choice(_ALPHABET) for _ in range(_RECOVERY_CODE_LENGTH))
-        for _ in range(RECOVERY_CODES)
-    ]
-    RecoveryCode.objects.filter(user=user).delete()
-    RecoveryCode.objects.bulk_create(RecoveryCode(user=user, digest=_digest(c)) for c in codes)
-    _record_codes(Event.RECOVERY_CODES_MAKE, user, by, {"codes": RECOVERY_CODES})
-    return [_format_code(code) for code in codes]
-
-
-@transaction.atomic
-def use_recovery_code(*, user: User, code: str, by: Actor) -> bool:
-    """Whether it was one of theirs, and unused until now."""
-    if not RecoveryCode.objects.spend(user, _digest(_parse_code(code))):
-        return False
-    left = RecoveryCode.objects.unused().filter(user=user).count()
-    _record_codes(Event.RECOVERY_CODE_USE, user, by, {"left": left})
-    return True
-
-
-def _format_code(code: str) -> str:
-    return "-".join(code[at : at + 4] for at in range(0, _RECOVERY_CODE_LENGTH, 4))
-
-
-def _parse_code(typed: str) -> str:
-    return "".join(character for character in typed.lower() if character.isalnum())
-
-
-def _digest(code: str) -> str:
-    """Keyed: with the database alone, no code can be tried."""
-    key = hashlib.sha256(b"toolcrib recovery code " + settings.SECRET_KEY.encode()).digest()
-    return hmac.new(key, code.encode(), hashlib.sha256).hexdigest()
-
-
-def _record_codes(event: Event, user: User, by: Actor, details: dict[str, int]) -> None:
-    subject = f"user:{user.username}"
-    record(event, by=by, outcome=Outcome.CHANGED, subject=subject, details=details)
-
-
 NOBODY, PRIVILEGED, EVERYBODY = "nobody", "privileged", "everybody"
 MFA_POLICIES = (NOBODY, PRIVILEGED, EVERYBODY)
 # Permissions that require one: of approvers, who decide what runs, and of administrators.
 PRIVILEGES = ("tools.decide_confirmation", "tools.add_user", "tools.change_user")
 APP, KEY, RECOVERY = "authenticator app", "security key", "recovery code"
+DIGITS, STEP_S = 6, 30
+_SECRET_BYTES = 20
+_DRIFT = (-1, 0, 1)  # clock drift of the person's device, in steps
+ISSUER = "Toolcrib"
+RECOVERY_CODES = 10
+_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"  # without characters that look alike
+_RECOVERY_CODE_LENGTH = 16  # 79 bits cannot be guessed, so a fast keyed hash is the right one
+_MAX_CODE_LENGTH = 40
 
 
 @dataclass(frozen=True)
@@ -112,7 +74,7 @@ def has_factor(user: User) -> bool:
 
 
 def requires_factor(user: User) -> bool:
-    """By the policy of this installation."""
+    """Whether the policy of this installation requires a second factor of the user."""
     if settings.MFA_REQUIRED == PRIVILEGED:
         return user.is_superuser or any(user.has_perm(name) for name in PRIVILEGES)
     return bool(settings.MFA_REQUIRED == EVERYBODY)
@@ -187,12 +149,19 @@ def _record_event(event: Event, user: User, by: Actor, **details: Any) -> None:
     record(event, by=by, outcome=Outcome.CHANGED, subject=subject, details=details)
 
 
-DIGITS, STEP_S = 6, 30
-_SECRET_BYTES = 20
-_DRIFT = (-1, 0, 1)  # clock drift of the person's device, in steps
-ISSUER = "Toolcrib"
+# --- codes ---
+def verify_code(*, user: User, code: str, by: Actor, recovers: bool = True) -> str:
+    """The kind of a valid code, which is thereby used up; empty for an invalid one. Call it
+    `guarded`."""
+    typed = "".join(code.split())[:_MAX_CODE_LENGTH]
+    if is_app_code(typed):
+        return APP if verify_app_code(user=user, code=typed) else ""
+    if recovers and use_recovery_code(user=user, code=typed, by=by):
+        return RECOVERY
+    return ""
 
 
+# --- authenticator apps ---
 def new_app_secret() -> str:
     """As people type it into an app: base32."""
     return base64.b32encode(os.urandom(_SECRET_BYTES)).decode()
@@ -242,7 +211,7 @@ def is_app_code(code: str) -> bool:
 
 
 def _unseal_secret(row: AuthenticatorApp, user: User) -> str:
-    """Empty where it was encrypted under another SECRET_KEY: then no code is valid."""
+    """Empty if it was encrypted with another SECRET_KEY: then no code is valid."""
     try:
         return sealing.unseal(
             bytes(row.sealed),
@@ -255,7 +224,7 @@ def _unseal_secret(row: AuthenticatorApp, user: User) -> str:
 
 
 def _step_of(secret: str, code: str, *, after: int) -> int | None:
-    """The half minute whose code it is, near to now and later than `after`."""
+    """The half minute whose code it is, near the present time and later than `after`."""
     if not secret or not is_app_code(code):
         return None
     now, totp = int(time.time()) // STEP_S, _totp(secret)
@@ -268,19 +237,43 @@ def _step_of(secret: str, code: str, *, after: int) -> int | None:
 
 
 def _totp(secret: str) -> TOTP:
-    """SHA-1 is what every app knows; HMAC has no use for collisions."""
+    """Every app supports SHA-1; its collisions do not weaken HMAC."""
     return TOTP(base64.b32decode(secret), DIGITS, SHA1(), STEP_S)  # noqa: S303
 
 
-_MAX_CODE_LENGTH = 40
+# --- recovery codes ---
+@transaction.atomic
+def make_recovery_codes(*, user: User, by: Actor) -> list[str]:
+    """Replace the old codes with new ones, which are returned only now."""
+    codes = [
+        "".join(secrets.choice(_ALPHABET) for _ in range(_RECOVERY_CODE_LENGTH))
+        for _ in range(RECOVERY_CODES)
+    ]
+    RecoveryCode.objects.filter(user=user).delete()
+    RecoveryCode.objects.bulk_create(RecoveryCode(user=user, digest=_digest(c)) for c in codes)
+    _record_event(Event.RECOVERY_CODES_MAKE, user, by, codes=RECOVERY_CODES)
+    return [_format_code(code) for code in codes]
 
 
-def verify_code(*, user: User, code: str, by: Actor, recovers: bool = True) -> str:
-    """The kind of a valid code, which is thereby used up; empty for an invalid one. Call it
-    `guarded`."""
-    typed = "".join(code.split())[:_MAX_CODE_LENGTH]
-    if is_app_code(typed):
-        return APP if verify_app_code(user=user, code=typed) else ""
-    if recovers and use_recovery_code(user=user, code=typed, by=by):
-        return RECOVERY
-    return ""
+@transaction.atomic
+def use_recovery_code(*, user: User, code: str, by: Actor) -> bool:
+    """Whether it was a code of the user that was unused until now."""
+    if not RecoveryCode.objects.spend(user, _digest(_parse_code(code))):
+        return False
+    left = RecoveryCode.objects.unused().filter(user=user).count()
+    _record_event(Event.RECOVERY_CODE_USE, user, by, left=left)
+    return True
+
+
+def _format_code(code: str) -> str:
+    return "-".join(code[at : at + 4] for at in range(0, _RECOVERY_CODE_LENGTH, 4))
+
+
+def _parse_code(typed: str) -> str:
+    return "".join(character for character in typed.lower() if character.isalnum())
+
+
+def _digest(code: str) -> str:
+    """Keyed: with the database alone, no code can be tried."""
+    key = hashlib.sha256(b"toolcrib recovery code " + settings.SECRET_KEY.encode()).digest()
+    return hmac.new(key, code.encode(), hashlib.sha256).hexdigest()

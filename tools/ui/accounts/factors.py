@@ -126,7 +126,7 @@ def _set_up(request: PageRequest, factor: str, codes: list[str]) -> HttpResponse
         messages.success(request, f"The {factor} is set up.")
         return redirect("profile")
     here = login.record_session(request, request.user)
-    login.end_sessions(user=request.user, by=actor_of(request.caller), but=here)
+    login.end_sessions(user=request.user, by=actor_of(request.caller), except_for=here)
     return render(request, CODES, {"codes": codes, "factor": factor})
 
 

@@ -122,7 +122,7 @@ def end_session(request: PageRequest, session_id: UUID) -> HttpResponseBase:
 @page
 def end_others(request: PageRequest) -> HttpResponseBase:
     here = login.record_session(request, request.user)
-    ended = login.end_sessions(user=request.user, by=actor_of(request.caller), but=here)
+    ended = login.end_sessions(user=request.user, by=actor_of(request.caller), except_for=here)
     word = "No other browser was logged in."
     if ended:
         word = f"{ended} other browser{' is' if ended == 1 else 's are'} logged out."
@@ -167,7 +167,7 @@ def _change_password(request: PageRequest, form: PasswordChangeForm) -> HttpResp
     form.save()
     update_session_auth_hash(request, request.user)
     here = login.record_session(request, request.user)
-    login.end_sessions(user=request.user, by=by, but=here)
+    login.end_sessions(user=request.user, by=by, except_for=here)
     said = {"change": "own password", **difference({}, {})}
     subject = f"user:{request.user.username}"
     record(Event.ROW_CHANGE, by=by, outcome=Outcome.CHANGED, subject=subject, details=said)

@@ -14,7 +14,7 @@ from guardian.shortcuts import assign_perm, remove_perm
 from audit.models import AuditRecord
 from tests import factories
 from tools.accounts.callers import caller_of_agent, caller_of_user, callers_of_agents
-from tools.accounts.grants import grant_actions
+from tools.accounts.grants import grant_actions, grant_queries
 from tools.accounts.grants.grants import grants
 from tools.catalog import actions as catalog
 from tools.catalog.registry import registry
@@ -265,7 +265,7 @@ def given(giver: Caller, agent: Agent, **wanted: list[str]) -> list[GrantRow]:
 
 
 def held(agent: Agent) -> dict[str, set[str]]:
-    return grant_actions.direct_grants(grant_actions.holder_of_agent(agent))
+    return grant_queries.direct_grants(grant_queries.holder_of_agent(agent))
 
 
 def revision(organization: Organization) -> int:
