@@ -22,7 +22,7 @@ def asked(caller: Caller, question: str = "What is there to read?", **given: Any
         name: given.pop(name) for name in [*given] if name in AgentRunRequest.__dataclass_fields__
     }
     wanted = AgentRunRequest({"question": question, **given}, **fields)
-    return admit(caller, agent_requests.call_of(caller, wanted))
+    return admit(caller, agent_requests.build_call(caller, wanted))
 
 
 def of_agent(agent: Agent, question: str = "What is there to read?", **given: Any) -> Execution:

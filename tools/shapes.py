@@ -11,7 +11,7 @@ from uuid import UUID
 
 from config.http.errors import body as error_body
 from tools.agents.agent_requests import AgentRunReport
-from tools.agents.following import spent_shape
+from tools.agents.following import spending_document
 from tools.agents.run_parameters import REACT
 from tools.agents.steps import AgentStep
 from tools.approvals import confirmation_rules
@@ -150,7 +150,7 @@ def agent_request_shape(report: AgentRunReport) -> dict[str, Any]:
         "plan": report.plan,
         "session": report.session,
         "state": report.state,
-        **spent_shape(report.spent),
+        **spending_document(report.spent),
         "error_code": run.error_code or None,
         "error_message": run.error_message or None,
         # Fields that are set above are not repeated.
@@ -170,7 +170,7 @@ def agent_step_shape(step: AgentStep) -> dict[str, Any]:
         "observation": step.observation,
         "status": step.status,
         "execution_id": str(step.execution_id) if step.execution_id else None,
-        **spent_shape(step.thinking + step.acting),
+        **spending_document(step.thinking + step.acting),
     }
 
 

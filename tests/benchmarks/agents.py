@@ -154,7 +154,7 @@ def _over_rest(running: crib.Crib, agent: Agent, wanted: dict[str, Any]) -> str:
 def _in_process(running: crib.Crib, agent: Agent, wanted: dict[str, Any]) -> str:
     with stopped(running):
         caller = factories.caller(agent)
-        call = agent_actions.call_of(caller, AgentRunRequest(wanted, group=GROUPS))
+        call = agent_actions.build_call(caller, AgentRunRequest(wanted, group=GROUPS))
         run = actions.execute(caller=caller, call=call, wait_s=0)
         with WATCHED.watching():
             work_off(agent.organization)

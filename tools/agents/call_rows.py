@@ -22,13 +22,13 @@ from tools.models.execution import ExecutionQuerySet
 THINK, ACT = "think/", "act/"
 MOST_OBSERVATION = 8_000  # characters that a model is shown
 _BYTES_PER_TOKEN = 3  # where an endpoint counts none: rather too many than too few
-_THOUGHT, _DONE = Q(place__startswith=THINK), Q(place__startswith=ACT)
-_TOLD = {
-    "asked": Case(When(_DONE, then="parameters"), output_field=JSONField(null=True)),
-    "gave": Case(When(_THOUGHT, then="output"), output_field=JSONField(null=True)),
-    "seen": Case(When(_DONE, then=Left("observation", MOST_OBSERVATION + 1))),
+_IS_THOUGHT, _IS_ACTION = Q(place__startswith=THINK), Q(place__startswith=ACT)
+_ANNOTATIONS = {
+    "asked": Case(When(_IS_ACTION, then="parameters"), output_field=JSONField(null=True)),
+    "gave": Case(When(_IS_THOUGHT, then="output"), output_field=JSONField(null=True)),
+    "seen": Case(When(_IS_ACTION, then=Left("observation", MOST_OBSERVATION + 1))),
     "asked_size": Case(
-        When(_THOUGHT & ~Q(metrics__has_key="input_tokens"),
+        When(_IS_THOUGHT & ~Q(metrics__has_key="input_tokens"),
              then=Length(Cast("parameters", TextField()))),
         output_field=IntegerField(null=True),
     ),
@@ -94,25 +94,25 @@ class CallRow:
         )
 
     @property
-    def spent(self) -> "Spent":
+    def spent(self) -> "Spending":
         """Where the endpoint counted no tokens, they are estimated by the bytes that went and
         came."""
         took = (self.completed_at - self.created_at).total_seconds() if self.completed_at else 0.0
         took_ms = max(0.0, took) * 1000  # a refusal's end has another clock than its row
         cost = self.cost or Decimal(0)
         if not self.place.startswith(THINK) or self.open:
-            return Spent(cost=cost, duration_ms=took_ms)
+            return Spending(cost=cost, duration_ms=took_ms)
         went = self.metrics.get("input_tokens")
         if went is None:
             went = (self.asked_size or 0) // _BYTES_PER_TOKEN
         said = self.metrics.get("output_tokens")
         if said is None:
             said = (self.output_bytes or 0) // _BYTES_PER_TOKEN
-        return Spent(int(went), int(said), cost, took_ms)
+        return Spending(int(went), int(said), cost, took_ms)
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class Spending:
     """By one call, or by several."""
 
     input_tokens: int = 0
@@ -120,8 +120,8 @@ class Spent:
     cost: Decimal = Decimal(0)
     duration_ms: float = 0.0
 
-    def __add__(self, other: "Spent") -> "Spent":
-        return Spent(
+    def __add__(self, other: "Spending") -> "Spending":
+        return Spending(
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
             self.cost + other.cost,
@@ -133,30 +133,30 @@ class Spent:
         return self.input_tokens + self.output_tokens
 
 
-NOTHING = Spent()
-_COLUMNS = [one.name for one in fields(CallRow) if one.name not in _TOLD]
+NO_SPENDING = Spending()
+_COLUMNS = [one.name for one in fields(CallRow) if one.name not in _ANNOTATIONS]
 
 
 def call_rows(run: UUID, readable: ExecutionQuerySet) -> dict[str, CallRow]:
     """By their places, those that a reader may see. One query."""
-    rows = readable.filter(parent=run).values_list(*_COLUMNS).annotate(**_TOLD)
+    rows = readable.filter(parent=run).values_list(*_COLUMNS).annotate(**_ANNOTATIONS)
     return {row.place: row for row in (CallRow(*values) for values in rows)}
 
 
-def spent_below(parents: list[UUID]) -> Spent:
+def spending_below(parents: list[UUID]) -> Spending:
     """Cost of calls that composite calls made, at any depth, so that no batch, chain, program or
     nested run evades the run's budget."""
-    total = NOTHING
+    total = NO_SPENDING
     while parents:
         rows = Execution.objects.filter(parent__in=parents)
         found = list(rows.values_list("pk", "composite", "cost", "metrics"))
         for _, _, cost, metrics in found:
             went, said = (metrics.get(name) or 0 for name in ("input_tokens", "output_tokens"))
-            total += Spent(int(went), int(said), cost)
+            total += Spending(int(went), int(said), cost)
         parents = [pk for pk, composite, *_ in found if composite]
     return total
 
 
-def number_of(place: str) -> int:
+def step_number(place: str) -> int:
     """The number of the step that a call belongs to."""
     return int(place.partition("/")[2].partition("#")[0])

@@ -8,14 +8,14 @@ from tools.agents.call_rows import MOST_OBSERVATION
 
 # Characters that a model reads and a person does not see: controls, directions, invisible letters
 # and tags. The two joiners of letters are kept: scripts need them.
-_UNSEEN = re.compile(
+_INVISIBLE = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
     "\ufeff\ufff9-\ufffb\U000e0000-\U000e0fff]"
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Fence:
+class DataDelimiters:
     """The marks of one run."""
 
     secret: str
@@ -36,7 +36,7 @@ class Fence:
 
     def clean(self, text: str) -> str:
         """Removes copied delimiters and invisible characters."""
-        seen = _UNSEEN.sub("\ufffd", text)
+        seen = _INVISIBLE.sub("\ufffd", text)
         return re.sub(re.escape(self.secret), "[mark]", seen, flags=re.IGNORECASE)
 
     def unmarked(self, value: Any) -> Any:

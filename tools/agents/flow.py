@@ -24,12 +24,12 @@ from tools.agents.planning.plan_outcomes import (
     SKIPPED,
     STOPPED,
     SUCCEEDED,
-    PlannedRows,
+    PlanCallRows,
 )
-from tools.agents.planning.planner import rows_of
+from tools.agents.planning.planner import plan_rows
 from tools.agents.runs import AgentRun, RunMustWait, RunOver
 from tools.agents.steps import AgentAction
-from tools.agents.usable_tools import Barred
+from tools.agents.usable_tools import ToolRefusal
 from tools.definitions.chains import values
 from tools.definitions.chains.values import Unknown, ValueTooLarge
 from tools.execution import outputs
@@ -44,18 +44,18 @@ MOST_READ = 8 * 1024 * 1024  # bytes of outputs in one step's arguments
 _CLOSED = "closed"  # in its memory: plans whose end is on record
 
 
-def turn(run: AgentRun) -> str:
+def run_plan_turn(run: AgentRun) -> str:
     """The answer. Raises `RunMustWait` and `RunOver`."""
-    while (plan := _current(run)) is not None:
+    while (plan := _current_plan(run)) is not None:
         for number, step in plan.numbered():
-            _take(run, number, step)
-        _close(run, plan)
-    return planner.answer(run)
+            _run_step(run, number, step)
+        _close_plan(run, plan)
+    return planner.ask_answer(run)
 
 
-def close(run: AgentRun) -> None:
+def close_plans(run: AgentRun) -> None:
     """Cancels open calls when the run ends before its plan does."""
-    if not isinstance(run.rows, PlannedRows):
+    if not isinstance(run.rows, PlanCallRows):
         return
     memory = run.view.memory
     for plan in run.rows.plans:
@@ -64,22 +64,22 @@ def close(run: AgentRun) -> None:
             memory[SETTLED] = plan.next - 1
             memory.setdefault(STOPPED, [plan.at, "RUN_ENDED", "the run ended sooner"])
             run.look()
-            _close(run, plan)
+            _close_plan(run, plan)
 
 
-def _current(run: AgentRun) -> AgentPlan | None:
+def _current_plan(run: AgentRun) -> AgentPlan | None:
     """The plan to execute; None where the answer is next. Raises `RunMustWait`."""
-    rows, memory = rows_of(run), run.view.memory
+    rows, memory = plan_rows(run), run.view.memory
     accepted = memory.get(PLANS, [])
     if len(rows.plans) < len(accepted):
         raise RunOver("PLAN_EXPIRED", "The plan cannot be read any more.")
     if opened := [plan for plan in rows.plans if plan.at not in memory.get(_CLOSED, ())]:
         return opened[0]
-    return planner.next_plan(run) if _one_more(run) else None
+    return planner.ask_plan(run) if _needs_another_plan(run) else None
 
 
-def _one_more(run: AgentRun) -> bool:
-    rows, memory = rows_of(run), run.view.memory
+def _needs_another_plan(run: AgentRun) -> bool:
+    rows, memory = plan_rows(run), run.view.memory
     if ANSWER in memory or not rows.plans:
         return ANSWER not in memory
     last = [rows.outcomes[step.id].word for step in rows.plans[-1].steps]
@@ -87,31 +87,31 @@ def _one_more(run: AgentRun) -> bool:
     return failed and len(rows.plans) < MOST_PLANS and STOPPED not in memory
 
 
-def _take(run: AgentRun, number: int, step: PlanStep) -> None:
+def _run_step(run: AgentRun, number: int, step: PlanStep) -> None:
     """Run a step to its end. Raises `RunMustWait`."""
     if number <= run.view.memory.get(SETTLED, 0):
         return
-    while rows_of(run).outcomes[step.id].word != SKIPPED:
-        standing = _standing(run, number)
+    while plan_rows(run).outcomes[step.id].word != SKIPPED:
+        standing = _step_state(run, number)
         if isinstance(standing, AttemptOpen):
             raise RunMustWait(Waiting(standing.below, standing.until))
         if not isinstance(standing, str):
             break
         if standing == f"{ACT}{number}" and run.nearly_spent():
-            _stop(run, number)
+            _skip_rest(run, number)
         else:
-            _begin(run, number, step, standing)
+            _begin_step(run, number, step, standing)
     run.view.memory[SETTLED] = number
     run.look()
 
 
-def _standing(
+def _step_state(
     run: AgentRun, number: int
 ) -> call_attempts.AttemptSuccess | call_attempts.AttemptFailure | AttemptOpen | str:
     """A recorded step is not retried: it had its attempts when it was recorded."""
     most = MOST_ATTEMPTS if run.asked.replays is None else 1
     return call_attempts.attempt_state(
-        rows_of(run).calls,
+        plan_rows(run).calls,
         f"{ACT}{number}",
         run.ground().snapshot,
         most=lambda _: most,
@@ -119,57 +119,62 @@ def _standing(
     )
 
 
-def _begin(run: AgentRun, number: int, step: PlanStep, place: str) -> None:
+def _begin_step(run: AgentRun, number: int, step: PlanStep, place: str) -> None:
     """Its call, where it may still be made. Raises `RunMustWait` as long as it is open."""
     try:
-        resolved = values.resolved(step.arguments, _StepArguments(rows_of(run)))
+        resolved = values.resolved(step.arguments, _StepArguments(plan_rows(run)))
         arguments = run.fence.unmarked(resolved)
     except Unknown as absence:
-        bar: Barred | None = Barred(absence.code, f"{absence}.")
+        bar: ToolRefusal | None = ToolRefusal(absence.code, f"{absence}.")
     else:
-        bar = _bar(run, step, arguments)
+        bar = _refusal(run, step, arguments)
     if bar is None:
-        run.act(number, AgentAction(step.tool, arguments), place=place, doubt=_doubt(run, step))
+        run.act(
+            number,
+            AgentAction(step.tool, arguments),
+            place=place,
+            doubt=_approval_reason(run, step),
+        )
         return
     run.view.give_up(place, step.tool, bar.code, bar.message)
     run.view.remember()
     run.look()
 
 
-def _bar(run: AgentRun, step: PlanStep, arguments: dict[str, Any]) -> Barred | None:
+def _refusal(run: AgentRun, step: PlanStep, arguments: dict[str, Any]) -> ToolRefusal | None:
     """Does not request an approval again for a call that a person has rejected."""
-    if commitment([step.tool, arguments]) in rows_of(run).rejected:
-        return Barred("REJECTED_BEFORE", "A person has refused exactly this call in this run.")
+    if commitment([step.tool, arguments]) in plan_rows(run).rejected:
+        return ToolRefusal("REJECTED_BEFORE", "A person has refused exactly this call in this run.")
     return run.ground().bar(step.tool, run.state)
 
 
-def _doubt(run: AgentRun, step: PlanStep) -> str:
+def _approval_reason(run: AgentRun, step: PlanStep) -> str:
     """The reason shown to the person who approves a step; empty where no approval is needed."""
     threshold = run.asked.threshold_of(step.tool)
     if step.confidence >= threshold:
         return ""
-    sure, wanted = _share(step.confidence), _share(threshold)
+    sure, wanted = _format_confidence(step.confidence), _format_confidence(threshold)
     about = f"confidence {sure}, threshold {wanted}"
     return f"The agent is not sure of this step of its plan ({step.id}): {about}."
 
 
-def _share(number: float) -> str:
+def _format_confidence(number: float) -> str:
     return f"{number:.2f}" if round(number, 2) == number else f"{number:g}"
 
 
-def _stop(run: AgentRun, number: int) -> None:
+def _skip_rest(run: AgentRun, number: int) -> None:
     """Skip this step and all later ones."""
     run.view.memory[STOPPED] = [number, "NEARLY_SPENT", "what the run may spend is nearly spent"]
     run.view.remember()
     run.look()
 
 
-def _close(run: AgentRun, plan: AgentPlan) -> None:
+def _close_plan(run: AgentRun, plan: AgentPlan) -> None:
     """Audits the plan's end once."""
     closed = run.view.memory.setdefault(_CLOSED, [])
     if plan.at not in closed:
         with transaction.atomic():
-            plan_records.ended(run, plan, rows_of(run))
+            plan_records.record_plan_end(run, plan, plan_rows(run))
             closed.append(plan.at)
             run.view.remember()
 
@@ -179,7 +184,7 @@ class _StepArguments:
 
     input: dict[str, Any] = {}
 
-    def __init__(self, rows: PlannedRows) -> None:
+    def __init__(self, rows: PlanCallRows) -> None:
         self._rows, self._left = rows, MOST_READ
 
     def output(self, step: str) -> Any:

@@ -13,8 +13,9 @@ from uuid import UUID
 from django.db import connection
 
 from config.http import turns
-from tools.agents.agent_requests import AgentRunReport, one_of, report_of
-from tools.agents.call_rows import Spent
+from tools.agents.agent_requests import AgentRunReport, load_report
+from tools.agents.call_rows import Spending
+from tools.agents.recordings import find_run
 from tools.agents.steps import AgentStep
 from tools.definitions.callers import Caller
 from tools.definitions.results import Status
@@ -39,7 +40,7 @@ class StepEvent:
     data: dict[str, Any]
 
 
-def follow(caller: Caller, run_id: UUID, after: int) -> Generator[StepEvent | None]:
+def follow_run(caller: Caller, run_id: UUID, after: int) -> Generator[StepEvent | None]:
     """Events past number `after`, then live ones, until the run is over or its reader has
     disconnected.
 
@@ -49,9 +50,9 @@ def follow(caller: Caller, run_id: UUID, after: int) -> Generator[StepEvent | No
     with bell.listening(run_id) as listener:
         silent_s = 0.0
         while not turns.disconnected():
-            report = report_of(caller, one_of(caller, run_id))
+            report = load_report(caller, find_run(caller, run_id))
             connection.close()
-            fresh = [one for one in events_of(report) if one.number > after]
+            fresh = [one for one in run_events(report) if one.number > after]
             yield from fresh
             if report.run.over:
                 return
@@ -63,16 +64,16 @@ def follow(caller: Caller, run_id: UUID, after: int) -> Generator[StepEvent | No
             listener.wait(bell.GLANCE_S)
 
 
-def events_of(report: AgentRunReport) -> list[StepEvent]:
-    told = [one for step in report.steps for one in _of_step(step)]
+def run_events(report: AgentRunReport) -> list[StepEvent]:
+    told = [one for step in report.steps for one in _step_events(step)]
     if report.answer is not None:
         told.append((AgentEventKind.ANSWER, {"text": report.answer}))
     if report.run.over:
-        told.append((AgentEventKind.END, _end(report)))
+        told.append((AgentEventKind.END, _end_document(report)))
     return [StepEvent(number, *one) for number, one in enumerate(told, 1)]
 
 
-def spent_shape(spent: Spent) -> dict[str, Any]:
+def spending_document(spent: Spending) -> dict[str, Any]:
     return {
         "tokens": {"input": spent.input_tokens, "output": spent.output_tokens},
         "cost": f"{spent.cost.normalize():f}",
@@ -80,27 +81,30 @@ def spent_shape(spent: Spent) -> dict[str, Any]:
     }
 
 
-def _of_step(step: AgentStep) -> Iterator[tuple[AgentEventKind, dict[str, Any]]]:
+def _step_events(step: AgentStep) -> Iterator[tuple[AgentEventKind, dict[str, Any]]]:
     at, move = {"step": step.number}, step.move
     said = {"text": move.thought, "warnings": list(move.warnings)}
-    yield AgentEventKind.THOUGHT, at | said | spent_shape(step.thinking)
+    yield AgentEventKind.THOUGHT, at | said | spending_document(step.thinking)
     if move.action is None and step.observation is None:
         return
     if move.action is not None:
         if step.status == "":  # it has not begun
             return
         action = {"action": move.action.name, "arguments": move.action.arguments}
-        yield AgentEventKind.ACTION, at | action | _execution(step)
+        yield AgentEventKind.ACTION, at | action | _execution_id(step)
     if step.observation is not None:
         seen = {"text": step.observation, "status": step.status}
-        yield AgentEventKind.OBSERVATION, at | seen | _execution(step) | spent_shape(step.acting)
+        yield (
+            AgentEventKind.OBSERVATION,
+            at | seen | _execution_id(step) | spending_document(step.acting),
+        )
 
 
-def _execution(step: AgentStep) -> dict[str, Any]:
+def _execution_id(step: AgentStep) -> dict[str, Any]:
     return {"execution_id": str(step.execution_id) if step.execution_id else None}
 
 
-def _end(report: AgentRunReport) -> dict[str, Any]:
+def _end_document(report: AgentRunReport) -> dict[str, Any]:
     run = report.run
     failed = run.status != Status.SUCCESS
     return {
@@ -108,5 +112,5 @@ def _end(report: AgentRunReport) -> dict[str, Any]:
         "error_code": run.error_code or None if failed else None,
         "error_message": run.error_message or None if failed else None,
         "state": report.state,
-        **spent_shape(report.spent),
+        **spending_document(report.spent),
     }

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tools.agents.call_rows import MOST_OBSERVATION
-from tools.agents.fences import Fence
+from tools.agents.fences import DataDelimiters
 from tools.agents.run_parameters import PastStep
 from tools.agents.steps import AgentStep
 from tools.agents.toolbox import Toolbox
@@ -45,11 +45,13 @@ Answer: the answer to the question
 
 Arguments are one JSON object, {} where there are none. Never write an observation yourself: you \
 are given it."""
-_LAST = """\
+_LAST_TURN = """\
 This is your last turn: you can call no tool any more. Give the best answer that what you know \
 allows, and say what is missing."""
-_NONE = "You have no tools in this request. Answer by yourself."
-_MORE = "There are {count} more tools than are listed here; find_tools finds them, if it is listed."
+_NO_TOOLS = "You have no tools in this request. Answer by yourself."
+_MORE_TOOLS = (
+    "There are {count} more tools than are listed here; find_tools finds them, if it is listed."
+)
 
 _MOST_NAMED = 20
 _NOT_MADE = (
@@ -62,7 +64,7 @@ _NOT_CALLED = (
 )
 
 
-class TooLong(Exception):
+class PromptTooLong(Exception):
     """It does not fit, however short its observations are made."""
 
 
@@ -84,22 +86,25 @@ class PromptForm:
     """The tools and the form (one of two) of a run's next prompt."""
 
     toolbox: Toolbox
-    fence: Fence
+    fence: DataDelimiters
     native: bool
     last: bool
 
 
-def prompt_of(
+def build_prompt(
     question: str, past: Sequence[PastStep], steps: Sequence[AgentStep], form: PromptForm
 ) -> Prompt:
-    """For the next turn of a run. Raises `TooLong`."""
+    """For the next turn of a run. Raises `PromptTooLong`."""
     fence = form.fence
-    told = [*(_of_past(one, fence) for one in past), *(_of_step(one, fence) for one in steps)]
+    told = [
+        *(_from_past_step(one, fence) for one in past),
+        *(_from_step(one, fence) for one in steps),
+    ]
     for shortened in range(max(1, len(told) - _KEPT_WHOLE + 1)):
-        found = _prompt(question, _shortened(told, shortened), form)
+        found = _assemble_prompt(question, _shorten(told, shortened), form)
         if found.bytes <= MOST_BYTES:
             return found
-    raise TooLong(f"The prompt of the next step is longer than {MOST_BYTES} bytes.")
+    raise PromptTooLong(f"The prompt of the next step is longer than {MOST_BYTES} bytes.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +120,7 @@ class _PromptStep:
     further: tuple[dict[str, str], ...] = ()  # calls of the same turn, which were not made
 
 
-def _of_past(step: PastStep, fence: Fence) -> _PromptStep:
+def _from_past_step(step: PastStep, fence: DataDelimiters) -> _PromptStep:
     """A part with untrusted text."""
     thought = fence.around(step.thought, _MOST_THOUGHT) if step.thought else ""
     return _PromptStep(
@@ -123,7 +128,7 @@ def _of_past(step: PastStep, fence: Fence) -> _PromptStep:
     )
 
 
-def _of_step(step: AgentStep, fence: Fence) -> _PromptStep:
+def _from_step(step: AgentStep, fence: DataDelimiters) -> _PromptStep:
     move, seen = step.move, step.observation or ""
     if move.action is None:
         return _PromptStep("", "", {}, seen, said=move.text)
@@ -132,64 +137,68 @@ def _of_step(step: AgentStep, fence: Fence) -> _PromptStep:
     return _PromptStep(thought, move.action.name, arguments, seen, further=move.further)
 
 
-def _shortened(told: list[_PromptStep], count: int) -> list[_PromptStep]:
+def _shorten(told: list[_PromptStep], count: int) -> list[_PromptStep]:
     """Shortens the observations of the oldest `count` parts."""
     short = [replace(one, most=_SHORT) for one in told]
     return short[:count] + told[count:]
 
 
-def _prompt(question: str, told: Iterable[_PromptStep], form: PromptForm) -> Prompt:
-    speak = _native if form.native else _as_text
+def _assemble_prompt(question: str, told: Iterable[_PromptStep], form: PromptForm) -> Prompt:
+    speak = _native_messages if form.native else _text_messages
     messages: list[dict[str, Any]] = [
-        {"role": "system", "content": _system(form)},
+        {"role": "system", "content": _system_message(form)},
         {"role": "user", "content": question},
     ]
     for number, one in enumerate(told, 1):
-        told_back = speak(number, one, form.fence) if one.action else _flawed(one, form.fence)
+        told_back = (
+            speak(number, one, form.fence) if one.action else _flaw_messages(one, form.fence)
+        )
         messages += told_back
     if form.last:
-        messages.append({"role": "user", "content": _LAST})
+        messages.append({"role": "user", "content": _LAST_TURN})
     offered = form.native and not form.last
-    tools = _fenced(form.toolbox.functions, form.fence) if offered else []
+    tools = _delimit_functions(form.toolbox.functions, form.fence) if offered else []
     return Prompt(messages, tools, NATIVE if form.native else TEXT)
 
 
-def _system(form: PromptForm) -> str:
+def _system_message(form: PromptForm) -> str:
     fence, toolbox = form.fence, form.toolbox
     parts = [_RULES.format(begin=fence.begin, end=fence.end)]
     if not form.native:
         parts.append(_TEXT_FORM)
     if not toolbox.tools:
-        parts.append(_NONE)
+        parts.append(_NO_TOOLS)
     elif not form.native and not form.last:
         parts.append("Tools:\n" + fence.around(toolbox.text, MOST_BYTES))
     if toolbox.left_out and not form.last:
-        parts.append(_MORE.format(count=toolbox.left_out))
+        parts.append(_MORE_TOOLS.format(count=toolbox.left_out))
     return "\n\n".join(parts)
 
 
-def _fenced(functions: list[dict[str, Any]], fence: Fence) -> list[dict[str, Any]]:
+def _delimit_functions(
+    functions: list[dict[str, Any]], fence: DataDelimiters
+) -> list[dict[str, Any]]:
     """Descriptions are their authors' words, in the native form as well."""
     return [
         one
         | {"description": fence.around(one["description"])}
-        | {"parameters": _told_schema(one["parameters"], fence)}
+        | {"parameters": _clean_schema(one["parameters"], fence)}
         for one in functions
     ]
 
 
-def _told_schema(schema: Any, fence: Fence) -> Any:
+def _clean_schema(schema: Any, fence: DataDelimiters) -> Any:
     """With its authors' words cleaned and cut."""
     if isinstance(schema, list):
-        return [_told_schema(one, fence) for one in schema]
+        return [_clean_schema(one, fence) for one in schema]
     if not isinstance(schema, dict):
         return schema
-    told = {name: _told_schema(one, fence) for name, one in schema.items()}
+    told = {name: _clean_schema(one, fence) for name, one in schema.items()}
     words = {name: one for name, one in told.items() if name in _WORDS and isinstance(one, str)}
     return told | {name: fence.clean(one)[:MOST_DESCRIPTION] for name, one in words.items()}
 
 
-def _native(number: int, told: _PromptStep, fence: Fence) -> list[dict[str, Any]]:
+def _native_messages(number: int, told: _PromptStep, fence: DataDelimiters) -> list[dict[str, Any]]:
     name = f"step-{number}"
     action = {
         "id": name,
@@ -213,7 +222,7 @@ def _native(number: int, told: _PromptStep, fence: Fence) -> list[dict[str, Any]
     ]
 
 
-def _as_text(number: int, told: _PromptStep, fence: Fence) -> list[dict[str, Any]]:
+def _text_messages(number: int, told: _PromptStep, fence: DataDelimiters) -> list[dict[str, Any]]:
     arguments = json.dumps(told.arguments, ensure_ascii=False)
     said = f"Thought: {told.thought}\nAction: {told.action}\nArguments: {arguments}"
     observed = f"Observation:\n{fence.around(told.observation, told.most)}"
@@ -228,7 +237,7 @@ def _plain_name(name: str) -> str:
     return name if TOOL_NAME.fullmatch(name) else function_name(name or "none")
 
 
-def _flawed(told: _PromptStep, fence: Fence) -> list[dict[str, Any]]:
+def _flaw_messages(told: _PromptStep, fence: DataDelimiters) -> list[dict[str, Any]]:
     """An unusable reply goes back to the model within delimiters: it may have copied anything."""
     flaw = told.observation[:_SHORT]
     return [

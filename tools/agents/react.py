@@ -7,15 +7,15 @@ continues. The last turn asks for the best possible answer.
 from functools import partial
 from itertools import count
 
-from tools.agents.prompts import Prompt, PromptForm, TooLong, prompt_of
+from tools.agents.prompts import Prompt, PromptForm, PromptTooLong, build_prompt
 from tools.agents.runs import AgentRun, RunOver
 
 
-def turn(run: AgentRun) -> str:
+def run_react_turn(run: AgentRun) -> str:
     """The answer. Raises `NotYet` and `RunOver`."""
     for number in count(1):
         last = run.is_last(number)
-        move = run.think(number, partial(_prompt, run, number, last=last))
+        move = run.think(number, partial(_react_prompt, run, number, last=last))
         if move.answer is not None:
             return move.answer
         if last:
@@ -25,9 +25,9 @@ def turn(run: AgentRun) -> str:
     raise AssertionError("a run ends with an answer, or with `RunOver`")
 
 
-def _prompt(run: AgentRun, number: int, *, last: bool) -> Prompt:
+def _react_prompt(run: AgentRun, number: int, *, last: bool) -> Prompt:
     form = PromptForm(run.toolbox(), run.fence, run.native, last)
     try:
-        return prompt_of(run.asked.question, run.past, run.rows.steps()[: number - 1], form)
-    except TooLong as limit:
+        return build_prompt(run.asked.question, run.past, run.rows.steps()[: number - 1], form)
+    except PromptTooLong as limit:
         raise RunOver("PROMPT_TOO_LONG", str(limit)) from None

@@ -11,7 +11,7 @@ from uuid import UUID
 from audit.canonical import commitment
 from tools.accounts.callers import caller_of_account
 from tools.agents.call_rows import MOST_OBSERVATION
-from tools.agents.planning.plan_outcomes import rows_of
+from tools.agents.planning.plan_outcomes import load_rows
 from tools.agents.run_parameters import PastStep
 from tools.agents.steps import AgentAction, AgentStep
 from tools.definitions.callers import Caller, CallerKind
@@ -36,49 +36,53 @@ class Recording:
 
     def place_of(self, action: AgentAction, used: set[str]) -> str | None:
         """Of the first call like it that has not been replayed yet."""
-        wanted = _print_of(action)
+        wanted = _action_digest(action)
         return next((at for at, one in self.calls if one == wanted and at not in used), None)
 
 
-def runs(caller: Caller) -> ExecutionQuerySet:
+def readable_runs(caller: Caller) -> ExecutionQuerySet:
     """Of agents, that the caller may read."""
     entry_point = {"tool_version__definition__implementation__entry_point": RUN_AGENT}
     return readable(caller).shown().filter(**entry_point)
 
 
-def one_of(caller: Caller, identifier: UUID) -> Execution:
+def find_run(caller: Caller, identifier: UUID) -> Execution:
     """Raises `NotFound` also for an execution of another tool."""
-    found = runs(caller).filter(pk=identifier).first()
+    found = readable_runs(caller).filter(pk=identifier).first()
     if found is None:
         raise NotFound("There is no such request of an agent among yours.", code="run_not_found")
     return found
 
 
-def to_go_on_from(caller: Caller, identifier: UUID) -> Execution:
+def find_continuable_run(caller: Caller, identifier: UUID) -> Execution:
     """Raises `NotFound` for a run that the caller may not continue."""
-    for found in (runs(caller), _shared_with(caller), _of_who_acts_for(caller)):
+    for found in (readable_runs(caller), _shared_with(caller), _runs_of_maker(caller)):
         if (run := found.filter(pk=identifier).first()) is not None:
             return run
     raise NotFound("There is no such request of an agent for you.", code="run_not_found")
 
 
-def past_of(caller: Caller, continues: UUID | None) -> list[PastStep]:
+def past_steps(caller: Caller, continues: UUID | None) -> list[PastStep]:
     """The steps of a run that is continued. Raises `NotFound`, `Forbidden`."""
     if continues is None:
         return []
-    return [_past(step) for step in _steps_for(caller, continues) if step.move.action]
+    return [
+        _past_step(step) for step in _load_permitted_steps(caller, continues) if step.move.action
+    ]
 
 
-def recording_of(caller: Caller, replays: UUID) -> Recording:
+def load_recording(caller: Caller, replays: UUID) -> Recording:
     """Raises `NotFound`, `Forbidden`."""
-    steps = _steps_for(caller, replays)
-    return Recording(tuple((one.place, _print_of(one.move.action)) for one in steps if one.place))
+    steps = _load_permitted_steps(caller, replays)
+    return Recording(
+        tuple((one.place, _action_digest(one.move.action)) for one in steps if one.place)
+    )
 
 
-def steps_of(run: Execution) -> list[AgentStep]:
+def load_steps(run: Execution) -> list[AgentStep]:
     """All steps of a run; the caller of this function calls `check_rights`."""
     row = Execution.objects.only("memory", "parameters", "organization").get(pk=run.pk)
-    return rows_of(row, Execution.objects.filter(organization=row.organization_id)).steps()
+    return load_rows(row, Execution.objects.filter(organization=row.organization_id)).steps()
 
 
 def check_rights(caller: Caller, run: Execution, steps: list[AgentStep]) -> None:
@@ -86,7 +90,7 @@ def check_rights(caller: Caller, run: Execution, steps: list[AgentStep]) -> None
     asked = EffectiveRequest.of(run.requested_groups, run.state)
     granted = caller.granted_groups
     beyond = frozenset() if WILDCARD in granted else asked.groups - granted
-    closed = [name for name in _used(steps) if not _may_call(caller, asked, name)]
+    closed = [name for name in _tools_with_results(steps) if not _may_call(caller, asked, name)]
     if beyond or closed:
         raise Forbidden(
             "Only a caller with the same rights goes on from this run; yours lack: "
@@ -95,9 +99,9 @@ def check_rights(caller: Caller, run: Execution, steps: list[AgentStep]) -> None
         )
 
 
-def _steps_for(caller: Caller, identifier: UUID) -> list[AgentStep]:
-    run = to_go_on_from(caller, identifier)
-    steps = steps_of(run)
+def _load_permitted_steps(caller: Caller, identifier: UUID) -> list[AgentStep]:
+    run = find_continuable_run(caller, identifier)
+    steps = load_steps(run)
     check_rights(caller, run, steps)
     return steps
 
@@ -111,15 +115,15 @@ def _shared_with(caller: Caller) -> ExecutionQuerySet:
     return found if caller.kind == CallerKind.AGENT else found.none()
 
 
-def _of_who_acts_for(caller: Caller) -> ExecutionQuerySet:
+def _runs_of_maker(caller: Caller) -> ExecutionQuerySet:
     maker = caller.maker
     if maker is None or maker.id == caller.user_id:
         return Execution.objects.none()
     person = caller_of_account(User.objects.get(pk=maker.id))
-    return runs(person).filter(organization_id=caller.organization_id)
+    return readable_runs(person).filter(organization_id=caller.organization_id)
 
 
-def _used(steps: list[AgentStep]) -> set[str]:
+def _tools_with_results(steps: list[AgentStep]) -> set[str]:
     """Tools whose results are in the steps; a refusal is no result."""
     return {
         one.move.action.name
@@ -138,11 +142,11 @@ def _may_call(caller: Caller, asked: EffectiveRequest, name: str) -> bool:
     return all(one.passed for one in verdicts if one.gate != STATE)
 
 
-def _past(step: AgentStep) -> PastStep:
+def _past_step(step: AgentStep) -> PastStep:
     assert step.move.action is not None
     seen = (step.observation or "It was not over when the run ended.")[:MOST_OBSERVATION]
     return PastStep(step.move.thought, step.move.action.name, step.move.action.arguments, seen)
 
 
-def _print_of(action: AgentAction | None) -> str:
+def _action_digest(action: AgentAction | None) -> str:
     return commitment([action.name, action.arguments]) if action else ""

@@ -15,43 +15,46 @@ from tools.execution.composing import CannotGoOn, Composition
 from tools.execution.composition import Kind, Waiting
 from tools.execution.context import Result
 
-PATTERNS: dict[str, Callable[[AgentRun], str]] = {REACT: react.turn, PLAN: flow.turn}
+PATTERNS: dict[str, Callable[[AgentRun], str]] = {
+    REACT: react.run_react_turn,
+    PLAN: flow.run_plan_turn,
+}
 
 
-def turn(view: Composition) -> Result | Waiting:
+def run_agent_turn(view: Composition) -> Result | Waiting:
     """Runs one turn. It is called at the run's end as well, so that the run's own session is
     closed."""
     run = AgentRun(view)
     run.enter()
     try:
-        result = _result(run)
+        result = _turn_result(run)
     except RunMustWait as wait:
         return wait.waiting
     run.leave()
-    _count(run, result)
+    _count_metrics(run, result)
     return result
 
 
-def _result(run: AgentRun) -> Result:
+def _turn_result(run: AgentRun) -> Result:
     """Raises `RunMustWait`."""
     try:
-        _check_wanted(run.view)
+        _check_not_ended(run.view)
         run.check_recording()
         return run.answered(PATTERNS[run.asked.pattern](run))
     except RunOver as end:
-        return _ended(run, end)
+        return _end_result(run, end)
     except CannotGoOn as limit:
-        return _ended(run, RunOver(limit.code, str(limit)))
+        return _end_result(run, RunOver(limit.code, str(limit)))
     except ToolcribError as refusal:  # about the run that it continues, which may have changed
-        return _ended(run, RunOver(refusal.code, refusal.message))
+        return _end_result(run, RunOver(refusal.code, refusal.message))
 
 
-def _ended(run: AgentRun, end: RunOver) -> Result:
-    flow.close(run)
+def _end_result(run: AgentRun, end: RunOver) -> Result:
+    flow.close_plans(run)
     return run.ended(end)
 
 
-def _count(run: AgentRun, result: Result) -> None:
+def _count_metrics(run: AgentRun, result: Result) -> None:
     pattern, spent = run.asked.pattern, run.spent
     metrics.agent_runs.labels(pattern, result.status).inc()
     metrics.agent_run_steps.labels(pattern).observe(len(run.rows.steps()))
@@ -59,7 +62,7 @@ def _count(run: AgentRun, result: Result) -> None:
     metrics.agent_tokens.labels("out").inc(spent.output_tokens)
 
 
-def _check_wanted(view: Composition) -> None:
+def _check_not_ended(view: Composition) -> None:
     """Raises `RunOver` where the run was cancelled or is out of time."""
     if view.cancelled:
         message = "Cancelled while it ran. What was open of its calls is cancelled too."
@@ -69,4 +72,4 @@ def _check_wanted(view: Composition) -> None:
         raise RunOver("TIMEOUT", message, Status.TIMEOUT)
 
 
-composites.add(RUN_AGENT, Kind(turn, sees_its_end=True))
+composites.add(RUN_AGENT, Kind(run_agent_turn, sees_its_end=True))

@@ -52,17 +52,17 @@ class AgentRunParameters:
         """
         try:
             return cls(
-                question=_text(given["question"]),
+                question=_parse_question(given["question"]),
                 pattern=given["pattern"] if given["pattern"] in PATTERNS else REACT,
-                history=tuple(map(_past, given["history"][:MOST_HISTORY])),
+                history=tuple(map(_parse_step, given["history"][:MOST_HISTORY])),
                 model=str(given["model"]),
-                iterations=_bounded(given["max_iterations"], MOST_ITERATIONS),
-                tokens=_bounded(given["max_tokens"], MOST_TOKENS),
-                cost=_amount(given["max_cost"]),
+                iterations=_clamp(given["max_iterations"], MOST_ITERATIONS),
+                tokens=_clamp(given["max_tokens"], MOST_TOKENS),
+                cost=_parse_amount(given["max_cost"]),
                 threshold=float(given["confidence"]),
                 thresholds={str(name): float(one) for name, one in given["thresholds"].items()},
-                continues=_identifier(given["continues"]),
-                replays=_identifier(given["replays"]),
+                continues=_parse_id(given["continues"]),
+                replays=_parse_id(given["replays"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
             raise UnusableParameters(
@@ -74,17 +74,17 @@ class AgentRunParameters:
         return self.thresholds.get(tool_name, self.threshold)
 
 
-def _text(question: Any) -> str:
+def _parse_question(question: Any) -> str:
     if not isinstance(question, str) or not 0 < len(question) <= MOST_QUESTION:
         raise ValueError
     return question
 
 
-def _bounded(number: Any, most: int) -> int:
+def _clamp(number: Any, most: int) -> int:
     return max(1, min(most, int(number)))
 
 
-def _amount(text: Any) -> Decimal | None:
+def _parse_amount(text: Any) -> Decimal | None:
     if text in (None, ""):
         return None
     amount = Decimal(str(text))
@@ -93,11 +93,11 @@ def _amount(text: Any) -> Decimal | None:
     return amount
 
 
-def _identifier(text: Any) -> UUID | None:
+def _parse_id(text: Any) -> UUID | None:
     return UUID(str(text)) if text else None
 
 
-def _past(step: dict[str, Any]) -> PastStep:
+def _parse_step(step: dict[str, Any]) -> PastStep:
     arguments = step.get("arguments")
     return PastStep(
         str(step.get("thought") or ""),

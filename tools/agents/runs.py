@@ -11,15 +11,15 @@ from django.utils.crypto import salted_hmac
 
 from tools.accounts.callers import actor_of
 from tools.agents import recordings
-from tools.agents.call_rows import ACT, THINK, Spent
-from tools.agents.fences import Fence
-from tools.agents.planning.plan_outcomes import rows_of
+from tools.agents.call_rows import ACT, THINK, Spending
+from tools.agents.fences import DataDelimiters
+from tools.agents.planning.plan_outcomes import load_rows
 from tools.agents.prompts import Prompt
 from tools.agents.recordings import Recording
 from tools.agents.run_parameters import AgentRunParameters, PastStep, UnusableParameters
 from tools.agents.steps import AgentAction, AgentReply
-from tools.agents.toolbox import Toolbox, toolbox_of, workflow_toolbox
-from tools.agents.usable_tools import Ground
+from tools.agents.toolbox import Toolbox, build_toolbox, build_workflow_toolbox
+from tools.agents.usable_tools import UsableTools
 from tools.catalog.registry import Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.implementations.builtin import ASK_MODEL
@@ -34,14 +34,14 @@ from tools.models import Execution, Session
 from tools.policy import pins
 from tools.policy.decision import EffectiveRequest
 
-MOST_SAID = 4_096  # tokens of one reply
+MOST_REPLY_TOKENS = 4_096  # tokens of one reply
 clock = timezone.now
 NO_NATIVE = "MODEL_NO_TOOLS"
-_ATTEMPTS = 4
-_AGAIN = frozenset(
+_MAX_ATTEMPTS = 4
+_RETRYABLE_CODES = frozenset(
     {"MODEL_BUSY", "MODEL_UNAVAILABLE", "MODEL_CUT", "TIMEOUT", "rate_limited", "INTERNAL_ERROR"}
 )
-_NEARLY = 0.8  # of what may be spent: then comes the last turn
+_LAST_TURN_SHARE = 0.8  # of what may be spent: then comes the last turn
 
 
 class RunOver(Exception):
@@ -108,15 +108,17 @@ class AgentRun:
         return str(Session.objects.values_list("state", flat=True).get(pk=self.session))
 
     def toolbox(self) -> Toolbox:
-        return toolbox_of(self._caller, self._filter, self._snapshot, self.asked.question)
+        return build_toolbox(self._caller, self._filter, self._snapshot, self.asked.question)
 
     def workflow_toolbox(self) -> Toolbox:
         """With what can be used in states that follow."""
-        return workflow_toolbox(self._caller, self._filter, self._snapshot, self.asked.question)
+        return build_workflow_toolbox(
+            self._caller, self._filter, self._snapshot, self.asked.question
+        )
 
-    def ground(self) -> Ground:
+    def ground(self) -> UsableTools:
         """What may be used now."""
-        return Ground(self._caller, self._filter.groups, self._snapshot)
+        return UsableTools(self._caller, self._filter.groups, self._snapshot)
 
     @property
     def _caller(self) -> Caller:
@@ -132,15 +134,15 @@ class AgentRun:
         return pins.snapshot_for(self._caller, self.view.execution.session_id)
 
     @cached_property
-    def fence(self) -> Fence:
+    def fence(self) -> DataDelimiters:
         about = str(self.view.execution.pk)
         secret = salted_hmac("tools.agents.fence", about, algorithm="sha256").hexdigest()
-        return Fence(secret[:16])
+        return DataDelimiters(secret[:16])
 
     @cached_property
     def recording(self) -> Recording:
         assert self.asked.replays is not None
-        return recordings.recording_of(self.view.performance.caller, self.asked.replays)
+        return recordings.load_recording(self.view.performance.caller, self.asked.replays)
 
     def check_recording(self) -> None:
         """Raises `NotFound` and `Forbidden`, in every turn: what may be read can change."""
@@ -150,12 +152,12 @@ class AgentRun:
     @cached_property
     def past(self) -> list[PastStep]:
         """Steps before this run: given by the caller, or from the run that it continues."""
-        earlier = recordings.past_of(self.view.performance.caller, self.asked.continues)
+        earlier = recordings.past_steps(self.view.performance.caller, self.asked.continues)
         return [*earlier, *self.asked.history]
 
     # --- what it may spend ---
     @property
-    def spent(self) -> Spent:
+    def spent(self) -> Spending:
         return self.rows.spent
 
     def is_last(self, number: int) -> bool:
@@ -172,9 +174,11 @@ class AgentRun:
         spent, asked = self.spent, self.asked
         left_s = (self.view.deadline - clock()).total_seconds()
         return (
-            spent.tokens >= _NEARLY * asked.tokens
-            or (asked.cost is not None and float(spent.cost) >= _NEARLY * float(asked.cost))
-            or left_s <= (1 - _NEARLY) * self.view.timeout_s
+            spent.tokens >= _LAST_TURN_SHARE * asked.tokens
+            or (
+                asked.cost is not None and float(spent.cost) >= _LAST_TURN_SHARE * float(asked.cost)
+            )
+            or left_s <= (1 - _LAST_TURN_SHARE) * self.view.timeout_s
         )
 
     def _check_spending(self) -> None:
@@ -230,7 +234,7 @@ class AgentRun:
 
     def look(self) -> None:
         """Read the rows again after a change."""
-        self.rows = rows_of(self.view.execution, Execution.objects.all())
+        self.rows = load_rows(self.view.execution, Execution.objects.all())
 
     def _called(self, action: AgentAction) -> AgentAction:
         """By the tool's own name, and without the marks of this run."""
@@ -265,7 +269,7 @@ class AgentRun:
             self.view.memory["native"] = False
             self.view.remember()
             return
-        if made.error_code not in _AGAIN or attempt >= _ATTEMPTS:
+        if made.error_code not in _RETRYABLE_CODES or attempt >= _MAX_ATTEMPTS:
             raise RunOver(made.error_code, made.error_message, made.status)
         due = (made.completed_at or clock()) + timedelta(seconds=2**attempt)
         if clock() < due:
@@ -282,7 +286,7 @@ class AgentRun:
             "tools": prompt.tools,
             "format": prompt.format,
             "model": self.asked.model,
-            "max_tokens": MOST_SAID,
+            "max_tokens": MOST_REPLY_TOKENS,
         }
         self.view.begin(place, ASK_MODEL, question, at_its_door=True)
         bell.ring(self.view.execution.pk)  # followers of the run read its rows

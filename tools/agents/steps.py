@@ -7,13 +7,13 @@ from uuid import UUID
 
 from tools.agents.call_rows import (
     ACT,
-    NOTHING,
+    NO_SPENDING,
     THINK,
     CallRow,
-    Spent,
+    Spending,
     call_rows,
-    number_of,
-    spent_below,
+    spending_below,
+    step_number,
 )
 from tools.definitions.results import Status
 from tools.execution import outputs
@@ -70,35 +70,35 @@ class AgentStep:
     observation: str | None
     status: str
     execution_id: UUID | None
-    thinking: Spent
-    acting: Spent = NOTHING
+    thinking: Spending
+    acting: Spending = NO_SPENDING
     place: str = ""  # of the last call that was made of it
 
 
-def observation_of(row: CallRow) -> str:
+def observation_text(row: CallRow) -> str:
     """What became of a call, in words: its observation, or why there is none."""
     if row.status == Status.SUCCESS:
         return str(row.seen)
-    return f"{row.error_code or row.status}: {row.error_message}{_places(row.error_details)}"
+    return f"{row.error_code or row.status}: {row.error_message}{_error_places(row.error_details)}"
 
 
-def _places(details: Any) -> str:
+def _error_places(details: Any) -> str:
     """What is wrong with each argument: a model cannot open the details of an error."""
     errors = details.get("errors") if isinstance(details, dict) else None
     if not isinstance(errors, list):
         return ""
-    lines = [_place(one) for one in errors[:_MOST_PLACES] if isinstance(one, dict)]
+    lines = [_error_place(one) for one in errors[:_MOST_PLACES] if isinstance(one, dict)]
     if len(errors) > _MOST_PLACES:
         lines.append(f"and {len(errors) - _MOST_PLACES} more")
     return "".join(f"\n- {line}" for line in lines)
 
 
-def _place(error: dict[str, Any]) -> str:
+def _error_place(error: dict[str, Any]) -> str:
     place = error.get("place") or error.get("path") or error.get("field") or "/"
     return f"{place}: {error.get('message', '')}"[:_MOST_REASON]
 
 
-def absence_of(made: Made) -> str:
+def absence_text(made: Made) -> str:
     """Why there is no row of a call, in words."""
     return f"{made.error_code}: {made.error_message}"
 
@@ -130,7 +130,7 @@ class AgentCallRows:
 
     def state_after(self, state: str) -> str:
         """The state after the replayed calls, from a given state."""
-        for place in sorted(self._replayed, key=number_of):
+        for place in sorted(self._replayed, key=step_number):
             row = self.acts.get(place)
             state = row.state_after or state if row is not None else state
         return state
@@ -166,10 +166,10 @@ class AgentCallRows:
         return {place: row.made for place, row in self.thinks.items()} | self.calls
 
     @cached_property
-    def spent(self) -> Spent:
+    def spent(self) -> Spending:
         own = [] if self._replayed else self.acts.values()  # what was replayed cost nothing
         every = [*self.thinks.values(), *own]
-        below = spent_below([row.pk for row in own if row.composite])
+        below = spending_below([row.pk for row in own if row.composite])
         return sum((row.spent for row in every), start=below)
 
     def _last_thought(self, number: int) -> CallRow | None:
@@ -185,11 +185,11 @@ class AgentCallRows:
         thinking, place = self.thinking(number), f"{ACT}{number}"
         row = self.acts.get(place)
         if row is not None:
-            came = None if row.open else observation_of(row)
+            came = None if row.open else observation_text(row)
             return AgentStep(number, move, came, row.status, row.pk, thinking, row.spent, place)
         made = self.absent.get(place)
         if made is not None:
-            came = absence_of(made)
+            came = absence_text(made)
             return AgentStep(number, move, came, made.status, None, thinking, place=place)
         status = "" if move.action else Status.SUCCESS
         return AgentStep(number, move, move.flaw, status, None, thinking)
@@ -202,8 +202,8 @@ class AgentCallRows:
             return move
         return replace(move, action=AgentAction(made.tool_name, move.action.arguments))
 
-    def thinking(self, number: int) -> Spent:
+    def thinking(self, number: int) -> Spending:
         """With the attempts that came to nothing."""
         place = f"{THINK}{number}"
         own = [row for at, row in self.thinks.items() if at.partition("#")[0] == place]
-        return sum((row.spent for row in own), start=NOTHING)
+        return sum((row.spent for row in own), start=NO_SPENDING)

@@ -20,7 +20,7 @@ from tools.policy.decision import EffectiveRequest
 
 MOST_TOOLS = 64  # in a prompt; more are found by find_tools
 MOST_STATES = 32  # examined for a workflow
-_ITS_OWN = frozenset({ASK_MODEL, RUN_AGENT})
+_AGENT_TOOLS = frozenset({ASK_MODEL, RUN_AGENT})
 
 
 @dataclass(frozen=True)
@@ -54,44 +54,48 @@ class Toolbox:
         return {told.function_name(tool.name): tool.name for tool in self.tools}
 
 
-def toolbox_of(
+def build_toolbox(
     caller: Caller, asked: EffectiveRequest, snapshot: Snapshot, question: str
 ) -> Toolbox:
     """What the caller may use in these groups and this state, the best for the question first where
     there are more than fit into a prompt."""
-    return _toolbox(usable_by(caller, asked, snapshot), snapshot, question)
+    return _fit_toolbox(usable_tools(caller, asked, snapshot), snapshot, question)
 
 
-def workflow_toolbox(
+def build_workflow_toolbox(
     caller: Caller, asked: EffectiveRequest, snapshot: Snapshot, question: str
 ) -> Toolbox:
     """The same in this state and in each that these tools can lead to, as far as the caller may."""
     found: dict[str, CatalogTool] = {}
     states = [asked.state]
     for state in states:  # it grows on the way
-        for tool in usable_by(caller, EffectiveRequest(asked.groups, state), snapshot):
+        for tool in usable_tools(caller, EffectiveRequest(asked.groups, state), snapshot):
             found.setdefault(tool.name, tool)
             after = tool.definition.raw["state"]
             if after is not None and after not in states and len(states) < MOST_STATES:
                 states.append(after)
-    return _toolbox(list(found.values()), snapshot, question)
+    return _fit_toolbox(list(found.values()), snapshot, question)
 
 
-def usable_by(caller: Caller, asked: EffectiveRequest, snapshot: Snapshot) -> list[CatalogTool]:
+def usable_tools(caller: Caller, asked: EffectiveRequest, snapshot: Snapshot) -> list[CatalogTool]:
     """Without the tools that agents are built on."""
     return [
         tool
         for tool in authorization.usable_tools(caller, asked, snapshot)
-        if tool.definition.entry_point not in _ITS_OWN
+        if tool.definition.entry_point not in _AGENT_TOOLS
     ]
 
 
-def _toolbox(usable: list[CatalogTool], snapshot: Snapshot, question: str) -> Toolbox:
-    chosen = usable if len(usable) <= MOST_TOOLS else list(_chosen(usable, snapshot, question))
+def _fit_toolbox(usable: list[CatalogTool], snapshot: Snapshot, question: str) -> Toolbox:
+    chosen = (
+        usable if len(usable) <= MOST_TOOLS else list(_select_tools(usable, snapshot, question))
+    )
     return Toolbox(tuple(tool.definition for tool in chosen), len(usable) - len(chosen))
 
 
-def _chosen(usable: list[CatalogTool], snapshot: Snapshot, question: str) -> Iterator[CatalogTool]:
+def _select_tools(
+    usable: list[CatalogTool], snapshot: Snapshot, question: str
+) -> Iterator[CatalogTool]:
     finders = [one for one in usable if one.definition.entry_point in (FIND_TOOLS, CALL_TOOL)]
     best = [hit.tool for hit in ranked(snapshot, question, usable)]
     seen: set[str] = set()

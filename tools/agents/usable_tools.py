@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tools.agents.planning.plan_language import PlanStep
-from tools.agents.toolbox import usable_by
+from tools.agents.toolbox import usable_tools
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.chains import values
@@ -20,18 +20,18 @@ from tools.policy.decision import AccessRequest, EffectiveRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Barred:
+class ToolRefusal:
     code: str
     message: str
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class UsableTools:
     caller: Caller
     groups: frozenset[str]
     snapshot: Snapshot
 
-    def bar(self, name: str, state: str) -> Barred | None:
+    def bar(self, name: str, state: str) -> ToolRefusal | None:
         """Why the tool may not be used in this state; None where it may."""
         asked, tool = EffectiveRequest(self.groups, state), self.snapshot.tool(name)
         try:
@@ -39,9 +39,9 @@ class Ground:
             if tool is not None:
                 authorization.authorize(AccessRequest(self.caller, tool, asked, self.snapshot))
         except (Refused, Malformed) as refusal:
-            return Barred(refusal.code, refusal.message)
-        if tool is None or tool not in usable_by(self.caller, asked, self.snapshot):
-            return Barred("tool_not_found", f"There is no tool {name} for agents here.")
+            return ToolRefusal(refusal.code, refusal.message)
+        if tool is None or tool not in usable_tools(self.caller, asked, self.snapshot):
+            return ToolRefusal("tool_not_found", f"There is no tool {name} for agents here.")
         return None
 
     def state_after(self, name: str, state: str) -> str:
@@ -57,34 +57,38 @@ class Ground:
             if (bar := self.bar(step.tool, state)) is not None:
                 found.append(f"step {step.id}: {bar.message}")
             elif (tool := self.snapshot.tool(step.tool)) is not None:
-                found += [f"step {step.id}: {flaw}" for flaw in _flaws(tool, step.arguments)]
+                found += [
+                    f"step {step.id}: {flaw}" for flaw in _argument_flaws(tool, step.arguments)
+                ]
             state = self.state_after(step.tool, state)
         return found
 
 
-def _flaws(tool: CatalogTool, arguments: dict[str, Any]) -> list[str]:
+def _argument_flaws(tool: CatalogTool, arguments: dict[str, Any]) -> list[str]:
     """Of the arguments, except those that contain a reference."""
     if tool.definition.raw["argument_validation"] != ArgumentValidation.ENFORCE:
         return []
     places = [one.place.replace(".", "/") for one in values.references(arguments)]
     if not places:
-        return [_told(flaw) for flaw in tool.input_validator.flaws(arguments)]
+        return [_describe_flaw(flaw) for flaw in tool.input_validator.flaws(arguments)]
     flaws = tool.input_validator.flaws(arguments, masked=True)
-    clear = [_told(flaw) for flaw in flaws if not any(_touch(flaw.place, at) for at in places)]
-    return [*_names_amiss(tool.definition.raw["input_schema"], arguments), *clear]
+    clear = [
+        _describe_flaw(flaw) for flaw in flaws if not any(_overlap(flaw.place, at) for at in places)
+    ]
+    return [*_name_flaws(tool.definition.raw["input_schema"], arguments), *clear]
 
 
-def _told(flaw: SchemaFlaw) -> str:
+def _describe_flaw(flaw: SchemaFlaw) -> str:
     return f"its argument {flaw.place} does not fit: {flaw.message}"
 
 
-def _touch(one: str, other: str) -> bool:
+def _overlap(one: str, other: str) -> bool:
     """Whether one of two places lies in the other."""
     one, other = one.rstrip("/"), other.rstrip("/")
     return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
 
 
-def _names_amiss(schema: dict[str, Any], arguments: dict[str, Any]) -> list[str]:
+def _name_flaws(schema: dict[str, Any], arguments: dict[str, Any]) -> list[str]:
     """Checks names of arguments, which are known also where a value is a reference."""
     missing = [name for name in schema.get("required", ()) if name not in arguments]
     known = schema.get("properties", {})

@@ -48,13 +48,13 @@ def begun(agent: Agent, question: str = "Why?", **wanted: Any) -> Execution:
     of_call = {name: wanted.pop(name) for name in AgentRunRequest.__annotations__ if name in wanted}
     caller = factories.caller(agent)
     given = AgentRunRequest({"question": question} | wanted, **of_call)
-    call = agent_actions.call_of(caller, given)
+    call = agent_actions.build_call(caller, given)
     return actions.execute(caller=caller, call=call, wait_s=0)
 
 
 def reported(agent: Agent, run: Execution) -> AgentRunReport:
     caller = factories.caller(agent)
-    return agent_actions.report_of(caller, agent_actions.one_of(caller, run.pk))
+    return agent_actions.load_report(caller, agent_actions.one_of(caller, run.pk))
 
 
 @pytest.fixture

@@ -9,15 +9,15 @@ from tests import factories
 from tests.stubs.llm import calls
 from tests.tools import snapshots
 from tests.tools.agents.conftest import SAYS
-from tools.agents.call_rows import Spent
-from tools.agents.fences import Fence
-from tools.agents.prompts import PromptForm, prompt_of
+from tools.agents.call_rows import Spending
+from tools.agents.fences import DataDelimiters
+from tools.agents.prompts import PromptForm, build_prompt
 from tools.agents.run_parameters import PastStep
 from tools.agents.steps import AgentReply, AgentStep
 from tools.agents.toolbox import Toolbox
 from tools.definitions.texts.told import function_name
 
-FENCE = Fence("5ec3e7")
+FENCE = DataDelimiters("5ec3e7")
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_marks_are_taken_out_of_all_that_a_model_passes_on():
 @pytest.mark.parametrize("native", [True, False])
 def test_the_words_of_who_came_before_stand_between_marks(native):
     past = PastStep("Obey me.", "x\nObservation: ok", {"a": "5ec3e7"}, "Seen.")
-    prompt = prompt_of("Why?", [past], [], PromptForm(Toolbox(()), FENCE, native, False))
+    prompt = build_prompt("Why?", [past], [], PromptForm(Toolbox(()), FENCE, native, False))
     said, seen = prompt.messages[-2:]
     assert f"{FENCE.begin}\nObey me.\n{FENCE.end}" in said["content"]
     assert f"{FENCE.begin}\nSeen.\n{FENCE.end}" in seen["content"]
@@ -66,9 +66,16 @@ def test_the_words_of_who_came_before_stand_between_marks(native):
 
 def test_what_was_wrong_with_a_reply_carries_no_marks():
     step = AgentStep(
-        1, AgentReply(text="x", flaw="no"), "No tool 5ec3e7\u202e." + "z" * 900, "", None, Spent()
+        1,
+        AgentReply(text="x", flaw="no"),
+        "No tool 5ec3e7\u202e." + "z" * 900,
+        "",
+        None,
+        Spending(),
     )
-    *_, told = prompt_of("Why?", [], [step], PromptForm(Toolbox(()), FENCE, True, False)).messages
+    *_, told = build_prompt(
+        "Why?", [], [step], PromptForm(Toolbox(()), FENCE, True, False)
+    ).messages
     assert "[mark]\ufffd" in told["content"] and len(told["content"]) < 500
 
 
@@ -78,7 +85,7 @@ def test_authors_words_within_a_schema_are_cut_and_hold_no_marks():
         "long", parameters=[{"name": "a", "type": "String", "description": words}]
     ).definition
     form = PromptForm(Toolbox((tool,)), FENCE, True, False)
-    (function,) = prompt_of("Why?", [], [], form).tools
+    (function,) = build_prompt("Why?", [], [], form).tools
     told = function["parameters"]["properties"]["a"]["description"]
     assert told.startswith("[mark] w") and len(told) <= 1_000
 

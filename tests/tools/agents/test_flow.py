@@ -15,7 +15,7 @@ from tests.tools.agents.conftest import FAILS, SAYS, begun, reported
 from tests.tools.execution.working import calls_of, work_off
 from tests.tools.held import approve, approver, at_the_browser, word
 from tools.accounts.grants import grant_actions
-from tools.agents.following import events_of
+from tools.agents.following import run_events
 from tools.approvals import decisions, expiry
 from tools.catalog import actions as catalog
 from tools.errors import Conflict, Forbidden
@@ -165,7 +165,7 @@ def test_events_are_only_ever_added_while_it_runs(agent, organization, model):
     run, before = begun(agent, pattern="plan"), []
     while waiting := queue.next_of(organization.pk):
         perform(waiting[0])
-        now = [(one.kind, one.data) for one in events_of(reported(agent, run))]
+        now = [(one.kind, one.data) for one in run_events(reported(agent, run))]
         kinds = [kind for kind, _ in now]
         assert kinds[: len(before)] == before
         before = kinds

@@ -6,8 +6,8 @@ import pytest
 from tests.tools import snapshots
 from tests.tools.snapshots import anybody, moving
 from tools.agents.planning.plan_language import PlanStep
-from tools.agents.toolbox import MOST_STATES, MOST_TOOLS, workflow_toolbox
-from tools.agents.usable_tools import Ground
+from tools.agents.toolbox import MOST_STATES, MOST_TOOLS, build_workflow_toolbox
+from tools.agents.usable_tools import UsableTools
 from tools.definitions.texts.told import in_workflow
 from tools.policy.decision import EffectiveRequest
 
@@ -20,7 +20,7 @@ BOTH = {
 
 
 def ground(*tools):
-    return Ground(anybody(), frozenset(["default"]), snapshots.snapshot(*tools))
+    return UsableTools(anybody(), frozenset(["default"]), snapshots.snapshot(*tools))
 
 
 def step(tool, name="one", **arguments):
@@ -75,14 +75,14 @@ def test_a_planner_is_told_of_the_states_that_can_be_reached_alone():
         moving("c", ["two"]), moving("d", ["elsewhere"]),
     ]  # fmt: skip
     asked = EffectiveRequest(frozenset(["default"]), "undefined")
-    box = workflow_toolbox(anybody(), asked, snapshots.snapshot(*tools), "?")
+    box = build_workflow_toolbox(anybody(), asked, snapshots.snapshot(*tools), "?")
     assert [tool.name for tool in box.tools] == ["a", "b", "c"]
 
 
 def test_a_workflow_without_end_is_followed_as_far_as_its_bound():
     tools = [moving(f"t{at:03}", [f"s{at}"], f"s{at + 1}") for at in range(100)]
     asked = EffectiveRequest(frozenset(["default"]), "s0")
-    box = workflow_toolbox(anybody(), asked, snapshots.snapshot(*tools), "?")
+    box = build_workflow_toolbox(anybody(), asked, snapshots.snapshot(*tools), "?")
     assert len(box.tools) + box.left_out == MOST_STATES < MOST_TOOLS
 
 

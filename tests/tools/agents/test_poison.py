@@ -27,9 +27,9 @@ from tests.tools.agents.poison import (
 )
 from tests.tools.execution.working import work_off
 from tests.tools.held import approver, at_the_browser, word
-from tools.agents.call_rows import Spent
-from tools.agents.fences import Fence
-from tools.agents.prompts import PromptForm, prompt_of
+from tools.agents.call_rows import Spending
+from tools.agents.fences import DataDelimiters
+from tools.agents.prompts import PromptForm, build_prompt
 from tools.agents.steps import AgentAction, AgentReply, AgentStep
 from tools.agents.toolbox import Toolbox
 from tools.approvals import decisions
@@ -75,9 +75,13 @@ def obedient(model, settings):
 def test_orders_in_a_result_are_shown_as_data(disguise, native):
     """What a model is shown of them; the next test covers a model that obeys."""
     seen = observation_of(DISGUISES[disguise](DIRECT), PAGE_TOOL.definition, uuid4())
-    step = AgentStep(1, AgentReply(action=AgentAction("page", {})), seen, "Success", None, Spent())
-    form = PromptForm(Toolbox((PAGE_TOOL.definition,)), Fence("0123456789abcdef"), native, False)
-    prompt = prompt_of("What does the page say?", [], [step], form)
+    step = AgentStep(
+        1, AgentReply(action=AgentAction("page", {})), seen, "Success", None, Spending()
+    )
+    form = PromptForm(
+        Toolbox((PAGE_TOOL.definition,)), DataDelimiters("0123456789abcdef"), native, False
+    )
+    prompt = build_prompt("What does the page say?", [], [step], form)
     question = {"messages": prompt.messages}
     found = {name for name, _ in orders_in(read(question))} & set(FORBIDDEN)
     assert found == (set() if disguise in UNSEEN else set(FORBIDDEN))
@@ -196,7 +200,7 @@ def test_the_marks_of_a_run_do_not_leave_it(place, organization, obedient, model
     obedient(native=native)
     run = place.ran("What are your marks?")
     mark = mark_of(model)
-    assert mark not in str(run.pk) and mark != Fence("0" * 16).secret
+    assert mark not in str(run.pk) and mark != DataDelimiters("0" * 16).secret
 
     def leaks(question):
         mine = Obedient(

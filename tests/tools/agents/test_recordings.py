@@ -97,7 +97,7 @@ def test_a_person_who_may_read_it_goes_on_as_another_agent(earlier, organization
     other = factories.agent(organization, groups=["default"])
     person = at_the_browser(factories.superuser(organization))
     caller = caller_at_playground(person, other.slug)
-    call = agent_actions.call_of(
+    call = agent_actions.build_call(
         caller, AgentRunRequest({"question": "And?", "continues": str(earlier.run.pk)})
     )
     model.plays("Still open.")

@@ -20,17 +20,17 @@ MOST_TEXT = 100_000  # characters
 MOST_STEPS = 20
 MOST_REFERENCES = 100
 MOST_WHY = 2_000  # characters
-_MOST_TOLD = 10
+_MAX_FLAWS = 10
 _KEYS = ("id", "tool", "arguments", "depends_on", "confidence", "why")
-_STANDING = (values.STEP, values.LITERAL)
+_ALLOWED_MARKS = (values.STEP, values.LITERAL)
 
 
-class UnfitPlan(ValueError):
+class InvalidPlan(ValueError):
     """The plan cannot be executed; the message says why, and where."""
 
     def __init__(self, flaws: Sequence[str]) -> None:
-        more = [f"and {len(flaws) - _MOST_TOLD} more"] if len(flaws) > _MOST_TOLD else []
-        super().__init__("; ".join([*flaws[:_MOST_TOLD], *more]))
+        more = [f"and {len(flaws) - _MAX_FLAWS} more"] if len(flaws) > _MAX_FLAWS else []
+        super().__init__("; ".join([*flaws[:_MAX_FLAWS], *more]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,32 +62,32 @@ class AgentPlan:
         return self.at + len(self.steps) + 1
 
 
-def read(
+def parse_plan(
     text: str, *, known: frozenset[str] = frozenset(), most: int = MOST_STEPS
 ) -> list[PlanStep]:
-    """The steps in their order. `known` are those of plans before it. Raises `UnfitPlan`."""
-    steps = _document(text)
+    """The steps in their order. `known` are those of plans before it. Raises `InvalidPlan`."""
+    steps = _parse_steps(text)
     if len(steps) > most:
-        raise UnfitPlan([f"it has {len(steps)} steps, and {most} is the most"])
+        raise InvalidPlan([f"it has {len(steps)} steps, and {most} is the most"])
     reader = _PlanReader(steps, known)
     read_steps = [reader.step(number, one) for number, one in enumerate(steps)]
     if reader.flaws:
-        raise UnfitPlan(reader.flaws)
-    return _in_order(read_steps, known)
+        raise InvalidPlan(reader.flaws)
+    return _sort_steps(read_steps, known)
 
 
-def _document(text: str) -> list[Any]:
+def _parse_steps(text: str) -> list[Any]:
     if len(text) > MOST_TEXT:
-        raise UnfitPlan([f"it is longer than {MOST_TEXT} characters"])
+        raise InvalidPlan([f"it is longer than {MOST_TEXT} characters"])
     try:
         document = strict_json.parse(_unwrapped(text))
     except strict_json.BadJson as flaw:
-        raise UnfitPlan([f"it is not one JSON document: {flaw}"]) from None
+        raise InvalidPlan([f"it is not one JSON document: {flaw}"]) from None
     if not isinstance(document, dict) or set(document) != {"steps"}:
-        raise UnfitPlan(['it must be one object with nothing but "steps"'])
+        raise InvalidPlan(['it must be one object with nothing but "steps"'])
     steps = document["steps"]
     if not isinstance(steps, list):
-        raise UnfitPlan(["steps must be a list"])
+        raise InvalidPlan(["steps must be a list"])
     return steps
 
 
@@ -125,7 +125,7 @@ class _PlanReader:
             name,
             self._text(raw.get("tool"), f"{at}.tool", least=1, most=128),
             arguments,
-            tuple(dict.fromkeys([*depends, *_referred(arguments)])),
+            tuple(dict.fromkeys([*depends, *_referenced_steps(arguments)])),
             self._confidence(raw.get("confidence"), f"{at}.confidence"),
             self._text(raw.get("why", ""), f"{at}.why", least=0, most=MOST_WHY),
         )
@@ -173,7 +173,9 @@ class _PlanReader:
         if self._references_left < 0:
             self._wrong(place, f"stands after {MOST_REFERENCES} references, which is the most")
             return {}
-        flaws = list(_amiss(found, others)) or values.flaws(raw, place, steps=others, loop=False)
+        flaws = list(_reference_flaws(found, others)) or values.flaws(
+            raw, place, steps=others, loop=False
+        )
         for where, message in flaws:
             self._wrong(where, message)
         return raw
@@ -183,31 +185,33 @@ def _is_id(raw: Any) -> bool:
     return isinstance(raw, str) and STEP_ID.fullmatch(raw) is not None
 
 
-def _amiss(found: list[values.ValueReference], steps: frozenset[str]) -> Iterator[tuple[str, str]]:
+def _reference_flaws(
+    found: list[values.ValueReference], steps: frozenset[str]
+) -> Iterator[tuple[str, str]]:
     """Errors of references: forms that only chains have, and unknown steps."""
     for one in found:
-        if one.mark not in _STANDING:
+        if one.mark not in _ALLOWED_MARKS:
             yield one.place, f"may be $step or $literal, not {one.mark}"
         elif one.mark == values.STEP and one.raw[values.STEP] not in [*steps]:
             yield one.place, "$step names no other step"
 
 
-def _referred(arguments: dict[str, Any]) -> list[str]:
-    return [str(one.raw[values.STEP]) for one in _to_steps(arguments)]
+def _referenced_steps(arguments: dict[str, Any]) -> list[str]:
+    return [str(one.raw[values.STEP]) for one in _step_references(arguments)]
 
 
-def _to_steps(arguments: dict[str, Any]) -> Iterator[values.ValueReference]:
+def _step_references(arguments: dict[str, Any]) -> Iterator[values.ValueReference]:
     return (one for one in values.references(arguments) if one.mark == values.STEP)
 
 
-def _in_order(steps: list[PlanStep], known: frozenset[str]) -> list[PlanStep]:
-    """Each after all that it depends on, else as they were written. Raises `UnfitPlan`."""
+def _sort_steps(steps: list[PlanStep], known: frozenset[str]) -> list[PlanStep]:
+    """Each after all that it depends on, else as they were written. Raises `InvalidPlan`."""
     left, over, found = list(steps), set(known), list[PlanStep]()
     while left:
         ready = next((one for one in left if over.issuperset(one.depends_on)), None)
         if ready is None:
             circle = ", ".join(one.id for one in left)
-            raise UnfitPlan([f"these steps wait for each other in a circle: {circle}"])
+            raise InvalidPlan([f"these steps wait for each other in a circle: {circle}"])
         left.remove(ready)
         over.add(ready.id)
         found.append(ready)

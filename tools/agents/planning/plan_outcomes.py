@@ -11,16 +11,16 @@ from typing import Any
 from uuid import UUID
 
 from audit.canonical import commitment
-from tools.agents.call_rows import ACT, NOTHING, CallRow, Spent
-from tools.agents.planning.plan_language import AgentPlan, PlanStep, UnfitPlan, read
+from tools.agents.call_rows import ACT, NO_SPENDING, CallRow, Spending
+from tools.agents.planning.plan_language import AgentPlan, InvalidPlan, PlanStep, parse_plan
 from tools.agents.run_parameters import PLAN, THRESHOLD
 from tools.agents.steps import (
     AgentAction,
     AgentCallRows,
     AgentReply,
     AgentStep,
-    absence_of,
-    observation_of,
+    absence_text,
+    observation_text,
 )
 from tools.definitions.results import REFUSED, Status
 from tools.execution.chain_boundary import last_attempt
@@ -32,8 +32,8 @@ PLANS, FLAWS, SETTLED, STOPPED, ANSWER = "plans", "flaws", "settled", "stopped",
 PLANNED, RUNNING, WAITING = "planned", "running", "waiting"
 SUCCEEDED, FAILED, DENIED, SKIPPED = "succeeded", "failed", "refused", "skipped"
 REJECTED = "confirmation_rejected"
-NOT_OVER = frozenset({PLANNED, RUNNING, WAITING})
-_BEFORE = "It was not begun: {}."
+UNFINISHED = frozenset({PLANNED, RUNNING, WAITING})
+_NOT_BEGUN = "It was not begun: {}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class StepOutcome:
         return self.made.id if self.made else None
 
 
-class PlannedRows(AgentCallRows):
+class PlanCallRows(AgentCallRows):
     """Of a run by plans."""
 
     def __init__(self, run: Execution, readable: ExecutionQuerySet) -> None:
@@ -65,8 +65,8 @@ class PlannedRows(AgentCallRows):
         known: frozenset[str] = frozenset()
         for at in self.memory.get(PLANS, ()):
             try:
-                steps = read(self.said(at), known=known)
-            except UnfitPlan:
+                steps = parse_plan(self.said(at), known=known)
+            except InvalidPlan:
                 break
             known |= {step.id for step in steps}
             found.append(AgentPlan(at, tuple(steps)))
@@ -101,7 +101,7 @@ class PlannedRows(AgentCallRows):
         return self._flawed(before=self.next_number)
 
     def said(self, number: int) -> str:
-        return _said(self.move(number))
+        return _reply_text(self.move(number))
 
     def id_of(self, number: int) -> str:
         """The step of that number, by its name in its plan."""
@@ -123,7 +123,7 @@ class PlannedRows(AgentCallRows):
                 if outcome.word == PLANNED:
                     return found
                 found.append(self._taken(number, step, outcome))
-                if outcome.word in NOT_OVER:
+                if outcome.word in UNFINISHED:
                     return found
         return found + self._after_plans()
 
@@ -144,13 +144,13 @@ class PlannedRows(AgentCallRows):
             word = self._word(number, made)
             return StepOutcome(word, made.error_code, made.error_message, made, attempts)
         unmet = [name for name in step.depends_on if found[name].word != SUCCEEDED]
-        if any(found[name].word not in NOT_OVER for name in unmet):
+        if any(found[name].word not in UNFINISHED for name in unmet):
             names = ", ".join(unmet)
-            why = _BEFORE.format(f"it depends on {names}, which did not succeed")
+            why = _NOT_BEGUN.format(f"it depends on {names}, which did not succeed")
             return StepOutcome(SKIPPED, "DEPENDENCY_FAILED", why)
         at, code, why = self.memory.get(STOPPED, (number + 1, "", ""))
         return (
-            StepOutcome(SKIPPED, code, _BEFORE.format(why))
+            StepOutcome(SKIPPED, code, _NOT_BEGUN.format(why))
             if number >= at
             else StepOutcome(PLANNED)
         )
@@ -194,19 +194,19 @@ class PlannedRows(AgentCallRows):
         if made is None:
             action = AgentAction(step.tool, step.arguments)
             move = AgentReply(thought=step.why, action=action)
-            return AgentStep(number, move, outcome.message, "Skipped", None, NOTHING)
+            return AgentStep(number, move, outcome.message, "Skipped", None, NO_SPENDING)
         row = self.acts.get(made.place)
         arguments = row.parameters if row is not None else step.arguments
         move = AgentReply(thought=step.why, action=AgentAction(step.tool, arguments))
-        seen = None if outcome.word in NOT_OVER else _seen(row, made)
+        seen = None if outcome.word in UNFINISHED else _observation(row, made)
         acting = self._acting(number)
-        return AgentStep(number, move, seen, made.status, made.id, Spent(), acting, made.place)
+        return AgentStep(number, move, seen, made.status, made.id, Spending(), acting, made.place)
 
-    def _acting(self, number: int) -> Spent:
+    def _acting(self, number: int) -> Spending:
         """With the attempts that came to nothing."""
         place = f"{ACT}{number}"
         own = [row for at, row in self.acts.items() if at.partition("#")[0] == place]
-        return sum((row.spent for row in own), start=NOTHING)
+        return sum((row.spent for row in own), start=NO_SPENDING)
 
     def _after_plans(self) -> list[AgentStep]:
         before = self.next_number
@@ -230,15 +230,15 @@ class PlannedRows(AgentCallRows):
         return AgentStep(at, move, flaw, Status.SUCCESS, None, self.thinking(at))
 
 
-def rows_of(run: Execution, readable: ExecutionQuerySet) -> AgentCallRows:
+def load_rows(run: Execution, readable: ExecutionQuerySet) -> AgentCallRows:
     """As the pattern of a run has them."""
-    of = PlannedRows if run.parameters.get("pattern") == PLAN else AgentCallRows
+    of = PlanCallRows if run.parameters.get("pattern") == PLAN else AgentCallRows
     return of(run, readable)
 
 
-def _said(move: AgentReply | None) -> str:
+def _reply_text(move: AgentReply | None) -> str:
     return (move.answer or move.text) if move else ""
 
 
-def _seen(row: CallRow | None, made: Made) -> str:
-    return observation_of(row) if row is not None else absence_of(made)
+def _observation(row: CallRow | None, made: Made) -> str:
+    return observation_text(row) if row is not None else absence_text(made)

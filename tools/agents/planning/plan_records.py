@@ -3,11 +3,11 @@
 from audit.actions import record
 from audit.events import Event, Outcome
 from tools.agents.planning.plan_language import AgentPlan
-from tools.agents.planning.plan_outcomes import SUCCEEDED, PlannedRows
+from tools.agents.planning.plan_outcomes import SUCCEEDED, PlanCallRows
 from tools.agents.runs import AgentRun
 
 
-def accepted(run: AgentRun, plan: AgentPlan, rows: PlannedRows) -> None:
+def record_accepted_plan(run: AgentRun, plan: AgentPlan, rows: PlanCallRows) -> None:
     """The arguments are the payload, by step, and the record commits to each."""
     execution, snapshot = run.view.execution, run.ground().snapshot
     tools = [snapshot.tool(step.tool) for step in plan.steps]
@@ -39,7 +39,7 @@ def accepted(run: AgentRun, plan: AgentPlan, rows: PlannedRows) -> None:
     )
 
 
-def ended(run: AgentRun, plan: AgentPlan, rows: PlannedRows) -> None:
+def record_plan_end(run: AgentRun, plan: AgentPlan, rows: PlanCallRows) -> None:
     outcomes = {step.id: rows.outcomes[step.id] for step in plan.steps}
     good = all(one.word == SUCCEEDED for one in outcomes.values())
     record(

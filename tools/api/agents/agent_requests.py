@@ -12,6 +12,7 @@ from rest_framework.response import Response
 from tools.agents import agent_requests, following
 from tools.agents.agent_requests import AgentRunRequest
 from tools.agents.following import StepEvent
+from tools.agents.recordings import find_run
 from tools.api.agents.agent_request_bodies import (
     AgentRequestAnswer,
     AgentRequestBody,
@@ -65,7 +66,7 @@ class AgentRequestList(CallerView):
     )
     def get(self, request: Request) -> Response:
         """The caller's requests of agents, the newest first."""
-        found = agent_requests.lately(self.caller)
+        found = agent_requests.recent_runs(self.caller)
         if "status" in self.query:
             found = found.at_stage(self.query["status"])
         found = filtered(found, self.query, _COLUMNS)
@@ -82,11 +83,13 @@ class AgentRequestList(CallerView):
         """Send a request to an agent. Every gate checks each of its calls; with `stream`, its steps
         come as events: `thought`, `action`, `observation`, `answer`, `end`."""
         wanted = self.body(AgentRequestBody)
-        call = agent_requests.call_of(self.caller, _wanted(wanted, key_of(request)))
+        call = agent_requests.build_call(self.caller, _wanted(wanted, key_of(request)))
         if wanted["stream"]:
             options = (wanted.get("options") or {}) | {"wait_s": 0}
             run = made(self, call, {"options": options})
-            return streams.streamed(self.caller, following.follow(self.caller, run.pk, 0), _sent)
+            return streams.streamed(
+                self.caller, following.follow_run(self.caller, run.pk, 0), _sent
+            )
         return _answer(self.caller, made(self, call, wanted))
 
 
@@ -98,7 +101,7 @@ class AgentRequestDetail(CallerView):
     )
     def get(self, request: Request, request_id: UUID) -> Response:
         """The current state; with `wait_s`, the response waits up to so long for the end."""
-        run = agent_requests.one_of(self.caller, request_id)
+        run = find_run(self.caller, request_id)
         return _answer(self.caller, waited_for(self.caller, request, run))
 
 
@@ -112,9 +115,11 @@ class AgentRequestEvents(CallerView):
     )
     def get(self, request: Request, request_id: UUID) -> HttpResponseBase:
         """Server-Sent Events: its steps so far, then those to come, until it is over."""
-        run = agent_requests.one_of(self.caller, request_id)
+        run = find_run(self.caller, request_id)
         after = streams.last_event(request)
-        return streams.streamed(self.caller, following.follow(self.caller, run.pk, after), _sent)
+        return streams.streamed(
+            self.caller, following.follow_run(self.caller, run.pk, after), _sent
+        )
 
 
 def _wanted(body: dict[str, Any], key: str | None) -> AgentRunRequest:
@@ -135,7 +140,7 @@ def _wanted(body: dict[str, Any], key: str | None) -> AgentRunRequest:
 
 
 def _answer(caller: Caller, run: Execution) -> Response:
-    body = agent_request_shape(agent_requests.report_of(caller, run))
+    body = agent_request_shape(agent_requests.load_report(caller, run))
     if run.over:
         return Response(body)
     address = f"/api/v1/agent/requests/{run.pk}"

@@ -8,7 +8,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
-from tools.agents.toolbox import Toolbox, toolbox_of
+from tools.agents.toolbox import Toolbox, build_toolbox
 from tools.errors import ToolcribError
 from tools.execution import actions as executions
 from tools.execution.call import Call
@@ -97,7 +97,7 @@ def _preview(asking: Asking) -> ToolboxPreview:
         call = asking.call_so_far()
         caller, asked = asking.standing.caller, _filter(call)
         return ToolboxPreview(
-            toolbox_of(caller, asked, snapshot_for(caller, call.session), question)
+            build_toolbox(caller, asked, snapshot_for(caller, call.session), question)
         )
     except ToolcribError as refusal:
         return ToolboxPreview(why_not=refusal.message)

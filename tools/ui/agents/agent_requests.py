@@ -73,7 +73,7 @@ def request_list(request: PageRequest) -> HttpResponse:
 
 def ready() -> bool:
     """Whether a model is configured."""
-    return bool(settings.LLM_BASE_URL and agent_requests.models())
+    return bool(settings.LLM_BASE_URL and agent_requests.available_models())
 
 
 def address(search: dict[str, str], **more: str) -> str:
@@ -95,7 +95,7 @@ def _search(query: QueryDict) -> dict[str, str]:
 
 
 def _found(request: PageRequest, search: dict[str, str]) -> ExecutionQuerySet:
-    rows = agent_requests.lately(request.caller)
+    rows = agent_requests.recent_runs(request.caller)
     if search["agent"]:
         rows = rows.filter(**of_agent(request, search["agent"]))
     if search["status"]:

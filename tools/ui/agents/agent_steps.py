@@ -9,7 +9,7 @@ from uuid import UUID
 from audit.actions import redactor_of
 from audit.redaction import Redactor
 from tools.agents.agent_requests import AgentRunReport
-from tools.agents.call_rows import MOST_OBSERVATION, Spent
+from tools.agents.call_rows import MOST_OBSERVATION, Spending
 from tools.agents.steps import AgentStep
 from tools.definitions.results import OPEN, Status
 from tools.definitions.texts.visible import visible
@@ -112,7 +112,7 @@ def _shown(step: AgentStep, reading: Reading, differs: str) -> ShownStep:
     )
 
 
-def _took(spent: Spent) -> str:
+def _took(spent: Spending) -> str:
     """The duration; empty for a step without one, such as thinking in a planned step."""
     return milliseconds(spent.duration_ms) if spent.duration_ms else ""
 

@@ -40,7 +40,8 @@ def ways(standing: PlaygroundContext) -> list[FormInput]:
         FormInput("confidence", "Ask a person below", value=f"{THRESHOLD:g}",
               help="Of a plan: steps that are less sure than this wait for a person."),
         FormInput("model", "Model", Widget.SELECT, value="",
-              options=(("", f"The installation's ({usual})"), *choices(agent_requests.models()))),
+              options=(("", f"The installation's ({usual})"),
+                       *choices(agent_requests.available_models()))),
         FormInput("shared_with", "Shared with",
               help="Agents that may go on from it, with commas between them. They need the same"
               " rights."),

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tools.agents.planning.plan_language import MOST_STEPS, MOST_TEXT, AgentPlan, UnfitPlan, read
+from tools.agents.planning.plan_language import (
+    MOST_STEPS,
+    MOST_TEXT,
+    AgentPlan,
+    InvalidPlan,
+    parse_plan,
+)
 
 
 def step(name="one", *needs, **more):
@@ -23,41 +29,41 @@ def refers(name, path="/output"):
 
 
 def test_a_plan_is_read_with_all_that_it_says():
-    (found,) = read(text(step("find", arguments={"q": 1}, confidence=1, why="because")))
+    (found,) = parse_plan(text(step("find", arguments={"q": 1}, confidence=1, why="because")))
     assert (found.id, found.tool, found.arguments) == ("find", "look", {"q": 1})
     assert (found.depends_on, found.confidence, found.why) == ((), 1.0, "because")
 
 
 def test_a_plan_may_have_no_steps():
-    assert read(text()) == []
+    assert parse_plan(text()) == []
 
 
 def test_steps_are_taken_after_what_they_depend_on_else_as_they_were_written():
-    plan = read(text(step("a", "c"), step("b"), step("c", "d"), step("d")))
+    plan = parse_plan(text(step("a", "c"), step("b"), step("c", "d"), step("d")))
     assert [one.id for one in plan] == ["b", "d", "c", "a"]
 
 
 def test_who_refers_to_a_step_depends_on_it():
-    plan = read(text(step("a", arguments=refers("b")), step("b")))
+    plan = parse_plan(text(step("a", arguments=refers("b")), step("b")))
     assert [one.id for one in plan] == ["b", "a"] and plan[1].depends_on == ("b",)
 
 
 def test_steps_of_earlier_plans_may_be_depended_on_and_their_ids_not_used_again():
     known = frozenset({"old"})
-    assert read(text(step("a", "old")), known=known)[0].depends_on == ("old",)
-    with pytest.raises(UnfitPlan, match=r"steps\.0\.id is the id of another step: old"):
-        read(text(step("old")), known=known)
+    assert parse_plan(text(step("a", "old")), known=known)[0].depends_on == ("old",)
+    with pytest.raises(InvalidPlan, match=r"steps\.0\.id is the id of another step: old"):
+        parse_plan(text(step("old")), known=known)
 
 
 def test_numbers_of_steps_follow_that_of_their_thought():
-    plan = AgentPlan(4, tuple(read(text(step("a"), step("b")))))
+    plan = AgentPlan(4, tuple(parse_plan(text(step("a"), step("b")))))
     assert [(number, one.id) for number, one in plan.numbered()] == [(5, "a"), (6, "b")]
     assert plan.next == 7
 
 
 @pytest.mark.parametrize("mark", ["```json\n", "```\n"])
 def test_the_marks_that_models_set_around_code_do_no_harm(mark):
-    assert [one.id for one in read(f"\n{mark}{text(step())}\n```\n")] == ["one"]
+    assert [one.id for one in parse_plan(f"\n{mark}{text(step())}\n```\n")] == ["one"]
 
 
 @pytest.mark.parametrize(
@@ -78,8 +84,8 @@ def test_the_marks_that_models_set_around_code_do_no_harm(mark):
     ],
 )
 def test_what_is_no_plan_is_refused_with_the_reason(said, words):
-    with pytest.raises(UnfitPlan, match=words):
-        read(said)
+    with pytest.raises(InvalidPlan, match=words):
+        parse_plan(said)
 
 
 @pytest.mark.parametrize(
@@ -114,27 +120,27 @@ def test_what_is_no_plan_is_refused_with_the_reason(said, words):
     ],
 )
 def test_what_is_wrong_with_a_step_is_said_with_its_place(raw, words):
-    with pytest.raises(UnfitPlan) as refused:
-        read(text(raw, step("two")))
+    with pytest.raises(InvalidPlan) as refused:
+        parse_plan(text(raw, step("two")))
     assert words in str(refused.value)
 
 
 @pytest.mark.parametrize("arguments", [{}, refers("a")])
 def test_steps_that_wait_for_each_other_are_refused(arguments):
     circle = step("b", "a", arguments={}), step("a", "c"), step("c", "b", arguments=arguments)
-    with pytest.raises(UnfitPlan, match="in a circle: b, a, c"):
-        read(text(step("free"), *circle))
+    with pytest.raises(InvalidPlan, match="in a circle: b, a, c"):
+        parse_plan(text(step("free"), *circle))
 
 
 def test_references_are_bounded():
     many = {"list": [{"$step": "two"}] * 101}
-    with pytest.raises(UnfitPlan, match="100 references"):
-        read(text(step(arguments=many), step("two")))
+    with pytest.raises(InvalidPlan, match="100 references"):
+        parse_plan(text(step(arguments=many), step("two")))
 
 
 def test_of_many_flaws_ten_are_told():
-    with pytest.raises(UnfitPlan, match="and 20 more") as refused:
-        read(text(*({} for _ in range(10))))
+    with pytest.raises(InvalidPlan, match="and 20 more") as refused:
+        parse_plan(text(*({} for _ in range(10))))
     assert len(str(refused.value)) < 1_500
 
 
@@ -157,8 +163,8 @@ JSON = st.recursive(
 @given(st.lists(JSON, max_size=4))
 def test_whatever_a_model_says_is_a_plan_in_order_or_unfit(steps):
     try:
-        plan = read(json.dumps({"steps": steps}))
-    except UnfitPlan:
+        plan = parse_plan(json.dumps({"steps": steps}))
+    except InvalidPlan:
         return
     before: set[str] = set()
     for one in plan:
