@@ -10,8 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from config.http.errors import body as error_body
-from tools.agents.agent_requests import AgentRunReport
-from tools.agents.following import spending_document
+from tools.agents.agent_requests import AgentRunReport, spending_document
 from tools.agents.run_parameters import REACT
 from tools.agents.steps import AgentStep
 from tools.approvals import confirmation_rules

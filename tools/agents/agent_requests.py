@@ -1,21 +1,27 @@
 """Actions of the API and pages on agent runs: start a run, read its steps, follow its events."""
 
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
 from django.conf import settings
+from django.db import connection
 
+from config.http import turns
 from tools.agents import recordings
-from tools.agents.call_rows import Spending
 from tools.agents.planning.plan_outcomes import load_rows
+from tools.agents.recordings import find_run
 from tools.agents.run_parameters import MOST_QUESTION, REACT
-from tools.agents.steps import AgentCallRows, AgentStep
+from tools.agents.steps import AgentCallRows, AgentStep, Spending
 from tools.definitions.callers import Caller
 from tools.definitions.implementations.builtin import RUN_AGENT
 from tools.definitions.results import Status
 from tools.errors import Malformed
+from tools.execution import bell
 from tools.execution.call import Call
+from tools.execution.events import HEARTBEAT_S
 from tools.execution.reading import readable
 from tools.models import Execution, Session
 from tools.models.execution import ExecutionQuerySet
@@ -158,3 +164,96 @@ def _current_state(row: Execution, rows: AgentCallRows, session: str | None) -> 
 
 def _question(run: Execution) -> str:
     return str(run.parameters.get("question", ""))[:MOST_QUESTION]
+
+
+class AgentEventKind(StrEnum):
+    THOUGHT = "thought"
+    ACTION = "action"
+    OBSERVATION = "observation"
+    ANSWER = "answer"
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class StepEvent:
+    """`number` counts from 1 within the run."""
+
+    number: int
+    kind: AgentEventKind
+    data: dict[str, Any]
+
+
+def follow_run(caller: Caller, run_id: UUID, after: int) -> Generator[StepEvent | None]:
+    """Events past number `after`, then live ones, until the run is over or its reader has
+    disconnected.
+
+    Yields None every `HEARTBEAT_S` while nothing happens. No database connection is held while
+    waiting. Raises `NotFound` for a run that the caller may not read, also when it may no more.
+    """
+    with bell.listening(run_id) as listener:
+        silent_s = 0.0
+        while not turns.disconnected():
+            report = load_report(caller, find_run(caller, run_id))
+            connection.close()
+            fresh = [one for one in run_events(report) if one.number > after]
+            yield from fresh
+            if report.run.over:
+                return
+            after = fresh[-1].number if fresh else after
+            silent_s = 0.0 if fresh else silent_s + bell.GLANCE_S
+            if silent_s >= HEARTBEAT_S:
+                silent_s = 0.0
+                yield None
+            listener.wait(bell.GLANCE_S)
+
+
+def run_events(report: AgentRunReport) -> list[StepEvent]:
+    told = [one for step in report.steps for one in _step_events(step)]
+    if report.answer is not None:
+        told.append((AgentEventKind.ANSWER, {"text": report.answer}))
+    if report.run.over:
+        told.append((AgentEventKind.END, _end_document(report)))
+    return [StepEvent(number, *one) for number, one in enumerate(told, 1)]
+
+
+def spending_document(spent: Spending) -> dict[str, Any]:
+    return {
+        "tokens": {"input": spent.input_tokens, "output": spent.output_tokens},
+        "cost": f"{spent.cost.normalize():f}",
+        "duration_ms": round(spent.duration_ms, 1),
+    }
+
+
+def _step_events(step: AgentStep) -> Iterator[tuple[AgentEventKind, dict[str, Any]]]:
+    at, move = {"step": step.number}, step.move
+    said = {"text": move.thought, "warnings": list(move.warnings)}
+    yield AgentEventKind.THOUGHT, at | said | spending_document(step.thinking)
+    if move.action is None and step.observation is None:
+        return
+    if move.action is not None:
+        if step.status == "":  # it has not begun
+            return
+        action = {"action": move.action.name, "arguments": move.action.arguments}
+        yield AgentEventKind.ACTION, at | action | _execution_id(step)
+    if step.observation is not None:
+        seen = {"text": step.observation, "status": step.status}
+        yield (
+            AgentEventKind.OBSERVATION,
+            at | seen | _execution_id(step) | spending_document(step.acting),
+        )
+
+
+def _execution_id(step: AgentStep) -> dict[str, Any]:
+    return {"execution_id": str(step.execution_id) if step.execution_id else None}
+
+
+def _end_document(report: AgentRunReport) -> dict[str, Any]:
+    run = report.run
+    failed = run.status != Status.SUCCESS
+    return {
+        "status": str(run.status),
+        "error_code": run.error_code or None if failed else None,
+        "error_message": run.error_message or None if failed else None,
+        "state": report.state,
+        **spending_document(report.spent),
+    }

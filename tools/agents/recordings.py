@@ -10,10 +10,9 @@ from uuid import UUID
 
 from audit.canonical import commitment
 from tools.accounts.callers import caller_of_account
-from tools.agents.call_rows import MOST_OBSERVATION
 from tools.agents.planning.plan_outcomes import load_rows
 from tools.agents.run_parameters import PastStep
-from tools.agents.steps import AgentAction, AgentStep
+from tools.agents.steps import MOST_OBSERVATION, AgentAction, AgentStep
 from tools.definitions.callers import Caller, CallerKind
 from tools.definitions.implementations.builtin import RUN_AGENT
 from tools.definitions.results import REFUSED

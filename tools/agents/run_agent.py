@@ -2,9 +2,12 @@
 next step."""
 
 from collections.abc import Callable
+from functools import partial
+from itertools import count
 
 from tools import metrics
-from tools.agents import flow, react
+from tools.agents.planning import flow_controller
+from tools.agents.prompts import Prompt, PromptForm, PromptTooLong, build_prompt
 from tools.agents.run_parameters import PLAN, REACT
 from tools.agents.runs import AgentRun, RunMustWait, RunOver
 from tools.definitions.implementations.builtin import RUN_AGENT
@@ -15,9 +18,32 @@ from tools.execution.composing import CannotGoOn, Composition
 from tools.execution.composition import Kind, Waiting
 from tools.execution.context import Result
 
+
+def run_react_turn(run: AgentRun) -> str:
+    """The answer. Raises `NotYet` and `RunOver`."""
+    for number in count(1):
+        last = run.is_last(number)
+        move = run.think(number, partial(_react_prompt, run, number, last=last))
+        if move.answer is not None:
+            return move.answer
+        if last:
+            raise RunOver("NO_ANSWER", "It gave no answer when it was asked for the best it has.")
+        if move.action is not None:
+            run.act(number, move.action)
+    raise AssertionError("a run ends with an answer, or with `RunOver`")
+
+
+def _react_prompt(run: AgentRun, number: int, *, last: bool) -> Prompt:
+    form = PromptForm(run.toolbox(), run.fence, run.native, last)
+    try:
+        return build_prompt(run.asked.question, run.past, run.rows.steps()[: number - 1], form)
+    except PromptTooLong as limit:
+        raise RunOver("PROMPT_TOO_LONG", str(limit)) from None
+
+
 PATTERNS: dict[str, Callable[[AgentRun], str]] = {
-    REACT: react.run_react_turn,
-    PLAN: flow.run_plan_turn,
+    REACT: run_react_turn,
+    PLAN: flow_controller.run_plan_turn,
 }
 
 
@@ -50,7 +76,7 @@ def _turn_result(run: AgentRun) -> Result:
 
 
 def _end_result(run: AgentRun, end: RunOver) -> Result:
-    flow.close_plans(run)
+    flow_controller.close_plans(run)
     return run.ended(end)
 
 

@@ -11,15 +11,12 @@ from django.utils.crypto import salted_hmac
 
 from tools.accounts.callers import actor_of
 from tools.agents import recordings
-from tools.agents.call_rows import ACT, THINK, Spending
-from tools.agents.fences import DataDelimiters
 from tools.agents.planning.plan_outcomes import load_rows
-from tools.agents.prompts import Prompt
+from tools.agents.prompts import DataDelimiters, Prompt
 from tools.agents.recordings import Recording
 from tools.agents.run_parameters import AgentRunParameters, PastStep, UnusableParameters
-from tools.agents.steps import AgentAction, AgentReply
-from tools.agents.toolbox import Toolbox, build_toolbox, build_workflow_toolbox
-from tools.agents.usable_tools import UsableTools
+from tools.agents.steps import ACT, THINK, AgentAction, AgentReply, Spending
+from tools.agents.usable_tools import Toolbox, UsableTools, build_toolbox, build_workflow_toolbox
 from tools.catalog.registry import Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.implementations.builtin import ASK_MODEL

@@ -9,12 +9,10 @@ from tests import factories
 from tests.stubs.llm import calls
 from tests.tools import snapshots
 from tests.tools.agents.conftest import SAYS
-from tools.agents.call_rows import Spending
-from tools.agents.fences import DataDelimiters
-from tools.agents.prompts import PromptForm, build_prompt
+from tools.agents.prompts import DataDelimiters, PromptForm, build_prompt
 from tools.agents.run_parameters import PastStep
-from tools.agents.steps import AgentReply, AgentStep
-from tools.agents.toolbox import Toolbox
+from tools.agents.steps import AgentReply, AgentStep, Spending
+from tools.agents.usable_tools import Toolbox
 from tools.definitions.texts.told import function_name
 
 FENCE = DataDelimiters("5ec3e7")

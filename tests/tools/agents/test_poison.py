@@ -27,11 +27,9 @@ from tests.tools.agents.poison import (
 )
 from tests.tools.execution.working import work_off
 from tests.tools.held import approver, at_the_browser, word
-from tools.agents.call_rows import Spending
-from tools.agents.fences import DataDelimiters
-from tools.agents.prompts import PromptForm, build_prompt
-from tools.agents.steps import AgentAction, AgentReply, AgentStep
-from tools.agents.toolbox import Toolbox
+from tools.agents.prompts import DataDelimiters, PromptForm, build_prompt
+from tools.agents.steps import AgentAction, AgentReply, AgentStep, Spending
+from tools.agents.usable_tools import Toolbox
 from tools.approvals import decisions
 from tools.errors import ToolcribError
 from tools.execution.session_actions import open_session

@@ -7,12 +7,10 @@ import pytest
 
 from tests.tools import snapshots
 from tools.agents import prompts
-from tools.agents.call_rows import Spending
-from tools.agents.fences import DataDelimiters
-from tools.agents.prompts import PromptForm, PromptTooLong, build_prompt
+from tools.agents.prompts import DataDelimiters, PromptForm, PromptTooLong, build_prompt
 from tools.agents.run_parameters import PastStep
-from tools.agents.steps import AgentAction, AgentReply, AgentStep
-from tools.agents.toolbox import Toolbox
+from tools.agents.steps import AgentAction, AgentReply, AgentStep, Spending
+from tools.agents.usable_tools import Toolbox
 from tools.definitions.texts.told import described, function_name
 
 FENCE = DataDelimiters("5ec3e7")

@@ -15,8 +15,7 @@ from tests.stubs.web import Reply
 from tests.tools.execution.working import work_off
 from tests.tools.held import over
 from tests.waiting import until
-from tools.agents.call_rows import call_rows
-from tools.agents.steps import observation_text
+from tools.agents.steps import call_rows, observation_text
 from tools.catalog.actions import update_tool
 from tools.catalog.mcp import mcp_import, mcp_servers
 from tools.catalog.mcp.upstreams import hub

@@ -11,14 +11,17 @@ from typing import Any
 from uuid import UUID
 
 from audit.canonical import commitment
-from tools.agents.call_rows import ACT, NO_SPENDING, CallRow, Spending
 from tools.agents.planning.plan_language import AgentPlan, InvalidPlan, PlanStep, parse_plan
 from tools.agents.run_parameters import PLAN, THRESHOLD
 from tools.agents.steps import (
+    ACT,
+    NO_SPENDING,
     AgentAction,
     AgentCallRows,
     AgentReply,
     AgentStep,
+    CallRow,
+    Spending,
     absence_text,
     observation_text,
 )

@@ -9,9 +9,8 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools.agents import agent_requests, following
-from tools.agents.agent_requests import AgentRunRequest
-from tools.agents.following import StepEvent
+from tools.agents import agent_requests
+from tools.agents.agent_requests import AgentRunRequest, StepEvent
 from tools.agents.recordings import find_run
 from tools.api.agents.agent_request_bodies import (
     AgentRequestAnswer,
@@ -88,7 +87,7 @@ class AgentRequestList(CallerView):
             options = (wanted.get("options") or {}) | {"wait_s": 0}
             run = made(self, call, {"options": options})
             return streams.streamed(
-                self.caller, following.follow_run(self.caller, run.pk, 0), _sent
+                self.caller, agent_requests.follow_run(self.caller, run.pk, 0), _sent
             )
         return _answer(self.caller, made(self, call, wanted))
 
@@ -118,7 +117,7 @@ class AgentRequestEvents(CallerView):
         run = find_run(self.caller, request_id)
         after = streams.last_event(request)
         return streams.streamed(
-            self.caller, following.follow_run(self.caller, run.pk, after), _sent
+            self.caller, agent_requests.follow_run(self.caller, run.pk, after), _sent
         )
 
 

@@ -7,10 +7,8 @@ from uuid import UUID
 
 from django.core.management.base import CommandParser
 
-from tools.agents import agent_requests as agent_actions
-from tools.agents import following
-from tools.agents.agent_requests import AgentRunReport, AgentRunRequest
-from tools.agents.following import AgentEventKind, StepEvent
+from tools.agents import agent_requests
+from tools.agents.agent_requests import AgentEventKind, AgentRunReport, AgentRunRequest, StepEvent
 from tools.agents.recordings import find_run
 from tools.agents.run_parameters import ITERATIONS, PATTERNS, REACT, TOKENS
 from tools.definitions.results import Status
@@ -47,13 +45,13 @@ class Command(ToolcribCommand):
 
     def perform(self, options: dict[str, Any]) -> int:
         caller = agents.acting_as(options["organization"], options["agent"])
-        call = agent_actions.build_call(caller, _wanted(options))
+        call = agent_requests.build_call(caller, _wanted(options))
         run = actions.execute(caller=caller, call=call, wait_s=0)
-        for event in following.follow_run(caller, run.pk, 0):
+        for event in agent_requests.follow_run(caller, run.pk, 0):
             line = _line(event) if event is not None else ""
             if line and not options["json"]:
                 text.show(self.stdout, line)
-        report = agent_actions.load_report(caller, agent_actions.one_of(caller, run.pk))
+        report = agent_requests.load_report(caller, find_run(caller, run.pk))
         self.answer(options, agent_request_shape(report), _shown(report))
         if report.run.status == Status.SUCCESS:
             return DONE

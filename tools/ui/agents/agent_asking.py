@@ -8,7 +8,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
-from tools.agents.toolbox import Toolbox, build_toolbox
+from tools.agents.usable_tools import Toolbox, build_toolbox
 from tools.errors import ToolcribError
 from tools.execution import actions as executions
 from tools.execution.call import Call

@@ -15,8 +15,8 @@ from django.views.decorators.http import require_safe
 from audit.actions import redactor_of
 from tools.accounts.user_permissions import may
 from tools.agents import agent_requests
-from tools.agents.call_rows import THINK
 from tools.agents.run_parameters import PATTERNS, PLAN, REACT
+from tools.agents.steps import THINK
 from tools.definitions.results import Status
 from tools.models import Execution
 from tools.models.execution import ExecutionQuerySet

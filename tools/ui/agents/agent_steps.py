@@ -9,8 +9,7 @@ from uuid import UUID
 from audit.actions import redactor_of
 from audit.redaction import Redactor
 from tools.agents.agent_requests import AgentRunReport
-from tools.agents.call_rows import MOST_OBSERVATION, Spending
-from tools.agents.steps import AgentStep
+from tools.agents.steps import MOST_OBSERVATION, AgentStep, Spending
 from tools.definitions.results import OPEN, Status
 from tools.definitions.texts.visible import visible
 from tools.execution.redacted import redacted

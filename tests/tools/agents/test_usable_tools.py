@@ -6,8 +6,7 @@ import pytest
 from tests.tools import snapshots
 from tests.tools.snapshots import anybody, moving
 from tools.agents.planning.plan_language import PlanStep
-from tools.agents.toolbox import MOST_STATES, MOST_TOOLS, build_workflow_toolbox
-from tools.agents.usable_tools import UsableTools
+from tools.agents.usable_tools import MOST_STATES, MOST_TOOLS, UsableTools, build_workflow_toolbox
 from tools.definitions.texts.told import in_workflow
 from tools.policy.decision import EffectiveRequest
 

@@ -4,9 +4,16 @@ import pytest
 
 from tests import factories
 from tests.tools.agents.conftest import begun, reported
-from tests.tools.agents.test_flow import codes, outcomes, places, plan, said, step
+from tests.tools.agents.planning.test_flow_controller import (
+    codes,
+    outcomes,
+    places,
+    plan,
+    said,
+    step,
+)
 from tests.tools.execution.working import calls_of
-from tools.agents.planning import plan_records
+from tools.agents.planning import planner
 from tools.catalog import actions as catalog
 from tools.execution import composition
 from tools.execution.composing import Composition
@@ -65,8 +72,8 @@ def every_second(function, *, after):
         (composition, "_park"),
         (Composition, "begin"),
         (Composition, "remember"),
-        (plan_records, "accepted"),
-        (plan_records, "ended"),
+        (planner, "accepted"),
+        (planner, "ended"),
     ],
 )
 def test_a_turn_that_was_lost_is_taken_again_with_the_same_result(

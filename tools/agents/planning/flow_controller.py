@@ -14,8 +14,7 @@ from typing import Any
 from django.db import transaction
 
 from audit.canonical import commitment
-from tools.agents.call_rows import ACT
-from tools.agents.planning import plan_records, planner
+from tools.agents.planning import planner
 from tools.agents.planning.plan_language import AgentPlan, PlanStep
 from tools.agents.planning.plan_outcomes import (
     ANSWER,
@@ -28,7 +27,7 @@ from tools.agents.planning.plan_outcomes import (
 )
 from tools.agents.planning.planner import plan_rows
 from tools.agents.runs import AgentRun, RunMustWait, RunOver
-from tools.agents.steps import AgentAction
+from tools.agents.steps import ACT, AgentAction
 from tools.agents.usable_tools import ToolRefusal
 from tools.definitions.chains import values
 from tools.definitions.chains.values import Unknown, ValueTooLarge
@@ -174,7 +173,7 @@ def _close_plan(run: AgentRun, plan: AgentPlan) -> None:
     closed = run.view.memory.setdefault(_CLOSED, [])
     if plan.at not in closed:
         with transaction.atomic():
-            plan_records.record_plan_end(run, plan, plan_rows(run))
+            planner.record_plan_end(run, plan, plan_rows(run))
             closed.append(plan.at)
             run.view.remember()
 

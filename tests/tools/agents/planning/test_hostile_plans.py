@@ -8,7 +8,15 @@ import pytest
 
 from tests import factories
 from tests.tools.agents.conftest import SAYS, begun, reported
-from tests.tools.agents.test_flow import held, no_pauses, outcomes, places, plan, said, step
+from tests.tools.agents.planning.test_flow_controller import (
+    held,
+    no_pauses,
+    outcomes,
+    places,
+    plan,
+    said,
+    step,
+)
 from tests.tools.execution.working import calls_of, work_off
 from tools.catalog.registry import registry
 from tools.policy import authorization
@@ -82,7 +90,7 @@ def test_references_of_the_road_are_data_in_a_plan(asked, model, organization):
 
 @pytest.mark.part("agents")
 def test_what_a_plan_refers_to_again_and_again_is_bounded(asked, model, organization, monkeypatch):
-    monkeypatch.setattr("tools.agents.flow.MOST_READ", 50)
+    monkeypatch.setattr("tools.agents.planning.flow_controller.MOST_READ", 50)
     many = {"v": [{"$step": "a"}] * 20}
     factories.tool(
         organization,

@@ -15,7 +15,7 @@ from tests.tools.agents.conftest import FAILS, SAYS, begun, reported
 from tests.tools.execution.working import calls_of, work_off
 from tests.tools.held import approve, approver, at_the_browser, word
 from tools.accounts.grants import grant_actions
-from tools.agents.following import run_events
+from tools.agents.agent_requests import run_events
 from tools.approvals import decisions, expiry
 from tools.catalog import actions as catalog
 from tools.errors import Conflict, Forbidden
