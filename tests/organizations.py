@@ -28,7 +28,7 @@ from tools.catalog.signatures import newest
 from tools.catalog.signatures.keys import current_key
 from tools.catalog.signatures.versions import statement_of
 from tools.models import Agent, LicenseTier, Organization, Tool, ToolGroup, ToolVersion, User
-from tools.models.tool_words import ToolWords
+from tools.models.tool import ToolWords
 from tools.models.user import default_groups
 
 _USE_VERSIONS = """

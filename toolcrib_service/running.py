@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolcrib_service.announcing import Announcer, announcer
-from toolcrib_service.service import DynamicToolService
+from toolcrib_service.service import Announcer, DynamicToolService, announcer
 from toolcrib_service.worker import LEASE_S, Worker
 
 if TYPE_CHECKING:

@@ -16,9 +16,8 @@ from typing import Any
 import redis
 
 from toolcrib_service import scripts
-from toolcrib_service.announcing import Announcer
 from toolcrib_service.calls import Call, Loop, Over, responses
-from toolcrib_service.service import DynamicToolService
+from toolcrib_service.service import Announcer, DynamicToolService
 from toolcrib_service.wire import GROUP, Malformed, Queue, Request, Response, shortened
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,8 @@ from tools.httpclient.upstreams import (
     UpstreamPool,
     UpstreamResponse,
 )
-from tools.llm import answers, sse
+from tools.llm import answers
+from tools.llm import answers as sse
 from tools.llm.answers import AnswerLimits, ModelAnswer, ModelFailure
 
 __all__ = ["AnswerLimits", "ChatRequest", "Model", "ModelAnswer", "ModelFailure", "ask"]

@@ -11,10 +11,69 @@ from django.conf import settings
 from sandbox.errors import ErrorCode
 from sandbox.spec import RunOutcome
 from tools.httpclient.upstreams import RequestBounds, RequestStopped, TimeUp, UpstreamPool
-from tools.knowledge import documents, endpoint, entities, index, queries, search, terms
+from tools.knowledge import documents, endpoint, entities, finding, index, queries, terms
+from tools.knowledge.index import local_name
+from tools.knowledge.portrait import Select, around
 from tools.models import GraphScope
-from tools.runners import entity_search
 from tools.runners.base import ToolRun, UpstreamResult
+
+
+def answer(scope: GraphScope, given: dict[str, Any], select: Select) -> dict[str, Any]:
+    """`select` asks the graph. Raises what it raises."""
+    wanted = _wanted(given)
+    standing = finding.standing(scope)
+    found = finding.find(scope, wanted)
+    near, cut = around([hit.iri for hit in found.hits], int(given["depth"]), select)
+    iris = sorted({end for one in near for end in (one["subject"], one["object"])})
+    labels = finding.labels_of(scope, iris, wanted.language)
+    after = wanted.offset + len(found.hits)
+    return {
+        "results": [_shown(hit) for hit in found.hits],
+        "matched": found.way.value,
+        "total": found.total,
+        "total_is_exact": not found.capped,
+        "next_offset": after if found.hits and after < found.total else None,
+        "neighbours": near,
+        "neighbours_truncated": cut,
+        "labels": labels,
+        "indexed_at": standing.indexed_at.isoformat() if standing.indexed_at else None,
+        "stale": standing.stale,
+        "text": _text(found.hits, near, labels),
+    }
+
+
+def _wanted(given: dict[str, Any]) -> finding.EntitySearchQuery:
+    return finding.EntitySearchQuery(
+        query=str(given["query"])[: finding.LONGEST_QUERY],
+        type=given.get("type"),
+        language=given.get("language"),
+        limit=int(given["limit"]),
+        offset=int(given["offset"]),
+    )
+
+
+def _shown(hit: finding.EntityHit) -> dict[str, Any]:
+    return {
+        "iri": hit.iri,
+        "label": hit.label,
+        "language": hit.language,
+        "description": hit.description,
+        "types": hit.types,
+        "match": hit.match,
+    }
+
+
+def _text(
+    hits: list[finding.EntityHit], edges: list[dict[str, Any]], labels: dict[str, str]
+) -> str:
+    """One entity or statement a line: for a model to read."""
+    found = [f"{hit.label} <{hit.iri}> {hit.description}".rstrip() for hit in hits]
+    near = [
+        f"{labels[one['subject']]} {local_name(one['predicate'])} {labels[one['object']]}"
+        for one in edges
+    ]
+    return "\n".join([*found, *near])
+
 
 DEFAULT_ROWS = 100
 
@@ -60,7 +119,7 @@ def _guarded(job: ToolRun, work: Callable[[ToolRun, RequestBounds], Any]) -> Ups
     bounds = RequestBounds(job.stop, time.monotonic() + job.timeout_s, job.until)
     try:
         return UpstreamResult(RunOutcome.SUCCESS, output=work(job, bounds))
-    except (queries.BadGraphQuery, terms.BadTerm, search.NothingToLookFor) as flaw:
+    except (queries.BadGraphQuery, terms.BadTerm, finding.NothingToLookFor) as flaw:
         return _failed("QUERY_INVALID", str(flaw), cost=Decimal(0))
     except entities.Exists as refusal:
         return _failed("ENTITY_EXISTS", str(refusal))
@@ -84,11 +143,11 @@ def _guarded(job: ToolRun, work: Callable[[ToolRun, RequestBounds], Any]) -> Ups
 
 def _search(job: ToolRun, bounds: RequestBounds) -> dict[str, Any]:
     limit = _limit(job)
-    text = search.query_for(search.words_in(_question(job)), limit=limit)
+    text = finding.query_for(finding.words_in(_question(job)), limit=limit)
     found = _select(job, text, bounds, limit)
     return {
         "rows": found.rows,
-        "text": search.text_of(found.rows),
+        "text": finding.text_of(found.rows),
         "truncated": found.truncated,
     }
 
@@ -103,7 +162,7 @@ def _query(job: ToolRun, bounds: RequestBounds) -> dict[str, Any]:
     return {
         "variables": found.variables,
         "rows": found.rows,
-        "text": search.words(found.rows),
+        "text": finding.words(found.rows),
         "truncated": found.truncated,
     }
 
@@ -132,7 +191,7 @@ def _search_knowledge(job: ToolRun, bounds: RequestBounds) -> dict[str, Any]:
     def select(text: str, limit: int) -> endpoint.QueryRows:
         return endpoint.select(_upstream(), _graph(job), text, bounds, limit=limit, most_bytes=most)
 
-    return entity_search.answer(scope, job.arguments, select)
+    return answer(scope, job.arguments, select)
 
 
 def _update(job: ToolRun, bounds: RequestBounds) -> dict[str, Any]:

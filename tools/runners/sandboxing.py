@@ -7,6 +7,7 @@ from sandbox.egress.rules.policy import EgressPolicy
 from sandbox.errors import ErrorCode
 from sandbox.spec import (
     Backend,
+    CodeSource,
     IsolationLevel,
     Limits,
     Network,
@@ -152,3 +153,9 @@ def without(error: Uncredentialed) -> SandboxResult:
         error_code=ErrorCode.EGRESS_UNAVAILABLE,
         error_message=str(error),
     )
+
+
+def run_code(job: ToolRun) -> SandboxResult:
+    implementation = job.definition.raw["implementation"]
+    program = CodeSource(implementation["source"], implementation["entry_point"])
+    return perform(job, program, around_code(job))

@@ -11,9 +11,7 @@ from sandbox.errors import ErrorCode
 from sandbox.spec import RunOutcome
 from toolcrib_service.wire import Queue
 from tools.runners.base import ToolRun, UpstreamResult
-from tools.toolservices.client import UNAVAILABLE, ToolServiceClient, ToolServiceRequest
-from tools.toolservices.elsewhere import KombuClient
-from tools.toolservices.endings import (
+from tools.toolservices.answers import (
     NotAnswered,
     NotBegun,
     TimedOut,
@@ -21,6 +19,8 @@ from tools.toolservices.endings import (
     ToolServiceCallFailed,
     ToolServiceCallLost,
 )
+from tools.toolservices.client import UNAVAILABLE, ToolServiceClient, ToolServiceRequest
+from tools.toolservices.elsewhere import KombuClient
 
 _lock = threading.Lock()
 _elsewhere: dict[str, KombuClient] = {}

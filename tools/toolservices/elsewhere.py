@@ -23,15 +23,17 @@ from kombu.messaging import Consumer, Producer
 
 from config.brokers import CeleryBroker
 from toolcrib_service.wire import MAX_REQUEST, Queue, Request, message_of, prefix, said_in
-from tools.toolservices.answers import INVALID, LONGEST, Gathering
-from tools.toolservices.client import UNAVAILABLE, ToolServiceRequest
-from tools.toolservices.endings import (
+from tools.toolservices.answers import (
+    INVALID,
+    LONGEST,
+    Gathering,
     NotBegun,
     TimedOut,
     ToolServiceCallCancelled,
     ToolServiceCallFailed,
     ToolServiceCallLost,
 )
+from tools.toolservices.client import UNAVAILABLE, ToolServiceRequest
 
 log = logging.getLogger(__name__)
 _LOOK_S = 0.25  # how long a cancelled call may wait to be seen

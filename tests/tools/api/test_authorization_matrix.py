@@ -62,7 +62,7 @@ from tools.models import (
     UpstreamChange,
     User,
 )
-from tools.models.grant_rows import GrantRow
+from tools.models.permission import GrantRow
 from tools.ui.settings import workspace
 from tools.web import proof
 

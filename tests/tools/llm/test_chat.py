@@ -10,7 +10,7 @@ from tests.stubs import llm
 from tests.stubs.web import Raw, Reply
 from tools.httpclient.upstreams import RequestBounds, UpstreamPool
 from tools.llm import chat, moves
-from tools.llm.calls import ModelToolCall
+from tools.llm.answers import ModelToolCall
 
 MODEL = chat.Model("http://unused", "small", "sk-secret")
 ASKED = [{"role": "user", "content": "What is 1 + 1?"}]

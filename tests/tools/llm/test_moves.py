@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tools.llm import moves
-from tools.llm.calls import ModelToolCall
+from tools.llm.answers import ModelToolCall
 from tools.llm.moves import ModelAction, ModelReply, ModelReplyParser
 
 LABELS = ["Thought:", "Action:", "Arguments:", "Answer:", "Observation:"]

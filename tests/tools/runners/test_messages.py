@@ -16,7 +16,8 @@ from tests.tools.held import approve, approver, attempted, held, never_began
 from tools.catalog.actions import update_tool
 from tools.errors import Malformed
 from tools.execution.performance import RUN, claim
-from tools.messaging import bounces, channels, outbox
+from tools.messaging import channels, outbox
+from tools.messaging import outbox as bounces
 from tools.models import Execution, InboxItem, Message, MessageChannel
 
 pytestmark = pytest.mark.usefixtures("committed", "loopback_is_open")

@@ -10,9 +10,7 @@ from tests.tools.toolservices import services
 from tests.waiting import until
 from toolcrib_service import serve
 from toolcrib_service.wire import GROUP, Queue, Request, Response
-from tools.toolservices.bounded import MOST_BYTES
-from tools.toolservices.client import ToolServiceClient, ToolServiceRequest
-from tools.toolservices.endings import (
+from tools.toolservices.answers import (
     NotAnswered,
     NotBegun,
     TimedOut,
@@ -20,6 +18,7 @@ from tools.toolservices.endings import (
     ToolServiceCallFailed,
     ToolServiceCallLost,
 )
+from tools.toolservices.client import MOST_BYTES, ToolServiceClient, ToolServiceRequest
 
 
 @pytest.fixture

@@ -18,15 +18,15 @@ from tests.tools.toolservices import services
 from tests.waiting import until
 from toolcrib_service import serve
 from toolcrib_service.wire import Queue, message_of
-from tools.toolservices.answers import Gathering
-from tools.toolservices.client import ToolServiceRequest
-from tools.toolservices.elsewhere import KombuClient, _Ordered
-from tools.toolservices.endings import (
+from tools.toolservices.answers import (
+    Gathering,
     NotBegun,
     TimedOut,
     ToolServiceCallCancelled,
     ToolServiceCallFailed,
 )
+from tools.toolservices.client import ToolServiceRequest
+from tools.toolservices.elsewhere import KombuClient, _Ordered
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from tools.api.messages.channel_bodies import (
 )
 from tools.definitions.callers import Scope
 from tools.errors import Conflict, TooLarge
-from tools.messaging import bounces, channels
+from tools.messaging import channels, outbox
 from tools.messaging.outbox import NotWritten
 from tools.models import MessageChannel
 from tools.models.message import MessageKind
@@ -171,10 +171,10 @@ class ChannelBounces(QueryView):
         if int(request.META.get("CONTENT_LENGTH") or 0) > _MOST_BYTES:
             raise TooLarge("A report has at most 16 KiB.")
         signature = request.headers.get("Toolcrib-Signature", "")
-        channel = bounces.reporter(channel_id, signature, request.body)
+        channel = outbox.reporter(channel_id, signature, request.body)
         wanted = BounceBody(data=request.data)
         wanted.is_valid(raise_exception=True)
-        bounces.note_bounce(channel=channel, **wanted.validated_data)
+        outbox.note_bounce(channel=channel, **wanted.validated_data)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 

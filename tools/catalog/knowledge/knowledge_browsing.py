@@ -5,9 +5,11 @@ from typing import Any
 
 from tools.catalog.knowledge import graph_store
 from tools.errors import Malformed, NotFound
-from tools.knowledge import entries, finding, listing, neighbours
+from tools.knowledge import finding, index
+from tools.knowledge import finding as listing
+from tools.knowledge import portrait as neighbours
 from tools.knowledge.endpoint import QueryRows
-from tools.knowledge.listing import Named
+from tools.knowledge.finding import Named
 from tools.knowledge.portrait import Portrait, neighbours_counted, portrait
 from tools.models import GraphScope, KnowledgeEntry, Organization
 
@@ -53,7 +55,7 @@ def standing(organization: Organization) -> finding.EntityIndexStatus:
 
 def entity(organization: Organization, iri: str, depth: int = 1) -> EntityView:
     """Raises `Malformed`, `NotFound` where it has no statement, `Unavailable`."""
-    if not entries.fits(iri):
+    if not index.fits(iri):
         raise Malformed("That is no IRI of an entity.", code="invalid")
     scope = GraphScope.of(organization.pk, None)
     bounds = graph_store.within(TIMEOUT_S)

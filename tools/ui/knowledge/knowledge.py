@@ -17,7 +17,7 @@ from tools.definitions.texts.visible import visible
 from tools.errors import Malformed, NotFound
 from tools.knowledge import finding
 from tools.knowledge.documents import Syntax
-from tools.knowledge.entries import local_name
+from tools.knowledge.index import local_name
 from tools.policy import authorization
 from tools.policy.decision import AccessRequest, EffectiveRequest
 from tools.ui.access import PageRequest, page, snapshot_of

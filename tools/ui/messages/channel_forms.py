@@ -13,7 +13,7 @@ from tools.accounts.people import require
 from tools.catalog.sandbox.credentials import MASK
 from tools.errors import ToolcribError
 from tools.messaging import channels
-from tools.messaging.channel_fields import SECURITIES
+from tools.messaging.channels import SECURITIES
 from tools.models import MessageChannel, MessageKind
 from tools.ui.access import PageRequest, page
 from tools.ui.inputs import FormInput, Widget, choices, placed, plain, words
