@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from toolcrib_service.wire import announcements
+from toolcrib_service.queue_protocol import announcements
 
 type Answer = Any | Iterator[Any] | Awaitable[Any] | AsyncIterator[Any]
 

@@ -19,8 +19,8 @@ from audit.events import Event, Outcome
 from tools.definitions.texts import templates
 from tools.definitions.values.recipients import flaw_in_address, not_allowed
 from tools.errors import Conflict, NotFound, Unauthenticated
-from tools.messaging import hooks, mailing
-from tools.messaging.channels import opened
+from tools.messaging import smtp, webhooks
+from tools.messaging.message_channels import opened
 from tools.models import InboxItem, Message, MessageChannel, MessageKind, MessageState, User
 
 MOST_SUBJECT, MOST_BODY = 200, 100_000  # characters, as rendered
@@ -93,13 +93,13 @@ def deliver(message: Message, data: dict[str, Any], timeout_s: float) -> None:
         secrets = opened(channel)
     except Conflict as problem:
         raise _noted(message, NotTold(problem.message)) from None
-    mask = hooks.mask_of(secrets)  # the receiver may echo the request
+    mask = webhooks.mask_of(secrets)  # the receiver may echo the request
     _note(message, MessageState.UNKNOWN)  # the state if the worker dies now
     try:
         answer = _sent(channel, secrets, message, data, timeout_s)
-    except mailing.RecipientsRefused as problem:
+    except smtp.RecipientsRefused as problem:
         refused = {one: mask.text(words) for one, words in problem.refused.items()}
-        raise _noted(message, mailing.RecipientsRefused(refused, lasting=problem.lasting)) from None
+        raise _noted(message, smtp.RecipientsRefused(refused, lasting=problem.lasting)) from None
     except NotTold as problem:
         said = NotTold(mask.text(str(problem)), begun=problem.begun)
         raise _noted(message, said) from None
@@ -115,15 +115,13 @@ def _sent(
 ) -> str:
     match channel.kind:
         case MessageKind.EMAIL:
-            letter = mailing.Letter(
-                str(message.pk), message.recipients, message.subject, message.body
-            )
+            letter = smtp.Letter(str(message.pk), message.recipients, message.subject, message.body)
             place = message.organization.slug
-            return mailing.mail(channel.options, secrets["password"], letter, timeout_s, place)
+            return smtp.mail(channel.options, secrets["password"], letter, timeout_s, place)
         case MessageKind.WEBHOOK:
-            return hooks.webhook(secrets, message, data, timeout_s)
+            return webhooks.webhook(secrets, message, data, timeout_s)
         case MessageKind.SLACK:
-            return hooks.slack(secrets, message, timeout_s)
+            return webhooks.slack(secrets, message, timeout_s)
         case _:
             return _put_into_inboxes(message)
 
@@ -196,7 +194,7 @@ def _rendered(channel: MessageChannel, draft: MessageDraft) -> tuple[str, str]:
 
 
 def _noted(message: Message, problem: NotTold) -> NotTold:
-    if isinstance(problem, mailing.RecipientsRefused):
+    if isinstance(problem, smtp.RecipientsRefused):
         state = MessageState.BOUNCED if problem.lasting else MessageState.FAILED
         _note(message, state, answer=str(problem), refused=problem.refused)
     else:

@@ -9,9 +9,9 @@ from django.conf import settings
 from config.brokers import broker_of
 from sandbox.errors import ErrorCode
 from sandbox.spec import RunOutcome
-from toolcrib_service.wire import Queue
-from tools.runners.base import ToolRun, UpstreamResult
-from tools.toolservices.answers import (
+from toolcrib_service.queue_protocol import Queue
+from tools.runners.tool_runs import ToolRun, UpstreamResult
+from tools.toolservices.answer_stream import (
     NotAnswered,
     NotBegun,
     TimedOut,
@@ -19,8 +19,8 @@ from tools.toolservices.answers import (
     ToolServiceCallFailed,
     ToolServiceCallLost,
 )
-from tools.toolservices.client import UNAVAILABLE, ToolServiceClient, ToolServiceRequest
-from tools.toolservices.elsewhere import KombuClient
+from tools.toolservices.kombu_client import KombuClient
+from tools.toolservices.redis_client import UNAVAILABLE, ToolServiceClient, ToolServiceRequest
 
 _lock = threading.Lock()
 _elsewhere: dict[str, KombuClient] = {}

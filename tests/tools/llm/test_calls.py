@@ -2,7 +2,7 @@
 
 import pytest
 
-from tools.llm.answers import MOST_CALLS, BadStream, ModelToolCall, ModelToolCalls
+from tools.llm.model_answers import MOST_CALLS, BadStream, ModelToolCall, ModelToolCalls
 
 
 def first(*chunks):

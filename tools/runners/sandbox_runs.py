@@ -21,7 +21,7 @@ from tools.builtin.manifest import Isolated
 from tools.catalog.registry import CatalogProfile, Snapshot
 from tools.catalog.sandbox.hosts import Header, Item, credentials_in, rules_of
 from tools.catalog.signatures.sealing import UnreadableSealedText
-from tools.runners.base import ToolRun, sandbox
+from tools.runners.tool_runs import ToolRun, sandbox
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import lru_cache
 from itertools import batched
 from tempfile import SpooledTemporaryFile
 from typing import IO, Any
@@ -31,8 +30,8 @@ from django.conf import settings
 from django.db import DatabaseError, connection, transaction
 from django.db.models.functions import Now
 
-from tools.httpclient.upstreams import RequestBounds, RequestStopped, TimeUp, UpstreamPool
-from tools.knowledge import endpoint, terms
+from tools.httpclient.upstream_pool import RequestBounds, RequestStopped, TimeUp
+from tools.knowledge import rdf_terms, sparql_endpoint
 from tools.models import GraphScope, KnowledgeEntry, KnowledgeIndex, KnowledgePending
 
 TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
@@ -183,7 +182,7 @@ ON CONFLICT (organization_id, collection, iri) DO UPDATE SET shown = excluded.sh
 _BREAK = "\n"
 
 Failures = (
-    endpoint.EndpointFailure,
+    sparql_endpoint.EndpointFailure,
     TimeUp,
     RequestStopped,
     DatabaseError,
@@ -256,8 +255,13 @@ def _begin(scope: GraphScope) -> KnowledgePending:
 def _is_empty(scope: GraphScope) -> bool:
     """False also where the store does not answer."""
     try:
-        return not endpoint.ask(_upstream(), graph_of(scope), _ANYTHING, _soon(), most_bytes=10_000)
-    except (endpoint.EndpointFailure, TimeUp):
+        return not sparql_endpoint.ask(
+            graph_of(scope),
+            _ANYTHING,
+            _soon(),
+            most_bytes=10_000,
+        )
+    except (sparql_endpoint.EndpointFailure, TimeUp):
         return False
 
 
@@ -292,10 +296,13 @@ def _read(
 ) -> list[EntityIndexEntry]:
     """The store's current statements about them; a very long batch in parts."""
     try:
-        said = endpoint.construct(
-            _upstream(), graph_of(scope), _question(iris, limit), bounds, most_bytes=_MOST_BYTES
+        said = sparql_endpoint.construct(
+            graph_of(scope),
+            _question(iris, limit),
+            bounds,
+            most_bytes=_MOST_BYTES,
         )
-    except endpoint.EndpointFailure as failure:
+    except sparql_endpoint.EndpointFailure as failure:
         if failure.code != "OUTPUT_LIMIT" or limit:
             raise
         half = len(iris) // 2
@@ -307,9 +314,9 @@ def _read(
 
 def _question(iris: list[str], limit: int) -> str:
     """Each as a pattern of its own, which endpoints look up without a join."""
-    named = terms.nodes(iris)
+    named = rdf_terms.nodes(iris)
     parts = " UNION ".join(f"{{ {one} ?p ?o BIND({one} AS ?s) }}" for one in named)
-    wanted = f"FILTER(isLiteral(?o) || ?p = {terms.nodes([TYPE])[0]})"
+    wanted = f"FILTER(isLiteral(?o) || ?p = {rdf_terms.nodes([TYPE])[0]})"
     cut = f" LIMIT {limit}" if limit else ""
     return f"CONSTRUCT {{ ?s ?p ?o }} WHERE {{ {parts} {wanted} }}{cut}"
 
@@ -336,7 +343,7 @@ def _joined(texts: Iterable[str]) -> str:
 
 def _list(scope: GraphScope, file: IO[bytes], bounds: RequestBounds) -> None:
     """All subjects, spooled as they arrive, so that the store does not wait for the rows."""
-    for line in endpoint.lines(_upstream(), graph_of(scope), _SUBJECTS, bounds):
+    for line in sparql_endpoint.lines(graph_of(scope), _SUBJECTS, bounds):
         file.write(line + b"\n")
     file.seek(0)
 
@@ -370,12 +377,8 @@ def _now() -> datetime:
         return now
 
 
-@lru_cache(maxsize=1)
-def _upstream() -> UpstreamPool:
-    """Connections to the SPARQL endpoint; kept, never made in a call."""
-    return UpstreamPool()
-
-
-def graph_of(scope: GraphScope) -> endpoint.EndpointGraph:
-    place = endpoint.SparqlEndpoint(settings.SPARQL_URL, settings.SPARQL_UPDATE_URL)
-    return endpoint.EndpointGraph(place, terms.graph_of(scope.organization_id, scope.collection))
+def graph_of(scope: GraphScope) -> sparql_endpoint.EndpointGraph:
+    place = sparql_endpoint.SparqlEndpoint(settings.SPARQL_URL, settings.SPARQL_UPDATE_URL)
+    return sparql_endpoint.EndpointGraph(
+        place, rdf_terms.graph_of(scope.organization_id, scope.collection)
+    )

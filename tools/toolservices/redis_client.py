@@ -17,9 +17,9 @@ import redis
 from redis._parsers import _RESP2Parser
 from redis._parsers.socket import SocketBuffer
 
+from toolcrib_service.queue_protocol import KEPT_MS, MAX_REQUEST, Queue, Request
 from toolcrib_service.scripts import NOW
-from toolcrib_service.wire import KEPT_MS, MAX_REQUEST, Queue, Request
-from tools.toolservices.answers import (
+from tools.toolservices.answer_stream import (
     INVALID,
     Gathering,
     NotBegun,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tools.definitions.values import strict_json
-from tools.httpclient.upstreams import Broken, UpstreamResponse
+from tools.httpclient.upstream_pool import Broken, UpstreamResponse
 
 LONGEST_EVENT = 1_000_000  # bytes
 

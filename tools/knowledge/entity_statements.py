@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tools.knowledge import index, terms
-from tools.knowledge.endpoint import QueryRows
-from tools.knowledge.index import TYPE
+from tools.knowledge import entity_index, rdf_terms
+from tools.knowledge.entity_index import TYPE
+from tools.knowledge.sparql_endpoint import QueryRows
 
 type Select = Callable[[str, int], QueryRows]
 MOST = 200  # statements in all
@@ -42,9 +42,9 @@ def around(
 
 def _question(iris: list[str], of_each: int) -> str:
     """A fixed number for each, so that one with a thousand neighbors leaves room for the others."""
-    kind = terms.nodes([TYPE])[0]
+    kind = rdf_terms.nodes([TYPE])[0]
     parts = []
-    for one in terms.nodes(iris):
+    for one in rdf_terms.nodes(iris):
         away, here = f"{one} ?p ?o", f"?s ?p {one}"
         parts += [
             f"{{ SELECT ({one} AS ?s) ?p ?o {{ {away} FILTER(isIRI(?o) && ?p != {kind}) }}"
@@ -110,7 +110,7 @@ class Portrait:
 def portrait(iri: str, select: Select) -> Portrait:
     """Empty where the graph has no statement about it. `select` asks the graph; raises what it
     raises."""
-    (node,) = terms.nodes([iri])
+    (node,) = rdf_terms.nodes([iri])
     said = select(_ordered(f"SELECT ?p ?o WHERE {{ {node} ?p ?o }}", "?p ?o", MOST_SAID), MOST_SAID)
     asked = f"SELECT ?s ?p WHERE {{ ?s ?p {node} }}"
     others = select(_ordered(asked, "?p ?s", MOST_FROM), MOST_FROM)
@@ -123,7 +123,7 @@ def portrait(iri: str, select: Select) -> Portrait:
 
 def neighbours_counted(iri: str) -> str:
     """The query that counts entities one step away."""
-    (node,), (kind,) = terms.nodes([iri]), terms.nodes([index.TYPE])
+    (node,), (kind,) = rdf_terms.nodes([iri]), rdf_terms.nodes([entity_index.TYPE])
     away = f"{{ {node} ?p ?n FILTER(isIRI(?n) && ?p != {kind}) }}"
     here = f"{{ ?n ?p {node} FILTER(isIRI(?n) && ?p != {kind}) }}"
     apart = f"FILTER(?n != {node})"
@@ -140,13 +140,13 @@ def _pairs(found: QueryRows, name: str) -> Iterable[tuple[str, dict[str, Any]]]:
 
 def _add(drawn: Portrait, predicate: str, thing: dict[str, Any]) -> None:
     if thing["type"] in {_NODE, _NAMELESS}:
-        if predicate == index.TYPE and thing["type"] == _NODE:
+        if predicate == entity_index.TYPE and thing["type"] == _NODE:
             drawn.types.append(thing["value"])
         else:
             drawn.leading_out.append(_relation(predicate, thing))
-    elif predicate in index.LABELS:
+    elif predicate in entity_index.LABELS:
         drawn.labels.append(_value(predicate, thing))
-    elif predicate in index.DESCRIPTIONS:
+    elif predicate in entity_index.DESCRIPTIONS:
         drawn.descriptions.append(_value(predicate, thing))
     else:
         drawn.properties.append(_value(predicate, thing))

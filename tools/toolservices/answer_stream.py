@@ -5,7 +5,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 
-from toolcrib_service.wire import Malformed, Response
+from toolcrib_service.queue_protocol import Malformed, Response
 from tools import metrics
 from tools.definitions.values import strict_json
 

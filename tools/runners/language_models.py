@@ -13,11 +13,10 @@ from django.conf import settings
 from sandbox.errors import ErrorCode
 from sandbox.spec import RunOutcome
 from tools.catalog import model_prices
-from tools.catalog import model_prices as prices
 from tools.definitions.texts import templates
-from tools.httpclient.upstreams import RequestBounds, RequestStopped, TimeUp, UpstreamPool
-from tools.llm import chat, moves, reasoning
-from tools.runners.base import ToolRun, UpstreamResult
+from tools.httpclient.upstream_pool import RequestBounds, RequestStopped, TimeUp, UpstreamPool
+from tools.llm import chat, model_replies, reasoning
+from tools.runners.tool_runs import ToolRun, UpstreamResult
 
 
 @lru_cache(maxsize=1)
@@ -90,7 +89,7 @@ def _answer_cost(job: ToolRun, name: str, said: chat.ModelAnswer) -> Decimal | N
     price = settings.LLM_PRICES.get(name)
     if price is None or said.input_tokens is None or said.output_tokens is None:
         return None
-    counted = prices.cost(price, said.input_tokens, said.output_tokens)
+    counted = model_prices.cost(price, said.input_tokens, said.output_tokens)
     return min(counted, model_prices.most(job.definition, job.parameters))
 
 
@@ -167,7 +166,7 @@ def _prompt_size(prompt: str, system: str | None) -> int:
 
 
 Tell = Callable[[str], None]
-_STOP_TEXTS = (f"\n{moves.OBSERVATION}",)
+_STOP_TEXTS = (f"\n{model_replies.OBSERVATION}",)
 _CUT_WARNING = (
     "The reply was cut by its endpoint (finish_reason length or content_filter); its end is gone."
 )
@@ -193,16 +192,16 @@ def run_ask_model(job: ToolRun) -> UpstreamResult:
 
 def _reply_readers(
     form: str, tell: Tell
-) -> tuple[Tell, Callable[[chat.ModelAnswer], moves.ModelReply]]:
+) -> tuple[Tell, Callable[[chat.ModelAnswer], model_replies.ModelReply]]:
     """What is streamed of an answer, and how it is parsed once it is whole."""
     if form == "text":
-        reader = moves.ModelReplyParser(tell)
+        reader = model_replies.ModelReplyParser(tell)
         return reader.feed, lambda _: reader.close()
     if form == "native":
-        return reasoning.ReasoningFilter(tell).feed, lambda said: moves.native(
+        return reasoning.ReasoningFilter(tell).feed, lambda said: model_replies.native(
             said.text, said.call, said.more
         )
-    return reasoning.ReasoningFilter(tell).feed, lambda said: moves.plain(said.text)
+    return reasoning.ReasoningFilter(tell).feed, lambda said: model_replies.plain(said.text)
 
 
 def _question_refusal(given: dict[str, Any]) -> UpstreamResult | None:
@@ -241,7 +240,9 @@ def _tool_call(action: dict[str, Any]) -> dict[str, Any]:
     return {"id": action["id"], "type": "function", "function": function}
 
 
-def _reply_output(move: moves.ModelReply, model: str, said: chat.ModelAnswer) -> dict[str, Any]:
+def _reply_output(
+    move: model_replies.ModelReply, model: str, said: chat.ModelAnswer
+) -> dict[str, Any]:
     counted = {"input_tokens": said.input_tokens, "output_tokens": said.output_tokens}
     found = asdict(move)
     found["further_actions"] = list(found.pop("further"))

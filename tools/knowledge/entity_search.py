@@ -15,9 +15,9 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from tools.knowledge import index as entries
-from tools.knowledge.index import local_name
-from tools.knowledge.terms import literal
+from tools.knowledge import entity_index
+from tools.knowledge.entity_index import local_name
+from tools.knowledge.rdf_terms import literal
 from tools.models import GraphScope, KnowledgeEntry, KnowledgeIndex, KnowledgePending
 
 MOST_WORDS = 12
@@ -192,9 +192,9 @@ def find(scope: GraphScope, wanted: EntitySearchQuery) -> EntitySearchResult:
 
 def kinds_called(scope: GraphScope, name: str) -> list[str]:
     """Forms of a type's name: its IRI, its local name, and the IRIs that bear the label."""
-    folded = entries.name_of(name)
+    folded = entity_index.name_of(name)
     labelled = KnowledgeEntry.objects.within(scope).filter(names__contains=[folded])
-    return [entries.plain(name), folded, *labelled.values_list("iri", flat=True)[:_MOST_KINDS]]
+    return [entity_index.plain(name), folded, *labelled.values_list("iri", flat=True)[:_MOST_KINDS]]
 
 
 def standing(scope: GraphScope) -> EntityIndexStatus:
@@ -210,7 +210,7 @@ def labels_of(scope: GraphScope, iris: list[str], language: str | None) -> dict[
     """Labels of these; those without a row have only the end of their IRI."""
     rows = KnowledgeEntry.objects.within(scope).filter(iri__in=iris).values_list("iri", "shown")
     known = {iri: _preferred(shown["labels"], language)[0] for iri, shown in rows}
-    return {iri: known.get(iri) or entries.local_name(iri) for iri in iris}
+    return {iri: known.get(iri) or entity_index.local_name(iri) for iri in iris}
 
 
 def _statement(way: EntitySearchMode, query: str) -> str | None:
@@ -235,7 +235,7 @@ def _statement(way: EntitySearchMode, query: str) -> str | None:
 def _words(query: str) -> list[str]:
     """Each as a prefix in the database's language; a word has no query syntax."""
     try:
-        return [f"'{word}':*" for word in words_in(entries.fold(query))]
+        return [f"'{word}':*" for word in words_in(entity_index.fold(query))]
     except NothingToLookFor:
         return []
 
@@ -251,8 +251,8 @@ def _asked(
     given: dict[str, Any] = {
         "organization": scope.organization_id,
         "collection": scope.collection,
-        "folded": entries.fold(wanted.query),
-        "name": entries.name_of(wanted.query.strip().strip('"')),
+        "folded": entity_index.fold(wanted.query),
+        "name": entity_index.name_of(wanted.query.strip().strip('"')),
         "every": " & ".join(words),
         "any": " | ".join(words),
         **{f"word{at}": word for at, word in enumerate(words)},
@@ -286,7 +286,7 @@ def hit(
     """A row as a result, in the wanted language or a related one."""
     label, tag = _preferred(shown["labels"], language)
     description, _ = _preferred(shown["descriptions"], language)
-    return EntityHit(iri, label or entries.local_name(iri), tag, description, types, match)
+    return EntityHit(iri, label or entity_index.local_name(iri), tag, description, types, match)
 
 
 def _preferred(texts: list[tuple[str, str]], language: str | None) -> tuple[str, str]:
