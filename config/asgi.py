@@ -1,5 +1,5 @@
 """The ASGI application for REST and pages: bodies arrive on the event loop, within bounds, and
-Django runs in threads, which are assigned in rotation (config/http/turns.py)."""
+Django runs in threads, which are assigned in rotation (config/http/request_queue.py)."""
 
 import asyncio
 import hashlib
@@ -26,9 +26,9 @@ from django.conf import settings
 from django.core.wsgi import get_wsgi_application
 from django.utils.module_loading import import_string
 
-from config.http import turns
+from config.http import request_queue
 from config.http.request_bodies import RequestBodyFlaw, most_bytes
-from config.http.turns import Crowded, RequestQueue, RequestSlot
+from config.http.request_queue import Crowded, RequestQueue, RequestSlot
 
 # The timeout of a body, extended by a second for each kibibyte received (mod_reqtimeout).
 BODY_S, BODY_BYTES_PER_S = 10.0, 1024
@@ -209,7 +209,7 @@ class Exchange:
 
     def _in_thread(self) -> bytes | None:
         """The content of the answer; None where it was sent already, in pieces."""
-        mark = turns.current.set(self._turn)
+        mark = request_queue.current.set(self._turn)
         try:
             answer = self._wsgi(self._environ, self._start)
             try:
@@ -225,7 +225,7 @@ class Exchange:
             finally:
                 answer.close()
         finally:
-            turns.current.reset(mark)
+            request_queue.current.reset(mark)
 
     def _sized(self, length: int) -> ASGISendEvent:
         assert self._head is not None and self._head["type"] == "http.response.start"

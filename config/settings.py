@@ -22,8 +22,8 @@ from config.env import (
     env_url,
     secret_from_file,
 )
+from config.external_servers import env_stdio
 from config.local import oxigraph
-from config.local.accounts import metrics_directory
 from config.local.embedded import (
     broker_url,
     database_url,
@@ -31,10 +31,10 @@ from config.local.embedded import (
     redis_url,
     sandbox_socket,
 )
+from config.local.unix_accounts import metrics_directory
 from config.logs import logging_config
 from config.mail import mail_options
 from config.single_sign_on import env_issuer, env_roles
-from config.stdio import env_stdio
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 DATA_DIR = Path(env_text("TOOLCRIB_DATA") or BASE_DIR / "var").resolve()
@@ -81,7 +81,7 @@ MIDDLEWARE = [
     "config.middleware.DatabaseAnswers",
     "django.middleware.security.SecurityMiddleware",
     # Files of `static/` have these headers too.
-    "config.http.policy.ContentSecurityPolicy",
+    "config.http.browser_security.ContentSecurityPolicy",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "config.middleware.ApiAnswers",
@@ -107,7 +107,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "config.http.policy.live",
+                "config.http.browser_security.live",
                 "tools.ui.approvals.changes.waiting",
                 "tools.ui.approvals.confirmations.waiting",
                 "tools.ui.settings.sandbox.notice",
@@ -132,7 +132,7 @@ DATABASES["default"]["OPTIONS"] = {
     "pool": {"min_size": 1, "max_size": env_int("DATABASE_POOL", 20, least=2), "timeout": 10},
 }
 # Lock, idle-in-transaction, statement and TCP timeouts: what exceeds them would delay evidence and
-# calls of others. Their order is checked in config/ladder.py.
+# calls of others. Their order is checked in config/timeouts.py.
 DATABASE_LOCK_S, DATABASE_SILENT_S, DATABASE_IDLE_S, DATABASE_STATEMENT_S = 10, 20, 60, 300
 DATABASES["default"]["OPTIONS"] = {
     "options": f"-c lock_timeout={DATABASE_LOCK_S}s -c statement_timeout={DATABASE_STATEMENT_S}s"

@@ -11,7 +11,7 @@ from django.contrib.auth.models import Permission
 from django.utils import timezone
 
 from audit.actions import Actor
-from config.stdio import StdioServer, read_allowed
+from config.external_servers import StdioServer, read_allowed
 from tests import organizations
 from tests.api import Api
 from tools.accounts import actions

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from audit.log import signing
 from audit.records import payloads
-from config.local.accounts import (
+from config.local.unix_accounts import (
     BEAT_UID,
     CALLS_GID,
     DATABASE_GID,

@@ -16,17 +16,17 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
 from audit.log import keyfile, publishing, signing
-from config import database, ladder
+from config import database, timeouts
 from config.env import env_text
 from config.local import (
-    accounts,
     address,
     datadir,
     embedded,
     kernel,
     postgres,
-    processes,
+    process_specs,
     supervisor,
+    unix_accounts,
 )
 
 
@@ -36,9 +36,9 @@ class CannotReach(Exception):
 
 CANNOT_START = (
     CannotReach,
-    accounts.NoAccount,
+    unix_accounts.NoAccount,
     address.CannotListen,
-    ladder.Disordered,
+    timeouts.Disordered,
     datadir.DataDirectoryUnusable,
     embedded.UnsafeDirectory,
     keyfile.BadKey,
@@ -76,7 +76,7 @@ def run(wish: DeploymentOptions) -> None:
         except supervisor.StopRequested:
             pass
         finally:
-            processes.remove_cgroups(data)
+            process_specs.remove_cgroups(data)
             shutil.rmtree(data / "settings", ignore_errors=True)
             embedded.remove_socket_directory(data, kept=_stores_elsewhere())
 
@@ -93,17 +93,17 @@ def take_over(data: Path) -> None:
 
 
 def start(crib: supervisor.Supervisor, data: Path, wish: DeploymentOptions) -> None:
-    ladder.assert_order()
-    shared = accounts.missing_separation()
+    timeouts.assert_order()
+    shared = unix_accounts.missing_separation()
     if shared:
         wish.say(shared)
     wish.address.check_free()
     check_port(wish.address)
-    for sentence in kernel.missing_features(processes.interpreter()):
+    for sentence in kernel.missing_features(process_specs.interpreter()):
         wish.say(sentence)
     start_stores(crib, data)
-    sandboxd = processes.sandboxd(data)
-    crib.start_soon(processes.egress(data))
+    sandboxd = process_specs.sandboxd(data)
+    crib.start_soon(process_specs.egress(data))
     crib.start_soon(sandboxd)
     migrate()
     publishing.watch()  # before any worker takes a call: a restored database has old ones
@@ -116,11 +116,11 @@ def start(crib: supervisor.Supervisor, data: Path, wish: DeploymentOptions) -> N
     live_port = wish.address.port_beside(settings.LIVE_PORT)
     os.environ |= {"LIVE_PORT": str(live_port), "WEB_PORT": str(wish.address.port)}
     crib.start(
-        processes.worker(data, threads=settings.WORKER_THREADS),
-        processes.beat(data),
-        processes.sealer(data),
-        processes.live(data, address.Address(wish.address.host, live_port)),
-        processes.web(data, wish.address),
+        process_specs.worker(data, threads=settings.WORKER_THREADS),
+        process_specs.beat(data),
+        process_specs.sealer(data),
+        process_specs.live(data, address.Address(wish.address.host, live_port)),
+        process_specs.web(data, wish.address),
     )
     crib.wait_until(sandboxd.ready, by="sandboxd")
     wait_ready(crib, wish.address)
@@ -131,7 +131,7 @@ def start(crib: supervisor.Supervisor, data: Path, wish: DeploymentOptions) -> N
 def check_port(place: address.Address) -> None:
     """Root may listen anywhere, and the account of the web process may not."""
     first = int(Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text("ascii"))
-    if place.port < first and not accounts.product_account("web").is_ours:
+    if place.port < first and not unix_accounts.product_account("web").is_ours:
         raise address.CannotListen(
             f"Port {place.port} is root's alone, and the web process does not run as root: choose"
             f" one from {first} on, with a reverse proxy in front, or lower the sysctl"
@@ -146,7 +146,7 @@ def start_stores(crib: supervisor.Supervisor, data: Path) -> None:
     if not broker:
         crib.start_soon(embedded.broker_server(data))
     if not env_text("SPARQL_URL"):
-        crib.start_soon(processes.knowledge(data))
+        crib.start_soon(process_specs.knowledge(data))
     crib.wait_until(crib.all_ready, by="PostgreSQL, Valkey or Oxigraph")
     if server:
         check_database(server)

@@ -13,7 +13,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 from config.local import postgres, valkey
-from config.local.accounts import (
+from config.local.child_processes import ProcessSpec
+from config.local.supervisor import Supervisor
+from config.local.unix_accounts import (
     DATABASE_GID,
     PRODUCT_GID,
     UnixAccount,
@@ -21,8 +23,6 @@ from config.local.accounts import (
     database_account,
     ourselves,
 )
-from config.local.children import ProcessSpec
-from config.local.supervisor import Supervisor
 
 PLACES = ("database", "broker", "sandbox", "egress")
 LONGEST_SOCKET = "database/.s.PGSQL.5432"

@@ -5,8 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from config.local.accounts import sandbox_account
-from config.local.children import ProcessSpec, launcher
+from config.local.child_processes import ProcessSpec, launcher
+from config.local.unix_accounts import sandbox_account
 
 TRY = "import os; os.unshare(os.CLONE_NEWUSER | os.CLONE_NEWNS | os.CLONE_NEWPID | os.CLONE_NEWNET)"
 SWITCHES = {

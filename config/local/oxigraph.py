@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
-from config.local import keeper
-from config.local.accounts import UnixAccount
-from config.local.children import ProcessSpec, launcher
+from config.local import watchdog
+from config.local.child_processes import ProcessSpec, launcher
+from config.local.unix_accounts import UnixAccount
 
 PORT = 7878
 QUERY_S = 60  # the server's own limit, where it heeds it
@@ -28,7 +28,7 @@ MEMORY_BYTES = 2 * 1024**3
 # for all callers. Queries of callers that are let through need less than 1 MiB.
 STACK_BYTES = 32 * 1024**2
 # The watchdog ends a server one of whose threads never pauses, so a reader of all graphs does.
-READS_S, RESTS_S = 30.0, 3 * keeper.LOOK_S
+READS_S, RESTS_S = 30.0, 3 * watchdog.LOOK_S
 BINARY = Path(sysconfig.get_path("scripts")) / "oxigraph"
 
 
@@ -61,13 +61,13 @@ def server(data: Path, *, account: UnixAccount, reach: tuple[Path, ...]) -> Proc
     return ProcessSpec(
         name="oxigraph",
         command=(
-            *(sys.executable, "-I", "-S", keeper.__file__, *keeping, "--"),
+            *(sys.executable, "-I", "-S", watchdog.__file__, *keeping, "--"),
             *(str(BINARY), "serve", *serving, "--timeout-s", str(QUERY_S)),
         ),
         directory=directory,
         account=account,
         environment={"RUST_MIN_STACK": str(STACK_BYTES)},
-        reach=(*reach, Path(keeper.__file__).parent, directory),
+        reach=(*reach, Path(watchdog.__file__).parent, directory),
         ready=lambda: answers(address),
         alarming=r"^(ERROR|thread .* panicked)",
     )

@@ -22,8 +22,8 @@ from pathlib import Path
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from config.local.accounts import UnixAccount
-from config.local.children import ProcessSpec, launcher
+from config.local.child_processes import ProcessSpec, launcher
+from config.local.unix_accounts import UnixAccount
 
 VERSION = "18"
 SESSIONS = ("django_session", "tools_personsession")  # of people

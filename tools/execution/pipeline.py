@@ -15,7 +15,7 @@ from django.conf import settings
 
 from audit.events import Event
 from audit.models import AuditRecord
-from config import ladder
+from config import timeouts
 from config.database import GONE, replace_dead_connections
 from config.logs import about_execution
 from tools.definitions.results import FINAL, Status
@@ -156,7 +156,7 @@ def _in_hand(performance: Performance) -> bool:
 
 def _too_late(performance: Performance) -> bool:
     """A claim that took so long that a run could not live on its lease is given back unbegun."""
-    if time.monotonic() - performance.claimed_at < ladder.fence_s(settings.EXECUTION_LEASE_S):
+    if time.monotonic() - performance.claimed_at < timeouts.fence_s(settings.EXECUTION_LEASE_S):
         return False
     return give_back(performance, reason=LEASE_LOST, begun=False)
 

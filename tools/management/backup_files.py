@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from config.local.accounts import UnixAccount
-from config.local.children import ProcessSpec, launcher
+from config.local.child_processes import ProcessSpec, launcher
+from config.local.unix_accounts import UnixAccount
 
 FORMAT = 1
 MANIFEST, MANIFEST_DIGEST = "manifest.json", "manifest.json.sha256"

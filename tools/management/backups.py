@@ -25,9 +25,9 @@ from audit.verification import losses
 from audit.verification.losses import Loss
 from config import database
 from config.env import env_text
-from config.local import datadir, deployment, embedded, oxigraph, postgres, processes
-from config.local.accounts import sandbox_account
+from config.local import datadir, deployment, embedded, oxigraph, postgres, process_specs
 from config.local.supervisor import Supervisor
+from config.local.unix_accounts import sandbox_account
 from tools.catalog.signatures import newest
 from tools.management import backup_files
 from tools.management.backup_files import BackupFailed, BadBackup, LogHead, Manifest
@@ -323,7 +323,7 @@ def _put_files(source: Path, manifest: Manifest, data: Path) -> None:
     for name in manifest.names("workspaces"):
         place = data / "workspaces" / Path(name).name.removesuffix(".tar.gz")
         account.own(place, 0o755)
-        backup_files.unpack(source / name, place, account, processes.interpreter())
+        backup_files.unpack(source / name, place, account, process_specs.interpreter())
 
 
 def _is_put(source: Path, name: str, data: Path) -> bool:
@@ -338,10 +338,10 @@ def _put_graphs(source: Path, data: Path) -> list[str]:
         return ["The backup holds no graphs: SPARQL_URL named another store."]
     if env_text("SPARQL_URL"):
         return [f"SPARQL_URL names another store: load {source / GRAPHS} there."]
-    account = processes.knowledge(data).account
+    account = process_specs.knowledge(data).account
     with gzip.open(source / GRAPHS) as quads:
         parts = iter(lambda: quads.read(1 << 20), b"")
-        oxigraph.load(data, parts, account=account, reach=processes.interpreter())
+        oxigraph.load(data, parts, account=account, reach=process_specs.interpreter())
     return []
 
 
@@ -386,7 +386,7 @@ def _started(data: Path, *, knowledge: bool) -> Iterator[None]:
         try:
             servers.start_soon(embedded.database_server(data))
             if knowledge and not env_text("SPARQL_URL"):
-                servers.start_soon(processes.knowledge(data))
+                servers.start_soon(process_specs.knowledge(data))
             servers.wait_until(servers.all_ready, by="PostgreSQL or Oxigraph")
             yield
         finally:

@@ -16,7 +16,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connection
 
-from config import ladder
+from config import timeouts
 from config.database import GONE, replace_dead_connections
 from tools import metrics
 from tools.approvals import expiry
@@ -47,7 +47,7 @@ class Resting:
         """True once the pause is over; another one begins then."""
         now = time.monotonic()
         with self._lock:
-            until, pause_s = self._until.get(execution_id, (0.0, ladder.POLL_S))
+            until, pause_s = self._until.get(execution_id, (0.0, timeouts.POLL_S))
             if now < until:
                 return False
             self._until[execution_id] = (now + pause_s, min(pause_s * 2, MOST_REST_S))
@@ -79,7 +79,7 @@ class Poller:
     def look(self) -> None:
         """Begin queued calls without a worker; run urgent tasks if beat is silent."""
         told = bell.answers()
-        if reaper.silent_s() > ladder.BEAT_SILENT_S:
+        if reaper.silent_s() > timeouts.BEAT_SILENT_S:
             due = reaper.reap()
             hints.tell(due if told else [])
             expiry.watch()

@@ -6,7 +6,7 @@ import pytest
 from django.test import Client, RequestFactory
 
 from config.env import BadSetting, env_live
-from config.http.policy import live_at
+from config.http.browser_security import live_at
 from tests.ui.pages import text
 
 

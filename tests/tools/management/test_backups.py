@@ -14,7 +14,7 @@ from django.core.management import call_command
 from django.db import connection
 from django.utils import timezone
 
-from config.local import oxigraph, postgres, processes
+from config.local import oxigraph, postgres, process_specs
 from tests import factories
 from tools.catalog.signatures import newest
 from tools.management import backup_files, backups
@@ -141,12 +141,12 @@ def test_versions_that_a_database_lacks_were_never_seen(organization: Organizati
 
 
 def test_graphs_come_back_as_they_were(servers_in: Path, tmp_path: Path) -> None:
-    account = processes.knowledge(tmp_path).account
+    account = process_specs.knowledge(tmp_path).account
     tmp_path.chmod(0o711)
     quads = b'<urn:s> <urn:p> "\xc3\xa9" <urn:g> .\n'
-    oxigraph.load(tmp_path, [quads], account=account, reach=processes.interpreter())
+    oxigraph.load(tmp_path, [quads], account=account, reach=process_specs.interpreter())
     with pytest.raises(oxigraph.GraphCopyFailed, match="could not be loaded"):
-        oxigraph.load(tmp_path, [b"<urn:s> oops"], account=account, reach=processes.interpreter())
+        oxigraph.load(tmp_path, [b"<urn:s> oops"], account=account, reach=process_specs.interpreter())
     assert all(part for part in oxigraph.dump(servers_in))
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from config.stdio import read_allowed
+from config.external_servers import read_allowed
 from tests import factories
 from tests.stubs import stdio
 from tests.stubs.mcp import mcp_serving

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 
 from audit.models import AuditRecord
-from config.stdio import read_allowed
+from config.external_servers import read_allowed
 from tests.stubs.mcp import McpStub, mcp_serving
 from tests.stubs.mcp import Tool as Stub
 from tests.ui.conftest import Grant

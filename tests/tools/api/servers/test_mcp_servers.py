@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from django.db import transaction
 
-from config.stdio import read_allowed
+from config.external_servers import read_allowed
 from tests import factories
 from tests.api import Api
 from tests.stubs.mcp import Tool, mcp_serving

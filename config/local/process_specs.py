@@ -11,9 +11,17 @@ from pathlib import Path
 
 from django.conf import settings
 
-from config import env, ladder
+from config import env, timeouts
 from config.local import oxigraph
-from config.local.accounts import (
+from config.local.address import Address
+from config.local.child_processes import ProcessSpec
+from config.local.embedded import (
+    egress_socket,
+    make_socket_directory,
+    sandbox_socket,
+    socket_directory,
+)
+from config.local.unix_accounts import (
     DATABASE_GID,
     EVIDENCE_GID,
     PRODUCT_GID,
@@ -25,14 +33,6 @@ from config.local.accounts import (
     ourselves,
     product_account,
     sandbox_account,
-)
-from config.local.address import Address
-from config.local.children import ProcessSpec
-from config.local.embedded import (
-    egress_socket,
-    make_socket_directory,
-    sandbox_socket,
-    socket_directory,
 )
 from sandbox.daemon.limits import cgroups
 
@@ -151,7 +151,7 @@ def worker(data: Path, *, threads: int) -> ProcessSpec:
         *("celery", "-A", "config", "worker", *_options(options)),
         *("--without-gossip", "--without-mingle"),
     )
-    return replace(spec, grace_s=ladder.worker_grace_s())
+    return replace(spec, grace_s=timeouts.worker_grace_s())
 
 
 def beat(data: Path) -> ProcessSpec:

@@ -2,7 +2,7 @@
 large. Oxigraph's own time limit does not stop a query that sorts, groups or joins, and goes on
 after the client has disconnected.
 
-    python -I -S keeper.py --busy-s N --memory-bytes N -- COMMAND ...
+    python -I -S watchdog.py --busy-s N --memory-bytes N -- COMMAND ...
 
 The supervisor restarts it. Started by path with the standard library only.
 """
@@ -99,7 +99,7 @@ def _size_flaw(process: int, most_bytes: int) -> str:
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="keeper.py")
+    parser = argparse.ArgumentParser(prog="watchdog.py")
     parser.add_argument("--busy-s", type=float, required=True)
     parser.add_argument("--memory-bytes", type=int, required=True)
     parser.add_argument("command", nargs="+")

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from config.env import BadSetting
-from config.stdio import env_stdio, read_allowed
+from config.external_servers import env_stdio, read_allowed
 from sandbox.spec import MIB, Mount
 
 WHOLE = {

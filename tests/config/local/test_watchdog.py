@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from config.local import keeper, oxigraph
+from config.local import oxigraph, watchdog
 from config.local.oxigraph import BINARY
 from tests.crib import free_port
 from tests.waiting import until
@@ -18,7 +18,7 @@ WAITS = "import time; time.sleep(600)"
 
 
 def kept(program: str, busy_s: float = 1_000, memory: int = 10**12) -> "subprocess.Popen[str]":
-    words = [sys.executable, "-I", "-S", keeper.__file__, "--busy-s", str(busy_s)]
+    words = [sys.executable, "-I", "-S", watchdog.__file__, "--busy-s", str(busy_s)]
     words += ["--memory-bytes", str(memory), "--", sys.executable, "-c", program]
     return subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
 

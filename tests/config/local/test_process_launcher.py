@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from config.local.accounts import UnixAccount
-from config.local.children import ProcessSpec, launcher
-from config.local.processes import interpreter
+from config.local.child_processes import ProcessSpec, launcher
+from config.local.process_specs import interpreter
+from config.local.unix_accounts import UnixAccount
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 STRANGER = UnixAccount(64333, 64333)
@@ -89,7 +89,7 @@ def test_the_command_gets_its_signal_when_the_parent_is_killed(tmp_path: Path) -
     parent = f"""
 import subprocess, sys
 from pathlib import Path
-from config.local.children import ProcessSpec, launcher
+from config.local.child_processes import ProcessSpec, launcher
 spec = ProcessSpec(name="child", command={tuple(words)!r}, directory=Path("/"))
 child = subprocess.Popen(launcher(spec), env={{}})
 print(child.pid, flush=True)

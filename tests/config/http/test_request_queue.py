@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from config.http.turns import Crowded, RequestQueue
+from config.http.request_queue import Crowded, RequestQueue
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:

@@ -1,6 +1,6 @@
 """Runs a command so that it dies with its parent and, started by root, as an ordinary user.
 
-    python -I -S ordinary.py --parent PID --death-signal N --directory DIR
+    python -I -S process_launcher.py --parent PID --death-signal N --directory DIR
            [--uid N --gid N] [--group N ...] [--keep-root] [--umask OCTAL] [--reach DIR ...]
            -- COMMAND ...
 
@@ -34,7 +34,7 @@ class CommandRefused(Exception):
 
 
 def read_arguments(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="ordinary.py")
+    parser = argparse.ArgumentParser(prog="process_launcher.py")
     parser.add_argument("--parent", type=int, required=True)
     parser.add_argument("--death-signal", type=int, required=True)
     parser.add_argument("--directory", required=True)

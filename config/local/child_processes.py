@@ -9,9 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from config.local import ordinary
-from config.local.accounts import UnixAccount, ourselves
+from config.local import process_launcher
 from config.local.logfile import LogFile
+from config.local.unix_accounts import UnixAccount, ourselves
 
 NOTHING_ALARMS = r"(?!)"
 
@@ -45,7 +45,7 @@ class ProcessSpec:
 
 def launcher(spec: ProcessSpec) -> list[str]:
     """The command that becomes `spec.command` as the right user and dies with this process."""
-    words = [sys.executable, "-I", "-S", ordinary.__file__]
+    words = [sys.executable, "-I", "-S", process_launcher.__file__]
     words += ["--parent", str(os.getpid()), "--death-signal", str(int(spec.stop_signal))]
     words += ["--directory", str(spec.directory), "--umask", f"{spec.umask:o}"]
     if not spec.account.is_ours:
