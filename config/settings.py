@@ -13,13 +13,16 @@ from config.env import (
     env_choice,
     env_days,
     env_int,
+    env_issuer,
     env_keys,
     env_list,
     env_live,
     env_networks,
     env_prices,
+    env_roles,
     env_text,
     env_url,
+    mail_options,
     secret_from_file,
 )
 from config.external_servers import env_stdio
@@ -33,8 +36,6 @@ from config.local.embedded import (
 )
 from config.local.unix_accounts import metrics_directory
 from config.logs import logging_config
-from config.mail import mail_options
-from config.single_sign_on import env_issuer, env_roles
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 DATA_DIR = Path(env_text("TOOLCRIB_DATA") or BASE_DIR / "var").resolve()
