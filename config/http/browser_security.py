@@ -1,5 +1,6 @@
 """The Content-Security-Policy of pages, and their URL for live updates."""
 
+import re
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -9,6 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.http.request import split_domain_port
 from django.middleware.csp import ContentSecurityPolicyMiddleware
 from django.utils.csp import CSP
+from django.utils.http import url_has_allowed_host_and_scheme
 
 _OFF = "off"
 
@@ -43,3 +45,18 @@ class ContentSecurityPolicy(ContentSecurityPolicyMiddleware):
             response._csp_config = allowed  # type: ignore[attr-defined]
         answered: HttpResponse = super().process_response(request, response)
         return answered
+
+
+_LONGEST = 2_000
+_CONTROL = re.compile(r"[\x00-\x1f\x7f\\]")
+
+
+def own_path(wanted: str, otherwise: str) -> str:
+    """`wanted` where it is a path of ours, with its query; else `otherwise`."""
+    ours = (
+        wanted.startswith("/")
+        and len(wanted) <= _LONGEST
+        and not _CONTROL.search(wanted)
+        and url_has_allowed_host_and_scheme(wanted, allowed_hosts=None)
+    )
+    return wanted if ours else otherwise

@@ -7,7 +7,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
-from config.http.redirects import own_path
+from config.http.browser_security import own_path
 
 # Sections of the first page and of the menu beside each list, by the names of models.
 SECTIONS = (

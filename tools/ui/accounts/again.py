@@ -17,7 +17,7 @@ from django_htmx.http import HttpResponseClientRedirect
 from audit.actions import record
 from audit.events import Event, Outcome
 from config.http import errors
-from config.http.redirects import own_path
+from config.http.browser_security import own_path
 from tools.accounts.callers import actor_of, caller_of_user
 from tools.accounts.login import freshness, identity_provider
 from tools.accounts.login.attempts import guarded

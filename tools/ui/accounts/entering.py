@@ -11,7 +11,7 @@ from django.utils.crypto import constant_time_compare
 
 from audit.actions import record
 from audit.events import Event, Outcome
-from config.http.redirects import own_path
+from config.http.browser_security import own_path
 from tools.accounts.callers import actor_of, caller_of_user
 from tools.accounts.login import freshness, second_factors
 from tools.accounts.login.login import PeopleBackend

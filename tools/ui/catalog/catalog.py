@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 from django_htmx.http import trigger_client_event
 
-from config.http.redirects import own_path
+from config.http.browser_security import own_path
 from tools.accounts.callers import actor_of
 from tools.accounts.people import may, require
 from tools.catalog.actions import find_tool, set_enabled
