@@ -1,14 +1,63 @@
 """Errors outside a view: JSON below /api/, a page elsewhere."""
 
+import json
+import logging
+import sys
+import time
 from typing import Any
 
+import orjson
+from django.db import DatabaseError, InterfaceError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.http import urlencode
+from prometheus_client import Counter
+from psycopg_pool import PoolTimeout
 
-from config.http import faults
+from audit.actions import Actor, record
+from audit.errors import Unwritable
+from audit.events import Event, Outcome
 from config.logs import client_request_id, request_id
+
+log = logging.getLogger(__name__)
+AGAIN_S = 60.0  # one address of one organization is not written down more often
+faults = Counter(
+    "toolcrib_server_errors_total", "Requests answered 500: faults of the product.", ["address"]
+)
+_noted: dict[tuple[str, str], float] = {}
+
+
+def note(request: HttpRequest) -> None:
+    """Record the failing request. Never fails itself."""
+    place = getattr(request.resolver_match, "route", "") if request.resolver_match else ""
+    address = f"{request.method} /{place}"
+    faults.labels(address).inc()
+    user: Any = getattr(request, "user", None)
+    place_of_user = getattr(getattr(user, "organization", None), "slug", "")
+    organization = getattr(user, "organization_slug", place_of_user)
+    if not organization or _is_known(organization, address):
+        return
+    error = sys.exception()
+    try:
+        record(
+            Event.SERVER_FAULT,
+            by=Actor("system", user.username, organization, request_id=request_id.get()),
+            outcome=Outcome.FAILURE,
+            subject=address,
+            reason=type(error).__name__ if error else "",
+        )
+    except (DatabaseError, InterfaceError, PoolTimeout, Unwritable):
+        log.exception("a fault is not on record: %s", address)
+
+
+def _is_known(organization: str, address: str) -> bool:
+    now, key = time.monotonic(), (organization, address)
+    if now - _noted.get(key, -AGAIN_S) < AGAIN_S:
+        return True
+    _noted[key] = now
+    return False
+
 
 CODES = {
     400: "malformed",
@@ -74,7 +123,7 @@ def unavailable(request: HttpRequest) -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    faults.note(request)
+    note(request)
     return refused(
         request, 500, "Something went wrong on our side. The operators have a record of it."
     )
@@ -85,3 +134,12 @@ def refused(request: HttpRequest, status: int, message: str) -> HttpResponse:
         return JsonResponse(body(CODES[status], message), status=status)
     context = {"status": status, "message": message, "request_id": request_id.get()}
     return render(request, "error.html", context, status=status)
+
+
+def written(data: Any) -> bytes:
+    """Encode any value of the database: it stores 1e22 as a whole number, and orjson writes none
+    beyond 64 bits."""
+    try:
+        return orjson.dumps(data, default=str)
+    except orjson.JSONEncodeError:
+        return json.dumps(data, default=str).encode()

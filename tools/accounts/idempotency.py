@@ -19,7 +19,7 @@ from psycopg.errors import LockNotAvailable
 
 from audit.actions import record
 from audit.events import Event, Outcome
-from config.http.answers import written
+from config.http.errors import written
 from tools.accounts import people
 from tools.accounts.callers import actor_of
 from tools.catalog.signatures import sealing

@@ -21,7 +21,7 @@ from audit.events import Severity
 from audit.export import export
 from audit.models import Alert, AuditRecord
 from audit.records import erasure, reading, search
-from config.http.answers import written
+from config.http.errors import written
 from tools.web.pages import (
     CursorPages,
     PageReference,

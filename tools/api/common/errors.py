@@ -13,8 +13,7 @@ from rest_framework import exceptions
 
 from audit.errors import Unwritable
 from config.database import is_conflict, replace_dead_connections
-from config.http.answers import written
-from config.http.errors import CODES, NOT_FOUND, body
+from config.http.errors import CODES, NOT_FOUND, body, written
 from tools.api.common.fields import MOST_FLAWS
 from tools.errors import Conflict, RateLimited, ToolcribError, Unavailable
 from tools.shapes import refusal_shape

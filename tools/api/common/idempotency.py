@@ -21,7 +21,7 @@ from rest_framework.exceptions import APIException
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from config.http.answers import written
+from config.http.errors import written
 from tools.accounts import idempotency
 from tools.accounts.grants.grants import grants
 from tools.accounts.idempotency import IdempotentResponse

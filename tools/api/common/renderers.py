@@ -3,7 +3,7 @@ from typing import Any
 
 from rest_framework.renderers import BaseRenderer
 
-from config.http.answers import written
+from config.http.errors import written
 
 
 class JSONRenderer(BaseRenderer):
