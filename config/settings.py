@@ -225,7 +225,7 @@ WHITENOISE_MAX_AGE = 3600
 # --- the API ------------------------------------------------------------------------------------
 DATA_UPLOAD_MAX_MEMORY_SIZE = env_int("MAX_REQUEST_BYTES", 12 * 1024 * 1024, least=1024)
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 1_100  # a thousand items of an import, each with its box
-FILE_UPLOAD_HANDLERS = ["config.http.uploads.BoundedUploads"]
+FILE_UPLOAD_HANDLERS = ["config.http.request_bodies.BoundedUploads"]
 READS_PER_MINUTE = env_int("READS_PER_MINUTE", 1_200, least=0, most=1_000_000)
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
