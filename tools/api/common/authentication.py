@@ -73,5 +73,5 @@ class PersonAuthentication(SessionAuthentication):
 
 
 def source_ip(request: Request) -> str:
-    """Of the client, behind trusted proxies too (config/http/proxies.py)."""
+    """Of the client, behind trusted proxies too (config/server.py)."""
     return str(request.META.get("REMOTE_ADDR", ""))[:45]
