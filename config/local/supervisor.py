@@ -17,8 +17,7 @@ from types import FrameType, TracebackType
 from typing import Self
 
 from config.local import orphans
-from config.local.child_processes import Child, ProcessSpec
-from config.local.logfile import LogFile, worth_telling
+from config.local.child_processes import Child, LogFile, ProcessSpec, worth_telling
 
 PR_SET_CHILD_SUBREAPER = 36
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from config.local import orphans
-from config.local.child_processes import ProcessSpec
-from config.local.logfile import MOST_BYTES, LogFile
+from config.local.child_processes import MOST_BYTES, LogFile, ProcessSpec
 from config.local.postgres import _write_access
 from config.local.supervisor import Supervisor
 from config.local.unix_accounts import ourselves

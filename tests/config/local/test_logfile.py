@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from config.local.logfile import MOST_BYTES, LogFile, worth_telling
+from config.local.child_processes import MOST_BYTES, LogFile, worth_telling
 
 
 @pytest.mark.parametrize(
