@@ -17,7 +17,7 @@ from sandbox.servers import ServerSpec
 from sandbox.spec import MIB, Limits, Mount
 
 WORKSPACE = "/workspace"
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_SERVER_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _WORKSPACES = ("none", "read", "write")
 _MOST = 100
@@ -84,12 +84,12 @@ def read_allowed(raw: Any) -> dict[str, StdioServer]:
     """Raises ValueError."""
     if not isinstance(raw, dict):
         raise ValueError("it must be an object of names and what is started for each")
-    return {name: _read(name, one) for name, one in raw.items()}
+    return {name: _read_server(name, one) for name, one in raw.items()}
 
 
-def _read(name: Any, raw: Any) -> StdioServer:
+def _read_server(name: Any, raw: Any) -> StdioServer:
     try:
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
+        if not isinstance(name, str) or not _SERVER_NAME.fullmatch(name):
             raise ValueError("its name may hold only letters, digits, '_', '.' and '-'")
         if not isinstance(raw, dict):
             raise ValueError("must be an object")
