@@ -5,7 +5,6 @@ from pathlib import Path
 
 from django.utils.csp import CSP
 
-from config.brokers import env_brokers
 from config.env import (
     BadSetting,
     database_options,
@@ -25,7 +24,7 @@ from config.env import (
     mail_options,
     secret_from_file,
 )
-from config.external_servers import env_stdio
+from config.external_servers import env_brokers, env_stdio
 from config.local import oxigraph
 from config.local.embedded import (
     broker_url,

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from django.conf import settings
 
-from config.brokers import broker_of
+from config.external_servers import broker_of
 from sandbox.errors import ErrorCode
 from sandbox.spec import RunOutcome
 from toolcrib_service.wire import Queue

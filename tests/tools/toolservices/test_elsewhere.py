@@ -12,7 +12,7 @@ from django.conf import settings
 from kombu.connection import Connection
 from kombu.messaging import Producer
 
-from config.brokers import CeleryBroker, broker_of, read_brokers
+from config.external_servers import CeleryBroker, broker_of, read_brokers
 from tests.crib import CHECKOUT
 from tests.tools.toolservices import services
 from tests.waiting import until

@@ -9,7 +9,7 @@ import redis
 from django.conf import settings
 from django.core.management.base import CommandParser
 
-from config.brokers import broker_of
+from config.external_servers import broker_of
 from toolcrib_service.__main__ import add_options, load
 from toolcrib_service.running import keep, run
 from toolcrib_service.service import DynamicToolService
