@@ -3,6 +3,7 @@
 One process with one event loop; the application decides what runs in threads. A connection costs
 a file and some memory, so an address may have so many (trusted proxies excepted, which carry those
 of all clients), and one whose request does not arrive in time is closed (RFC 6585 and Slowloris).
+The client address of a request is its peer, or the client that trusted proxies report.
 """
 
 import argparse
@@ -18,13 +19,25 @@ from typing import Any
 
 import django
 import uvicorn
-from django.conf import settings  # noqa: E402
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+django.setup()
+
+from django.conf import settings  # noqa: E402
+
+MOST_OF_AN_ADDRESS = 256
+HEAD_S = 10.0  # from the first byte of a request, or a new connection, to the end of its headers
+UNREAD_S = 5.0  # after the answer, to the end of a body that is not read
+HEAD_BYTES = 64 * 1024
+KEEP_ALIVE_S = 20
+_FILES = 1024  # that are open besides connections
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _MOST_HOPS = 32
 _FORWARDED_FOR, _FORWARDED_PROTO = b"x-forwarded-for", b"x-forwarded-proto"
 _SCHEMES = frozenset({"http", "https"})
+
+_open: Counter[str] = Counter()
 
 
 class Proxies:
@@ -88,20 +101,6 @@ def _without_port(hop: str) -> str:
     if hop.startswith("["):
         return hop[1:].partition("]")[0]
     return hop.partition(":")[0] if hop.count(":") == 1 else hop
-
-
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
-django.setup()
-
-
-MOST_OF_AN_ADDRESS = 256
-HEAD_S = 10.0  # from the first byte of a request, or a new connection, to the end of its headers
-UNREAD_S = 5.0  # after the answer, to the end of a body that is not read
-HEAD_BYTES = 64 * 1024
-KEEP_ALIVE_S = 20
-_FILES = 1024  # that are open besides connections
-
-_open: Counter[str] = Counter()
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -210,7 +209,7 @@ def main(arguments: list[str] | None = None) -> None:
         "backlog": 2048,
         "log_config": None,
         "access_log": False,
-        "proxy_headers": False,  # config/server.py
+        "proxy_headers": False,  # `Proxies` reads them
         "server_header": False,
         "timeout_keep_alive": KEEP_ALIVE_S,
         "timeout_graceful_shutdown": given.grace,

@@ -13,6 +13,8 @@ from django.utils.csp import CSP
 from django.utils.http import url_has_allowed_host_and_scheme
 
 _OFF = "off"
+_LONGEST = 2_000
+_CONTROL = re.compile(r"[\x00-\x1f\x7f\\]")
 
 
 def live_at(request: HttpRequest) -> str:
@@ -45,10 +47,6 @@ class ContentSecurityPolicy(ContentSecurityPolicyMiddleware):
             response._csp_config = allowed  # type: ignore[attr-defined]
         answered: HttpResponse = super().process_response(request, response)
         return answered
-
-
-_LONGEST = 2_000
-_CONTROL = re.compile(r"[\x00-\x1f\x7f\\]")
 
 
 def own_path(wanted: str, otherwise: str) -> str:

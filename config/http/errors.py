@@ -26,39 +26,6 @@ faults = Counter(
     "toolcrib_server_errors_total", "Requests answered 500: faults of the product.", ["address"]
 )
 _noted: dict[tuple[str, str], float] = {}
-
-
-def note(request: HttpRequest) -> None:
-    """Record the failing request. Never fails itself."""
-    place = getattr(request.resolver_match, "route", "") if request.resolver_match else ""
-    address = f"{request.method} /{place}"
-    faults.labels(address).inc()
-    user: Any = getattr(request, "user", None)
-    place_of_user = getattr(getattr(user, "organization", None), "slug", "")
-    organization = getattr(user, "organization_slug", place_of_user)
-    if not organization or _is_known(organization, address):
-        return
-    error = sys.exception()
-    try:
-        record(
-            Event.SERVER_FAULT,
-            by=Actor("system", user.username, organization, request_id=request_id.get()),
-            outcome=Outcome.FAILURE,
-            subject=address,
-            reason=type(error).__name__ if error else "",
-        )
-    except (DatabaseError, InterfaceError, PoolTimeout, Unwritable):
-        log.exception("a fault is not on record: %s", address)
-
-
-def _is_known(organization: str, address: str) -> bool:
-    now, key = time.monotonic(), (organization, address)
-    if now - _noted.get(key, -AGAIN_S) < AGAIN_S:
-        return True
-    _noted[key] = now
-    return False
-
-
 CODES = {
     400: "malformed",
     401: "unauthenticated",
@@ -91,8 +58,38 @@ def body(code: str, message: str, details: dict[str, Any] | None = None) -> dict
     }
 
 
+def refused(request: HttpRequest, status: int, message: str) -> HttpResponse:
+    if request.path.startswith("/api/"):
+        return JsonResponse(body(CODES[status], message), status=status)
+    context = {"status": status, "message": message, "request_id": request_id.get()}
+    return render(request, "error.html", context, status=status)
+
+
 def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
     return refused(request, 400, "The request cannot be understood.")
+
+
+def note(request: HttpRequest) -> None:
+    """Record the failing request. Never fails itself."""
+    place = getattr(request.resolver_match, "route", "") if request.resolver_match else ""
+    address = f"{request.method} /{place}"
+    faults.labels(address).inc()
+    user: Any = getattr(request, "user", None)
+    place_of_user = getattr(getattr(user, "organization", None), "slug", "")
+    organization = getattr(user, "organization_slug", place_of_user)
+    if not organization or _is_known(organization, address):
+        return
+    error = sys.exception()
+    try:
+        record(
+            Event.SERVER_FAULT,
+            by=Actor("system", user.username, organization, request_id=request_id.get()),
+            outcome=Outcome.FAILURE,
+            subject=address,
+            reason=type(error).__name__ if error else "",
+        )
+    except (DatabaseError, InterfaceError, PoolTimeout, Unwritable):
+        log.exception("a fault is not on record: %s", address)
 
 
 def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
@@ -129,13 +126,6 @@ def server_error(request: HttpRequest) -> HttpResponse:
     )
 
 
-def refused(request: HttpRequest, status: int, message: str) -> HttpResponse:
-    if request.path.startswith("/api/"):
-        return JsonResponse(body(CODES[status], message), status=status)
-    context = {"status": status, "message": message, "request_id": request_id.get()}
-    return render(request, "error.html", context, status=status)
-
-
 def written(data: Any) -> bytes:
     """Encode any value of the database: it stores 1e22 as a whole number, and orjson writes none
     beyond 64 bits."""
@@ -143,3 +133,11 @@ def written(data: Any) -> bytes:
         return orjson.dumps(data, default=str)
     except orjson.JSONEncodeError:
         return json.dumps(data, default=str).encode()
+
+
+def _is_known(organization: str, address: str) -> bool:
+    now, key = time.monotonic(), (organization, address)
+    if now - _noted.get(key, -AGAIN_S) < AGAIN_S:
+        return True
+    _noted[key] = now
+    return False

@@ -30,20 +30,6 @@ class RequestBodyFlaw(Enum):
     NO_ROOM = "no room"
 
 
-_SAID = {
-    RequestBodyFlaw.CUT_OFF: (
-        400, "The connection ended before the body did. Nothing was done; send the request again.",
-    ),
-    RequestBodyFlaw.TOO_LARGE: (413, "The body may have {} bytes at most."),
-    RequestBodyFlaw.SLOW: (
-        408, "The body did not arrive in time. Nothing was done; send the request again."
-    ),
-    RequestBodyFlaw.NO_ROOM: (
-        503, "Too many bodies of your address arrive at once. Try again in a moment."
-    ),
-}  # fmt: skip
-
-
 def most_bytes(path: str, content_type: str) -> int:
     """A form with files may be larger, so that its page can say which file is too large."""
     most: int = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
@@ -61,6 +47,31 @@ class RequestBodies:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         return _refusal(request) or self.get_response(request)
+
+
+class BoundedUploads(FileUploadHandler):
+    """A file beyond the bound is cut there, and the view that reads it finds it too large."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.left = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+        self.content = BytesIO()
+
+    def new_file(self, *args: Any, **kwargs: Any) -> None:
+        super().new_file(*args, **kwargs)
+        self.content = BytesIO()
+
+    def receive_data_chunk(self, raw_data: bytes, start: int) -> None:
+        kept = raw_data[: max(self.left, 0)]
+        self.left -= len(kept)
+        self.content.write(kept)
+
+    def file_complete(self, file_size: int) -> InMemoryUploadedFile:
+        self.content.seek(0)
+        return InMemoryUploadedFile(
+            self.content, self.field_name, self.file_name or "", self.content_type or "",
+            self.content.getbuffer().nbytes, self.charset, self.content_type_extra,
+        )  # fmt: skip
 
 
 def _refusal(request: HttpRequest) -> HttpResponse | None:
@@ -94,26 +105,15 @@ def _too_large(request: HttpRequest, most: int) -> RequestBodyFlaw | None:
         return RequestBodyFlaw.TOO_LARGE
 
 
-class BoundedUploads(FileUploadHandler):
-    """A file beyond the bound is cut there, and the view that reads it finds it too large."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.left = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
-        self.content = BytesIO()
-
-    def new_file(self, *args: Any, **kwargs: Any) -> None:
-        super().new_file(*args, **kwargs)
-        self.content = BytesIO()
-
-    def receive_data_chunk(self, raw_data: bytes, start: int) -> None:
-        kept = raw_data[: max(self.left, 0)]
-        self.left -= len(kept)
-        self.content.write(kept)
-
-    def file_complete(self, file_size: int) -> InMemoryUploadedFile:
-        self.content.seek(0)
-        return InMemoryUploadedFile(
-            self.content, self.field_name, self.file_name or "", self.content_type or "",
-            self.content.getbuffer().nbytes, self.charset, self.content_type_extra,
-        )  # fmt: skip
+_SAID = {
+    RequestBodyFlaw.CUT_OFF: (
+        400, "The connection ended before the body did. Nothing was done; send the request again.",
+    ),
+    RequestBodyFlaw.TOO_LARGE: (413, "The body may have {} bytes at most."),
+    RequestBodyFlaw.SLOW: (
+        408, "The body did not arrive in time. Nothing was done; send the request again."
+    ),
+    RequestBodyFlaw.NO_ROOM: (
+        503, "Too many bodies of your address arrive at once. Try again in a moment."
+    ),
+}  # fmt: skip

@@ -19,6 +19,7 @@ from config.local.unix_accounts import UnixAccount, ourselves
 MOST_BYTES = 10 * 1024 * 1024
 MOST_READ = 256 * 1024
 WORTH_TELLING = frozenset({"WARNING", "ERROR", "CRITICAL"})
+NOTHING_ALARMS = r"(?!)"
 
 
 class LogFile:
@@ -71,16 +72,6 @@ class LogFile:
         self.position = self.started_at = 0
 
 
-def _fields(line: str) -> dict[str, object]:
-    if not line.startswith("{"):
-        return {}
-    try:
-        fields = json.loads(line)
-    except ValueError:
-        return {}
-    return fields if isinstance(fields, dict) else {}
-
-
 def in_short(line: str) -> str:
     return str(_fields(line).get("message") or line).strip()[:300]
 
@@ -90,9 +81,6 @@ def worth_telling(line: str, alarming: str) -> str | None:
     if str(_fields(line).get("level", "")).upper() in WORTH_TELLING:
         return in_short(line)
     return in_short(line) if re.search(alarming, line) else None
-
-
-NOTHING_ALARMS = r"(?!)"
 
 
 def always() -> bool:
@@ -193,3 +181,13 @@ class Child:
             return f"was killed by {signal.Signals(-code).name}"
         said = self.log.last_line()
         return f"ended with status {code}" + (f": {said}" if said else "")
+
+
+def _fields(line: str) -> dict[str, object]:
+    if not line.startswith("{"):
+        return {}
+    try:
+        fields = json.loads(line)
+    except ValueError:
+        return {}
+    return fields if isinstance(fields, dict) else {}

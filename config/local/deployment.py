@@ -36,6 +36,12 @@ SWITCHES = {
     "user/max_user_namespaces": "0",
     "kernel/apparmor_restrict_unprivileged_userns": "1",
 }
+NEXT = """
+Toolcrib is ready at {url}
+  Log in:              {url}/
+  An agent's token:    {python} manage.py create_agent my-agent
+  The API, to try:     {url}/api/docs/
+Ctrl-C stops everything."""
 
 
 def missing_features(reach: tuple[Path, ...]) -> list[str]:
@@ -51,47 +57,8 @@ def missing_features(reach: tuple[Path, ...]) -> list[str]:
     return missing
 
 
-def _namespaces_work(reach: tuple[Path, ...]) -> bool:
-    spec = ProcessSpec(
-        name="kernel",
-        command=(sys.executable, "-I", "-S", "-c", TRY),
-        directory=Path("/"),
-        account=sandbox_account(),
-        reach=reach,
-    )
-    return not subprocess.run(launcher(spec), env={}, capture_output=True, check=False).returncode
-
-
-def _culprit() -> str:
-    for name, forbids in SWITCHES.items():
-        switch = Path("/proc/sys", name)
-        if os.access(switch, os.R_OK) and switch.read_text(encoding="ascii").strip() == forbids:
-            return f" (sysctl {name.replace('/', '.')} is {forbids})"
-    return ""
-
-
 class CannotReach(Exception):
     """A server that was named by its URL does not answer."""
-
-
-CANNOT_START = (
-    CannotReach,
-    unix_accounts.NoAccount,
-    address.CannotListen,
-    timeouts.Disordered,
-    datadir.DataDirectoryUnusable,
-    embedded.UnsafeDirectory,
-    keyfile.BadKey,
-    postgres.CannotPrepare,
-    supervisor.StartFailed,
-)
-
-NEXT = """
-Toolcrib is ready at {url}
-  Log in:              {url}/
-  An agent's token:    {python} manage.py create_agent my-agent
-  The API, to try:     {url}/api/docs/
-Ctrl-C stops everything."""
 
 
 @dataclass(frozen=True)
@@ -194,11 +161,6 @@ def start_stores(crib: supervisor.Supervisor, data: Path) -> None:
         check_broker(broker)
 
 
-def _stores_elsewhere() -> list[str]:
-    addresses = {"database": env_text("DATABASE_URL"), "broker": env_text("REDIS_URL")}
-    return [place for place, address in addresses.items() if address]
-
-
 def check_database(url: str) -> None:
     """Asked without Django's pool, which tries and complains for ten seconds."""
     try:
@@ -249,6 +211,30 @@ def open_browser(crib: supervisor.Supervisor, url: str) -> None:
         crib.guests |= {guest.pid}
 
 
+def _namespaces_work(reach: tuple[Path, ...]) -> bool:
+    spec = ProcessSpec(
+        name="kernel",
+        command=(sys.executable, "-I", "-S", "-c", TRY),
+        directory=Path("/"),
+        account=sandbox_account(),
+        reach=reach,
+    )
+    return not subprocess.run(launcher(spec), env={}, capture_output=True, check=False).returncode
+
+
+def _culprit() -> str:
+    for name, forbids in SWITCHES.items():
+        switch = Path("/proc/sys", name)
+        if os.access(switch, os.R_OK) and switch.read_text(encoding="ascii").strip() == forbids:
+            return f" (sysctl {name.replace('/', '.')} is {forbids})"
+    return ""
+
+
+def _stores_elsewhere() -> list[str]:
+    addresses = {"database": env_text("DATABASE_URL"), "broker": env_text("REDIS_URL")}
+    return [place for place, address in addresses.items() if address]
+
+
 def _first(error: Exception) -> str:
     return str(error).strip().partition("\n")[0]
 
@@ -261,3 +247,16 @@ def _shown(python: str) -> str:
 def _public(place: address.Address) -> str:
     """Where browsers reach it: behind TLS, under the first name that it answers to."""
     return f"https://{settings.ALLOWED_HOSTS[0]}" if settings.HTTPS else str(place)
+
+
+CANNOT_START = (
+    CannotReach,
+    unix_accounts.NoAccount,
+    address.CannotListen,
+    timeouts.Disordered,
+    datadir.DataDirectoryUnusable,
+    embedded.UnsafeDirectory,
+    keyfile.BadKey,
+    postgres.CannotPrepare,
+    supervisor.StartFailed,
+)

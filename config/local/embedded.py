@@ -29,6 +29,9 @@ from config.local.unix_accounts import (
 )
 
 SOCKET = "valkey.sock"
+PLACES = ("database", "broker", "sandbox", "egress")
+LONGEST_SOCKET = "database/.s.PGSQL.5432"
+MOST_PATH_BYTES = 100  # sun_path holds 108 with its end, and PostgreSQL appends to lock files
 
 
 def server(directory: Path, *, sockets: Path, account: UnixAccount) -> ProcessSpec:
@@ -70,11 +73,6 @@ def answers(address: Path) -> bool:
             return connection.recv(64).startswith(b"+PONG")
         except OSError:
             return False
-
-
-PLACES = ("database", "broker", "sandbox", "egress")
-LONGEST_SOCKET = "database/.s.PGSQL.5432"
-MOST_PATH_BYTES = 100  # sun_path holds 108 with its end, and PostgreSQL appends to lock files
 
 
 class UnsafeDirectory(Exception):
@@ -154,14 +152,6 @@ def broker_server(data: Path) -> ProcessSpec:
     return server(data / "valkey", sockets=sockets, account=account)
 
 
-def _open_to(group: int, sockets: Path, account: UnixAccount) -> None:
-    """Started by root: the group may come to the sockets, which are made in its name."""
-    if account.is_ours or os.geteuid():
-        account.own(sockets, 0o700)
-    else:
-        UnixAccount(account.uid, group).own(sockets, 0o2750)
-
-
 @contextmanager
 def running(data: Path) -> Iterator[Supervisor]:
     """Both servers for as long as the block lasts; for tests, on a data directory of their own."""
@@ -173,3 +163,11 @@ def running(data: Path) -> Iterator[Supervisor]:
             yield supervisor
     finally:
         remove_socket_directory(data)
+
+
+def _open_to(group: int, sockets: Path, account: UnixAccount) -> None:
+    """Started by root: the group may come to the sockets, which are made in its name."""
+    if account.is_ours or os.geteuid():
+        account.own(sockets, 0o700)
+    else:
+        UnixAccount(account.uid, group).own(sockets, 0o2750)

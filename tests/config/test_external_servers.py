@@ -5,7 +5,7 @@ import json
 import pytest
 
 from config.env import BadSetting
-from config.external_servers import env_stdio, read_allowed
+from config.external_servers import env_stdio, read_stdio_servers
 from sandbox.spec import MIB, Mount
 
 WHOLE = {
@@ -64,7 +64,7 @@ def test_a_file_of_yaml_or_json_is_named_by_its_path(said, tmp_path):
     ],
 )
 def test_an_argument_is_allowed_as_a_whole_or_not_at_all(words, flaw):
-    assert read_allowed({"serve": WHOLE})["serve"].flaw_in_arguments(words) == flaw
+    assert read_stdio_servers({"serve": WHOLE})["serve"].flaw_in_arguments(words) == flaw
 
 
 @pytest.mark.parametrize(
@@ -106,4 +106,4 @@ def test_what_is_no_list_at_all_stops_the_start(said, text):
 
 def test_a_list_without_commands_is_refused():
     with pytest.raises(ValueError, match="serve"):
-        read_allowed({"serve": {"arguments": []}})
+        read_stdio_servers({"serve": {"arguments": []}})

@@ -128,7 +128,9 @@ def _at_its_end(
     disconnects: the answer has no reader, and another may wait in its place."""
     rate = execution.rate
     while (
-        execution.status in waited_for and time.monotonic() < deadline and not request_queue.disconnected()
+        execution.status in waited_for
+        and time.monotonic() < deadline
+        and not request_queue.disconnected()
     ):
         connection.close()  # a thread that waits holds no connection
         listener.wait(deadline - time.monotonic())

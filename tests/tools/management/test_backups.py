@@ -146,7 +146,9 @@ def test_graphs_come_back_as_they_were(servers_in: Path, tmp_path: Path) -> None
     quads = b'<urn:s> <urn:p> "\xc3\xa9" <urn:g> .\n'
     oxigraph.load(tmp_path, [quads], account=account, reach=process_specs.interpreter())
     with pytest.raises(oxigraph.GraphCopyFailed, match="could not be loaded"):
-        oxigraph.load(tmp_path, [b"<urn:s> oops"], account=account, reach=process_specs.interpreter())
+        oxigraph.load(
+            tmp_path, [b"<urn:s> oops"], account=account, reach=process_specs.interpreter()
+        )
     assert all(part for part in oxigraph.dump(servers_in))
 
 
