@@ -29,17 +29,17 @@ class BadSetting(Exception):
 def env_text(name: str, default: str = "") -> str:
     path = os.environ.get(f"{name}_FILE")
     if path:
-        return file_text(f"{name}_FILE", path).strip()
+        return read_setting_file(f"{name}_FILE", path).strip()
     return os.environ.get(name, default)
 
 
-def file_text(variable: str, path: str) -> str:
+def read_setting_file(variable: str, path: str) -> str:
     """Of the file that the variable names. Raises OSError."""
     _files[variable] = Path(path)
     return Path(path).read_text(encoding="utf-8")
 
 
-def files_read() -> dict[str, Path]:
+def setting_files() -> dict[str, Path]:
     """Variable → the file it names, of those whose value was read from one."""
     return dict(_files)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from config.env import BadSetting, env_text, file_text
+from config.env import BadSetting, env_text, read_setting_file
 from sandbox.errors import SpecInvalid
 from sandbox.servers import ServerSpec
 from sandbox.spec import MIB, Limits, Mount
@@ -48,7 +48,7 @@ class StdioServer:
     disk_bytes: int = 64 * MIB
 
     @property
-    def places(self) -> list[Path]:
+    def paths(self) -> list[Path]:
         """What sandboxd's user must be able to reach."""
         return [Path(one) for one in (*self.programs, *(mount.source for mount in self.mounts))]
 
@@ -91,7 +91,7 @@ class CeleryBroker:
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
-def broker_of(
+def find_broker(
     brokers: Mapping[str, CeleryBroker], organization: str, service: str
 ) -> CeleryBroker | None:
     """The more exact name counts. None where the service is at our own broker."""
@@ -124,7 +124,7 @@ def _env_document[Entry](
     try:
         if text.startswith("{"):
             return read(json.loads(text))
-        return read(yaml.safe_load(file_text(name, text)))
+        return read(yaml.safe_load(read_setting_file(name, text)))
     except OSError as error:
         raise BadSetting(f"{name} names a file that cannot be read: {error.strerror}.") from None
     except (ValueError, yaml.YAMLError, RecursionError) as error:

@@ -26,18 +26,18 @@ django.setup()
 
 from django.conf import settings  # noqa: E402
 
-MOST_OF_AN_ADDRESS = 256
+ADDRESS_CONNECTIONS = 256
 HEAD_S = 10.0  # from the first byte of a request, or a new connection, to the end of its headers
 UNREAD_S = 5.0  # after the answer, to the end of a body that is not read
 HEAD_BYTES = 64 * 1024
 KEEP_ALIVE_S = 20
-_FILES = 1024  # that are open besides connections
+_OTHER_FILES = 1024  # that are open besides connections
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _MOST_HOPS = 32
 _FORWARDED_FOR, _FORWARDED_PROTO = b"x-forwarded-for", b"x-forwarded-proto"
 _SCHEMES = frozenset({"http", "https"})
 
-_open: Counter[str] = Counter()
+_open_connections: Counter[str] = Counter()
 
 
 class Proxies:
@@ -117,10 +117,10 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         address = self.client[0] if self.client else ""
         if not self.proxies.trusts(address):
-            if _open[address] >= MOST_OF_AN_ADDRESS:
+            if _open_connections[address] >= ADDRESS_CONNECTIONS:
                 transport.abort()
                 return
-            _open[address] += 1
+            _open_connections[address] += 1
             self._counted = address
         self._expect_head()
 
@@ -129,9 +129,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_arrived()
         self._all_read()
         if self._counted:
-            _open[self._counted] -= 1
-            if not _open[self._counted]:
-                del _open[self._counted]
+            _open_connections[self._counted] -= 1
+            if not _open_connections[self._counted]:
+                del _open_connections[self._counted]
 
     def data_received(self, data: bytes) -> None:
         if self._in_head:
@@ -182,10 +182,10 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.close()
 
 
-def _allow_files() -> None:
+def _raise_file_limit() -> None:
     """A connection is an open file, of which the system allows few unless it is asked."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = max(soft, 4 * settings.LIVE_STREAMS + _FILES)
+    wanted = max(soft, 4 * settings.LIVE_STREAMS + _OTHER_FILES)
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
@@ -197,7 +197,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--grace", type=int, default=5, help="seconds for open requests at the end")
     given = parser.parse_args(arguments)
-    _allow_files()
+    _raise_file_limit()
     options: dict[str, Any] = {
         "host": given.host,
         "port": given.port,

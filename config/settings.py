@@ -78,13 +78,13 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "config.middleware.RequestId",
     "tools.web.probes.Probes",
-    "config.middleware.DatabaseAnswers",
+    "config.middleware.DatabaseErrors",
     "django.middleware.security.SecurityMiddleware",
     # Files of `static/` have these headers too.
     "config.http.browser_security.ContentSecurityPolicy",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    "config.middleware.ApiAnswers",
+    "config.middleware.ApiResponses",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -92,7 +92,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "config.http.request_bodies.RequestBodies",
-    "config.middleware.NoNul",
+    "config.middleware.NulCharacters",
     "tools.ui.gate.ReauthenticationMiddleware",
 ]
 
@@ -107,7 +107,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "config.http.browser_security.live",
+                "config.http.browser_security.live_context",
                 "tools.ui.approvals.changes.waiting",
                 "tools.ui.approvals.confirmations.waiting",
                 "tools.ui.settings.sandbox.notice",

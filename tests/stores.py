@@ -113,7 +113,7 @@ def main(data: Path) -> None:
         _forget_connections()
         print("ready", flush=True)
         while not select.select([sys.stdin], [], [], LOOK_S)[0]:
-            others.look()  # a test may have killed one
+            others.run_pass()  # a test may have killed one
     process_specs.remove_cgroups(place)
     embedded.remove_socket_directory(place)
     embedded.remove_socket_directory(data)
@@ -168,7 +168,7 @@ def migrate_only() -> None:
     _set_up()
     from config.local import deployment, embedded  # noqa: PLC0415 - after django.setup()
 
-    with embedded.running(Path(os.environ["TOOLCRIB_DATA"])):
+    with embedded.running_servers(Path(os.environ["TOOLCRIB_DATA"])):
         deployment.migrate()
         _forget_connections()
 
@@ -176,7 +176,7 @@ def migrate_only() -> None:
 def _forget_connections() -> None:
     from config import database  # noqa: PLC0415 - after django.setup()
 
-    database.forget_connections()
+    database.close_connections()
 
 
 def _set_up() -> None:

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from config.http.errors import body as error_body
+from config.http.errors import error_body
 from tools.agents.actions import AgentRunReport
 from tools.agents.asked import REACT
 from tools.agents.following import spent_shape

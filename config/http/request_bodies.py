@@ -18,7 +18,7 @@ from config.http import errors
 
 # Addresses that clients use before they are authenticated.
 SMALL_BYTES = 16 * 1024
-SMALL = frozenset({"/api/v1/tokens", "/csp-report"})
+SMALL_PATHS = frozenset({"/api/v1/tokens", "/csp-report"})
 
 
 class RequestBodyFlaw(Enum):
@@ -30,10 +30,10 @@ class RequestBodyFlaw(Enum):
     NO_ROOM = "no room"
 
 
-def most_bytes(path: str, content_type: str) -> int:
+def max_body_bytes(path: str, content_type: str) -> int:
     """A form with files may be larger, so that its page can say which file is too large."""
     most: int = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
-    if path in SMALL:
+    if path in SMALL_PATHS:
         return min(most, SMALL_BYTES)
     return most * 2 if content_type.startswith("multipart/form-data") else most
 
@@ -77,25 +77,25 @@ class BoundedUploads(FileUploadHandler):
 def _refusal(request: HttpRequest) -> HttpResponse | None:
     meta: dict[str, Any] = request.META
     if meta.get("HTTP_CONTENT_ENCODING", "").strip().lower() not in {"", "identity"}:
-        response = errors.refused(request, 415, "Send the body without Content-Encoding.")
+        response = errors.error_response(request, 415, "Send the body without Content-Encoding.")
         response["Accept-Encoding"] = "identity"
         return response
     if meta.get("HTTP_TRANSFER_ENCODING", "chunked").strip().lower() != "chunked":
-        return errors.refused(
+        return errors.error_response(
             request, 411, "Send the body with a Content-Length, or chunked and nothing else."
         )
-    most = most_bytes(request.path, request.content_type or "")
-    flaw = meta.get("toolcrib.flaw") or _too_large(request, most)
+    most = max_body_bytes(request.path, request.content_type or "")
+    flaw = meta.get("toolcrib.flaw") or _size_flaw(request, most)
     if flaw is None:
         return None
-    status, sentence = _SAID[flaw]
-    response = errors.refused(request, status, sentence.format(most))
+    status, sentence = _FLAW_ANSWERS[flaw]
+    response = errors.error_response(request, status, sentence.format(most))
     if flaw == RequestBodyFlaw.NO_ROOM:
         response["Retry-After"] = "1"
     return response
 
 
-def _too_large(request: HttpRequest, most: int) -> RequestBodyFlaw | None:
+def _size_flaw(request: HttpRequest, most: int) -> RequestBodyFlaw | None:
     """Where another server than ours calls Django."""
     if request.content_type == "multipart/form-data":
         return None
@@ -105,7 +105,7 @@ def _too_large(request: HttpRequest, most: int) -> RequestBodyFlaw | None:
         return RequestBodyFlaw.TOO_LARGE
 
 
-_SAID = {
+_FLAW_ANSWERS = {
     RequestBodyFlaw.CUT_OFF: (
         400, "The connection ended before the body did. Nothing was done; send the request again.",
     ),

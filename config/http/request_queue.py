@@ -1,7 +1,7 @@
 """Fair assignment of threads: owners in rotation, none of them with more than its share.
 
-A request that waits (for an execution, an upstream, the next event) gives its turn back meanwhile
-and keeps its thread, which costs memory alone. A wait for something in this product ends when its
+A request that waits (for an execution, an upstream, the next event) releases its slot and keeps its
+thread, which costs memory alone. A wait for something in this product ends when its
 client disconnects: its loop asks `disconnected`, and `on_disconnect` wakes it.
 """
 
@@ -12,12 +12,12 @@ from contextvars import ContextVar
 from threading import Event
 
 
-class Crowded(Exception):
-    """So many requests of this owner wait for their turn that another would wait in vain."""
+class RequestQueueFull(Exception):
+    """Too many requests of this owner wait for a slot already."""
 
 
 class RequestQueue:
-    """Of one kind of request. Used by one event loop."""
+    """The slots for one kind of request. Used by one event loop."""
 
     def __init__(self, most: int, *, share: int, queue: int = 256) -> None:
         """`share` is what one owner has at most, `queue` what may wait for each."""
@@ -26,29 +26,29 @@ class RequestQueue:
         self._held: Counter[str] = Counter()
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
 
-    async def take(self, owner: str) -> "RequestSlot":
-        """Returns when it is this request's turn. Raises `Crowded`."""
-        await self._taken(owner)
+    async def acquire(self, owner: str) -> "RequestSlot":
+        """Returns once a slot is free for this request. Raises `RequestQueueFull`."""
+        await self._wait_for_slot(owner)
         loop = asyncio.get_running_loop()
-        return RequestSlot(lambda: loop.call_soon_threadsafe(self._give_back, owner))
+        return RequestSlot(lambda: loop.call_soon_threadsafe(self._release, owner))
 
-    async def _taken(self, owner: str) -> None:
+    async def _wait_for_slot(self, owner: str) -> None:
         if self._free and owner not in self._waiting and self._held[owner] < self._share:
-            self._hand_out(owner)
+            self._assign(owner)
             return
-        line = self._waiting.setdefault(owner, deque())
-        if len(line) >= self._queue:
-            raise Crowded
-        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        line.append(mine)
+        waiting = self._waiting.setdefault(owner, deque())
+        if len(waiting) >= self._queue:
+            raise RequestQueueFull
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting.append(future)
         try:
-            await mine
+            await future
         except asyncio.CancelledError:
-            if mine.done() and not mine.cancelled():
-                self._give_back(owner)
+            if future.done() and not future.cancelled():
+                self._release(owner)
             raise
 
-    def _give_back(self, owner: str) -> None:
+    def _release(self, owner: str) -> None:
         self._free += 1
         self._held[owner] -= 1
         if not self._held[owner]:
@@ -57,40 +57,40 @@ class RequestQueue:
             if not self._free:
                 return
             if self._held[following] < self._share:
-                self._next_of(following)
+                self._assign_next(following)
 
-    def _next_of(self, owner: str) -> None:
-        """Hands a turn to the first in line, and sends its owner to the end of the rotation."""
-        line = self._waiting.pop(owner)
-        while line:
-            first = line.popleft()
+    def _assign_next(self, owner: str) -> None:
+        """Give a slot to the first request that waits; its owner moves to the end of the rotation."""
+        waiting = self._waiting.pop(owner)
+        while waiting:
+            first = waiting.popleft()
             if not first.done():
                 first.set_result(None)
-                self._hand_out(owner)
+                self._assign(owner)
                 break
-        if line:
-            self._waiting[owner] = line
+        if waiting:
+            self._waiting[owner] = waiting
 
-    def _hand_out(self, owner: str) -> None:
+    def _assign(self, owner: str) -> None:
         self._free -= 1
         self._held[owner] += 1
 
 
 class RequestSlot:
-    """One request's, in the thread that serves it."""
+    """The slot of one request, in the thread that serves it."""
 
-    def __init__(self, give_back: Callable[[], object]) -> None:
-        self._give_back: Callable[[], object] | None = give_back
+    def __init__(self, release: Callable[[], object]) -> None:
+        self._release: Callable[[], object] | None = release
         self.organization: str | None = None  # known once the request is authenticated
         self.disconnected = Event()
-        self.watch: Callable[[], object] | None = None  # begins to look for it, when first wanted
+        self.watch: Callable[[], object] | None = None  # watches the connection
         self._callbacks: list[Callable[[], object]] = []
 
-    def end(self) -> None:
+    def release(self) -> None:
         """From any thread; once or more often."""
-        give_back, self._give_back = self._give_back, None
-        if give_back is not None:
-            give_back()
+        release, self._release = self._release, None
+        if release is not None:
+            release()
 
     def on_disconnect(self, callback: Callable[[], object]) -> None:
         """Calls it once the client has disconnected, from any thread and perhaps twice."""
@@ -110,28 +110,28 @@ class RequestSlot:
             callback()
 
 
-current: ContextVar[RequestSlot | None] = ContextVar("turn", default=None)
+current_slot: ContextVar[RequestSlot | None] = ContextVar("slot", default=None)
 
 
-def belongs_to(organization: object) -> None:
-    """Says to whom further requests with the same credential are counted."""
-    if (turn := current.get()) is not None:
-        turn.organization = str(organization)
+def set_organization(organization: object) -> None:
+    """Count further requests with the same credential to this organization."""
+    if (slot := current_slot.get()) is not None:
+        slot.organization = str(organization)
 
 
-def waits() -> None:
-    """The request waits from now on: another may run in its place."""
-    if (turn := current.get()) is not None:
-        turn.end()
+def release_slot() -> None:
+    """Call this before a request waits: another may run in its place."""
+    if (slot := current_slot.get()) is not None:
+        slot.release()
 
 
 def on_disconnect(callback: Callable[[], object]) -> None:
     """Calls it once the client of this request has disconnected; never outside of a request."""
-    if (turn := current.get()) is not None:
-        turn.on_disconnect(callback)
+    if (slot := current_slot.get()) is not None:
+        slot.on_disconnect(callback)
 
 
 def disconnected() -> bool:
-    """Whether the answer has no reader any longer. Known of requests with a callback."""
-    turn = current.get()
-    return turn is not None and turn.disconnected.is_set()
+    """Whether the client has disconnected. Known for requests with a callback only."""
+    slot = current_slot.get()
+    return slot is not None and slot.disconnected.is_set()

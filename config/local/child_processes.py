@@ -1,4 +1,8 @@
-"""One supervised process: how it is started, becomes ready, and ends."""
+"""One supervised process and its log file: how it is started, becomes ready, and ends.
+
+The process appends to its log file itself, so no line is lost when the supervisor dies; the
+supervisor watches and rotates the file.
+"""
 
 import json
 import os
@@ -14,12 +18,12 @@ from pathlib import Path
 from typing import IO
 
 from config.local import process_launcher
-from config.local.unix_accounts import UnixAccount, ourselves
+from config.local.unix_accounts import UnixAccount, current_account
 
 MOST_BYTES = 10 * 1024 * 1024
 MOST_READ = 256 * 1024
-WORTH_TELLING = frozenset({"WARNING", "ERROR", "CRITICAL"})
-NOTHING_ALARMS = r"(?!)"
+ALARMING_LEVELS = frozenset({"WARNING", "ERROR", "CRITICAL"})
+NO_ALARM = r"(?!)"
 
 
 class LogFile:
@@ -53,7 +57,7 @@ class LogFile:
         with self.path.open("rb") as source:
             source.seek(max(self.started_at, self.path.stat().st_size - MOST_READ))
             lines = source.read().decode("utf-8", "replace").splitlines()
-        return next((in_short(line) for line in reversed(lines) if line.strip()), "")
+        return next((shorten_line(line) for line in reversed(lines) if line.strip()), "")
 
     def rotate(self) -> None:
         """Keeps one old file. The writer appends, so emptying the file under it is safe.
@@ -72,15 +76,15 @@ class LogFile:
         self.position = self.started_at = 0
 
 
-def in_short(line: str) -> str:
+def shorten_line(line: str) -> str:
     return str(_fields(line).get("message") or line).strip()[:300]
 
 
-def worth_telling(line: str, alarming: str) -> str | None:
+def alarming_text(line: str, alarming: str) -> str | None:
     """What the terminal shows of a line: warnings and worse, in short; else None."""
-    if str(_fields(line).get("level", "")).upper() in WORTH_TELLING:
-        return in_short(line)
-    return in_short(line) if re.search(alarming, line) else None
+    if str(_fields(line).get("level", "")).upper() in ALARMING_LEVELS:
+        return shorten_line(line)
+    return shorten_line(line) if re.search(alarming, line) else None
 
 
 def always() -> bool:
@@ -93,12 +97,12 @@ def nothing() -> None:
 
 @dataclass(frozen=True)
 class ProcessSpec:
-    """What is run, as whom, and how one sees that it works."""
+    """The command, the account that runs it, and how the supervisor checks that it is ready."""
 
     name: str
     command: tuple[str, ...]
     directory: Path
-    account: UnixAccount = field(default_factory=ourselves)
+    account: UnixAccount = field(default_factory=current_account)
     keeps_root: bool = False  # and becomes the account by itself
     umask: int = 0o077
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -110,7 +114,7 @@ class ProcessSpec:
     alarming: str = r"^\[?(ERROR|CRITICAL)"  # a line of plain text worth the terminal
 
 
-def launcher(spec: ProcessSpec) -> list[str]:
+def launch_command(spec: ProcessSpec) -> list[str]:
     """The command that becomes `spec.command` as the right user and dies with this process."""
     words = [sys.executable, "-I", "-S", process_launcher.__file__]
     words += ["--parent", str(os.getpid()), "--death-signal", str(int(spec.stop_signal))]
@@ -125,7 +129,7 @@ def launcher(spec: ProcessSpec) -> list[str]:
     return [*words, "--", *spec.command]
 
 
-class Child:
+class ChildProcess:
     def __init__(self, spec: ProcessSpec, log: LogFile) -> None:
         self.spec = spec
         self.log = log
@@ -139,7 +143,7 @@ class Child:
         self.spec.before_start()
         with self.log.open() as output:
             self.process = subprocess.Popen(
-                launcher(self.spec),
+                launch_command(self.spec),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -162,7 +166,7 @@ class Child:
         self.process.wait()
         return True
 
-    def ask_to_stop(self) -> None:
+    def request_stop(self) -> None:
         if not self.ended() and self.process:
             self.process.send_signal(self.spec.stop_signal)
 
@@ -172,15 +176,15 @@ class Child:
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
 
-    def cause_of_death(self) -> str:
-        """For people: how it ended, and the last thing it said when it ended by itself."""
+    def describe_end(self) -> str:
+        """For the operator: how it ended, and its last log line when it ended by itself."""
         code = self.process.returncode if self.process else None
         if code is None:
             return "did not start"
         if code < 0:
             return f"was killed by {signal.Signals(-code).name}"
-        said = self.log.last_line()
-        return f"ended with status {code}" + (f": {said}" if said else "")
+        last_line = self.log.last_line()
+        return f"ended with status {code}" + (f": {last_line}" if last_line else "")
 
 
 def _fields(line: str) -> dict[str, object]:

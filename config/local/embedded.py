@@ -24,46 +24,17 @@ from config.local.unix_accounts import (
     PRODUCT_GID,
     UnixAccount,
     broker_account,
+    current_account,
     database_account,
-    ourselves,
 )
 
-SOCKET = "valkey.sock"
-PLACES = ("database", "broker", "sandbox", "egress")
+VALKEY_SOCKET = "valkey.sock"
+SOCKET_DIRECTORIES = ("database", "broker", "sandbox", "egress")
 LONGEST_SOCKET = "database/.s.PGSQL.5432"
 MOST_PATH_BYTES = 100  # sun_path holds 108 with its end, and PostgreSQL appends to lock files
 
 
-def server(directory: Path, *, sockets: Path, account: UnixAccount) -> ProcessSpec:
-    binary = get_binary_path()
-    address = sockets / SOCKET
-    options = {
-        "port": "0",
-        "unixsocket": str(address),
-        "unixsocketperm": "770",  # its directory says who comes that far
-        "dir": str(directory),
-        "appendonly": "yes",
-        "appendfsync": "everysec",
-        "save": "",  # the append-only file is the durable one
-        "maxmemory": "256mb",
-        "maxmemory-policy": "noeviction",  # a broker that forgets is worse than one that refuses
-        "logfile": "",
-    }
-    return ProcessSpec(
-        name="valkey",
-        command=(
-            str(binary),
-            *(word for key, value in options.items() for word in (f"--{key}", value)),
-        ),
-        directory=directory,
-        account=account,
-        reach=(Path(sysconfig.get_path("platlib")), directory, sockets),
-        ready=lambda: answers(address),
-        alarming=r" # .*(rror|ailed|an't)",
-    )
-
-
-def answers(address: Path) -> bool:
+def _answers_ping(address: Path) -> bool:
     """True once the server has loaded its data and serves."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(1)
@@ -82,7 +53,7 @@ class UnsafeDirectory(Exception):
 def socket_directory(data: Path) -> Path:
     """`<data>/run`, or a short directory named after the data where that path is too long.
 
-    Each process has a directory of its own below, one of `PLACES`.
+    Each process has a directory of its own below, one of `SOCKET_DIRECTORIES`.
     """
     inside = data / "run"
     if len(os.fsencode(inside / LONGEST_SOCKET)) <= MOST_PATH_BYTES:
@@ -103,7 +74,7 @@ def database_url(data: Path) -> str:
 
 
 def redis_url(data: Path) -> str:
-    return f"unix://{quote(str(socket_directory(data) / 'broker' / SOCKET))}?db=0"
+    return f"unix://{quote(str(socket_directory(data) / 'broker' / VALKEY_SOCKET))}?db=0"
 
 
 def broker_url(url: str) -> str:
@@ -130,7 +101,7 @@ def make_socket_directory(data: Path) -> Path:
 def remove_socket_directory(data: Path, *, kept: Collection[str] = ()) -> None:
     """Remove the sockets of this data directory, except the subdirectories in `kept`."""
     directory = socket_directory(data)
-    for place in set(PLACES) - set(kept):
+    for place in set(SOCKET_DIRECTORIES) - set(kept):
         shutil.rmtree(directory / place, ignore_errors=True)
     with suppress(OSError):  # not there, or not empty
         directory.rmdir()
@@ -140,20 +111,45 @@ def database_server(data: Path) -> ProcessSpec:
     cluster = data / "postgres"
     account = database_account(cluster / postgres.VERSION)
     sockets = make_socket_directory(data) / "database"
-    _open_to(DATABASE_GID, sockets, account)
-    return postgres.server(cluster, sockets=sockets, account=account, visitor=ourselves())
+    _grant_sockets(DATABASE_GID, sockets, account)
+    return postgres.server_spec(cluster, sockets=sockets, account=account, client=current_account())
 
 
 def broker_server(data: Path) -> ProcessSpec:
     account = broker_account()
     sockets = make_socket_directory(data) / "broker"
-    _open_to(PRODUCT_GID, sockets, account)
-    account.own(data / "valkey", 0o700)
-    return server(data / "valkey", sockets=sockets, account=account)
+    _grant_sockets(PRODUCT_GID, sockets, account)
+    directory = data / "valkey"
+    account.own(directory, 0o700)
+    address = sockets / VALKEY_SOCKET
+    options = {
+        "port": "0",
+        "unixsocket": str(address),
+        "unixsocketperm": "770",  # its directory says who comes that far
+        "dir": str(directory),
+        "appendonly": "yes",
+        "appendfsync": "everysec",
+        "save": "",  # the append-only file is the durable one
+        "maxmemory": "256mb",
+        "maxmemory-policy": "noeviction",  # a broker that forgets is worse than one that refuses
+        "logfile": "",
+    }
+    return ProcessSpec(
+        name="valkey",
+        command=(
+            str(get_binary_path()),
+            *(word for key, value in options.items() for word in (f"--{key}", value)),
+        ),
+        directory=directory,
+        account=account,
+        reach=(Path(sysconfig.get_path("platlib")), directory, sockets),
+        ready=lambda: _answers_ping(address),
+        alarming=r" # .*(rror|ailed|an't)",
+    )
 
 
 @contextmanager
-def running(data: Path) -> Iterator[Supervisor]:
+def running_servers(data: Path) -> Iterator[Supervisor]:
     """Both servers for as long as the block lasts; for tests, on a data directory of their own."""
     data.mkdir(parents=True, exist_ok=True)
     data.chmod(0o711)
@@ -165,7 +161,7 @@ def running(data: Path) -> Iterator[Supervisor]:
         remove_socket_directory(data)
 
 
-def _open_to(group: int, sockets: Path, account: UnixAccount) -> None:
+def _grant_sockets(group: int, sockets: Path, account: UnixAccount) -> None:
     """Started by root: the group may come to the sockets, which are made in its name."""
     if account.is_ours or os.geteuid():
         account.own(sockets, 0o700)

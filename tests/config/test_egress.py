@@ -10,7 +10,7 @@ from django.conf import LazySettings
 
 from config import env
 from config.local import embedded, process_specs
-from config.local.child_processes import launcher
+from config.local.child_processes import launch_command
 from config.local.unix_accounts import EGRESS_UID, sandbox_account
 from sandbox.egress.client import EgressClient
 from sandbox.egress.rules.policy import EgressPolicy
@@ -31,7 +31,7 @@ def data(tmp_path: Path, settings: LazySettings) -> Iterator[Path]:
 @as_root
 def test_it_runs_as_a_user_of_its_own_and_serves_its_worker(data: Path) -> None:
     spec = process_specs.egress(data)
-    broker = subprocess.Popen(launcher(spec), env={}, stderr=subprocess.DEVNULL)
+    broker = subprocess.Popen(launch_command(spec), env={}, stderr=subprocess.DEVNULL)
     try:
         until(spec.ready)
         status = Path(f"/proc/{broker.pid}/status").read_text(encoding="utf-8")
@@ -50,7 +50,7 @@ def test_the_user_of_sandboxd_finds_the_way_to_the_socket(data: Path) -> None:
     process_specs.egress(data)
     spec = process_specs.sandboxd(data)
     assert Path(embedded.egress_socket(data)).parent in spec.reach
-    words = launcher(spec)
+    words = launch_command(spec)
     probe = [*words[: words.index("--")], "--", "/bin/ls", str(embedded.egress_socket(data).parent)]
     done = subprocess.run(probe, env={}, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

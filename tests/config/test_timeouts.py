@@ -9,19 +9,19 @@ from sandbox import client
 
 
 def test_the_rungs_stand_in_order_as_we_ship_them():
-    assert list(timeouts.flaws()) == []
+    assert list(timeouts.order_flaws()) == []
 
 
 @pytest.mark.parametrize("lease_s", [3, 4, 15, 600])
 @pytest.mark.parametrize("grace_s", [0, 20, 600])
 def test_they_do_for_every_lease_and_grace_that_can_be_set(settings, lease_s, grace_s):
     settings.EXECUTION_LEASE_S, settings.EXECUTION_GRACE_S = lease_s, grace_s
-    assert list(timeouts.flaws()) == []
+    assert list(timeouts.order_flaws()) == []
 
 
 def test_a_lease_that_is_over_before_anybody_looks_is_refused(settings):
     settings.EXECUTION_LEASE_S = 1
-    assert list(timeouts.flaws()) == [
+    assert list(timeouts.order_flaws()) == [
         "“the worker renews” comes after 0.25 s, but must come later than “the worker looks”"
         " after 0.25 s."
     ]
@@ -32,7 +32,7 @@ def test_what_the_database_was_told_is_what_the_ladder_says():
     with connection.cursor() as cursor:
         cursor.execute("SHOW statement_timeout")
         told = cursor.fetchone()
-    assert told == ("5min",) and timeouts.of_a_statement()[-1].seconds == 300
+    assert told == ("5min",) and timeouts.statement_timeouts()[-1].seconds == 300
 
 
 @pytest.mark.django_db
@@ -49,4 +49,4 @@ def test_the_workers_patience_with_sandboxd_is_the_clients_own():
 
 def test_a_flaw_is_an_error_at_start(settings):
     settings.EXECUTION_LEASE_S = 1
-    assert [error.id for error in timeouts.check(None)] == ["config.E001"]
+    assert [error.id for error in timeouts.check_timeouts(None)] == ["config.E001"]

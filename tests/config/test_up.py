@@ -93,7 +93,7 @@ def crib(data: Path) -> Iterator[Crib]:
         one.process.wait()
         if one.process.stdout:
             one.process.stdout.close()
-        orphans.sweep(data / "processes.json")
+        orphans.end_survivors(data / "processes.json")
         process_specs.remove_cgroups(data)
 
 

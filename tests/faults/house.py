@@ -65,7 +65,7 @@ class House:
     def below(self, role: str) -> list[orphans.Process]:
         """What the process of this role has made, and what that has, in whatever session."""
         leaders = {process.pid for process in self.leaders(role)}
-        found = orphans.processes()
+        found = orphans.list_processes()
         below = set(leaders)
         while more := {p.pid for p in found if p.parent in below} - below:
             below |= more

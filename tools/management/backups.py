@@ -84,16 +84,16 @@ def back_up(target: Path) -> Manifest:
             moment = _moment()
             assert isinstance(connection.connection, psycopg.Connection)
             server = connection.connection
-            with postgres.dumping(server, moment.snapshot, target / DATABASE):
+            with postgres.dump_snapshot(server, moment.snapshot, target / DATABASE):
                 if not env_text("SPARQL_URL"):
-                    backup_files.compress(oxigraph.dump(data), target / GRAPHS)
+                    backup_files.compress(oxigraph.dump_graphs(data), target / GRAPHS)
                 remarks = _copy_workspaces(target)
                 _copy_keys(data, target, moment)
                 anchors.copy(target / "anchors", _until(published, moment))
                 remarks += _copy_archive(target, moment)
             said = {
                 "moment": moment.at.isoformat(),
-                "server": postgres.major(server),
+                "server": postgres.major_version(server),
                 "role": server.info.user,
                 "migrations": moment.migrations,
                 "secret_key": _mark(settings.SECRET_KEY),
@@ -122,7 +122,7 @@ def restore(source: Path) -> Restored:
     _check_secret(source, manifest)
     _check_role(manifest, str(settings.DATABASES["default"]["USER"] or manifest.role))
     erased = backup_files.check_files(source, manifest)
-    with datadir.held(data):
+    with datadir.locked_directory(data):
         if env_text("DATABASE_URL"):
             with _database_of(data):
                 _check_database(manifest)
@@ -135,7 +135,7 @@ def restore(source: Path) -> Restored:
         remarks += _put_graphs(source, data)
         with _database_of(data):
             server = _check_database(manifest)
-            postgres.load(server, source / DATABASE)
+            postgres.load_dump(server, source / DATABASE)
             deployment.migrate()
             publishing.watch()
             restored = _compared(manifest, remarks)
@@ -297,10 +297,10 @@ def _check_database(manifest: Manifest) -> psycopg.Connection:
             raise BadBackup("The database of DATABASE_URL holds tables already: name an empty one.")
     assert isinstance(connection.connection, psycopg.Connection)
     server = connection.connection
-    if postgres.major(server) < manifest.server:
+    if postgres.major_version(server) < manifest.server:
         raise BadBackup(
             f"The backup is of PostgreSQL {manifest.server}, and this server is"
-            f" {postgres.major(server)}: restore it into one that is not older."
+            f" {postgres.major_version(server)}: restore it into one that is not older."
         )
     _check_role(manifest, server.info.user)
     return server
@@ -341,7 +341,7 @@ def _put_graphs(source: Path, data: Path) -> list[str]:
     account = process_specs.knowledge(data).account
     with gzip.open(source / GRAPHS) as quads:
         parts = iter(lambda: quads.read(1 << 20), b"")
-        oxigraph.load(data, parts, account=account, reach=process_specs.interpreter())
+        oxigraph.load_graphs(data, parts, account=account, reach=process_specs.interpreter())
     return []
 
 
@@ -363,10 +363,10 @@ def _stores_of(data: Path) -> Iterator[None]:
         return
     if not (data / "postgres" / postgres.VERSION).exists():
         raise BackupFailed(f"There is no installation in {data}: is TOOLCRIB_DATA the right one?")
-    if postgres.ready(embedded.socket_directory(data) / "database"):
+    if postgres.is_ready(embedded.socket_directory(data) / "database"):
         yield
         return
-    with datadir.held(data), _started(data, knowledge=True):
+    with datadir.locked_directory(data), _started(data, knowledge=True):
         yield
 
 
@@ -390,5 +390,5 @@ def _started(data: Path, *, knowledge: bool) -> Iterator[None]:
             servers.wait_until(servers.all_ready, by="PostgreSQL or Oxigraph")
             yield
         finally:
-            database.forget_connections()
+            database.close_connections()
     embedded.remove_socket_directory(data)

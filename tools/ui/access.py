@@ -41,7 +41,7 @@ def page(view: View) -> View:
         if not request.user.is_authenticated:
             return _to_login(request)
         request.caller = caller_of_user(request.user, source_ip=address_of(request))
-        request_queue.belongs_to(request.caller.organization_id)
+        request_queue.set_organization(request.caller.organization_id)
         try:
             return view(request, *args, **kwargs)
         except ToolcribError as refusal:

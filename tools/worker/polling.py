@@ -17,7 +17,7 @@ from django.conf import settings
 from django.db import connection
 
 from config import timeouts
-from config.database import GONE, replace_dead_connections
+from config.database import CONNECTION_ERRORS, replace_dead_connections
 from tools import metrics
 from tools.approvals import expiry
 from tools.execution import bell, capacity, claiming, hints
@@ -114,7 +114,7 @@ class Poller:
     def _perform(self, turn: Turn) -> None:
         try:
             self._resting.wake(take(turn))
-        except GONE as error:
+        except CONNECTION_ERRORS as error:
             log.warning("an execution was not begun: %s", type(error).__name__)
             replace_dead_connections()
         except Exception:  # the thread's outermost edge

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from config.http.request_queue import Crowded, RequestQueue
+from config.http.request_queue import RequestQueue, RequestQueueFull
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -73,7 +73,7 @@ def test_a_line_has_an_end() -> None:
         await turns.take("a")
         waiting = asyncio.ensure_future(turns.take("a"))
         await settled()
-        with pytest.raises(Crowded):
+        with pytest.raises(RequestQueueFull):
             await turns.take("a")
         waiting.cancel()
 

@@ -61,11 +61,11 @@ def test_what_was_told_to_oxigraph_outlives_it(tmp_path: Path) -> None:
     insert = {"update": "INSERT DATA { <urn:s> <urn:p> <urn:o> }"}
     url = f"http://127.0.0.1:{port}"
     with subprocess.Popen(serve, stderr=subprocess.DEVNULL) as server:
-        until(lambda: oxigraph.answers(("127.0.0.1", port)))
+        until(lambda: oxigraph.is_listening(("127.0.0.1", port)))
         assert httpx2.post(f"{url}/update", data=insert).status_code == 204
         server.kill()
     with subprocess.Popen(serve, stderr=subprocess.DEVNULL) as server:
-        until(lambda: oxigraph.answers(("127.0.0.1", port)))
+        until(lambda: oxigraph.is_listening(("127.0.0.1", port)))
         asked = httpx2.post(f"{url}/query", data={"query": "ASK { ?s ?p ?o }"})
         assert "true" in asked.text
         server.terminate()

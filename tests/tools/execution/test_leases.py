@@ -139,7 +139,7 @@ def test_a_cancellation_is_seen_by_the_thread_that_looks(running):
 def test_a_lease_is_renewed_as_long_as_it_is_held(running, settings):
     settings.EXECUTION_LEASE_S = 120
     lease = running()
-    due = time.monotonic() - timeouts.renew_s(settings.EXECUTION_LEASE_S)
+    due = time.monotonic() - timeouts.lease_renewal_s(settings.EXECUTION_LEASE_S)
     with Keeper().held(lease.execution_id, lease.fence, since=due) as held:
         until(lambda: held.renewed_at > due)
         again = held.renewed_at = due

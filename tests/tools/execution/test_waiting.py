@@ -29,9 +29,9 @@ def test_a_wait_reads_the_execution_at_its_start_and_at_its_timeout(
 def request_turn() -> Iterator[RequestSlot]:
     """The turn of a request that this thread serves."""
     turn = RequestSlot(lambda: None)
-    mark = request_queue.current.set(turn)
+    mark = request_queue.current_slot.set(turn)
     yield turn
-    request_queue.current.reset(mark)
+    request_queue.current_slot.reset(mark)
 
 
 @pytest.mark.usefixtures("alone")

@@ -190,6 +190,6 @@ def test_after_a_restore_that_was_cut_off_nothing_starts(tmp_path: Path) -> None
     (tmp_path / datadir.UNFINISHED_RESTORE).touch()
     with (
         pytest.raises(datadir.DataDirectoryUnusable, match="did not come to its end"),
-        datadir.held(tmp_path),
+        datadir.locked_directory(tmp_path),
     ):
         pass

@@ -47,7 +47,7 @@ class BearerAuthentication(BaseAuthentication):
         if kind.lower() != "bearer":
             raise Unauthenticated("Send the token as: Authorization: Bearer tcr_…")
         caller = caller_of_token(token.strip(), source_ip=source_ip(request))
-        request_queue.belongs_to(caller.organization_id)
+        request_queue.set_organization(caller.organization_id)
         if caller.kind == CallerKind.PERSON:
             caller = acting_in(caller, request.headers.get("X-Organization"))
         return TokenHolder(caller), caller
@@ -65,7 +65,7 @@ class PersonAuthentication(SessionAuthentication):
             return None
         user = found[0]
         caller = caller_of_user(user, source_ip=source_ip(request))
-        request_queue.belongs_to(caller.organization_id)
+        request_queue.set_organization(caller.organization_id)
         return user, acting_in(caller, request.headers.get("X-Organization"))
 
     def authenticate_header(self, request: Request) -> str:

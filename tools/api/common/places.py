@@ -33,7 +33,7 @@ class CallerConcurrency:
                 return False
             self._taken[organization] += 1
             self._callers[user] += 1
-        request_queue.waits()
+        request_queue.release_slot()
         return True
 
     def give_back(self, caller: Caller) -> None:
