@@ -13,9 +13,7 @@ from itertools import pairwise
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, register
 
-LEASE_CHECK_S = (
-    0.25  # between two checks of a worker on its leases: how soon a cancellation is seen
-)
+LEASE_CHECK_S = 0.25  # between two checks of leases by a worker, which notice cancellations
 POLL_S = 0.5  # between two polls of the queue by a worker
 REAP_S = 5.0  # between two passes of the reaper
 BEAT_SILENT_S = 10.0  # without a beat, after which every worker reaps by itself

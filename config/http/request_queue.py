@@ -60,7 +60,7 @@ class RequestQueue:
                 self._assign_next(following)
 
     def _assign_next(self, owner: str) -> None:
-        """Give a slot to the first request that waits; its owner moves to the end of the rotation."""
+        """Give a slot to the first request that waits; its owner goes last in the rotation."""
         waiting = self._waiting.pop(owner)
         while waiting:
             first = waiting.popleft()

@@ -62,9 +62,7 @@ class Supervisor:
         self.managed: dict[str, ManagedProcess] = {}
         self.stopping = False
         self.adopts = False
-        self.foreign_sessions: frozenset[int] = (
-            frozenset()
-        )  # session leaders that are not supervised
+        self.foreign_sessions: frozenset[int] = frozenset()  # leaders that are not supervised
         self.reported_at: dict[str, float] = {}
         self.wakeup, self._alarm = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 

@@ -42,7 +42,7 @@ def test_every_field_is_read(said):
     assert one.mounts == (Mount("/srv/docs", "/srv/docs"), Mount("/srv/state", "/state", True))
     assert (one.limits.memory_bytes, one.limits.processes) == (128 * MIB, 8)
     assert (one.workspace, one.directory, one.network) == ("read", "/state", True)
-    assert [str(place) for place in one.places] == ["/opt/mcp", "/srv/docs", "/srv/state"]
+    assert [str(place) for place in one.paths] == ["/opt/mcp", "/srv/docs", "/srv/state"]
     assert "s3cret" not in repr(one)
 
 

@@ -19,11 +19,11 @@ def test_they_do_for_every_lease_and_grace_that_can_be_set(settings, lease_s, gr
     assert list(timeouts.order_flaws()) == []
 
 
-def test_a_lease_that_is_over_before_anybody_looks_is_refused(settings):
+def test_a_lease_that_expires_before_a_worker_checks_it_is_refused(settings):
     settings.EXECUTION_LEASE_S = 1
     assert list(timeouts.order_flaws()) == [
-        "“the worker renews” comes after 0.25 s, but must come later than “the worker looks”"
-        " after 0.25 s."
+        "“the worker renews” comes after 0.25 s, but must come later than"
+        " “the worker checks its leases” after 0.25 s."
     ]
 
 
