@@ -13,9 +13,9 @@ from tools.definitions.chains.document import MOST_ITEMS, Chain, ChainStep
 from tools.definitions.chains.values import Unknown
 from tools.definitions.vocabulary import ArgumentValidation
 from tools.errors import Malformed, Refused
-from tools.policy import authorization
-from tools.policy.confirmations import StoredOptions, needed
-from tools.policy.decision import AccessRequest, EffectiveRequest
+from tools.policy import gates
+from tools.policy.approval_requirements import StoredOptions, needed
+from tools.policy.questions import AccessRequest, EffectiveRequest
 
 UNKNOWN = "$unknown"
 _UNTIGHTENED = StoredOptions(require_confirmation=False)
@@ -140,8 +140,8 @@ def _of_tool(
         return {"refused": refused, "confirmation": None}
     question = AccessRequest(caller, tool, asked, snapshot)
     try:
-        authorization.check_groups(caller, asked, snapshot)
-        authorization.authorize(question)
+        gates.check_groups(caller, asked, snapshot)
+        gates.authorize(question)
     except (Refused, Malformed) as refusal:
         refused = {"code": refusal.code, "message": refusal.message}
         return {"refused": refused, "confirmation": None}

@@ -14,11 +14,11 @@ from itertools import takewhile
 from types import MappingProxyType
 from zoneinfo import ZoneInfo
 
+from tools.catalog.load import FOR_S, HERE, Load
 from tools.catalog.membership import line_of
 from tools.catalog.registry import CatalogGroup, CatalogTool, Snapshot
 from tools.definitions.texts.names import WILDCARD
 from tools.definitions.values.schedules import Schedule, is_open, next_opening, schedule_of
-from tools.policy.load import FOR_S, HERE, Load
 
 _MINUTE_S = 60
 WATCH = "watch"

@@ -23,8 +23,8 @@ from tools.catalog.tiers import (
 )
 from tools.definitions.licenses import LicenseState, ends_at
 from tools.models import LicenseTier
-from tools.policy.decision import AccessRequest, Verdict, passed
-from tools.policy.isolation import ISOLATION, profile_of
+from tools.policy.isolation_levels import ISOLATION, profile_of
+from tools.policy.questions import AccessRequest, Verdict, passed
 
 __all__ = ["LICENSE", "standing_of", "state_now", "tier_now", "tier_of", "warnings"]
 
