@@ -10,11 +10,12 @@ from typing import Any
 from uuid import UUID
 
 from config.http.errors import body as error_body
-from tools.agents.actions import AgentRunReport
-from tools.agents.asked import REACT
+from tools.agents.agent_requests import AgentRunReport
 from tools.agents.following import spent_shape
+from tools.agents.run_parameters import REACT
 from tools.agents.steps import AgentStep
 from tools.approvals import confirmation_rules
+from tools.catalog.group_openings import Closing
 from tools.catalog.mcp.mcp_servers import written as mcp_written
 from tools.catalog.mcp.owners import owner_text, owner_texts
 from tools.catalog.membership import Member
@@ -53,10 +54,9 @@ from tools.models import (
     ToolService,
     ToolVersion,
 )
-from tools.policy.isolation import effective_level
-from tools.policy.licensing import standing_of
-from tools.policy.openings import Closing
-from tools.usage.usage import Usage, UsageTotals
+from tools.policy.isolation_levels import effective_level
+from tools.policy.license_gates import standing_of
+from tools.usage.usage_reports import Usage, UsageTotals
 
 
 def tool_shape(tool: CatalogTool) -> dict[str, Any]:

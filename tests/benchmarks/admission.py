@@ -48,8 +48,8 @@ from tools.models import (  # noqa: E402
     ToolUserObjectPermission,
     ToolVersion,
 )
-from tools.policy.authorization import usable_tools  # noqa: E402
-from tools.policy.decision import EffectiveRequest  # noqa: E402
+from tools.policy.gates import usable_tools  # noqa: E402
+from tools.policy.questions import EffectiveRequest  # noqa: E402
 
 TOOLS, GROUPS, GRANTS = 10_000, 200, 1_000
 TARGET_MS = 2.0

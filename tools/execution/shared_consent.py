@@ -16,9 +16,9 @@ from tools.definitions.results import Status
 from tools.errors import Refused
 from tools.execution.context import Admission
 from tools.models import Confirmation, ConfirmationStatus, Execution
-from tools.policy import authorization
-from tools.policy.confirmations import Need, StoredOptions, needed
-from tools.policy.decision import AccessRequest
+from tools.policy import gates
+from tools.policy.approval_requirements import Need, StoredOptions, needed
+from tools.policy.questions import AccessRequest
 
 _UNTIGHTENED = StoredOptions(require_confirmation=False)
 
@@ -89,7 +89,7 @@ def _need_of(admission: Admission, tool: CatalogTool) -> Need | None:
     """Nothing of a call that would be refused as things stand: nobody is asked about that."""
     question = AccessRequest(admission.caller, tool, admission.asked, admission.snapshot)
     try:
-        authorization.authorize(question)
+        gates.authorize(question)
     except Refused:
         return None
     return needed(question, _UNTIGHTENED)

@@ -19,8 +19,8 @@ from tools.definitions.capability.graph import CapabilityEdge, CapabilityNode
 from tools.definitions.capability.ports import normalize_key
 from tools.definitions.capability.wishes import PlanningTarget, given_ports, target_port
 from tools.definitions.chains.values import OUTPUT
-from tools.policy import authorization
-from tools.policy.decision import EffectiveRequest
+from tools.policy import gates
+from tools.policy.questions import EffectiveRequest
 from tools.web.proof import Proof, by_method
 
 MOST_EDGES = 1_000
@@ -67,7 +67,7 @@ class ChainProposals(CallerView):
         given = self.body(ProposalsBody)
         asked, snapshot = EffectiveRequest.of(given["group"], given["state"]), self.snapshot
         warnings = self.granted(asked, snapshot)
-        tools = authorization.usable_tools(self.caller, asked, snapshot)
+        tools = gates.usable_tools(self.caller, asked, snapshot)
         usable = frozenset(tool.name for tool in tools)
         wish = _wish(given["want"])
         found = proposals(snapshot, usable, given_ports(given["have"]), wish)

@@ -6,7 +6,7 @@ from typing import Any
 from rest_framework import serializers
 
 from tools.definitions.values import durations
-from tools.policy.decision import DEFAULT_STATE
+from tools.policy.questions import DEFAULT_STATE
 
 MOST_FLAWS = 20  # of one answer
 

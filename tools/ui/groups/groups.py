@@ -15,7 +15,8 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from tools.accounts.callers import actor_of
 from tools.accounts.groups import create_group, save_group
-from tools.accounts.people import may, require
+from tools.accounts.user_permissions import may, require
+from tools.catalog.group_openings import openings_of
 from tools.catalog.membership import members_of
 from tools.catalog.registry import CatalogGroup, Snapshot
 from tools.definitions.texts.names import WILDCARD
@@ -23,7 +24,6 @@ from tools.definitions.values.schedules import build_schedule
 from tools.errors import Conflict, NotFound, ToolcribError
 from tools.insight.group_effects import Effects, effects_of
 from tools.models import Agent, ToolGroup
-from tools.policy.openings import openings_of
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.groups.group_forms import as_line, change_from, fill, inputs_of, tell
 from tools.ui.groups.week import week_of
