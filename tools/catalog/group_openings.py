@@ -18,7 +18,7 @@ from tools.catalog.load import FOR_S, HERE, Load
 from tools.catalog.membership import line_of
 from tools.catalog.registry import CatalogGroup, CatalogTool, Snapshot
 from tools.definitions.texts.names import WILDCARD
-from tools.definitions.values.schedules import Schedule, is_open, next_opening, build_schedule
+from tools.definitions.values.schedules import Schedule, build_schedule, is_open, next_opening
 
 _MINUTE_S = 60
 WATCH = "watch"
