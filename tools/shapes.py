@@ -23,7 +23,7 @@ from tools.catalog.registry import CatalogGroup, CatalogTool, Snapshot
 from tools.catalog.sandbox.credentials import MASK
 from tools.catalog.sandbox.profiles import written
 from tools.definitions.texts.names import WILDCARD
-from tools.definitions.tool import as_stored
+from tools.definitions.tool import ordered_if_valid
 from tools.errors import ToolcribError
 from tools.insight.explain import Explained, Explanation
 from tools.insight.replay import MOST_TURNED, ChangedVerdict
@@ -92,7 +92,7 @@ def version_shape(version: ToolVersion) -> dict[str, Any]:
         "created_by": version.created_by,
         "change_note": version.note,
         "origin": version.origin,
-        "definition": as_stored(version.definition),
+        "definition": ordered_if_valid(version.definition),
     }
 
 

@@ -25,7 +25,7 @@ from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.results import Status
 from tools.definitions.texts.names import WILDCARD
-from tools.definitions.tool import digest
+from tools.definitions.tool import definition_digest
 from tools.definitions.values import strict_json
 from tools.definitions.vocabulary import ArgumentValidation, ToolType
 from tools.errors import InvalidCall, Malformed, Refused
@@ -203,7 +203,7 @@ def _record(
         by=by,
         outcome=outcome,
         subject=draft.name,
-        digest=digest(definition),
+        digest=definition_digest(definition),
         reason=reason,
         payload=None if parameters is None else told,
         sensitive=draft.definition.sensitive,

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from tools.catalog.registry import CatalogTool
-from tools.definitions.batches import BatchInput, inputs_of
+from tools.definitions.batches import BatchInput, parse_batch_inputs
 from tools.definitions.implementations.builtin import RUN_BATCH
 from tools.definitions.results import Status
 from tools.errors import Refused
@@ -26,7 +26,7 @@ _UNTIGHTENED = StoredOptions(require_confirmation=False)
 def asked_for(admission: Admission) -> tuple[Need | None, dict[str, Any]]:
     """What people are asked about a batch as a whole, and the tools that their yes is good for."""
     try:
-        inputs = inputs_of(admission.parameters)
+        inputs = parse_batch_inputs(admission.parameters)
     except ValueError:  # its own turn will say so
         return admission.need, {}
     counted = Counter(one.tool_name for one in inputs)
@@ -103,7 +103,7 @@ def _covers(shared: Confirmation, tool: CatalogTool) -> bool:
 def _input(batch: Execution, place: str) -> BatchInput | None:
     if batch.tool_version.definition["implementation"].get("entry_point") != RUN_BATCH:
         return None
-    inputs = inputs_of(batch.parameters)
+    inputs = parse_batch_inputs(batch.parameters)
     if not place.isascii() or not place.isdigit() or int(place) >= len(inputs):
         return None
     return inputs[int(place)]

@@ -16,8 +16,8 @@ from tools.catalog.workflow.capabilities import graph_of, proposals
 from tools.definitions.callers import Scope
 from tools.definitions.capability.drafts import Proposal
 from tools.definitions.capability.graph import CapabilityEdge, CapabilityNode
-from tools.definitions.capability.ports import key_of
-from tools.definitions.capability.wishes import PlanningTarget, had, wanted
+from tools.definitions.capability.ports import normalize_key
+from tools.definitions.capability.wishes import PlanningTarget, given_ports, target_port
 from tools.definitions.chains.values import OUTPUT
 from tools.policy import gates
 from tools.policy.questions import EffectiveRequest
@@ -70,21 +70,21 @@ class ChainProposals(CallerView):
         tools = gates.usable_tools(self.caller, asked, snapshot)
         usable = frozenset(tool.name for tool in tools)
         wish = _wish(given["want"])
-        found = proposals(snapshot, usable, had(given["have"]), wish)
+        found = proposals(snapshot, usable, given_ports(given["have"]), wish)
         warnings += _remarks(wish, given["have"], usable, found)
         return Response({"results": [_proposal(one) for one in found], "warnings": warnings})
 
 
 def _wish(want: dict[str, Any]) -> PlanningTarget:
     if "value" in want:
-        return PlanningTarget(value=wanted(want["value"], want.get("schema")))
+        return PlanningTarget(value=target_port(want["value"], want.get("schema")))
     return PlanningTarget(capability=want.get("capability", ""), tool=want.get("tool", ""))
 
 
 def _remarks(
     wish: PlanningTarget, have: dict[str, Any], usable: frozenset[str], found: list[Proposal]
 ) -> list[str]:
-    if wish.value is not None and key_of(wish.called) in map(key_of, have):
+    if wish.value is not None and normalize_key(wish.called) in map(normalize_key, have):
         return [f"{wish.called} is among what you have."]
     if wish.tool and wish.tool not in usable:
         return [f"There is no tool {wish.tool} for this request."]

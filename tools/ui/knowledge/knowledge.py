@@ -13,7 +13,7 @@ from django.views.decorators.http import require_safe
 from tools.accounts.user_permissions import may
 from tools.catalog.knowledge import knowledge_browsing as browsing
 from tools.catalog.knowledge.knowledge import export_graph
-from tools.definitions.texts.visible import visible
+from tools.definitions.texts.visible import make_visible
 from tools.errors import Malformed, NotFound
 from tools.knowledge import finding
 from tools.knowledge.documents import Syntax
@@ -107,11 +107,11 @@ def _wanted(request: HttpRequest) -> finding.EntitySearchQuery:
 
 def _row(hit: finding.EntityHit) -> dict[str, Any]:
     return {
-        "label": visible(hit.label),
-        "iri": visible(hit.iri),
-        "description": visible(hit.description),
+        "label": make_visible(hit.label),
+        "iri": make_visible(hit.iri),
+        "description": make_visible(hit.description),
         "language": hit.language,
-        "types": [(visible(local_name(one)), type_address(one)) for one in hit.types[:5]],
+        "types": [(make_visible(local_name(one)), type_address(one)) for one in hit.types[:5]],
         "url": entity_address(hit.iri),
     }
 
@@ -119,7 +119,7 @@ def _row(hit: finding.EntityHit) -> dict[str, Any]:
 def _kind(iri: str, count: int) -> dict[str, Any]:
     return {
         "iri": iri,
-        "name": visible(local_name(iri)),
+        "name": make_visible(local_name(iri)),
         "count": count,
         "url": type_address(iri),
     }
