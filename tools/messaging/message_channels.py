@@ -19,7 +19,7 @@ from tools.catalog.sandbox.credentials import MASK
 from tools.catalog.signatures import sealing
 from tools.catalog.uniqueness import unique
 from tools.definitions.texts import templates
-from tools.definitions.texts.names import is_address
+from tools.definitions.texts.names import is_reserved_address
 from tools.definitions.tool import PROFILE_NAME
 from tools.definitions.values.recipients import (
     flaw_in_address,
@@ -102,7 +102,7 @@ def _recipients(fields: ListedFields, kind: MessageKind) -> list[str]:
 def _template(fields: ListedFields, name: str, usual: str) -> str:
     text = fields.text(name, usual, longest=templates.LONGEST_TEMPLATE)
     try:
-        templates.check(text, VARIABLES)
+        templates.check_template(text, VARIABLES)
     except templates.BadTemplate as flaw:
         fields.wrong(name, str(flaw))
     return text
@@ -161,7 +161,7 @@ def create_channel(
     Raises `Malformed` with an error per wrong field, `Conflict`.
     """
     wanted = _accepted(_object(channel))
-    if is_address("channel", wanted.columns["name"]):
+    if is_reserved_address("channel", wanted.columns["name"]):
         raise Malformed("The name new is reserved; choose another.", code="name_invalid")
     Organization.objects.next_revision(organization.pk)
     if organization.message_channels.count() >= MOST_CHANNELS:

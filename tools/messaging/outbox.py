@@ -17,7 +17,7 @@ from audit.actions import Actor, record
 from audit.alerts.senders import NotTold, signature
 from audit.events import Event, Outcome
 from tools.definitions.texts import templates
-from tools.definitions.values.recipients import flaw_in_address, not_allowed
+from tools.definitions.values.recipients import flaw_in_address, uncovered_recipients
 from tools.errors import Conflict, NotFound, Unauthenticated
 from tools.messaging import smtp, webhooks
 from tools.messaging.message_channels import opened
@@ -153,7 +153,7 @@ def _check_recipients(channel: MessageChannel, recipients: list[str]) -> None:
     if not 1 <= len(recipients) <= channel.most_recipients:
         words = f"Name 1 to {channel.most_recipients} recipients."
         raise NotWritten("RECIPIENTS_COUNT", words)
-    wrong = not_allowed(recipients, channel.recipients)
+    wrong = uncovered_recipients(recipients, channel.recipients)
     if channel.kind == MessageKind.EMAIL:
         wrong += [one for one in recipients if flaw_in_address(one)]
     else:
@@ -183,8 +183,8 @@ def _rendered(channel: MessageChannel, draft: MessageDraft) -> tuple[str, str]:
         "recipients": draft.recipients,
     }
     try:
-        subject = templates.render(channel.subject_template, values)
-        body = templates.render(channel.body_template, values)
+        subject = templates.render_template(channel.subject_template, values)
+        body = templates.render_template(channel.body_template, values)
     except templates.CannotRender as flaw:
         raise NotWritten("MESSAGE_INVALID", str(flaw)) from None
     if len(body) > MOST_BODY:

@@ -5,7 +5,7 @@ from django.db import connection, models
 from django.db.models import F, Q
 
 from sandbox.spec import IsolationLevel
-from tools.definitions.implementations.builtin import IN_EVERY_LICENCE
+from tools.definitions.implementations.builtin import IN_EVERY_LICENSE
 from tools.models.ids import new_id
 
 
@@ -49,7 +49,7 @@ class LicenseTier(models.Model):
 
     def includes_builtin(self, name: str) -> bool:
         listed = self.builtin_tools is None or name in self.builtin_tools
-        return listed or name in IN_EVERY_LICENCE
+        return listed or name in IN_EVERY_LICENSE
 
 
 _NEXT_REVISION = """

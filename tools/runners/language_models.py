@@ -107,7 +107,7 @@ def run_prompt(job: ToolRun) -> UpstreamResult:
     """The template rendered with the arguments."""
     template = job.definition.raw["implementation"]["template"]
     try:
-        return _run_prompt(job, templates.render(template, job.arguments))
+        return _run_prompt(job, templates.render_template(template, job.arguments))
     except templates.CannotRender as flaw:
         return refuse_question("PROMPT_INVALID", str(flaw))
 
