@@ -22,7 +22,7 @@ from audit.export import export
 from tests import crib as cribs
 from tests import factories, organizations, stores
 from tests.api import Api
-from tests.passwords import QuickHasher
+from tests.factories import QuickHasher
 from tests.tools.api import document
 from tests.tools.execution.workers import stopped
 from tests.tools.held import held

@@ -38,6 +38,18 @@ class Office:
     verdict: str = "250 kept as number 7"
     hangs_up: bool = False
 
+    @property
+    def options(self) -> dict[str, object]:
+        """The server as the product's settings have it."""
+        return {
+            "host": "127.0.0.1",
+            "port": self.port,
+            "username": "",
+            "password": "",
+            "use_ssl": False,
+            "use_tls": False,
+        }
+
     async def handle_RCPT(
         self, server: Any, session: Any, envelope: Any, address: str, options: Any
     ) -> str:

@@ -11,8 +11,8 @@ from django.test import Client
 
 from tests import factories
 from tests.properties import examples
-from tests.savepoints import read_catalogs, rolled_back
 from tests.tools.shapes import is_json
+from tests.waiting import read_catalogs, rolled_back
 from tools.catalog.signatures.drift import note_upstream
 from tools.models import McpServer
 
