@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import pytest
 
 from tests import factories
+from tests.conditions import until
 from tests.crib import CHECKOUT
 from tests.journeys.client import Http
 from tests.journeys.test_confirmations import Browser
 from tests.stubs import llm
 from tests.stubs.llm import text_reply, tool_call, tool_calls_reply
-from tests.tools.held import codes
-from tests.waiting import until
+from tests.tools.approval_requests import codes
 from tools.models import Confirmation, Execution, Session
 
 AGENTS = CHECKOUT / "examples" / "agents"

@@ -15,9 +15,9 @@ from django.urls import reverse
 
 from audit.log import sealer
 from tests import factories
+from tests.conditions import read_catalogs, rolled_back
 from tests.tools.api.test_authorization_matrix import PAGES, WORKSPACE, Side
 from tests.ui.pages import notes
-from tests.waiting import read_catalogs, rolled_back
 
 NUL, HALF, LONG = "a\x00b", b"\xed\xa0\x80", "x" * 100_000
 ODD: dict[str, Any] = {

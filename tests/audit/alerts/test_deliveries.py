@@ -13,7 +13,7 @@ from audit.actions import Actor, record
 from audit.alerts import alerts, channels, deliveries
 from audit.events import Event, Outcome
 from audit.models import Alert, AlertChannel, AlertDelivery, AlertRule, AuditRecord
-from tests.stubs.post_office import open_office
+from tests.stubs.mail import open_office
 from tests.stubs.web import Held, Reply, serving
 from tools.httpclient import outbound
 

@@ -7,8 +7,8 @@ import pytest
 
 from audit.models import AuditRecord
 from tests import factories
-from tests.tools.held import approve, approver, held
-from tests.waiting import until
+from tests.conditions import until
+from tests.tools.approval_requests import approve, approver, held
 from tools.approvals.confirmation_rules import (
     MOST_RULES,
     amended,

@@ -12,7 +12,7 @@ from sandbox.spec import Limits
 from tests import factories
 from tests.tools.shapes import check_error
 from tools.accounts import account_actions
-from tools.builtin.workspace_lock import writing
+from tools.builtin.workspaces import writing
 from tools.execution.pipeline import perform
 from tools.models import Execution
 
@@ -107,7 +107,9 @@ def test_a_link_is_never_written_through(call, workspace, mode):
     assert target.read_text() == "untouched" and (workspace / "link").is_symlink()
 
 
-def test_who_has_a_file_open_reads_on_what_it_was_before_more_was_appended(call, workspace, put_file):
+def test_who_has_a_file_open_reads_on_what_it_was_before_more_was_appended(
+    call, workspace, put_file
+):
     put_file("log", b"one\n")
     with (workspace / "log").open() as reader:
         call("write_file", path="log", content="two\n", mode="append")

@@ -1,5 +1,5 @@
 from tests import factories
-from tools.builtin.workspace_lock import workspace_of
+from tools.builtin.workspaces import workspace_of
 from tools.catalog.builtins import install_builtins
 from tools.models import Tool
 

@@ -9,7 +9,7 @@ from django.utils import timezone
 from audit.actions import Actor
 from audit.alerts import channels
 from audit.models import Alert, AlertDelivery, AlertRule, AuditRecord
-from tests.stubs.post_office import open_office
+from tests.stubs.mail import open_office
 from tests.ui.pages import notes, text
 from tools.models import Organization
 from tools.ui.audit import alert_views

@@ -8,9 +8,9 @@ from django.db import transaction
 
 from tests import factories
 from tests.api import Api
+from tests.conditions import blocks_another_connection, rolled_back, until
 from tests.tools.catalog.test_config_keys import FIVE
 from tests.tools.database import tamper
-from tests.waiting import blocks_another_connection, rolled_back, until
 from tools.catalog.actions import register_tool
 from tools.errors import InvalidCall
 from tools.execution.pipeline import admit

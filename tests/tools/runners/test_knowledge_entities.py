@@ -9,9 +9,9 @@ from django.core.management import call_command
 from django.db import connection
 
 from tests import factories
+from tests.conditions import blocks_another_connection, until
 from tests.stubs import web
 from tests.stubs.web import Reply
-from tests.waiting import blocks_another_connection, until
 from tools.execution import pipeline
 from tools.execution.performance import RUN
 from tools.execution.pipeline import admit, perform

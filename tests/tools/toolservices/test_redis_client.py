@@ -12,10 +12,10 @@ from uuid import uuid4
 import pytest
 import redis
 
+from tests.conditions import until
 from tests.crib import free_port
 from tests.tools.toolservices import services
 from tests.tools.toolservices.services import QUEUE, Echo
-from tests.waiting import until
 from toolcrib_service import scripts, serve
 from toolcrib_service.queue_protocol import GROUP, Queue, Request, Response, announcements
 from toolcrib_service.scripts import COMMANDS

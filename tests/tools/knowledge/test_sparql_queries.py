@@ -10,8 +10,8 @@ import pyoxigraph as ox
 import pytest
 
 from config.local import oxigraph
+from tests.conditions import until
 from tests.crib import free_port
-from tests.waiting import until
 from tools.knowledge import query_complexity, rdf_terms, sparql_queries
 from tools.knowledge.sparql_queries import BadGraphQuery
 
