@@ -1,14 +1,9 @@
 """Waiting for what must happen."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
-from django.db import connection, transaction
-
-from tools.accounts.grants.grants import grants
-from tools.catalog.registry import registry
-from tools.models import Organization
+from django.db import connection
 
 # No run that is in order comes near it, on a machine however busy: it says what did not happen
 # before pytest's own timeout ends the test.
@@ -34,26 +29,3 @@ def blocks_another_connection() -> bool:
         )
         waits: bool = cursor.fetchone()[0]
     return waits
-
-
-@contextmanager
-def rolled_back() -> Iterator[None]:
-    """What is done inside changes no row, nor what this process keeps of catalogs and grants.
-
-    A catalog that is read inside is forgotten too: call `read_catalogs` before many requests.
-    """
-    snapshots, held = dict(registry._snapshots), grants._kept.copy()
-    try:
-        with transaction.atomic():
-            yield
-            transaction.set_rollback(True)
-    finally:
-        registry._snapshots = snapshots
-        grants._kept = held
-
-
-def read_catalogs(*organizations: Organization) -> None:
-    """Keep the catalogs as they are now. To read and verify one costs as much as five requests."""
-    for organization in organizations:
-        organization.refresh_from_db(fields=["revision"])
-        registry.snapshot(organization.pk, organization.revision)

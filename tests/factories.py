@@ -28,6 +28,7 @@ from tools.execution.pipeline import admit
 from tools.models import Agent, Execution, Organization, Tool, User
 
 PYTHON = "def main(parameters):\n    return {'echo': parameters}\n"
+_CORE_BUILTINS = {"read_file", "write_file", "search_knowledge", "web_fetch", "execute_ckvs_query"}
 
 
 def by(organization: Organization) -> Actor:
@@ -179,8 +180,11 @@ class QuickHasher(PBKDF2PasswordHasher):
 
 
 BUILTIN_NAMES = sorted(definition["name"] for definition in DEFINITIONS)
+
+
 BUILTIN_CATEGORIES = {definition["name"]: definition["category"] for definition in DEFINITIONS}
-_CORE_BUILTINS = {"read_file", "write_file", "search_knowledge", "web_fetch", "execute_ckvs_query"}
+
+
 BUILTINS_BEYOND_CORE = [
     name for name in BUILTIN_NAMES if name not in _CORE_BUILTINS | IN_EVERY_LICENSE
 ]

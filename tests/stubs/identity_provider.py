@@ -25,6 +25,8 @@ from joserfc.jwk import RSAKey
 from tests.stubs.mcp import MODERN, McpStub
 from tests.stubs.web import Reply, Seen, Web, serving
 
+CLIENT, SECRET = "crib", "a secret of the client"
+
 
 class OAuthStub:
     """Consents to everything. A refresh token is good once; `refused` are never good."""
@@ -158,9 +160,6 @@ def consented(url: str) -> str:
         return str(connection.getresponse().headers["Location"])
     finally:
         connection.close()
-
-
-CLIENT, SECRET = "crib", "a secret of the client"
 
 
 @lru_cache

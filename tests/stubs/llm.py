@@ -25,6 +25,7 @@ from tests.stubs.web import Raw, Reply, Seen
 PATH = "/v1/chat/completions"
 STREAM = [("Content-Type", "text/event-stream")]
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+_call_numbers = itertools.count(1)
 
 
 def event(data: Any) -> bytes:
@@ -57,6 +58,8 @@ def calls(name: str, arguments: str = "{}", thought: str = "") -> Native:
 
 
 type Move = str | Native
+
+
 type Play = Move | Reply | Raw
 
 
@@ -209,9 +212,6 @@ def serving() -> Iterator[Endpoint]:
             yield endpoint
         finally:
             endpoint.go_on.set()
-
-
-_call_numbers = itertools.count(1)
 
 
 def tool_call(name: str, arguments: Any) -> dict[str, Any]:

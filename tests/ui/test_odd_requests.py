@@ -15,7 +15,7 @@ from django.urls import reverse
 
 from audit.log import sealer
 from tests import factories
-from tests.conditions import read_catalogs, rolled_back
+from tests.savepoints import read_catalogs, rolled_back
 from tests.tools.api.test_authorization_matrix import PAGES, WORKSPACE, Side
 from tests.ui.pages import notes
 

@@ -33,7 +33,7 @@ from django.utils import timezone
 from audit.log import sealer
 from audit.models import Alert, AlertChannel, AlertRule, AuditExport, AuditRecord, Checkpoint
 from tests import agent_runs, factories
-from tests.conditions import read_catalogs, rolled_back
+from tests.savepoints import read_catalogs, rolled_back
 from tests.tools.api.document import AS_JSON
 from tools.accounts import account_actions
 from tools.accounts.grants.grant_ids import grant_id

@@ -13,7 +13,7 @@ from django.urls import URLPattern, URLResolver, get_resolver
 
 from tests import factories
 from tests.api import Api
-from tests.conditions import read_catalogs, rolled_back
+from tests.savepoints import read_catalogs, rolled_back
 from tests.tools.api.document import AS_JSON
 from tests.tools.shapes import is_json
 from tools.models import Execution, Organization

@@ -10,8 +10,8 @@ import pytest
 from django.test import Client
 
 from tests import factories
-from tests.conditions import read_catalogs, rolled_back
 from tests.properties import examples
+from tests.savepoints import read_catalogs, rolled_back
 from tests.tools.shapes import is_json
 from tools.catalog.signatures.drift import note_upstream
 from tools.models import McpServer

@@ -17,7 +17,7 @@ from guardian.shortcuts import assign_perm
 from audit.models import AuditRecord
 from tests import factories
 from tests.api import Api
-from tests.conditions import rolled_back
+from tests.savepoints import rolled_back
 from tests.tools.shapes import check_error
 from tools.accounts.grants.grant_ids import grant_id
 from tools.models import (

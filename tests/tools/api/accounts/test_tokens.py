@@ -12,7 +12,7 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.api import Api
 from tests.authenticators import code_of
-from tests.conditions import rolled_back
+from tests.savepoints import rolled_back
 from tests.tools.shapes import check_error
 from tests.ui.second_factors import with_app
 from tools.accounts import bearer_tokens

@@ -8,7 +8,8 @@ from django.db import transaction
 
 from tests import factories
 from tests.api import Api
-from tests.conditions import blocks_another_connection, rolled_back, until
+from tests.conditions import blocks_another_connection, until
+from tests.savepoints import rolled_back
 from tests.tools.catalog.test_config_keys import FIVE
 from tests.tools.database import tamper
 from tools.catalog.actions import register_tool

@@ -16,7 +16,8 @@ from django.utils import timezone
 from audit.models import AuditRecord
 from tests import factories
 from tests.api import Api
-from tests.conditions import read_catalogs, rolled_back, until
+from tests.conditions import until
+from tests.savepoints import read_catalogs, rolled_back
 from tests.tools.api.test_authorization_matrix import ADDRESSES, WRITTEN, Side, methods_of
 from tests.tools.shapes import check_error
 from tools.catalog.registry import registry

@@ -8,7 +8,7 @@ import pytest
 from audit.models import AuditRecord
 from tests import factories
 from tests.api import Api
-from tests.conditions import rolled_back
+from tests.savepoints import rolled_back
 from tests.tools.shapes import check_error
 from tools.licensing import tiers
 from tools.models import EgressCredential, LicenseTier, Organization, SandboxProfile
