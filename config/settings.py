@@ -268,12 +268,12 @@ SPECTACULAR_SETTINGS = {
         "AuditOutcomeEnum": ["started", "success", "failure", "denied", "changed"],
         "BatchModeEnum": ["sequential", "parallel"],
         "ContentSchemaKindEnum": ["json-schema", "table-schema", "xml-schema"],
-        "ExecutionStatusEnum": "tools.api.common.bodies.STATUSES",
+        "ExecutionStatusEnum": "tools.api.common.fields.STATUSES",
         "FindingSeverityEnum": ["error", "warning", "information"],
         "GrantEffectEnum": ["grant"],
         "GrantKindEnum": ["tool", "tool_group", "requestable_group", "permission"],
         "GroupEffectEnum": ["group"],
-        "IsolationLevelEnum": "tools.api.common.bodies.LEVELS",
+        "IsolationLevelEnum": "tools.api.common.fields.LEVELS",
         "LicenseStateEnum": ["none", "valid", "expiring", "grace", "expired"],
         "McpFindingResultEnum": ["refused", "repaired"],
         "McpGrantEnum": ["authorization_code", "client_credentials"],
@@ -298,7 +298,7 @@ SPECTACULAR_SETTINGS = {
         "TokenScopeEnum": ["read", "execute"],
         "ToolGroupsEffectEnum": ["tool_groups"],
         "ToolStatusEnum": "tools.models.tool.ToolStatus.values",
-        "ToolTypeEnum": "tools.api.common.bodies.TYPES",
+        "ToolTypeEnum": "tools.api.common.fields.TYPES",
     },
 }
 

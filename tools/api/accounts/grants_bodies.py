@@ -5,8 +5,8 @@ from typing import Any
 from rest_framework import serializers
 
 from tools.accounts.grants.grant_actions import KINDS, SUBJECTS
-from tools.api.common.bodies import Page
 from tools.api.common.fields import Items, Strict, Text
+from tools.api.common.pagination import Page
 
 
 def _items(help_text: str) -> Items:

@@ -4,7 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from tools.api.common.bodies import OrganizationAnswer, TierAnswer
+from tools.api.accounts.organizations import OrganizationAnswer, TierAnswer
 from tools.api.common.fields import Strict, Text
 
 

@@ -15,8 +15,9 @@ from tools.agents.asked import (
     THRESHOLD,
     TOKENS,
 )
-from tools.api.common.bodies import ExecutionAnswer, OptionsBody, Page
 from tools.api.common.fields import Flag, Items, Seconds, State, Strict, Text, Whole, texts
+from tools.api.common.pagination import Page
+from tools.api.executions.executions import ExecutionAnswer, OptionsBody
 from tools.definitions.results import Status
 
 

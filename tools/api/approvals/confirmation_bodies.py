@@ -4,8 +4,9 @@ from typing import Any
 
 from rest_framework import serializers
 
-from tools.api.common.bodies import ErrorAnswer, Page
+from tools.api.common.errors import ErrorAnswer
 from tools.api.common.fields import Flag, Strict, Text, Whole
+from tools.api.common.pagination import Page
 from tools.approvals.decisions import LONGEST_REASON, MOST_AT_ONCE
 from tools.definitions.fields import DECIMAL
 from tools.models import ConfirmationStatus

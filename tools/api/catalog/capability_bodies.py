@@ -5,8 +5,8 @@ from typing import Any
 
 from rest_framework import serializers
 
-from tools.api.common.bodies import Page
 from tools.api.common.fields import State, Strict, Text, texts
+from tools.api.common.pagination import Page
 from tools.api.executions.chain_bodies import ChainBody
 from tools.definitions.capability.fits import Fit
 from tools.definitions.capability.ports import key_of

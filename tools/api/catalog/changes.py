@@ -14,9 +14,8 @@ from tools.api.catalog.change_bodies import (
     VersionsApart,
     change_shape,
 )
-from tools.api.catalog.tools import shown_now
+from tools.api.catalog.tools import DefinitionAnswer, shown_now
 from tools.api.common.base import CallerView
-from tools.api.common.bodies import DefinitionAnswer
 from tools.api.common.conditional import ConditionalView, Representation, conditional
 from tools.api.common.filters import PERIOD, TOOL, filtered, in_period
 from tools.catalog import actions

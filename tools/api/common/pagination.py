@@ -8,11 +8,12 @@ from typing import Any
 
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
+from rest_framework import serializers
 from rest_framework.request import Request
 
 from tools.catalog.registry import CatalogTool
 from tools.errors import Malformed
-from tools.web.pages import bad_cursor, reference, size_of
+from tools.web.pages import PageReference, bad_cursor, reference, size_of
 
 BY_NAME = OpenApiParameter(
     "ordering",
@@ -20,6 +21,11 @@ BY_NAME = OpenApiParameter(
     enum=["name", "-name"],
     description="By what; `-` is descending.",
 )
+
+
+class Page(serializers.Serializer[Any]):
+    next = PageReference(allow_null=True)
+    previous = PageReference(allow_null=True)
 
 
 def tool_key(tool: CatalogTool) -> str:

@@ -9,7 +9,7 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter
 from rest_framework import serializers
 
-from tools.api.common.bodies import ErrorAnswer, ProblemAnswer
+from tools.api.common.errors import ErrorAnswer, ProblemAnswer
 from tools.web.proof import Proof
 
 ERRORS = {

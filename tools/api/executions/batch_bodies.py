@@ -4,8 +4,8 @@ from typing import Any
 
 from rest_framework import serializers
 
-from tools.api.common.bodies import ExecutionAnswer, InputAnswer, OptionsBody
 from tools.api.common.fields import Flag, Items, State, Strict, Text, Whole, texts
+from tools.api.executions.executions import ExecutionAnswer, InputAnswer, OptionsBody
 from tools.definitions.batches import MOST_INPUTS, MOST_NAME
 from tools.definitions.results import Status
 from tools.workflows.batch import MOST_PARALLEL

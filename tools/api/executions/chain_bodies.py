@@ -4,8 +4,10 @@ from typing import Any
 
 from rest_framework import serializers
 
-from tools.api.common.bodies import ExecutionAnswer, Page, ParameterBody
+from tools.api.catalog.tools import ParameterBody
 from tools.api.common.fields import State, Strict, texts
+from tools.api.common.pagination import Page
+from tools.api.executions.executions import ExecutionAnswer
 from tools.definitions.chains.document import ON_CANCEL, ON_ERROR
 from tools.definitions.results import Status
 

@@ -11,7 +11,6 @@ from rest_framework.response import Response
 
 from tools.api.catalog.tools import REQUEST, shown_now
 from tools.api.common.base import CallerView
-from tools.api.common.bodies import ToolCallBody
 from tools.api.common.conditional import ConditionalView, Representation, conditional
 from tools.api.common.filters import IN_SESSION
 from tools.api.common.idempotency import Keying, key_of
@@ -26,6 +25,7 @@ from tools.api.executions.chain_bodies import (
 )
 from tools.api.executions.executions import (
     WAIT,
+    ToolCallBody,
     call_of,
     made,
     waited_for,

@@ -4,8 +4,8 @@ from typing import Any
 
 from rest_framework import serializers
 
-from tools.api.common.bodies import Page
 from tools.api.common.fields import State, Strict, Text, texts
+from tools.api.common.pagination import Page
 from tools.definitions.results import Status
 
 

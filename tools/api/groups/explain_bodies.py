@@ -5,8 +5,8 @@ from typing import Any
 from drf_spectacular.utils import PolymorphicProxySerializer, extend_schema_field
 from rest_framework import serializers
 
-from tools.api.common.bodies import Page
 from tools.api.common.fields import Strict, Text, texts
+from tools.api.common.pagination import Page
 from tools.insight.changes import GrantChange, Group, PreviewedChange, Tier, ToolGroups
 
 

@@ -6,8 +6,8 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema_field, inline_serializer
 from rest_framework import serializers
 
-from tools.api.common.bodies import Page
 from tools.api.common.fields import Strict, Text, texts
+from tools.api.common.pagination import Page
 from tools.catalog.membership import Through
 from tools.definitions.values.schedules import DAYS
 

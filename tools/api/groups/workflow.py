@@ -7,8 +7,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tools.accounts.people import may
+from tools.api.catalog.tools import DefinitionBody
 from tools.api.common.base import CallerView
-from tools.api.common.bodies import DefinitionBody
 from tools.api.common.idempotency import Keying
 from tools.api.groups.workflow_bodies import GraphAnswer, LintAnswer, ProposalAnswer
 from tools.catalog.registry import Snapshot

@@ -5,14 +5,14 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools.api.common.bodies import (
+from tools.api.common.conditional import ConditionalView, Representation, conditional
+from tools.api.servers.sandbox_profiles import (
     CredentialAnswer,
     CredentialBody,
     CredentialChange,
     CredentialPage,
     CredentialReplacement,
 )
-from tools.api.common.conditional import ConditionalView, Representation, conditional
 from tools.catalog.sandbox import credentials
 from tools.definitions.callers import Scope
 from tools.models import EgressCredential

@@ -4,7 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from tools.api.common.bodies import Page
+from tools.api.common.pagination import Page
 from tools.models import Grant
 
 

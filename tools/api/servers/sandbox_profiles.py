@@ -4,12 +4,19 @@ from collections.abc import Callable
 from typing import Any
 
 from drf_spectacular.utils import extend_schema
-from rest_framework import status
+from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools.api.common.bodies import ProfileAnswer, ProfileBody, ProfileChange, ProfilePage
+from sandbox.spec import Backend
 from tools.api.common.conditional import ConditionalView, Representation, conditional
+from tools.api.common.fields import (
+    LEVELS,
+    Items,
+    Strict,
+    Text,
+)
+from tools.api.common.pagination import Page
 from tools.api.documentation.schema import PROFILE
 from tools.catalog.sandbox import profiles
 from tools.definitions.callers import Scope
@@ -17,6 +24,79 @@ from tools.models import SandboxProfile
 from tools.shapes import profile_shape
 from tools.web.pages import CursorPages, by_name, paging
 from tools.web.proof import Proof, by_method
+
+
+class PathBody(serializers.Serializer[Any]):
+    path = serializers.CharField()
+    mode = serializers.ChoiceField(choices=["ro", "rw"], required=False)
+
+
+class ProfileChange(serializers.Serializer[Any]):
+    """A sandbox profile. `tools.catalog.sandbox.profiles` reads it and names every wrong field."""
+
+    description = serializers.CharField(required=False)
+    backend = serializers.ChoiceField(choices=[str(one) for one in Backend], required=False)
+    minimum_isolation = serializers.ChoiceField(choices=LEVELS, required=False)
+    allow_filesystem = serializers.BooleanField(required=False)
+    allowed_paths = PathBody(many=True, required=False)
+    allow_network = serializers.BooleanField(required=False)
+    allowed_hosts = Items(
+        child=serializers.JSONField(),
+        required=False,
+        help_text="Hosts, or objects of host, ports, methods, paths and credential.",
+    )
+    proxy = serializers.BooleanField(required=False)
+    network_when_restricted = serializers.BooleanField(required=False)
+    max_memory_bytes = serializers.IntegerField(required=False)
+    max_cpu_time = serializers.CharField(required=False)
+    max_processes = serializers.IntegerField(required=False, allow_null=True)
+    max_disk_bytes = serializers.IntegerField(required=False)
+    max_files = serializers.IntegerField(required=False)
+    quota_bytes = serializers.IntegerField(required=False)
+    quota_files = serializers.IntegerField(required=False)
+
+
+class ProfileBody(ProfileChange):
+    name = serializers.CharField(max_length=63)
+
+
+class ProfileAnswer(ProfileBody):
+    created_at = serializers.DateTimeField()
+    updated_at = serializers.DateTimeField()
+
+
+class ProfilePage(Page):
+    results = ProfileAnswer(many=True)
+
+
+class CredentialChange(serializers.Serializer[Any]):
+    header = serializers.CharField(max_length=64, required=False)
+    value = serializers.CharField(required=False, write_only=True)
+
+
+class CredentialReplacement(Strict):
+    name = Text(required=False, max_length=63, help_text="As it is; it cannot be changed.")
+    header = Text(max_length=64)
+    value = Text(max_length=8192)
+
+
+class CredentialBody(serializers.Serializer[Any]):
+    name = serializers.CharField(max_length=63)
+    header = serializers.CharField(max_length=64, help_text="Such as Authorization.")
+    value = serializers.CharField(help_text="Such as Bearer …; kept encrypted, never shown again.")
+
+
+class CredentialAnswer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    header = serializers.CharField()
+    value = serializers.CharField(help_text="Always …")
+    created_at = serializers.DateTimeField()
+    updated_at = serializers.DateTimeField()
+
+
+class CredentialPage(Page):
+    results = CredentialAnswer(many=True)
+
 
 CHANGED = {200: ProfileAnswer}
 
