@@ -356,5 +356,5 @@ def _credential(environ: dict[str, Any]) -> bytes:
 application = Web(get_wsgi_application())
 # Generate the OpenAPI document in the background, before the first client asks for it.
 Thread(
-    target=import_string("tools.api.documentation.openapi.make"), name="openapi", daemon=True
+    target=import_string("tools.api.documentation.schema.make"), name="openapi", daemon=True
 ).start()

@@ -3,14 +3,15 @@ from django.urls import URLPattern, path
 from tools.api.accounts import agents, grants, organizations, tokens
 from tools.api.agents import agent_requests
 from tools.api.approvals import confirmations
-from tools.api.audit import evidence
+from tools.api.audit import audit
 from tools.api.audit.audit import (
     AlertList,
+    CheckpointList,
     RecordDetail,
     RecordExport,
     RecordList,
+    RecordProof,
 )
-from tools.api.audit.audit_log import CheckpointList, RecordProof
 from tools.api.catalog import (
     capability_graph,
     changes,
@@ -19,25 +20,10 @@ from tools.api.catalog import (
     signing_keys,
     tools,
 )
-from tools.api.executions import (
-    batches,
-    cache,
-    chains,
-    executions,
-    outputs,
-    requests,
-    sessions,
-    usage,
-)
-from tools.api.groups import explain, groups, recommendations, workflow
-from tools.api.messages import channels, messages
-from tools.api.servers import (
-    egress_credentials,
-    mcp_authorizations,
-    mcp_servers,
-    sandbox_profiles,
-    tool_services,
-)
+from tools.api.executions import batches, chains, executions, outputs, sessions, usage
+from tools.api.groups import explain, groups, workflow
+from tools.api.messages import channels
+from tools.api.servers import mcp_authorizations, mcp_servers, sandbox_profiles, tool_services
 
 TOOL = "tools/<str:name>"
 CHANGE = "tools/changes/<uuid:change_id>"
@@ -141,7 +127,7 @@ urlpatterns: list[URLPattern] = [
     path("groups", groups.GroupList.as_view(), name="api-groups"),
     path(
         "groups/recommendations",
-        recommendations.GroupRecommendations.as_view(),
+        workflow.GroupRecommendations.as_view(),
         name="api-group-recommendations",
     ),
     path("groups/<path:name>", groups.GroupDetail.as_view(), name="api-group"),
@@ -199,12 +185,12 @@ urlpatterns: list[URLPattern] = [
     ),
     path(
         "egress-credentials",
-        egress_credentials.CredentialList.as_view(),
+        sandbox_profiles.CredentialList.as_view(),
         name="api-egress-credentials",
     ),
     path(
         "egress-credentials/<str:name>",
-        egress_credentials.CredentialDetail.as_view(),
+        sandbox_profiles.CredentialDetail.as_view(),
         name="api-egress-credential",
     ),
     path("channels", channels.ChannelList.as_view(), name="api-channels"),
@@ -216,10 +202,10 @@ urlpatterns: list[URLPattern] = [
     path("channels/<str:name>", channels.ChannelDetail.as_view(), name="api-channel"),
     path("channels/<str:name>/key", channels.ChannelKey.as_view(), name="api-channel-key"),
     path("channels/<str:name>/test", channels.ChannelTest.as_view(), name="api-channel-test"),
-    path("messages", messages.MessageList.as_view(), name="api-messages"),
-    path("messages/<uuid:message_id>", messages.MessageDetail.as_view(), name="api-message"),
-    path("inbox", messages.InboxList.as_view(), name="api-inbox"),
-    path("inbox/<uuid:item_id>/read", messages.InboxRead.as_view(), name="api-inbox-read"),
+    path("messages", channels.MessageList.as_view(), name="api-messages"),
+    path("messages/<uuid:message_id>", channels.MessageDetail.as_view(), name="api-message"),
+    path("inbox", channels.InboxList.as_view(), name="api-inbox"),
+    path("inbox/<uuid:item_id>/read", channels.InboxRead.as_view(), name="api-inbox-read"),
     path("tool-services", tool_services.ServiceList.as_view(), name="api-tool-services"),
     path(SERVICE, tool_services.ServiceDetail.as_view(), name="api-tool-service"),
     path(f"{SERVICE}/state", tool_services.ServiceState.as_view(), name="api-service-state"),
@@ -273,18 +259,18 @@ urlpatterns: list[URLPattern] = [
         signing_keys.SigningKeyDistrust.as_view(),
         name="api-signing-key-distrust",
     ),
-    path("requests", requests.RequestRecordList.as_view(), name="api-requests"),
-    path("cache/invalidate", cache.CacheInvalidation.as_view(), name="api-cache-invalidate"),
+    path("requests", usage.RequestRecordList.as_view(), name="api-requests"),
+    path("cache/invalidate", outputs.CacheInvalidation.as_view(), name="api-cache-invalidate"),
     path("usage", usage.UsageView.as_view(), name="api-usage"),
     path("tiers", organizations.TierList.as_view(), name="api-tiers"),
     path("tiers/<str:name>", organizations.TierDetail.as_view(), name="api-tier"),
     path("audit/records", RecordList.as_view(), name="api-audit"),
     path("audit/export", RecordExport.as_view(), name="api-audit-export"),
-    path("audit/erasures", evidence.KeyedErasures.as_view(), name="api-audit-erasures"),
+    path("audit/erasures", audit.Erasures.as_view(), name="api-audit-erasures"),
     path("audit/alerts", AlertList.as_view(), name="api-alerts"),
     path(
         "audit/alerts/<uuid:alert_id>/acknowledge",
-        evidence.KeyedAcknowledgement.as_view(),
+        audit.AlertAcknowledgement.as_view(),
         name="api-alert-acknowledge",
     ),
     path("audit/records/<uuid:record_id>", RecordDetail.as_view(), name="api-audit-record"),

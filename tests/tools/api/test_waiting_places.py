@@ -6,7 +6,7 @@ import pytest
 from tests import factories
 from tests.tools.shapes import check_error
 from tools.api.common import streams
-from tools.api.common.places import CallerConcurrency
+from tools.api.common.streams import CallerConcurrency
 
 
 @pytest.fixture

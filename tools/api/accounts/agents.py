@@ -1,6 +1,7 @@
 """`/api/v1/agents`: agents, their grants and their tokens. For people only."""
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -14,7 +15,6 @@ from rest_framework.response import Response
 
 from tools.accounts import actions
 from tools.accounts.grants import grant_actions, grants_of_many
-from tools.api.accounts.allowance_bodies import BudgetAnswer, BudgetBody, QuotaAnswer, QuotaBody
 from tools.api.common.conditional import ConditionalView, Representation, conditional
 from tools.api.common.fields import (
     Flag,
@@ -24,15 +24,15 @@ from tools.api.common.fields import (
     Whole,
     texts,
 )
-from tools.api.common.filters import filtered
-from tools.api.common.pagination import Page
+from tools.api.common.pagination import Page, filtered
 from tools.catalog.bounds import MOST
 from tools.definitions.callers import Scope
 from tools.definitions.values import strict_json
 from tools.errors import NotFound
 from tools.limits import allowances
-from tools.limits.allowances import MOST_QUOTAS
+from tools.limits.allowances import AMOUNT, MOST_QUOTAS
 from tools.models import Agent, Token, User
+from tools.models.allowance import Kind, Period
 from tools.policy import pins
 from tools.shapes import agent_shape, allowances_shape
 from tools.web.pages import CursorPages, by_name, paging
@@ -40,6 +40,43 @@ from tools.web.proof import Proof, by_method
 
 GRANTS = ("groups", "tools", "tool_groups", "permissions")
 BOUNDS = ("budget", "quotas")
+
+
+class AllowanceAmountField(serializers.CharField):
+    """A decimal text such as "2.50", or a whole number: a fraction as a number is not exact."""
+
+    def to_internal_value(self, data: Any) -> Decimal:  # type: ignore[override]
+        text = str(data) if isinstance(data, int) and not isinstance(data, bool) else data
+        if not isinstance(text, str) or not AMOUNT.fullmatch(text):
+            raise serializers.ValidationError(
+                'This must be a decimal text of at most six places, such as "2.50".'
+            )
+        return Decimal(text)
+
+
+class BudgetBody(Strict):
+    amount = AllowanceAmountField()
+    period = serializers.ChoiceField(choices=Period.values)
+
+
+class QuotaBody(Strict):
+    tool = Text(max_length=128, required=False, allow_null=True, default=None)
+    kind = serializers.ChoiceField(choices=Kind.values)
+    period = serializers.ChoiceField(choices=Period.values)
+    amount = AllowanceAmountField()
+
+
+class BudgetAnswer(serializers.Serializer[Any]):
+    amount = serializers.CharField()
+    period = serializers.ChoiceField(choices=Period.values)
+    used = serializers.CharField()
+    held = serializers.CharField(help_text="By calls that are not over.")
+    resets_at = serializers.DateTimeField()
+
+
+class QuotaAnswer(BudgetAnswer):
+    tool = serializers.CharField(allow_null=True, help_text="Null: all tools together.")
+    kind = serializers.ChoiceField(choices=Kind.values)
 
 
 class AgentBody(Strict):

@@ -13,12 +13,6 @@ from rest_framework.response import Response
 
 from sandbox.spec import IsolationLevel
 from tools.accounts import actions
-from tools.api.accounts.license_bodies import (
-    OrganizationChanged,
-    TierChanged,
-    TierFollows,
-    TierWanted,
-)
 from tools.api.common.conditional import ConditionalView, Representation, conditional
 from tools.api.common.fields import (
     LEVELS,
@@ -29,9 +23,8 @@ from tools.api.common.fields import (
     Whole,
     texts,
 )
-from tools.api.common.filters import filtered
 from tools.api.common.idempotency import Keying
-from tools.api.common.pagination import Page
+from tools.api.common.pagination import Page, filtered
 from tools.catalog.bounds import MOST, MOST_BYTES, MOST_DAYS
 from tools.catalog.builtins import install_builtins
 from tools.catalog.sandbox.hosts import MOST_RULES
@@ -48,6 +41,35 @@ from tools.web.proof import Proof, by_method
 _TIERS = {"rank": "rank", "-rank": "-rank", "name": "name", "-name": "-name"}
 LIMITS = ("max_concurrency", "max_queue_depth")
 QUOTA = ("workspace_max_files", "workspace_max_bytes")
+
+
+class TierWanted(Strict):
+    tier = Text(max_length=60)
+
+
+class TierFollows(serializers.Serializer[Any]):
+    """What another tier means: names of tools and profiles."""
+
+    tier_before = serializers.CharField(help_text="The tier that counted before.")
+    tier = serializers.CharField(help_text="The tier that counts then.")
+    disabled = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="Custom tools beyond the limit, the newest first.",
+    )
+    enabled = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="Custom tools that the licence had disabled, the oldest first.",
+    )
+    gated = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="Tools in use that are refused then, and stay enabled.",
+    )
+    opened = serializers.ListField(
+        child=serializers.CharField(), help_text="Tools in use that are no longer refused."
+    )
+    profiles = serializers.ListField(
+        child=serializers.CharField(), help_text="Sandbox profiles that stop working."
+    )
 
 
 class OrganizationBody(Strict):
@@ -153,6 +175,16 @@ class TierAnswer(serializers.Serializer[Any]):
 
 class TierPage(Page):
     results = TierAnswer(many=True)
+
+
+class OrganizationChanged(OrganizationAnswer):
+    tier_change = TierFollows(required=False, help_text="Where a tier was given.")
+
+
+class TierChanged(TierAnswer):
+    organizations = serializers.DictField(
+        child=TierFollows(), help_text="What follows, by the slugs of organizations."
+    )
 
 
 class PlatformView(ConditionalView):

@@ -16,8 +16,14 @@ from tools.api.common.conditional import ConditionalView, Representation, condit
 from tools.api.common.fields import (
     one_of,
 )
-from tools.api.common.filters import IN_SESSION
-from tools.api.common.pagination import BY_NAME, Page, page_of_ranked, page_of_tools, tool_key
+from tools.api.common.pagination import (
+    BY_NAME,
+    IN_SESSION,
+    Page,
+    page_of_ranked,
+    page_of_tools,
+    tool_key,
+)
 from tools.api.documentation.schema import CODE_TOOL
 from tools.catalog import actions
 from tools.catalog.registry import CatalogTool

@@ -11,6 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tools.api.common import streams
+from tools.api.common.authentication import note_rate
 from tools.api.common.base import CallerView
 from tools.api.common.fields import (
     Duration,
@@ -22,11 +23,9 @@ from tools.api.common.fields import (
     one_of,
     texts,
 )
-from tools.api.common.filters import AGENT, PERIOD, SESSION, TOOL, filtered, in_period
 from tools.api.common.idempotency import Keying, key_of
-from tools.api.common.pagination import Page
-from tools.api.common.renderers import EventStreamRenderer, JSONRenderer
-from tools.api.common.throttling import note_rate
+from tools.api.common.pagination import AGENT, PERIOD, SESSION, TOOL, Page, filtered, in_period
+from tools.api.common.parsers import EventStreamRenderer, JSONRenderer
 from tools.api.documentation.schema import CALL, CALL_OF_TOOL, RESULT
 from tools.definitions.callers import Caller, Scope
 from tools.definitions.results import Status

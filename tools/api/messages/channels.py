@@ -1,46 +1,149 @@
 """`/api/v1/channels`: destinations of messages. Secrets are write-only."""
 
 from typing import Any
+from uuid import UUID
 
+from django.db.models import QuerySet
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework import status
+from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tools.api.common import streams
+from tools.api.common.base import CallerView
 from tools.api.common.conditional import ConditionalView, Representation, conditional
-from tools.api.common.filters import filtered
+from tools.api.common.fields import Strict, Text, texts
 from tools.api.common.idempotency import Keying
-from tools.api.messages.channel_bodies import (
-    BounceBody,
-    ChannelTestBody,
-    MessageAnswer,
-    MessageChannelAnswer,
-    MessageChannelBody,
-    MessageChannelChange,
-    MessageChannelPage,
-    NewMessageChannelAnswer,
-    SigningSecretAnswer,
-)
+from tools.api.common.pagination import PERIOD, Page, filtered, in_period
 from tools.definitions.callers import Scope
-from tools.errors import Conflict, TooLarge
-from tools.messaging import bounces, channels
+from tools.errors import Conflict, NotFound, TooLarge
+from tools.messaging import bounces, channels, inbox
 from tools.messaging.outbox import NotWritten
-from tools.models import MessageChannel
-from tools.models.message import MessageKind
+from tools.models import InboxItem, Message, MessageChannel, MessageKind, MessageState
 from tools.runners import messages
-from tools.shapes import channel_shape, message_shape
-from tools.web.pages import CursorPages, by_name, paging
+from tools.shapes import channel_shape, inbox_shape, message_shape
+from tools.web.pages import CursorPages, by_name, newest, paging
 from tools.web.proof import Proof, by_method
 from tools.web.queries import QueryView
 
-FILTERS = [
+_CHANNEL_FILTERS = [
     OpenApiParameter("kind", OpenApiTypes.STR, enum=MessageKind.values),
     OpenApiParameter("enabled", OpenApiTypes.BOOL),
 ]
-CHANGED = {200: MessageChannelAnswer}
 _MOST_BYTES = 16 * 1024
+_MESSAGE_FILTERS = [
+    OpenApiParameter("state", str, enum=MessageState.values),
+    OpenApiParameter("channel", str, description="A channel's name."),
+    *PERIOD,
+]
+_MESSAGE_COLUMNS = {"state": "state", "channel": "channel_name", **in_period("created_at")}
+_INBOX = newest("received_at")
+UNREAD = OpenApiParameter("unread", bool, description="Whether it was not read yet.")
+
+
+class MessageChannelBody(serializers.Serializer[Any]):
+    """Which fields there are depends on the kind; the catalog reads them."""
+
+    name = serializers.CharField(max_length=63)
+    kind = serializers.ChoiceField(choices=MessageKind.choices)
+    enabled = serializers.BooleanField(required=False)
+    recipients = serializers.ListField(
+        child=serializers.CharField(),
+        required=False,
+        help_text="Exact addresses and @domains of e-mail, names of people of an inbox; none is "
+        "nobody.",
+    )
+    subject_template = serializers.CharField(required=False)
+    body_template = serializers.CharField(
+        required=False, help_text="May name subject, body, data, sender, channel, recipients."
+    )
+    most_recipients = serializers.IntegerField(required=False)
+    most_an_hour = serializers.IntegerField(required=False)
+    host = serializers.CharField(required=False, help_text="Of e-mail.")
+    port = serializers.IntegerField(required=False)
+    security = serializers.CharField(required=False, help_text="tls, starttls or none.")
+    username = serializers.CharField(required=False)
+    password = serializers.CharField(required=False, help_text="Kept sealed, never shown again.")
+    sender = serializers.CharField(required=False, help_text="The address mail comes from.")
+    url = serializers.CharField(required=False, help_text="Of a webhook or a chat; kept sealed.")
+
+
+class MessageChannelChange(MessageChannelBody):
+    name = serializers.CharField(required=False)
+    kind = serializers.ChoiceField(choices=MessageKind.choices, required=False)
+
+
+class MessageChannelAnswer(MessageChannelBody):
+    id = serializers.UUIDField()
+    created_at = serializers.DateTimeField()
+    updated_at = serializers.DateTimeField()
+
+
+class NewMessageChannelAnswer(MessageChannelAnswer):
+    signing_key = serializers.CharField(
+        allow_null=True, help_text="Shown this once; null where a replay withholds it."
+    )
+
+
+class MessageChannelPage(Page):
+    results = MessageChannelAnswer(many=True)
+
+
+class SigningSecretAnswer(serializers.Serializer[Any]):
+    signing_key = serializers.CharField(
+        allow_null=True, help_text="Shown this once; null where a replay withholds it."
+    )
+
+
+class ChannelTestBody(Strict):
+    to = texts(required=False, default=list)
+
+
+class BounceBody(Strict):
+    message_id = serializers.UUIDField(help_text="What stands in its Message-ID, or its delivery.")
+    recipient = Text(max_length=254, required=False, default="")
+    reason = Text(max_length=300, required=False, default="")
+
+
+class MessageAnswer(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    channel = serializers.CharField()
+    kind = serializers.ChoiceField(choices=MessageKind.choices)
+    execution_id = serializers.UUIDField(allow_null=True)
+    sender = serializers.CharField()
+    recipients = serializers.ListField(child=serializers.CharField())
+    subject = serializers.CharField()
+    state = serializers.ChoiceField(choices=MessageState.choices)
+    answer = serializers.CharField(help_text="What the provider said, or why nothing was sent.")
+    refused = serializers.DictField(child=serializers.CharField())
+    created_at = serializers.DateTimeField()
+    updated_at = serializers.DateTimeField()
+
+
+class MessageDetailAnswer(MessageAnswer):
+    body = serializers.CharField()
+
+
+class MessagePage(Page):
+    results = MessageAnswer(many=True)
+
+
+class InboxItemAnswer(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    channel = serializers.CharField()
+    sender = serializers.CharField()
+    subject = serializers.CharField()
+    body = serializers.CharField()
+    received_at = serializers.DateTimeField()
+    read_at = serializers.DateTimeField(allow_null=True)
+
+
+class InboxPage(Page):
+    results = InboxItemAnswer(many=True)
+
+
+CHANGED = {200: MessageChannelAnswer}
 
 
 class ChannelView(ConditionalView):
@@ -59,7 +162,7 @@ class ChannelList(ChannelView):
 
     @extend_schema(
         operation_id="list_channels",
-        parameters=[*FILTERS, *paging(by_name())],
+        parameters=[*_CHANNEL_FILTERS, *paging(by_name())],
         responses=MessageChannelPage,
     )
     def get(self, request: Request) -> Response:
@@ -180,3 +283,70 @@ class ChannelBounces(QueryView):
 
 def _shown(row: MessageChannel) -> Representation:
     return Representation(channel_shape(row), (row.sealed,))
+
+
+class MessageList(CallerView):
+    @extend_schema(
+        operation_id="list_messages",
+        parameters=[*_MESSAGE_FILTERS, *paging(newest())],
+        responses=MessagePage,
+    )
+    def get(self, request: Request) -> Response:
+        """The newest first."""
+        self.require("view_message")
+        found = Message.objects.filter(organization_id=self.caller.organization_id)
+        found = filtered(found, self.query, _MESSAGE_COLUMNS)
+        pages = CursorPages()
+        page: list[Message] = pages.paginate_queryset(found, request, self) or []
+        return pages.get_paginated_response([message_shape(one) for one in page])
+
+
+class MessageDetail(CallerView):
+    @extend_schema(operation_id="get_message", responses=MessageDetailAnswer)
+    def get(self, request: Request, message_id: UUID) -> Response:
+        self.require("view_message")
+        own = Message.objects.filter(organization_id=self.caller.organization_id)
+        found = own.filter(pk=message_id).first()
+        if found is None:
+            raise NotFound("There is no such message.", code="message_not_found")
+        return Response(message_shape(found) | {"body": found.body})
+
+
+class InboxView(CallerView):
+    scope = Scope.READ
+
+    def items(self) -> QuerySet[InboxItem]:
+        return inbox.items_of(self.caller.user_id, self.caller.organization_id)
+
+
+class InboxList(InboxView):
+    @extend_schema(
+        operation_id="list_inbox",
+        parameters=[UNREAD, *PERIOD, *paging(_INBOX)],
+        responses=InboxPage,
+    )
+    def get(self, request: Request) -> Response:
+        """The caller's own, the newest first."""
+        columns = {"unread": "read_at__isnull", **in_period("message__created_at")}
+        found = filtered(self.items(), self.query, columns)
+        pages = CursorPages(_INBOX)
+        page: list[InboxItem] = pages.paginate_queryset(found, request, self) or []
+        return pages.get_paginated_response([inbox_shape(one) for one in page])
+
+
+class InboxRead(InboxView):
+    proof = by_method(post=Proof.NOT_NEEDED)
+    bodiless = frozenset({"POST"})
+
+    @extend_schema(
+        operation_id="read_inbox_item",
+        request=None,
+        responses=InboxItemAnswer,
+    )
+    def post(self, request: Request, item_id: UUID) -> Response:
+        """Mark it as read; a second time changes nothing."""
+        item = self.items().filter(pk=item_id).first()
+        if item is None:
+            raise NotFound("You have no such message.", code="message_not_found")
+        inbox.mark_read(item)
+        return Response(inbox_shape(item))
