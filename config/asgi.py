@@ -355,6 +355,4 @@ def _credential(environ: dict[str, Any]) -> bytes:
 
 application = Web(get_wsgi_application())
 # Generate the OpenAPI document in the background, before the first client asks for it.
-Thread(
-    target=import_string("tools.api.documentation.schema.make"), name="openapi", daemon=True
-).start()
+Thread(target=import_string("tools.api.documentation.make"), name="openapi", daemon=True).start()

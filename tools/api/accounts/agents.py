@@ -16,7 +16,8 @@ from rest_framework.response import Response
 from tools.accounts import actions
 from tools.accounts.grants import grant_actions, grants_of_many
 from tools.api.common.conditional import ConditionalView, Representation, conditional
-from tools.api.common.fields import (
+from tools.api.common.pagination import Page, filtered
+from tools.api.common.serializer_fields import (
     Flag,
     Items,
     Strict,
@@ -24,7 +25,6 @@ from tools.api.common.fields import (
     Whole,
     texts,
 )
-from tools.api.common.pagination import Page, filtered
 from tools.catalog.bounds import MOST
 from tools.definitions.callers import Scope
 from tools.definitions.values import strict_json

@@ -12,10 +12,10 @@ from tools.accounts.grants import grant_actions
 from tools.accounts.grants.grant_actions import KINDS, SUBJECTS
 from tools.accounts.grants.grant_ids import grant_id, read_grant_id
 from tools.accounts.grants.granted import granted
-from tools.api.common.base import CallerView
 from tools.api.common.conditional import ConditionalView, Representation, conditional
-from tools.api.common.fields import Items, Strict, Text
 from tools.api.common.pagination import Page
+from tools.api.common.serializer_fields import Items, Strict, Text
+from tools.api.common.views import CallerView
 from tools.definitions.callers import Scope
 from tools.errors import Malformed, NotFound
 from tools.models.grant_rows import GrantRow, Sought

@@ -14,7 +14,9 @@ from rest_framework.response import Response
 from sandbox.spec import IsolationLevel
 from tools.accounts import actions
 from tools.api.common.conditional import ConditionalView, Representation, conditional
-from tools.api.common.fields import (
+from tools.api.common.idempotency import Keying
+from tools.api.common.pagination import Page, filtered
+from tools.api.common.serializer_fields import (
     LEVELS,
     Flag,
     Items,
@@ -23,8 +25,6 @@ from tools.api.common.fields import (
     Whole,
     texts,
 )
-from tools.api.common.idempotency import Keying
-from tools.api.common.pagination import Page, filtered
 from tools.catalog.bounds import MOST, MOST_BYTES, MOST_DAYS
 from tools.catalog.builtins import install_builtins
 from tools.catalog.sandbox.hosts import MOST_RULES

@@ -20,9 +20,10 @@ from tools.accounts.login import attempts, second_factors
 from tools.accounts.login.codes import factor_of
 from tools.api.accounts.agents import AgentView
 from tools.api.common.authentication import source_ip
-from tools.api.common.base import CallerView
 from tools.api.common.conditional import ConditionalView, Representation, conditional
-from tools.api.common.fields import (
+from tools.api.common.idempotency import Keying, answered_once, request_of
+from tools.api.common.pagination import Page
+from tools.api.common.serializer_fields import (
     Duration,
     Items,
     Strict,
@@ -30,8 +31,7 @@ from tools.api.common.fields import (
     Whole,
     texts,
 )
-from tools.api.common.idempotency import Keying, answered_once, request_of
-from tools.api.common.pagination import Page
+from tools.api.common.views import CallerView
 from tools.definitions.callers import Caller, Scope
 from tools.errors import Forbidden, NotFound, Unauthenticated
 from tools.models import Token, User

@@ -10,10 +10,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tools.api.catalog.tools import LISTING, Listing
-from tools.api.common.base import CallerView
-from tools.api.common.fields import State, Strict, Text, texts
 from tools.api.common.idempotency import Keying
 from tools.api.common.pagination import Page
+from tools.api.common.serializer_fields import State, Strict, Text, texts
+from tools.api.common.views import CallerView
 from tools.api.executions.chains import ChainBody
 from tools.catalog.registry import CatalogTool
 from tools.catalog.workflow.capabilities import graph_of, proposals

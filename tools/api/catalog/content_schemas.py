@@ -7,10 +7,10 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools.api.common import streams
-from tools.api.common.base import CallerView
+from tools.api.common import event_streams
 from tools.api.common.conditional import ConditionalView, Representation, conditional
 from tools.api.common.pagination import Page
+from tools.api.common.views import CallerView
 from tools.catalog.sandbox import content_schemas
 from tools.definitions.callers import Scope
 from tools.definitions.values.strict_json import MAX_VALUES
@@ -91,7 +91,7 @@ class ContentSchemaList(ContentSchemaView):
     def post(self, request: Request) -> Response:
         """The schema is tried once inside the sandbox before it is stored."""
         self.require("add_contentschema")
-        with streams.waiting(self.caller):
+        with event_streams.waiting(self.caller):
             row = content_schemas.create_schema(
                 organization=self.organization, schema=self.given(), by=self.actor
             )
@@ -118,7 +118,7 @@ class ContentSchemaDetail(ContentSchemaView):
         """A new version, unless it is unchanged; earlier ones are kept."""
         self.require("change_contentschema")
         row, change = self._row(name), self.given()
-        with streams.waiting(self.caller):
+        with event_streams.waiting(self.caller):
             content_schemas.try_version(row=row, change=change)
         with self.changing(name=name):
             content_schemas.keep_version(row=row, change=change, by=self.actor)

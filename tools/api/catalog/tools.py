@@ -11,11 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from sandbox.spec import IsolationLevel
-from tools.api.common.base import CallerView
 from tools.api.common.conditional import ConditionalView, Representation, conditional
-from tools.api.common.fields import (
-    one_of,
-)
 from tools.api.common.pagination import (
     BY_NAME,
     IN_SESSION,
@@ -24,7 +20,11 @@ from tools.api.common.pagination import (
     page_of_tools,
     tool_key,
 )
-from tools.api.documentation.schema import CODE_TOOL
+from tools.api.common.serializer_fields import (
+    one_of,
+)
+from tools.api.common.views import CallerView
+from tools.api.documentation import CODE_TOOL
 from tools.catalog import actions
 from tools.catalog.registry import CatalogTool
 from tools.catalog.search.questions import note_search

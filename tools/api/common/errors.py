@@ -15,7 +15,7 @@ from audit.errors import Unwritable
 from config.database import is_conflict, replace_dead_connections
 from config.http.answers import written
 from config.http.errors import CODES, NOT_FOUND, body
-from tools.api.common.fields import MOST_FLAWS, one_of
+from tools.api.common.serializer_fields import MOST_FLAWS, one_of
 from tools.definitions.results import Status
 from tools.errors import Conflict, RateLimited, ToolcribError, Unavailable
 from tools.shapes import refusal_shape

@@ -8,9 +8,9 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools.api.common.base import CallerView
-from tools.api.common.fields import Flag, Items, State, Strict, Text, Whole, texts
 from tools.api.common.idempotency import Keying, key_of
+from tools.api.common.serializer_fields import Flag, Items, State, Strict, Text, Whole, texts
+from tools.api.common.views import CallerView
 from tools.api.executions.executions import (
     WAIT,
     ExecutionAnswer,

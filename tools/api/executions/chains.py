@@ -11,12 +11,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tools.api.catalog.tools import REQUEST, ParameterBody, shown_now
-from tools.api.common.base import CallerView
 from tools.api.common.conditional import ConditionalView, Representation, conditional
-from tools.api.common.fields import State, Strict, texts
+from tools.api.common.content_types import StrictJSONParser, YamlParser
 from tools.api.common.idempotency import Keying, key_of
 from tools.api.common.pagination import BY_NAME, IN_SESSION, Page, page_of_tools
-from tools.api.common.parsers import StrictJSONParser, YamlParser
+from tools.api.common.serializer_fields import State, Strict, texts
+from tools.api.common.views import CallerView
 from tools.api.executions.executions import (
     WAIT,
     ExecutionAnswer,

@@ -10,10 +10,12 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools.api.common import streams
+from tools.api.common import event_streams
 from tools.api.common.authentication import note_rate
-from tools.api.common.base import CallerView
-from tools.api.common.fields import (
+from tools.api.common.content_types import EventStreamRenderer, JSONRenderer
+from tools.api.common.idempotency import Keying, key_of
+from tools.api.common.pagination import AGENT, PERIOD, SESSION, TOOL, Page, filtered, in_period
+from tools.api.common.serializer_fields import (
     Duration,
     Flag,
     Seconds,
@@ -23,10 +25,8 @@ from tools.api.common.fields import (
     one_of,
     texts,
 )
-from tools.api.common.idempotency import Keying, key_of
-from tools.api.common.pagination import AGENT, PERIOD, SESSION, TOOL, Page, filtered, in_period
-from tools.api.common.parsers import EventStreamRenderer, JSONRenderer
-from tools.api.documentation.schema import CALL, CALL_OF_TOOL, RESULT
+from tools.api.common.views import CallerView
+from tools.api.documentation import CALL, CALL_OF_TOOL, RESULT
 from tools.definitions.callers import Caller, Scope
 from tools.definitions.results import Status
 from tools.definitions.values.strict_json import MAX_VALUES
@@ -303,13 +303,13 @@ class ExecutionEvents(CallerView):
     @extend_schema(
         operation_id="follow_execution",
         responses={(200, "text/event-stream"): OpenApiTypes.STR},
-        parameters=[streams.LAST_EVENT],
+        parameters=[event_streams.LAST_EVENT],
     )
     def get(self, request: Request, execution_id: UUID) -> HttpResponseBase:
         """Server-Sent Events: what happened, then what happens, until it is over."""
         execution = actions.one_of(self.caller, execution_id)
-        after = streams.last_event(request)
-        return streams.streamed(self.caller, events.follow(execution.pk, after), _sent)
+        after = event_streams.last_event(request)
+        return event_streams.streamed(self.caller, events.follow(execution.pk, after), _sent)
 
 
 def call_of(wanted: dict[str, Any], key: str | None = None, *, at_its_door: bool = False) -> Call:
@@ -334,7 +334,7 @@ def _execute(view: CallerView, wanted: dict[str, Any]) -> Response:
 def made(view: CallerView, call: Call, wanted: dict[str, Any]) -> Execution:
     """The execution of a call, over or as it is after `wait_s`. Raises what refused it."""
     wait_s = (wanted.get("options") or {}).get("wait_s", 30)
-    with streams.place(view.caller) as free:  # without one it is answered 202
+    with event_streams.place(view.caller) as free:  # without one it is answered 202
         wait_s = wait_s if free else 0
         execution = actions.execute(caller=view.caller, call=call, wait_s=wait_s)
     note_rate(view.request, "call", execution.rate)
@@ -348,7 +348,7 @@ def waited_for(caller: Caller, request: Request, execution: Execution) -> Execut
     """With `wait_s` in the URL, waits up to so long for the end."""
     wait_s = _wait_s(request.query_params.get("wait_s"))
     if wait_s and not execution.over:
-        with streams.place(caller) as free:
+        with event_streams.place(caller) as free:
             return actions.wait_for(execution, wait_s) if free else execution
     return execution
 
@@ -382,4 +382,4 @@ def _sent(event: ExecutionEvent) -> bytes:
         "message": event.message,
         "timestamp": event.created_at.isoformat().replace("+00:00", "Z"),
     }
-    return streams.event(event.sequence, event.type, body)
+    return event_streams.event(event.sequence, event.type, body)

@@ -15,10 +15,10 @@ from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools.api.common.base import CallerView
-from tools.api.common.fields import Strict, Text
-from tools.api.common.parsers import JSONRenderer
-from tools.api.common.streams import CallerConcurrency
+from tools.api.common.content_types import JSONRenderer
+from tools.api.common.event_streams import CallerConcurrency
+from tools.api.common.serializer_fields import Strict, Text
+from tools.api.common.views import CallerView
 from tools.definitions.callers import Caller, Scope
 from tools.errors import ToolcribError, Unavailable
 from tools.execution import actions, cache, outputs

@@ -9,10 +9,10 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools.api.common.base import CallerView
 from tools.api.common.conditional import ConditionalView, Representation
-from tools.api.common.fields import State, Strict, Text, texts
 from tools.api.common.pagination import AGENT, PERIOD, Page, filtered, in_period
+from tools.api.common.serializer_fields import State, Strict, Text, texts
+from tools.api.common.views import CallerView
 from tools.definitions.callers import Scope
 from tools.definitions.results import Status
 from tools.execution import session_actions as actions

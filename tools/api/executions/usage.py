@@ -8,8 +8,8 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools.api.common.base import CallerView
 from tools.api.common.pagination import AGENT, PERIOD, SESSION, Page, filtered, in_period
+from tools.api.common.views import CallerView
 from tools.errors import Malformed
 from tools.limits import requests
 from tools.shapes import moment, usage_shape

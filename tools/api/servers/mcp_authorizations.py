@@ -9,9 +9,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tools.api.common.conditional import Representation, conditional
-from tools.api.common.fields import check_known
 from tools.api.common.idempotency import Keying
 from tools.api.common.pagination import Page
+from tools.api.common.serializer_fields import check_known
 from tools.api.servers.mcp_servers import McpServerView
 from tools.catalog.mcp import mcp_consents, owners
 from tools.errors import Malformed

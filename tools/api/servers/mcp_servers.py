@@ -8,11 +8,11 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools.api.common import streams
+from tools.api.common import event_streams
 from tools.api.common.conditional import ConditionalView, Representation, conditional
-from tools.api.common.fields import check_known
 from tools.api.common.idempotency import Keying
 from tools.api.common.pagination import Page
+from tools.api.common.serializer_fields import check_known
 from tools.catalog.mcp import mcp_import, mcp_servers, owners
 from tools.definitions.callers import Scope
 from tools.definitions.values.strict_json import MAX_VALUES
@@ -231,7 +231,7 @@ class McpServerRefresh(OneMcpServer):
         owner = given.get("owner", "")
         if not isinstance(owner, str):
             raise Malformed("owner must be a text such as agent:magpie, or left out.")
-        with streams.waiting(self.caller):
+        with event_streams.waiting(self.caller):
             row = mcp_import.refresh(row=row, by=self.actor, owner=owner)
         return self.answer(Representation(mcp_server_shape(row), (row.sealed,)))
 

@@ -10,14 +10,14 @@ from rest_framework.response import Response
 
 from sandbox.spec import Backend
 from tools.api.common.conditional import ConditionalView, Representation, conditional
-from tools.api.common.fields import (
+from tools.api.common.pagination import Page
+from tools.api.common.serializer_fields import (
     LEVELS,
     Items,
     Strict,
     Text,
 )
-from tools.api.common.pagination import Page
-from tools.api.documentation.schema import PROFILE
+from tools.api.documentation import PROFILE
 from tools.catalog.sandbox import credentials, profiles
 from tools.definitions.callers import Scope
 from tools.models import EgressCredential, SandboxProfile

@@ -10,8 +10,8 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools.api.common.base import CallerView
-from tools.api.common.fields import Flag, Items, Strict, Text, texts
+from tools.api.common.serializer_fields import Flag, Items, Strict, Text, texts
+from tools.api.common.views import CallerView
 from tools.catalog.imports import exporting, importing
 from tools.catalog.imports.openapi_import import import_openapi
 from tools.definitions.callers import Scope

@@ -10,10 +10,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tools.api.catalog.tools import DefinitionAnswer, shown_now
-from tools.api.common.base import CallerView
 from tools.api.common.conditional import ConditionalView, Representation, conditional
-from tools.api.common.fields import Strict, Text
 from tools.api.common.pagination import PERIOD, TOOL, Page, filtered, in_period
+from tools.api.common.serializer_fields import Strict, Text
+from tools.api.common.views import CallerView
 from tools.catalog import actions
 from tools.catalog.signatures import drift
 from tools.catalog.signatures.compared import versions_apart

@@ -12,8 +12,8 @@ from rest_framework.response import Response
 
 from tools.accounts.people import may
 from tools.api.catalog.tools import DefinitionBody
-from tools.api.common.base import CallerView
 from tools.api.common.idempotency import Keying
+from tools.api.common.views import CallerView
 from tools.catalog.registry import Snapshot
 from tools.catalog.workflow.lint import WorkflowSeverity
 from tools.catalog.workflow.workflow import EVERY_GROUP, START, graph

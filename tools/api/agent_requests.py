@@ -24,12 +24,21 @@ from tools.agents.asked import (
     TOKENS,
 )
 from tools.agents.following import StepEvent
-from tools.api.common import streams
-from tools.api.common.base import CallerView
-from tools.api.common.fields import Flag, Items, Seconds, State, Strict, Text, Whole, texts
+from tools.api.common import event_streams
+from tools.api.common.content_types import EventStreamRenderer, JSONRenderer
 from tools.api.common.idempotency import Keying, key_of
 from tools.api.common.pagination import AGENT, PERIOD, SESSION, Page, filtered, in_period
-from tools.api.common.parsers import EventStreamRenderer, JSONRenderer
+from tools.api.common.serializer_fields import (
+    Flag,
+    Items,
+    Seconds,
+    State,
+    Strict,
+    Text,
+    Whole,
+    texts,
+)
+from tools.api.common.views import CallerView
 from tools.api.executions.executions import WAIT, ExecutionAnswer, OptionsBody, made, waited_for
 from tools.definitions.callers import Caller, Scope
 from tools.definitions.results import Status
@@ -215,7 +224,9 @@ class AgentRequestList(CallerView):
         if wanted["stream"]:
             options = (wanted.get("options") or {}) | {"wait_s": 0}
             run = made(self, call, {"options": options})
-            return streams.streamed(self.caller, following.follow(self.caller, run.pk, 0), _sent)
+            return event_streams.streamed(
+                self.caller, following.follow(self.caller, run.pk, 0), _sent
+            )
         return _answer(self.caller, made(self, call, wanted))
 
 
@@ -237,13 +248,15 @@ class AgentRequestEvents(CallerView):
     @extend_schema(
         operation_id="follow_agent_request",
         responses={(200, "text/event-stream"): OpenApiTypes.STR},
-        parameters=[streams.LAST_EVENT],
+        parameters=[event_streams.LAST_EVENT],
     )
     def get(self, request: Request, request_id: UUID) -> HttpResponseBase:
         """Server-Sent Events: its steps so far, then those to come, until it is over."""
         run = actions.one_of(self.caller, request_id)
-        after = streams.last_event(request)
-        return streams.streamed(self.caller, following.follow(self.caller, run.pk, after), _sent)
+        after = event_streams.last_event(request)
+        return event_streams.streamed(
+            self.caller, following.follow(self.caller, run.pk, after), _sent
+        )
 
 
 def _wanted(body: dict[str, Any], key: str | None) -> AgentRunRequest:
@@ -272,4 +285,4 @@ def _answer(caller: Caller, run: Execution) -> Response:
 
 
 def _sent(event: StepEvent) -> bytes:
-    return streams.event(event.number, event.kind, event.data)
+    return event_streams.event(event.number, event.kind, event.data)

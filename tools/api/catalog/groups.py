@@ -14,8 +14,8 @@ from tools.accounts.grants.narrowing import check_group_change
 from tools.accounts.groups import create_group, save_group
 from tools.accounts.people import may
 from tools.api.common.conditional import ConditionalView, Representation, conditional
-from tools.api.common.fields import Strict, Text, texts
 from tools.api.common.pagination import BY_NAME, IN_SESSION, Page, page_of
+from tools.api.common.serializer_fields import Strict, Text, texts
 from tools.catalog import actions
 from tools.catalog.membership import Member, Through, members_of, memberships
 from tools.catalog.registry import CatalogGroup, Snapshot

@@ -13,12 +13,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from config.http import errors
-from tools.api.common.base import CallerView
 from tools.api.common.conditional import ConditionalView, Representation, conditional
 from tools.api.common.errors import ErrorAnswer
-from tools.api.common.fields import Flag, Strict, Text, Whole
 from tools.api.common.idempotency import Keying
 from tools.api.common.pagination import AGENT, PERIOD, TOOL, Page, filtered, in_period
+from tools.api.common.serializer_fields import Flag, Strict, Text, Whole
+from tools.api.common.views import CallerView
 from tools.approvals import confirmation_rules, decisions
 from tools.approvals.decisions import LONGEST_REASON, MOST_AT_ONCE, Decided, Word
 from tools.definitions.callers import Scope

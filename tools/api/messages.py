@@ -10,12 +10,12 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools.api.common import streams
-from tools.api.common.base import CallerView
+from tools.api.common import event_streams
 from tools.api.common.conditional import ConditionalView, Representation, conditional
-from tools.api.common.fields import Strict, Text, texts
 from tools.api.common.idempotency import Keying
 from tools.api.common.pagination import PERIOD, Page, filtered, in_period
+from tools.api.common.serializer_fields import Strict, Text, texts
+from tools.api.common.views import CallerView
 from tools.definitions.callers import Scope
 from tools.errors import Conflict, NotFound, TooLarge
 from tools.messaging import bounces, channels, inbox
@@ -248,7 +248,7 @@ class ChannelTest(ChannelView):
         row = self.row(name)
         wanted = self.body(ChannelTestBody, optional=True)
         try:
-            with streams.waiting(self.caller):
+            with event_streams.waiting(self.caller):
                 message = messages.try_channel(channel=row, recipients=wanted["to"], by=self.actor)
         except NotWritten as refusal:
             raise Conflict(str(refusal), code=refusal.code.lower()) from None

@@ -13,10 +13,10 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools.api.common.base import CallerView
-from tools.api.common.fields import Strict, Text, texts
 from tools.api.common.idempotency import Keying
 from tools.api.common.pagination import BY_NAME, Page, page_of_tools
+from tools.api.common.serializer_fields import Strict, Text, texts
+from tools.api.common.views import CallerView
 from tools.catalog.registry import CatalogTool
 from tools.definitions.callers import Caller, Scope
 from tools.definitions.values.strict_json import MAX_VALUES
