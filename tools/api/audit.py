@@ -23,7 +23,7 @@ from audit.export import export
 from audit.log.proofs import NotProvable, proof_of
 from audit.models import Alert, AuditRecord, Checkpoint
 from audit.records import erasure, reading, search
-from config.http.answers import written
+from config.http.errors import encode_json
 from tools.api.common.idempotency import KeyedView, Keying
 from tools.api.common.pagination import Page
 from tools.web.pages import (
@@ -174,7 +174,7 @@ class LinesRenderer(BaseRenderer):
 
     def render(self, data: Any, accepted_media_type: Any = None, renderer_context: Any = None,
                ) -> bytes:  # fmt: skip
-        return written(data)
+        return encode_json(data)
 
 
 class CsvRenderer(LinesRenderer):

@@ -13,7 +13,7 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools.accounts import actions
+from tools.accounts import account_actions
 from tools.accounts.grants import grant_actions, grants_of_many
 from tools.api.common.conditional import ConditionalView, Representation, conditional
 from tools.api.common.pagination import Page, filtered
@@ -25,6 +25,7 @@ from tools.api.common.serializer_fields import (
     Whole,
     texts,
 )
+from tools.authorization import pins
 from tools.catalog.bounds import MOST
 from tools.definitions.callers import Scope
 from tools.definitions.values import strict_json
@@ -33,7 +34,6 @@ from tools.limits import allowances
 from tools.limits.allowances import AMOUNT, MOST_QUOTAS
 from tools.models import Agent, Token, User
 from tools.models.allowance import Kind, Period
-from tools.policy import pins
 from tools.shapes import agent_shape, allowances_shape
 from tools.web.pages import CursorPages, by_name, paging
 from tools.web.proof import Proof, by_method
@@ -236,7 +236,7 @@ class AgentList(OneAgent):
         """
         self.require("add_agent")
         wanted = self.body(AgentBody)
-        agent = actions.create_agent(
+        agent = account_actions.create_agent(
             organization=self.organization, by=self.actor, giver=self.caller, **wanted
         )
         headers = {"Location": f"/api/v1/agents/{agent.slug}"}
@@ -248,7 +248,7 @@ def _gives_power(request: HttpRequest, **_: Any) -> bool:
         changes = strict_json.parse(request.body)
     except strict_json.BadJson:
         return False  # refused in any case
-    return not (isinstance(changes, dict) and actions.only_weakens(changes))
+    return not (isinstance(changes, dict) and account_actions.only_weakens(changes))
 
 
 class AgentDetail(OneAgent):
@@ -278,7 +278,7 @@ class AgentDetail(OneAgent):
             held = wanted.pop("pins")
             pins.set_pins(agent=agent, pins=held, by=self.actor, giver=self.caller)
         if wanted:
-            actions.change_agent(agent=agent, by=self.actor, **wanted)
+            account_actions.change_agent(agent=agent, by=self.actor, **wanted)
         return self.answer(self.representation(slug))
 
 
@@ -298,7 +298,7 @@ class AgentSuspend(OneAgent):
         stopped by `cancel`.
         """
         agent, reason = self.agent(slug), self.body(SuspendBody, optional=True)["reason"]
-        actions.change_agent(agent=agent, by=self.actor, active=False, reason=reason)
+        account_actions.change_agent(agent=agent, by=self.actor, active=False, reason=reason)
         return self.answer(self.representation(slug))
 
 

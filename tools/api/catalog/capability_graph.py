@@ -21,13 +21,18 @@ from tools.definitions.callers import Scope
 from tools.definitions.capability.drafts import Proposal
 from tools.definitions.capability.fits import Fit
 from tools.definitions.capability.graph import CapabilityEdge, CapabilityNode
-from tools.definitions.capability.ports import key_of
-from tools.definitions.capability.wishes import PlanningTarget, had, schema_of_example, wanted
+from tools.definitions.capability.ports import normalize_key
+from tools.definitions.capability.wishes import (
+    PlanningTarget,
+    given_ports,
+    schema_of_example,
+    target_port,
+)
 from tools.definitions.chains.values import OUTPUT
-from tools.definitions.schemas.schemas import BadSchema, compiled
+from tools.definitions.schemas.schemas import BadSchema, compile_schema
 from tools.definitions.texts.names import flaw_in_text
-from tools.policy import authorization
-from tools.policy.decision import EffectiveRequest
+from tools.policy import gates
+from tools.policy.questions import EffectiveRequest
 from tools.web.proof import Proof, by_method
 
 MOST_HAD = 50
@@ -46,7 +51,7 @@ class ValueName(Text):
     def to_internal_value(self, data: Any) -> str:
         name = super().to_internal_value(data)
         flaw = flaw_in_text(name, longest=_LONGEST_NAME)
-        if flaw is None and not key_of(name):
+        if flaw is None and not normalize_key(name):
             flaw = "holds no letter and no digit"
         if flaw is not None:
             raise serializers.ValidationError(f"This {flaw}.")
@@ -65,7 +70,7 @@ class SchemaField(serializers.JSONField):
         if any(word in text for word in _REFERENCES):
             raise serializers.ValidationError("Write out what is meant, without $ref.")
         try:
-            compiled(data)
+            compile_schema(data)
         except BadSchema as error:
             raise serializers.ValidationError(
                 f"This is no schema that may be used: {error}"
@@ -262,24 +267,24 @@ class ChainProposals(CallerView):
         given = self.body(ProposalsBody)
         asked, snapshot = EffectiveRequest.of(given["group"], given["state"]), self.snapshot
         warnings = self.granted(asked, snapshot)
-        tools = authorization.usable_tools(self.caller, asked, snapshot)
+        tools = gates.usable_tools(self.caller, asked, snapshot)
         usable = frozenset(tool.name for tool in tools)
         wish = _wish(given["want"])
-        found = proposals(snapshot, usable, had(given["have"]), wish)
+        found = proposals(snapshot, usable, given_ports(given["have"]), wish)
         warnings += _remarks(wish, given["have"], usable, found)
         return Response({"results": [_proposal(one) for one in found], "warnings": warnings})
 
 
 def _wish(want: dict[str, Any]) -> PlanningTarget:
     if "value" in want:
-        return PlanningTarget(value=wanted(want["value"], want.get("schema")))
+        return PlanningTarget(value=target_port(want["value"], want.get("schema")))
     return PlanningTarget(capability=want.get("capability", ""), tool=want.get("tool", ""))
 
 
 def _remarks(
     wish: PlanningTarget, have: dict[str, Any], usable: frozenset[str], found: list[Proposal]
 ) -> list[str]:
-    if wish.value is not None and key_of(wish.called) in map(key_of, have):
+    if wish.value is not None and normalize_key(wish.called) in map(normalize_key, have):
         return [f"{wish.called} is among what you have."]
     if wish.tool and wish.tool not in usable:
         return [f"There is no tool {wish.tool} for this request."]

@@ -17,6 +17,7 @@ from tools.api.common.idempotency import Keying
 from tools.api.common.pagination import BY_NAME, Page, page_of_tools
 from tools.api.common.serializer_fields import Strict, Text, texts
 from tools.api.common.views import CallerView
+from tools.authorization.pins import snapshot_for
 from tools.catalog.registry import CatalogTool
 from tools.definitions.callers import Caller, Scope
 from tools.definitions.values.strict_json import MAX_VALUES
@@ -24,8 +25,7 @@ from tools.execution import sessions
 from tools.insight.changes import GrantChange, Group, PreviewedChange, Tier, ToolGroups
 from tools.insight.explain import Explanation, pretended, subject_of
 from tools.insight.whatif import what_if
-from tools.policy.decision import EffectiveRequest
-from tools.policy.pins import snapshot_for
+from tools.policy.questions import EffectiveRequest
 from tools.shapes import difference_shape, explained_shape, request_shape
 from tools.web.pages import PAGING
 from tools.web.proof import Proof, by_method

@@ -25,13 +25,15 @@ from tools.api.common.serializer_fields import (
 )
 from tools.api.common.views import CallerView
 from tools.api.documentation import CODE_TOOL
+from tools.authorization import request_records
+from tools.authorization.listings import visible_tool
 from tools.catalog import actions
 from tools.catalog.registry import CatalogTool
 from tools.catalog.search.questions import note_search
 from tools.catalog.search.search import ranked, relevant
 from tools.catalog.signatures.verified import check_current
 from tools.definitions.callers import Scope
-from tools.definitions.texts.told import TOLD, ToolTextFormat
+from tools.definitions.texts.told import FORMATTERS, ToolTextFormat
 from tools.definitions.tool import Definition
 from tools.definitions.values.strict_json import MAX_VALUES
 from tools.definitions.vocabulary import (
@@ -41,12 +43,10 @@ from tools.definitions.vocabulary import (
     ParameterType,
     ToolType,
 )
-from tools.insight.findings import findings_about
-from tools.limits import requests
+from tools.insight.workflow_findings import findings_about
 from tools.models import ToolVersion
 from tools.models.tool import Origin, ToolStatus
-from tools.policy import authorization
-from tools.policy.visibility import visible_tool
+from tools.policy import gates
 from tools.shapes import tool_here, tool_shape, version_shape
 from tools.web.pages import PAGING, CursorPages, paging
 from tools.web.proof import Proof, by_method
@@ -206,10 +206,10 @@ class Listing(CallerView):
     def usable(self) -> tuple[list[CatalogTool], list[str]]:
         """All tools, by name, and warnings about the request; counted and recorded."""
         began, asked = time.perf_counter(), self.asked()
-        requests.count(asked, self.snapshot)
+        request_records.count(asked, self.snapshot)
         warnings = self.granted(asked, self.snapshot)
-        tools = authorization.usable_tools(self.caller, asked, self.snapshot)
-        requests.listed(self.caller, asked, self.snapshot, shown=len(tools), began=began)
+        tools = gates.usable_tools(self.caller, asked, self.snapshot)
+        request_records.listed(self.caller, asked, self.snapshot, shown=len(tools), began=began)
         return tools, warnings
 
     def page(self, tools: list[CatalogTool]) -> dict[str, Any]:
@@ -266,7 +266,7 @@ class ToolList(ToolView, Listing):
         wanted = self.query.get("format", DEFINITION)
         if wanted == DEFINITION:
             return tool_shape
-        tell = TOLD[ToolTextFormat(wanted)]
+        tell = FORMATTERS[ToolTextFormat(wanted)]
         return lambda tool: tell(tool.definition)
 
     @extend_schema(

@@ -10,7 +10,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools.accounts.people import may
+from tools.accounts.user_permissions import may
 from tools.api.catalog.tools import DefinitionBody
 from tools.api.common.idempotency import Keying
 from tools.api.common.views import CallerView
@@ -21,10 +21,10 @@ from tools.definitions.callers import Scope
 from tools.definitions.texts.names import WILDCARD
 from tools.definitions.values.strict_json import MAX_VALUES
 from tools.errors import Malformed
-from tools.insight.findings import findings, findings_of_proposal
-from tools.insight.reach import reach_of
 from tools.insight.recommendations import recommend
-from tools.policy.decision import EffectiveRequest
+from tools.insight.tool_reach import reach_of
+from tools.insight.workflow_findings import findings, findings_of_proposal
+from tools.policy.questions import EffectiveRequest
 from tools.web.proof import Proof, by_method
 
 MOST_FINDINGS = 500

@@ -5,7 +5,7 @@ from rest_framework.exceptions import ParseError, UnsupportedMediaType
 from rest_framework.parsers import BaseParser
 from rest_framework.renderers import BaseRenderer
 
-from config.http.answers import written
+from config.http.errors import encode_json
 from tools.definitions.dialects import documents
 from tools.definitions.values import strict_json
 
@@ -43,7 +43,7 @@ class YamlParser(BaseParser):
         media_type: str | None = None,
         parser_context: Mapping[str, Any] | None = None,
     ) -> Any:
-        found = documents.read(documents.decoded(_raw(stream, parser_context)))
+        found = documents.parse_documents(documents.decode_document(_raw(stream, parser_context)))
         if len(found) != 1:
             raise ParseError("The body must hold one document.")
         return found[0].value
@@ -66,7 +66,7 @@ class JSONRenderer(BaseRenderer):
         accepted_media_type: str | None = None,
         renderer_context: Mapping[str, Any] | None = None,
     ) -> bytes:
-        return b"" if data is None else written(data)
+        return b"" if data is None else encode_json(data)
 
 
 class EventStreamRenderer(BaseRenderer):
@@ -81,4 +81,4 @@ class EventStreamRenderer(BaseRenderer):
         accepted_media_type: str | None = None,
         renderer_context: Mapping[str, Any] | None = None,
     ) -> bytes:
-        return written(data)
+        return encode_json(data)

@@ -14,7 +14,7 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 
-from config.http import turns
+from config.http import request_queue
 from tools.definitions.callers import Caller
 from tools.errors import Unavailable
 
@@ -41,7 +41,7 @@ class CallerConcurrency:
                 return False
             self._taken[organization] += 1
             self._callers[user] += 1
-        turns.waits()
+        request_queue.release_slot()
         return True
 
     def give_back(self, caller: Caller) -> None:

@@ -20,7 +20,7 @@ from tools.api.executions.executions import (
     made,
     waited_for,
 )
-from tools.definitions.batches import MOST_INPUTS, MOST_NAME
+from tools.definitions.batches import LONGEST_TOOL_NAME, MOST_INPUTS
 from tools.definitions.callers import Caller, Scope
 from tools.definitions.implementations.builtin import RUN_BATCH
 from tools.definitions.results import FINAL, Status
@@ -29,16 +29,16 @@ from tools.execution.confirmations import of_executions
 from tools.models import Execution
 from tools.shapes import execution_shape
 from tools.web.proof import Proof, by_method
-from tools.workflows import batch_actions
+from tools.workflows import batches
 from tools.workflows.batch import MOST_PARALLEL
-from tools.workflows.batch_actions import BatchRow
+from tools.workflows.batches import BatchRow
 
 MODES = ("sequential", "parallel")
 _ASKED = ("inputs", "mode", "max_parallel", "stop_on_error")
 
 
 class BatchInputBody(Strict):
-    tool_name = Text(max_length=MOST_NAME)
+    tool_name = Text(max_length=LONGEST_TOOL_NAME)
     parameters = serializers.DictField(required=False, default=dict)
 
 
@@ -139,7 +139,7 @@ class BatchDetail(CallerView):
     )
     def get(self, request: Request, batch_id: UUID) -> Response:
         """The current state; with `wait_s`, the response waits up to so long for the end."""
-        batch = batch_actions.one_of(self.caller, batch_id)
+        batch = batches.one_of(self.caller, batch_id)
         return _answer(self.caller, waited_for(self.caller, request, batch))
 
 
@@ -155,15 +155,15 @@ class BatchCancel(CallerView):
     )
     def post(self, request: Request, batch_id: UUID) -> Response:
         """Cancel it, or some of its calls; ended calls do not change."""
-        batch = batch_actions.one_of(self.caller, batch_id)
-        batch_actions.check_may_cancel(self.caller, batch)
+        batch = batches.one_of(self.caller, batch_id)
+        batches.check_may_cancel(self.caller, batch)
         positions = self.body(BatchCancelBody, optional=True)["positions"]
-        batch = batch_actions.cancel(caller=self.caller, batch=batch, positions=positions)
+        batch = batches.cancel(caller=self.caller, batch=batch, positions=positions)
         return _answer(self.caller, batch)
 
 
 def _answer(caller: Caller, batch: Execution) -> Response:
-    lines = batch_actions.lines_of(caller, batch)
+    lines = batches.lines_of(caller, batch)
     held = of_executions([batch, *(line.execution for line in lines if line.execution)])
     results = [_line(line, held) for line in lines]
     shown = execution_shape(batch, held.get(batch.pk))

@@ -13,11 +13,11 @@ from tools.api.common.conditional import ConditionalView, Representation
 from tools.api.common.pagination import AGENT, PERIOD, Page, filtered, in_period
 from tools.api.common.serializer_fields import State, Strict, Text, texts
 from tools.api.common.views import CallerView
+from tools.authorization.pins import session_pins
 from tools.definitions.callers import Scope
 from tools.definitions.results import Status
 from tools.execution import session_actions as actions
 from tools.models import Session
-from tools.policy.pins import session_pins
 from tools.shapes import session_shape, step_shape, transition_shape
 from tools.web.pages import OLDEST, CursorPages, newest, paging
 from tools.web.proof import Proof, by_method

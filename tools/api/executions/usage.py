@@ -10,10 +10,10 @@ from rest_framework.response import Response
 
 from tools.api.common.pagination import AGENT, PERIOD, SESSION, Page, filtered, in_period
 from tools.api.common.views import CallerView
+from tools.authorization import request_records
 from tools.errors import Malformed
-from tools.limits import requests
 from tools.shapes import moment, usage_shape
-from tools.usage.usage import DIMENSIONS, UsageQuery, usage
+from tools.usage.usage_reports import DIMENSIONS, UsageQuery, usage
 from tools.web.pages import CursorPages, newest, paging
 
 _ORDERS = newest("at")
@@ -120,7 +120,7 @@ class RequestRecordList(CallerView):
     )
     def get(self, request: Request) -> Response:
         """The caller's requests, the newest first; a person's also others', where granted."""
-        found = requests.readable(
+        found = request_records.readable(
             self.caller,
             actor=self.query.get("agent"),
             kind=self.query.get("kind"),
@@ -130,10 +130,10 @@ class RequestRecordList(CallerView):
         found = filtered(found, self.query, {"session": "session_id", **in_period("at")})
         pages = CursorPages(_ORDERS)
         page = pages.paginate_queryset(found, request, self) or []
-        return pages.get_paginated_response([_shape(one) for one in requests.told(page)])
+        return pages.get_paginated_response([_shape(one) for one in request_records.told(page)])
 
 
-def _shape(told: requests.RequestDetails) -> dict[str, Any]:
+def _shape(told: request_records.RequestDetails) -> dict[str, Any]:
     row, lists = told.row, told.row.tool_filter
     return {
         "request_id": row.request_id,
