@@ -33,7 +33,7 @@ from tools.errors import NotFound
 from tools.limits import allowances
 from tools.limits.allowances import AMOUNT, MOST_QUOTAS
 from tools.models import Agent, Token, User
-from tools.models.allowance import Kind, Period
+from tools.models.agent import Kind, Period
 from tools.shapes import agent_shape, allowances_shape
 from tools.web.pages import CursorPages, by_name, paging
 from tools.web.proof import Proof, by_method
