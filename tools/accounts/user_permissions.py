@@ -12,7 +12,7 @@ from uuid import UUID
 
 from django.db.models import Q, QuerySet
 
-from tools.definitions.callers import MANAGING, Caller, CallerKind, Scope
+from tools.definitions.callers import MANAGING_SCOPES, Caller, CallerKind, Scope
 from tools.errors import Forbidden
 from tools.models import Organization, Token, Tool, User
 
@@ -35,7 +35,7 @@ def has_managing_scope(caller: Caller) -> bool:
     """Whether a person's token has a managing scope and is not narrowed."""
     if caller.kind != CallerKind.PERSON or caller.narrowed:
         return False
-    return any(caller.allows(scope) for scope in MANAGING)
+    return any(caller.allows(scope) for scope in MANAGING_SCOPES)
 
 
 def check_own_token(caller: Caller, token: Token, *, gives: bool = False) -> None:

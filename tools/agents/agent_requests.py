@@ -9,7 +9,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connection
 
-from config.http import turns
+from config.http import request_queue
 from tools.agents import recordings
 from tools.agents.planning.plan_outcomes import load_rows
 from tools.agents.recordings import find_run
@@ -24,7 +24,7 @@ from tools.execution.call import Call
 from tools.execution.events import HEARTBEAT_S
 from tools.execution.reading import readable
 from tools.models import Execution, Session
-from tools.models.execution import ExecutionQuerySet
+from tools.models.execution_queryset import ExecutionQuerySet
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ def follow_run(caller: Caller, run_id: UUID, after: int) -> Generator[StepEvent 
     """
     with bell.listening(run_id) as listener:
         silent_s = 0.0
-        while not turns.disconnected():
+        while not request_queue.disconnected():
             report = load_report(caller, find_run(caller, run_id))
             connection.close()
             fresh = [one for one in run_events(report) if one.number > after]

@@ -17,6 +17,7 @@ from tools.agents.recordings import Recording
 from tools.agents.run_parameters import AgentRunParameters, PastStep, UnusableParameters
 from tools.agents.steps import ACT, THINK, AgentAction, AgentReply, Spending
 from tools.agents.usable_tools import Toolbox, UsableTools, build_toolbox, build_workflow_toolbox
+from tools.authorization import pins
 from tools.catalog.registry import Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.implementations.builtin import ASK_MODEL
@@ -28,8 +29,7 @@ from tools.execution.composing import CannotGoOn, Composition, Made
 from tools.execution.composition import Waiting
 from tools.execution.context import Result
 from tools.models import Execution, Session
-from tools.policy import pins
-from tools.policy.decision import EffectiveRequest
+from tools.policy.questions import EffectiveRequest
 
 MOST_REPLY_TOKENS = 4_096  # tokens of one reply
 clock = timezone.now

@@ -14,7 +14,7 @@ from tools.definitions.results import FINAL, OPEN, Status
 from tools.execution import outputs
 from tools.execution.composing import Made, absent_calls
 from tools.models import Execution
-from tools.models.execution import ExecutionQuerySet
+from tools.models.execution_queryset import ExecutionQuerySet
 
 THINK, ACT = "think/", "act/"
 MOST_OBSERVATION = 8_000  # characters that a model is shown

@@ -20,8 +20,8 @@ from tools.definitions.texts import told
 from tools.definitions.tool import ToolDefinition
 from tools.definitions.vocabulary import ArgumentValidation
 from tools.errors import Malformed, Refused
-from tools.policy import authorization
-from tools.policy.decision import AccessRequest, EffectiveRequest
+from tools.policy import gates
+from tools.policy.questions import AccessRequest, EffectiveRequest
 
 MOST_TOOLS = 64  # in a prompt; more are found by find_tools
 MOST_STATES = 32  # examined for a workflow
@@ -38,17 +38,17 @@ class Toolbox:
     @cached_property
     def functions(self) -> list[dict[str, Any]]:
         """As chat endpoints take them."""
-        return [told.function(tool) for tool in self.tools]
+        return [told.chat_function(tool) for tool in self.tools]
 
     @cached_property
     def text(self) -> str:
         """A paragraph for each, with every argument (checklist S5, 2)."""
-        return "\n".join(map(told.paragraph, self.tools))
+        return "\n".join(map(told.prompt_paragraph, self.tools))
 
     @cached_property
     def workflow_text(self) -> str:
         """The same, with the states that each is available in and leads to, and what it gives."""
-        return "\n".join(map(told.in_workflow, self.tools))
+        return "\n".join(map(told.planner_paragraph, self.tools))
 
     def named(self, name: str) -> str:
         """The tool's own name for the model's name of it; unchanged where it is unknown."""
@@ -86,7 +86,7 @@ def usable_tools(caller: Caller, asked: EffectiveRequest, snapshot: Snapshot) ->
     """Without the tools that agents are built on."""
     return [
         tool
-        for tool in authorization.usable_tools(caller, asked, snapshot)
+        for tool in gates.usable_tools(caller, asked, snapshot)
         if tool.definition.entry_point not in _AGENT_TOOLS
     ]
 
@@ -126,9 +126,9 @@ class UsableTools:
         """Why the tool may not be used in this state; None where it may."""
         asked, tool = EffectiveRequest(self.groups, state), self.snapshot.tool(name)
         try:
-            authorization.groups_granted(self.caller, asked, self.snapshot)
+            gates.groups_granted(self.caller, asked, self.snapshot)
             if tool is not None:
-                authorization.authorize(AccessRequest(self.caller, tool, asked, self.snapshot))
+                gates.authorize(AccessRequest(self.caller, tool, asked, self.snapshot))
         except (Refused, Malformed) as refusal:
             return ToolRefusal(refusal.code, refusal.message)
         if tool is None or tool not in usable_tools(self.caller, asked, self.snapshot):
@@ -159,7 +159,7 @@ def _argument_flaws(tool: CatalogTool, arguments: dict[str, Any]) -> list[str]:
     """Of the arguments, except those that contain a reference."""
     if tool.definition.raw["argument_validation"] != ArgumentValidation.ENFORCE:
         return []
-    places = [one.place.replace(".", "/") for one in values.references(arguments)]
+    places = [one.place.replace(".", "/") for one in values.find_references(arguments)]
     if not places:
         return [_describe_flaw(flaw) for flaw in tool.input_validator.flaws(arguments)]
     flaws = tool.input_validator.flaws(arguments, masked=True)

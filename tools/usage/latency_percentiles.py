@@ -19,7 +19,7 @@ from django.db.models import Q, QuerySet
 from django.db.models.functions import TruncDate
 
 from tools.models import DayOfCalls, Execution
-from tools.models.execution import ExecutionQuerySet
+from tools.models.execution_queryset import ExecutionQuerySet
 from tools.usage.usage_rollups import (
     DaySpan,
     cached_by_organization,

@@ -23,7 +23,7 @@ from tools.definitions.texts.names import WILDCARD
 from tools.errors import Malformed
 from tools.execution.reading import readable, reads_all
 from tools.models import DayFigures, Part
-from tools.models.execution import ExecutionQuerySet
+from tools.models.execution_queryset import ExecutionQuerySet
 from tools.usage import latency_percentiles
 from tools.usage.latency_percentiles import PercentilesByDay
 from tools.usage.usage_rollups import (

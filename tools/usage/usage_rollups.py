@@ -23,7 +23,7 @@ from django.utils import timezone
 from tools.definitions.results import FAILURES, FINAL, REFUSED, Status
 from tools.limits.periods import midnight
 from tools.models import DayFigures, DayOfCalls, Execution, Organization, Part
-from tools.models.execution import ExecutionQuerySet
+from tools.models.execution_queryset import ExecutionQuerySet
 
 MOST_DAYS = 400
 MOST_UNFINISHED = 5_000  # executions of a day; one with more is not aggregated

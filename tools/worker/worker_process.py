@@ -23,8 +23,8 @@ from psycopg_pool import PoolTimeout
 
 from audit import stand_in
 from audit.log import anchors, publishing
-from config import ladder
-from config.database import GONE, forget_connections, replace_dead_connections
+from config import timeouts
+from config.database import CONNECTION_ERRORS, close_connections, replace_dead_connections
 from tools.execution import bell, capacity, leases
 from tools.execution.pipeline import worker_name
 from tools.worker.polling import Poller
@@ -50,11 +50,15 @@ def workers_alive() -> int:
 def _begin_loops(**_: Any) -> None:
     """Before Celery connects: while Redis is away it may try to for hours."""
     try:
-        ladder.assert_order()
+        timeouts.assert_order()
         compare_logs()
-    except (ladder.Disordered, OSError, ValueError) as flaw:  # of keys or anchors, perhaps
+    except (
+        timeouts.TimeoutsDisordered,
+        OSError,
+        ValueError,
+    ) as flaw:  # of keys or anchors, perhaps
         raise SystemExit(str(flaw)) from flaw  # any other exception Celery would only log
-    _begin_loop(Poller().poll, every_s=ladder.POLL_S, name="poller")
+    _begin_loop(Poller().poll, every_s=timeouts.POLL_S, name="poller")
     _begin_loop(stand_in.look, every_s=stand_in.LOOK_S, name="stand-in")
 
 
@@ -72,8 +76,8 @@ def compare_logs() -> None:
         except (DatabaseError, PoolTimeout) as error:
             log.warning("the audit logs were not compared with their anchors: %s", error)
         finally:
-            forget_connections()
-        capacity.stopping.wait(ladder.POLL_S)
+            close_connections()
+        capacity.stopping.wait(timeouts.POLL_S)
 
 
 @worker_shutting_down.connect
@@ -87,7 +91,7 @@ def _exit_after_grace() -> None:
     time.sleep(settings.EXECUTION_GRACE_S)
     stopped = leases.KEEPER.hand_back()
     log.warning("the worker's grace period is over; %d runs are requeued", stopped)
-    time.sleep(ladder.LAST_WORDS_S)
+    time.sleep(timeouts.REQUEUE_S)
     log.critical("the worker did not end in time and exits")
     os._exit(_EX_TEMPFAIL)
 
@@ -102,7 +106,7 @@ def _run_loop(work: Callable[[], object], every_s: float, name: str) -> None:
     while not capacity.stopping.wait(every_s):
         try:
             work()
-        except GONE as error:
+        except CONNECTION_ERRORS as error:
             log.warning("the %s had no database: %s", name, type(error).__name__)
             replace_dead_connections()
         except Exception:  # the thread's outermost edge: it must not end

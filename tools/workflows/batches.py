@@ -19,7 +19,7 @@ from audit.actions import record
 from audit.events import Event, Outcome
 from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import require
-from tools.definitions.batches import BatchInput, inputs_as_sent, inputs_of
+from tools.definitions.batches import BatchInput, batch_inputs_with_references, parse_batch_inputs
 from tools.definitions.callers import Caller
 from tools.definitions.implementations.builtin import RUN_BATCH
 from tools.definitions.results import Status
@@ -76,12 +76,12 @@ class _KnownCalls:
 def run_batch_turn(view: Composition) -> Result | Waiting:
     wanted = view.parameters
     try:
-        inputs = inputs_of(wanted)
+        inputs = parse_batch_inputs(wanted)
     except ValueError as flaw:
         raise CannotGoOn("INPUTS_WRONG", str(flaw)) from None
     most = _max_open(wanted)
     stop = wanted["stop_on_error"]
-    for number, one in enumerate(inputs_as_sent(wanted, view.asked)):
+    for number, one in enumerate(batch_inputs_with_references(wanted, view.asked)):
         place = str(number)
         if place in view.made or view.unwanted(place):
             continue
@@ -228,7 +228,7 @@ def batch_rows_between(caller: Caller, batch: Execution, first: int, last: int) 
 def batch_inputs(batch: Execution) -> list[BatchInput]:
     """Empty for a batch that was refused for invalid inputs."""
     try:
-        return inputs_as_sent(batch.parameters, batch.asked)
+        return batch_inputs_with_references(batch.parameters, batch.asked)
     except ValueError:
         return []
 
@@ -310,7 +310,7 @@ def _load_outputs(batch: Execution, calls: dict[str, Execution]) -> set[str]:
 
 
 def _parse_positions(batch: Execution, positions: Collection[int]) -> set[str]:
-    count = len(inputs_of(batch.parameters))
+    count = len(parse_batch_inputs(batch.parameters))
     if any(not 0 <= position < count for position in positions):
         raise Malformed(f"positions are whole numbers from 0 to {count - 1}.", field="positions")
     return {str(position) for position in positions}

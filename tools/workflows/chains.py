@@ -16,7 +16,7 @@ from uuid import UUID
 from tools.definitions.callers import Caller
 from tools.definitions.chains import conditions, values
 from tools.definitions.chains.document import MOST_ATTEMPTS, MOST_ITEMS, Chain, ChainStep
-from tools.definitions.chains.values import Unknown, ValueTooLarge
+from tools.definitions.chains.values import MissingValue, ValueTooLarge
 from tools.definitions.results import Status
 from tools.definitions.vocabulary import ToolType
 from tools.errors import NotFound
@@ -28,7 +28,7 @@ from tools.execution.context import Result
 from tools.execution.reading import readable
 from tools.execution.running import settle
 from tools.models import Execution
-from tools.models.execution import UNDO
+from tools.models.execution_queryset import UNDO
 from tools.workflows import call_attempts
 from tools.workflows.call_attempts import AttemptFailure, AttemptOpen, AttemptSuccess
 
@@ -68,7 +68,7 @@ class ChainExecution:
             return self._output_at(self._compensated[1])
         state = self._states.get(step)
         if not isinstance(state, AttemptSuccess):
-            raise Unknown(f"it {self.state(step)}" if state else "it has not run")
+            raise MissingValue(f"it {self.state(step)}" if state else "it has not run")
         if step not in self._outputs:
             self._outputs[step] = self._output(step, state)
         return self._outputs[step]
@@ -82,7 +82,7 @@ class ChainExecution:
 
     def item(self) -> Any:
         if not self._in_loop:
-            raise Unknown("there is no item outside a loop")
+            raise MissingValue("there is no item outside a loop")
         return self._item
 
     def state(self, step: str) -> str:
@@ -94,7 +94,7 @@ class ChainExecution:
 
     def enter_compensation(self, step: ChainStep, place: str) -> None:
         """From here on, values are those for the compensation of one call of a step: with its item,
-        if it has one, and its own output instead of the list. Raises `Unknown`.
+        if it has one, and its own output instead of the list. Raises `MissingValue`.
         """
         self._compensated, self._in_loop = (step.id, place), step.loop
         self._item = self._item_at(step, number_of(place)) if step.loop else None
@@ -146,15 +146,15 @@ class ChainExecution:
                 self._states[step.id] = AttemptSuccess(tuple(places))
 
     def _item_at(self, step: ChainStep, number: int) -> Any:
-        found = values.resolved(step.for_each, self)
+        found = values.resolve_value(step.for_each, self)
         if not isinstance(found, list) or number >= len(found):
-            raise Unknown("the list of its items is another one now")
+            raise MissingValue("the list of its items is another one now")
         return found[number]
 
     def _begin(self, step: ChainStep, place: str) -> StepState:
         try:
-            parameters = values.resolved(step.parameters, self)
-        except Unknown as absence:
+            parameters = values.resolve_value(step.parameters, self)
+        except MissingValue as absence:
             return AttemptFailure(absence.code, f"{absence}.")
         made = self.view.begin(place, step.tool_name, parameters, timeout_s=step.timeout_s)
         if made.open:
@@ -168,7 +168,7 @@ class ChainExecution:
         made = last_attempt(self.view.made, place)[1]
         found = self.view.outputs([made.place]) if made else {}
         if not found:
-            raise Unknown(_EXPIRED)
+            raise MissingValue(_EXPIRED)
         return next(iter(found.values()))
 
     def _output(self, step: str, state: AttemptSuccess) -> Any:
@@ -178,7 +178,7 @@ class ChainExecution:
         succeeded = self._succeeded(state)
         outputs = self.view.outputs(succeeded.values())
         if len(outputs) < len(succeeded):
-            raise Unknown(_EXPIRED)
+            raise MissingValue(_EXPIRED)
         if state.places == (step,):
             return outputs[succeeded[step]]
         return [outputs.get(succeeded.get(place, "")) for place in state.places]
@@ -236,12 +236,12 @@ def run_chain_turn(view: Composition) -> Result | Waiting:
 def _advance_step(run: ChainExecution, step: ChainStep) -> StepState:
     """The state of a step, after its calls that can begin have begun."""
     try:
-        if step.when is not None and not conditions.holds(step.when, run):
+        if step.when is not None and not conditions.evaluate_condition(step.when, run):
             return Skipped()
         if not step.loop:
             return run.call(step, step.id)
-        items = values.resolved(step.for_each, run)
-    except Unknown as absence:
+        items = values.resolve_value(step.for_each, run)
+    except MissingValue as absence:
         return AttemptFailure(absence.code, f"{absence}.")
     if not isinstance(items, list) or len(items) > MOST_ITEMS:
         return AttemptFailure("NOT_A_LIST", f"for_each needs a list of at most {MOST_ITEMS} items.")
@@ -267,8 +267,8 @@ def _advance_loop(run: ChainExecution, step: ChainStep, items: list[Any]) -> Ste
 def _chain_result(run: ChainExecution) -> Result | Waiting:
     """Settled here: if the output cannot be returned, there is something to undo."""
     try:
-        output = values.resolved(run.chain.output, run)
-    except Unknown as absence:
+        output = values.resolve_value(run.chain.output, run)
+    except MissingValue as absence:
         message = f"Every step is over, but the output cannot be made: {absence}."
         return _begin_end(run, "OUTPUT_MISSING", message)
     found = Result(Status.SUCCESS, output=output)
@@ -335,9 +335,9 @@ def compensate(run: ChainExecution) -> Waiting | None:
     """
     run.restore_states()
     for step, place, _made in run.done():
-        if step.undoing is None:
+        if step.compensation_step is None:
             continue
-        state = _compensate_call(run, step, step.undoing, place)
+        state = _compensate_call(run, step, step.compensation_step, place)
         if isinstance(state, AttemptOpen):
             return Waiting(below=state.below, until=state.until)
     return None
@@ -352,8 +352,8 @@ def _compensate_call(
         return state
     try:
         run.enter_compensation(step, place)
-        parameters = values.resolved(undoing.parameters, run)
-    except Unknown as absence:
+        parameters = values.resolve_value(undoing.parameters, run)
+    except MissingValue as absence:
         run.view.tell(f"{place} cannot be compensated: {absence}")
         run.view.give_up(state, undoing.tool_name, "VALUE_MISSING", str(absence))
     else:

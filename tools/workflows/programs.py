@@ -22,7 +22,7 @@ from tools.execution import composites, outcomes
 from tools.execution.composing import CannotGoOn, Composition, Made, NotNow
 from tools.execution.composition import Kind, Waiting
 from tools.execution.context import Result
-from tools.runners.sandboxing import around_builtin, perform
+from tools.runners.sandbox_runs import around_builtin, perform
 from tools.workflows.tool_discovery import usable_tools
 
 MOST_CALLS = 200

@@ -16,8 +16,8 @@ from tools.execution import composites, sessions
 from tools.execution.composing import CannotGoOn, Composition, Made
 from tools.execution.composition import Kind, Waiting
 from tools.execution.context import Result
-from tools.policy import authorization
-from tools.policy.decision import EffectiveRequest
+from tools.policy import gates
+from tools.policy.questions import EffectiveRequest
 
 MOST_TOOLS = 25
 PLACE = "call"  # of the call that `call_tool` makes
@@ -44,7 +44,7 @@ def usable_tools(view: Composition) -> list[CatalogTool]:
     """The tools that a listing would contain for the caller of a composite call."""
     performance, execution = view.performance, view.execution
     asked = EffectiveRequest.of(execution.requested_groups, sessions.state_before(execution))
-    return authorization.usable_tools(performance.caller, asked, performance.snapshot)
+    return gates.usable_tools(performance.caller, asked, performance.snapshot)
 
 
 def _rank(view: Composition, query: str, tools: list[CatalogTool]) -> list[CatalogTool]:

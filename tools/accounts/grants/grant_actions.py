@@ -39,7 +39,7 @@ from tools.definitions.callers import Caller, CallerKind
 from tools.definitions.texts import names
 from tools.errors import Forbidden, Malformed, NotFound
 from tools.models import Agent, Organization, Tool, ToolGroup, User
-from tools.models.grant_rows import GrantRow
+from tools.models.permission import GrantRow
 
 
 @transaction.atomic

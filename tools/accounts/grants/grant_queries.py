@@ -29,7 +29,7 @@ from tools.models import (
     ToolUserObjectPermission,
     User,
 )
-from tools.models.grant_rows import GrantRow, Sought, grant_rows
+from tools.models.permission import GrantRow, Sought, grant_rows
 
 AGENT, PERSON, PEOPLE = "agent", "user", "people_group"
 SUBJECTS = {AGENT: "change_agent", PERSON: "change_user", PEOPLE: "change_user"}

@@ -13,13 +13,13 @@ from django.views.decorators.http import require_safe
 from tools.accounts.user_permissions import may
 from tools.catalog.knowledge import knowledge_browsing as browsing
 from tools.catalog.knowledge.knowledge import export_graph
-from tools.definitions.texts.visible import visible
+from tools.definitions.texts.visible import make_visible
 from tools.errors import Malformed, NotFound
-from tools.knowledge import finding
-from tools.knowledge.documents import Syntax
-from tools.knowledge.entries import local_name
-from tools.policy import authorization
-from tools.policy.decision import AccessRequest, EffectiveRequest
+from tools.knowledge import entity_search
+from tools.knowledge.entity_index import local_name
+from tools.knowledge.graph_documents import Syntax
+from tools.policy import gates
+from tools.policy.questions import AccessRequest, EffectiveRequest
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.playground.calling import usual_group, usual_state
 from tools.web.proof import Proof, proof
@@ -80,8 +80,8 @@ def require_reader(request: PageRequest) -> None:
     if tool is None:
         raise NotFound(f"There is no tool {TOOL} here to read with.", code="tool_not_found")
     asked = EffectiveRequest.of(usual_group(tool, request.caller, snapshot), usual_state(tool))
-    authorization.groups_granted(request.caller, asked, snapshot)
-    authorization.authorize(AccessRequest(request.caller, tool, asked, snapshot))
+    gates.groups_granted(request.caller, asked, snapshot)
+    gates.authorize(AccessRequest(request.caller, tool, asked, snapshot))
 
 
 def entity_address(iri: str, **more: Any) -> str:
@@ -92,26 +92,26 @@ def type_address(iri: str) -> str:
     return f"{reverse('knowledge')}?{urlencode({'type': iri})}"
 
 
-def _wanted(request: HttpRequest) -> finding.EntitySearchQuery:
+def _wanted(request: HttpRequest) -> entity_search.EntitySearchQuery:
     """Raises `Malformed`."""
     offset = request.GET.get("offset", "0")
     if not (offset.isascii() and offset.isdecimal() and len(offset) <= 15):
         raise Malformed("offset must be a whole number.")
-    return finding.EntitySearchQuery(
-        query=request.GET.get("q", "")[: finding.LONGEST_QUERY],
+    return entity_search.EntitySearchQuery(
+        query=request.GET.get("q", "")[: entity_search.LONGEST_QUERY],
         type=request.GET.get("type", "").strip()[:_LONGEST_TYPE] or None,
         limit=PAGE_SIZE,
         offset=min(int(offset), _FURTHEST),
     )
 
 
-def _row(hit: finding.EntityHit) -> dict[str, Any]:
+def _row(hit: entity_search.EntityHit) -> dict[str, Any]:
     return {
-        "label": visible(hit.label),
-        "iri": visible(hit.iri),
-        "description": visible(hit.description),
+        "label": make_visible(hit.label),
+        "iri": make_visible(hit.iri),
+        "description": make_visible(hit.description),
         "language": hit.language,
-        "types": [(visible(local_name(one)), type_address(one)) for one in hit.types[:5]],
+        "types": [(make_visible(local_name(one)), type_address(one)) for one in hit.types[:5]],
         "url": entity_address(hit.iri),
     }
 
@@ -119,12 +119,12 @@ def _row(hit: finding.EntityHit) -> dict[str, Any]:
 def _kind(iri: str, count: int) -> dict[str, Any]:
     return {
         "iri": iri,
-        "name": visible(local_name(iri)),
+        "name": make_visible(local_name(iri)),
         "count": count,
         "url": type_address(iri),
     }
 
 
-def _address(wanted: finding.EntitySearchQuery, offset: int) -> str:
+def _address(wanted: entity_search.EntitySearchQuery, offset: int) -> str:
     said = {"q": wanted.query, "type": wanted.type or "", "offset": str(max(0, offset))}
     return f"{reverse('knowledge')}?{urlencode({name: one for name, one in said.items() if one})}"
