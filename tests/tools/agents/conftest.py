@@ -8,8 +8,9 @@ import pytest
 from tests import factories
 from tests.stubs import llm
 from tests.tools.execution.working import work_off
-from tools.agents import agent_requests as agent_actions
+from tools.agents import agent_requests
 from tools.agents.agent_requests import AgentRunReport, AgentRunRequest
+from tools.agents.recordings import find_run
 from tools.execution import actions
 from tools.models import Agent, Execution
 
@@ -48,13 +49,13 @@ def begun(agent: Agent, question: str = "Why?", **wanted: Any) -> Execution:
     of_call = {name: wanted.pop(name) for name in AgentRunRequest.__annotations__ if name in wanted}
     caller = factories.caller(agent)
     given = AgentRunRequest({"question": question} | wanted, **of_call)
-    call = agent_actions.build_call(caller, given)
+    call = agent_requests.build_call(caller, given)
     return actions.execute(caller=caller, call=call, wait_s=0)
 
 
 def reported(agent: Agent, run: Execution) -> AgentRunReport:
     caller = factories.caller(agent)
-    return agent_actions.load_report(caller, agent_actions.one_of(caller, run.pk))
+    return agent_requests.load_report(caller, find_run(caller, run.pk))
 
 
 @pytest.fixture

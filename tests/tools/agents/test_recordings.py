@@ -9,7 +9,7 @@ from tests.tools.approval_requests import at_the_browser
 from tests.tools.execution.working import calls_of, work_off
 from tools.accounts.callers import caller_at_playground
 from tools.accounts.grants import grant_actions
-from tools.agents import agent_requests as agent_actions
+from tools.agents import agent_requests
 from tools.agents.agent_requests import AgentRunRequest
 from tools.errors import Forbidden, Malformed, NotFound
 from tools.execution import actions
@@ -97,7 +97,7 @@ def test_a_person_who_may_read_it_goes_on_as_another_agent(earlier, organization
     other = factories.agent(organization, groups=["default"])
     person = at_the_browser(factories.superuser(organization))
     caller = caller_at_playground(person, other.slug)
-    call = agent_actions.build_call(
+    call = agent_requests.build_call(
         caller, AgentRunRequest({"question": "And?", "continues": str(earlier.run.pk)})
     )
     model.plays("Still open.")
