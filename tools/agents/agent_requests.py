@@ -1,4 +1,8 @@
-"""Actions of the API and pages on agent runs: start a run, read its steps, follow its events."""
+"""Requests to the product's own agents: start a run, report its steps, follow its events.
+
+Events (thought, action, observation, answer, end) are derived from the rows in their order, so that
+a client that lost the connection resumes after the last number it has.
+"""
 
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
@@ -87,7 +91,7 @@ def available_models() -> list[str]:
 
 
 def load_report(caller: Caller, run: Execution) -> AgentRunReport:
-    """Of its calls those that the caller may read."""
+    """With those of its calls that the caller may read."""
     row = Execution.objects.only("memory", "parameters", "session", "state").get(pk=run.pk)
     rows = load_rows(row, readable(caller))
     session = str(row.session_id) if row.session_id else row.memory.get("session")
@@ -101,7 +105,7 @@ def load_report(caller: Caller, run: Execution) -> AgentRunReport:
         session,
         _current_state(row, rows, session),
         str(output["answer"]) if run.status == Status.SUCCESS and "answer" in output else None,
-        rows.told(),
+        rows.plan_document(),
     )
 
 
@@ -195,12 +199,12 @@ def follow_run(caller: Caller, run_id: UUID, after: int) -> Generator[StepEvent 
         while not request_queue.disconnected():
             report = load_report(caller, find_run(caller, run_id))
             connection.close()
-            fresh = [one for one in run_events(report) if one.number > after]
-            yield from fresh
+            new_events = [event for event in run_events(report) if event.number > after]
+            yield from new_events
             if report.run.over:
                 return
-            after = fresh[-1].number if fresh else after
-            silent_s = 0.0 if fresh else silent_s + bell.GLANCE_S
+            after = new_events[-1].number if new_events else after
+            silent_s = 0.0 if new_events else silent_s + bell.GLANCE_S
             if silent_s >= HEARTBEAT_S:
                 silent_s = 0.0
                 yield None
@@ -208,12 +212,12 @@ def follow_run(caller: Caller, run_id: UUID, after: int) -> Generator[StepEvent 
 
 
 def run_events(report: AgentRunReport) -> list[StepEvent]:
-    told = [one for step in report.steps for one in _step_events(step)]
+    events = [event for step in report.steps for event in _step_events(step)]
     if report.answer is not None:
-        told.append((AgentEventKind.ANSWER, {"text": report.answer}))
+        events.append((AgentEventKind.ANSWER, {"text": report.answer}))
     if report.run.over:
-        told.append((AgentEventKind.END, _end_document(report)))
-    return [StepEvent(number, *one) for number, one in enumerate(told, 1)]
+        events.append((AgentEventKind.END, _end_document(report)))
+    return [StepEvent(number, *one) for number, one in enumerate(events, 1)]
 
 
 def spending_document(spent: Spending) -> dict[str, Any]:

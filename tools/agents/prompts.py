@@ -28,7 +28,7 @@ _INVISIBLE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class DataDelimiters:
-    """The marks of one run."""
+    """Delimiters of one run around text that a model must treat as data."""
 
     secret: str
 
@@ -40,7 +40,7 @@ class DataDelimiters:
     def end(self) -> str:
         return f"</data {self.secret}>"
 
-    def around(self, text: str, most: int = MOST_OBSERVATION) -> str:
+    def enclose(self, text: str, most: int = MOST_OBSERVATION) -> str:
         clean = self.clean(text)
         if len(clean) > most:
             clean = f"{clean[:most]}\n[cut: {len(clean) - most} or more characters are left out]"
@@ -51,14 +51,14 @@ class DataDelimiters:
         seen = _INVISIBLE.sub("\ufffd", text)
         return re.sub(re.escape(self.secret), "[mark]", seen, flags=re.IGNORECASE)
 
-    def unmarked(self, value: Any) -> Any:
-        """The same for any JSON: a model's output never carries the delimiters out of the run."""
+    def strip_from(self, value: Any) -> Any:
+        """Remove delimiters from any JSON: a model's output never carries them out of the run."""
         if isinstance(value, str):
             return re.sub(re.escape(self.secret), "[mark]", value, flags=re.IGNORECASE)
         if isinstance(value, list):
-            return [self.unmarked(one) for one in value]
+            return [self.strip_from(one) for one in value]
         if isinstance(value, dict):
-            return {self.unmarked(name): self.unmarked(one) for name, one in value.items()}
+            return {self.strip_from(name): self.strip_from(one) for name, one in value.items()}
         return value
 
 
@@ -129,7 +129,7 @@ class PromptForm:
     """The tools and the form (one of two) of a run's next prompt."""
 
     toolbox: Toolbox
-    fence: DataDelimiters
+    delimiters: DataDelimiters
     native: bool
     last: bool
 
@@ -138,10 +138,10 @@ def build_prompt(
     question: str, past: Sequence[PastStep], steps: Sequence[AgentStep], form: PromptForm
 ) -> Prompt:
     """For the next turn of a run. Raises `PromptTooLong`."""
-    fence = form.fence
+    delimiters = form.delimiters
     told = [
-        *(_from_past_step(one, fence) for one in past),
-        *(_from_step(one, fence) for one in steps),
+        *(_from_past_step(one, delimiters) for one in past),
+        *(_from_step(one, delimiters) for one in steps),
     ]
     for shortened in range(max(1, len(told) - _KEPT_WHOLE + 1)):
         found = _assemble_prompt(question, _shorten(told, shortened), form)
@@ -163,20 +163,20 @@ class _PromptStep:
     further: tuple[dict[str, str], ...] = ()  # calls of the same turn, which were not made
 
 
-def _from_past_step(step: PastStep, fence: DataDelimiters) -> _PromptStep:
+def _from_past_step(step: PastStep, delimiters: DataDelimiters) -> _PromptStep:
     """A part with untrusted text."""
-    thought = fence.around(step.thought, _MOST_THOUGHT) if step.thought else ""
+    thought = delimiters.enclose(step.thought, _MOST_THOUGHT) if step.thought else ""
     return _PromptStep(
-        thought, _plain_name(step.action), fence.unmarked(step.arguments), step.observation
+        thought, _plain_name(step.action), delimiters.strip_from(step.arguments), step.observation
     )
 
 
-def _from_step(step: AgentStep, fence: DataDelimiters) -> _PromptStep:
+def _from_step(step: AgentStep, delimiters: DataDelimiters) -> _PromptStep:
     move, seen = step.move, step.observation or ""
     if move.action is None:
         return _PromptStep("", "", {}, seen, said=move.text)
-    arguments = fence.unmarked(move.action.arguments)
-    thought = fence.clean(move.thought)
+    arguments = delimiters.strip_from(move.action.arguments)
+    thought = delimiters.clean(move.thought)
     return _PromptStep(thought, move.action.name, arguments, seen, further=move.further)
 
 
@@ -194,70 +194,74 @@ def _assemble_prompt(question: str, told: Iterable[_PromptStep], form: PromptFor
     ]
     for number, one in enumerate(told, 1):
         told_back = (
-            speak(number, one, form.fence) if one.action else _flaw_messages(one, form.fence)
+            speak(number, one, form.delimiters)
+            if one.action
+            else _flaw_messages(one, form.delimiters)
         )
         messages += told_back
     if form.last:
         messages.append({"role": "user", "content": _LAST_TURN})
     offered = form.native and not form.last
-    tools = _delimit_functions(form.toolbox.functions, form.fence) if offered else []
+    tools = _delimit_functions(form.toolbox.functions, form.delimiters) if offered else []
     return Prompt(messages, tools, NATIVE if form.native else TEXT)
 
 
 def _system_message(form: PromptForm) -> str:
-    fence, toolbox = form.fence, form.toolbox
-    parts = [_RULES.format(begin=fence.begin, end=fence.end)]
+    delimiters, toolbox = form.delimiters, form.toolbox
+    parts = [_RULES.format(begin=delimiters.begin, end=delimiters.end)]
     if not form.native:
         parts.append(_TEXT_FORM)
     if not toolbox.tools:
         parts.append(_NO_TOOLS)
     elif not form.native and not form.last:
-        parts.append("Tools:\n" + fence.around(toolbox.text, MOST_BYTES))
+        parts.append("Tools:\n" + delimiters.enclose(toolbox.text, MOST_BYTES))
     if toolbox.left_out and not form.last:
         parts.append(_MORE_TOOLS.format(count=toolbox.left_out))
     return "\n\n".join(parts)
 
 
 def _delimit_functions(
-    functions: list[dict[str, Any]], fence: DataDelimiters
+    functions: list[dict[str, Any]], delimiters: DataDelimiters
 ) -> list[dict[str, Any]]:
     """Descriptions are their authors' words, in the native form as well."""
     return [
         one
-        | {"description": fence.around(one["description"])}
-        | {"parameters": _clean_schema(one["parameters"], fence)}
+        | {"description": delimiters.enclose(one["description"])}
+        | {"parameters": _clean_schema(one["parameters"], delimiters)}
         for one in functions
     ]
 
 
-def _clean_schema(schema: Any, fence: DataDelimiters) -> Any:
+def _clean_schema(schema: Any, delimiters: DataDelimiters) -> Any:
     """With its authors' words cleaned and cut."""
     if isinstance(schema, list):
-        return [_clean_schema(one, fence) for one in schema]
+        return [_clean_schema(one, delimiters) for one in schema]
     if not isinstance(schema, dict):
         return schema
-    told = {name: _clean_schema(one, fence) for name, one in schema.items()}
+    told = {name: _clean_schema(one, delimiters) for name, one in schema.items()}
     words = {name: one for name, one in told.items() if name in _WORDS and isinstance(one, str)}
-    return told | {name: fence.clean(one)[:MOST_DESCRIPTION] for name, one in words.items()}
+    return told | {name: delimiters.clean(one)[:MOST_DESCRIPTION] for name, one in words.items()}
 
 
-def _native_messages(number: int, told: _PromptStep, fence: DataDelimiters) -> list[dict[str, Any]]:
+def _native_messages(
+    number: int, told: _PromptStep, delimiters: DataDelimiters
+) -> list[dict[str, Any]]:
     name = f"step-{number}"
     action = {
         "id": name,
         "name": function_name(told.action),
-        "arguments": fence.unmarked(told.arguments),
+        "arguments": delimiters.strip_from(told.arguments),
     }
     further = [
         {
             "id": f"{name}-{place}",
             "name": function_name(one["name"] or "none"),
-            "arguments": fence.clean(one["arguments"])[:_MOST_THOUGHT],
+            "arguments": delimiters.clean(one["arguments"])[:_MOST_THOUGHT],
         }
         for place, one in enumerate(told.further, 2)
     ]
     asked = {"role": "assistant", "content": told.thought, "action": action}
-    observed = fence.around(told.observation, told.most)
+    observed = delimiters.enclose(told.observation, told.most)
     return [
         asked | ({"further_actions": further} if further else {}),
         {"role": "tool", "content": observed, "action_id": name},
@@ -265,10 +269,12 @@ def _native_messages(number: int, told: _PromptStep, fence: DataDelimiters) -> l
     ]
 
 
-def _text_messages(number: int, told: _PromptStep, fence: DataDelimiters) -> list[dict[str, Any]]:
+def _text_messages(
+    number: int, told: _PromptStep, delimiters: DataDelimiters
+) -> list[dict[str, Any]]:
     arguments = json.dumps(told.arguments, ensure_ascii=False)
     said = f"Thought: {told.thought}\nAction: {told.action}\nArguments: {arguments}"
-    observed = f"Observation:\n{fence.around(told.observation, told.most)}"
+    observed = f"Observation:\n{delimiters.enclose(told.observation, told.most)}"
     if told.further:
         names = [_plain_name(one["name"]) for one in told.further]
         more = [f"{len(names) - _MOST_NAMED} more"] if len(names) > _MOST_NAMED else []
@@ -280,10 +286,10 @@ def _plain_name(name: str) -> str:
     return name if TOOL_NAME.fullmatch(name) else function_name(name or "none")
 
 
-def _flaw_messages(told: _PromptStep, fence: DataDelimiters) -> list[dict[str, Any]]:
+def _flaw_messages(told: _PromptStep, delimiters: DataDelimiters) -> list[dict[str, Any]]:
     """An unusable reply goes back to the model within delimiters: it may have copied anything."""
     flaw = told.observation[:_SHORT]
     return [
-        {"role": "assistant", "content": fence.around(told.said or "(nothing)", _SHORT)},
-        {"role": "user", "content": f"Your reply could not be used: {fence.clean(flaw)}"},
+        {"role": "assistant", "content": delimiters.enclose(told.said or "(nothing)", _SHORT)},
+        {"role": "user", "content": f"Your reply could not be used: {delimiters.clean(flaw)}"},
     ]

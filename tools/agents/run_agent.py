@@ -1,5 +1,10 @@
 """Runs `run_agent` in the execution pipeline: each turn reads the run's progress and starts the
-next step."""
+next step.
+
+ReAct: think, act, observe, until there is an answer (specification S1, 4.3). A refusal, an unknown
+tool, a failure and a reply that cannot be used are observations, and the loop continues. The last
+turn asks for the best possible answer. Runs by a plan are `planning.flow_controller`.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -20,23 +25,23 @@ from tools.execution.context import Result
 
 
 def run_react_turn(run: AgentRun) -> str:
-    """The answer. Raises `NotYet` and `RunOver`."""
+    """The answer. Raises `RunMustWait` and `RunOver`."""
     for number in count(1):
         last = run.is_last(number)
-        move = run.think(number, partial(_react_prompt, run, number, last=last))
+        move = run.ask_model(number, partial(_react_prompt, run, number, last=last))
         if move.answer is not None:
             return move.answer
         if last:
             raise RunOver("NO_ANSWER", "It gave no answer when it was asked for the best it has.")
         if move.action is not None:
-            run.act(number, move.action)
+            run.call_tool(number, move.action)
     raise AssertionError("a run ends with an answer, or with `RunOver`")
 
 
 def _react_prompt(run: AgentRun, number: int, *, last: bool) -> Prompt:
-    form = PromptForm(run.toolbox(), run.fence, run.native, last)
+    form = PromptForm(run.toolbox(), run.delimiters, run.native, last)
     try:
-        return build_prompt(run.asked.question, run.past, run.rows.steps()[: number - 1], form)
+        return build_prompt(run.parameters.question, run.past, run.rows.steps()[: number - 1], form)
     except PromptTooLong as limit:
         raise RunOver("PROMPT_TOO_LONG", str(limit)) from None
 
@@ -51,12 +56,12 @@ def run_agent_turn(view: Composition) -> Result | Waiting:
     """Runs one turn. It is called at the run's end as well, so that the run's own session is
     closed."""
     run = AgentRun(view)
-    run.enter()
+    run.open_session()
     try:
         result = _turn_result(run)
     except RunMustWait as wait:
         return wait.waiting
-    run.leave()
+    run.close_session()
     _count_metrics(run, result)
     return result
 
@@ -66,7 +71,7 @@ def _turn_result(run: AgentRun) -> Result:
     try:
         _check_not_ended(run.view)
         run.check_recording()
-        return run.answered(PATTERNS[run.asked.pattern](run))
+        return run.success_result(PATTERNS[run.parameters.pattern](run))
     except RunOver as end:
         return _end_result(run, end)
     except CannotGoOn as limit:
@@ -77,11 +82,11 @@ def _turn_result(run: AgentRun) -> Result:
 
 def _end_result(run: AgentRun, end: RunOver) -> Result:
     flow_controller.close_plans(run)
-    return run.ended(end)
+    return run.failure_result(end)
 
 
 def _count_metrics(run: AgentRun, result: Result) -> None:
-    pattern, spent = run.asked.pattern, run.spent
+    pattern, spent = run.parameters.pattern, run.spent
     metrics.agent_runs.labels(pattern, result.status).inc()
     metrics.agent_run_steps.labels(pattern).observe(len(run.rows.steps()))
     metrics.agent_tokens.labels("in").inc(spent.input_tokens)

@@ -58,23 +58,23 @@ class RunMustWait(Exception):
 
 
 class AgentRun:
-    """`view` is the composite call that it is."""
+    """`view` is the composite call of the run."""
 
     def __init__(self, view: Composition) -> None:
         self.view = view
         try:
-            self.asked = AgentRunParameters.of(view.parameters)
+            self.parameters = AgentRunParameters.of(view.parameters)
         except UnusableParameters as flaw:
             raise CannotGoOn("PARAMETERS_WRONG", str(flaw)) from None
-        self.look()
+        self.reload()
         view.made = self.rows.made
 
-    # --- its workflow ---
-    def enter(self) -> None:
+    # --- session, state and tools ---
+    def open_session(self) -> None:
         """Join the given session, or create one, in which the run's calls move the state."""
         execution = self.view.execution
         has_one = execution.session_id is not None or "session" in self.view.memory
-        if has_one or self.asked.replays is not None:  # a replay moves nothing
+        if has_one or self.parameters.replays is not None:  # a replay moves nothing
             return
         try:
             session, _ = session_actions.open_session(
@@ -87,7 +87,7 @@ class AgentRun:
         self.view.memory["session"] = str(session.pk)
         self.view.remember()
 
-    def leave(self) -> None:
+    def close_session(self) -> None:
         """Close the session that the run created."""
         if (own := self.view.memory.get("session")) is not None:
             by = actor_of(self.view.performance.caller)
@@ -100,21 +100,21 @@ class AgentRun:
     @property
     def state(self) -> str:
         """The current state; in a replay the recorded one."""
-        if self.asked.replays is not None:
+        if self.parameters.replays is not None:
             return self.rows.state_after(self.view.execution.state)
         return str(Session.objects.values_list("state", flat=True).get(pk=self.session))
 
     def toolbox(self) -> Toolbox:
-        return build_toolbox(self._caller, self._filter, self._snapshot, self.asked.question)
+        return build_toolbox(self._caller, self._filter, self._snapshot, self.parameters.question)
 
     def workflow_toolbox(self) -> Toolbox:
-        """With what can be used in states that follow."""
+        """With the tools that are usable in states that follow."""
         return build_workflow_toolbox(
-            self._caller, self._filter, self._snapshot, self.asked.question
+            self._caller, self._filter, self._snapshot, self.parameters.question
         )
 
-    def ground(self) -> UsableTools:
-        """What may be used now."""
+    def usable_tools(self) -> UsableTools:
+        """The tools that the caller may use now."""
         return UsableTools(self._caller, self._filter.groups, self._snapshot)
 
     @property
@@ -131,28 +131,28 @@ class AgentRun:
         return pins.snapshot_for(self._caller, self.view.execution.session_id)
 
     @cached_property
-    def fence(self) -> DataDelimiters:
+    def delimiters(self) -> DataDelimiters:
         about = str(self.view.execution.pk)
         secret = salted_hmac("tools.agents.fence", about, algorithm="sha256").hexdigest()
         return DataDelimiters(secret[:16])
 
     @cached_property
     def recording(self) -> Recording:
-        assert self.asked.replays is not None
-        return recordings.load_recording(self.view.performance.caller, self.asked.replays)
+        assert self.parameters.replays is not None
+        return recordings.load_recording(self.view.performance.caller, self.parameters.replays)
 
     def check_recording(self) -> None:
         """Raises `NotFound` and `Forbidden`, in every turn: what may be read can change."""
-        if self.asked.replays is not None:
+        if self.parameters.replays is not None:
             _ = self.recording
 
     @cached_property
     def past(self) -> list[PastStep]:
         """Steps before this run: given by the caller, or from the run that it continues."""
-        earlier = recordings.past_steps(self.view.performance.caller, self.asked.continues)
-        return [*earlier, *self.asked.history]
+        earlier = recordings.past_steps(self.view.performance.caller, self.parameters.continues)
+        return [*earlier, *self.parameters.history]
 
-    # --- what it may spend ---
+    # --- budget ---
     @property
     def spent(self) -> Spending:
         return self.rows.spent
@@ -162,82 +162,93 @@ class AgentRun:
         the same."""
         decided = self.view.memory.get("last")
         new = f"{THINK}{number}" not in self.view.made
-        if decided is None and new and (number >= self.asked.iterations or self.nearly_spent()):
+        if (
+            decided is None
+            and new
+            and (number >= self.parameters.iterations or self.is_nearly_spent())
+        ):
             self.view.memory["last"] = decided = number
             self.view.remember()
         return decided is not None and number >= decided
 
-    def nearly_spent(self) -> bool:
-        spent, asked = self.spent, self.asked
+    def is_nearly_spent(self) -> bool:
+        spent, limits = self.spent, self.parameters
         left_s = (self.view.deadline - clock()).total_seconds()
         return (
-            spent.tokens >= _LAST_TURN_SHARE * asked.tokens
+            spent.tokens >= _LAST_TURN_SHARE * limits.tokens
             or (
-                asked.cost is not None and float(spent.cost) >= _LAST_TURN_SHARE * float(asked.cost)
+                limits.cost is not None
+                and float(spent.cost) >= _LAST_TURN_SHARE * float(limits.cost)
             )
             or left_s <= (1 - _LAST_TURN_SHARE) * self.view.timeout_s
         )
 
     def _check_spending(self) -> None:
         """Raises `RunOver` where the budget of tokens or cost is spent."""
-        spent, asked = self.spent, self.asked
-        if spent.tokens >= asked.tokens:
-            raise RunOver("TOKENS_SPENT", f"It used its {asked.tokens} tokens without an answer.")
-        if asked.cost is not None and spent.cost >= asked.cost:
-            raise RunOver("MONEY_SPENT", f"It used its {asked.cost} without an answer.")
+        spent, limits = self.spent, self.parameters
+        if spent.tokens >= limits.tokens:
+            raise RunOver("TOKENS_SPENT", f"It used its {limits.tokens} tokens without an answer.")
+        if limits.cost is not None and spent.cost >= limits.cost:
+            raise RunOver("MONEY_SPENT", f"It used its {limits.cost} without an answer.")
 
-    # --- what it does ---
-    def think(self, number: int, prompt: Callable[[], Prompt]) -> AgentReply:
+    # --- calls ---
+    def ask_model(self, number: int, prompt: Callable[[], Prompt]) -> AgentReply:
         """The model's answer at this step. Raises `RunMustWait` and `RunOver`.
 
-        An endpoint that is busy is asked again after a while; one that knows no native calls is
-        asked in the text form from then on.
+        A busy endpoint is asked again after a pause; one without native tool calls is asked in the
+        text form from then on.
         """
         place = f"{THINK}{number}"
         attempt, made = last_attempt(self.view.made, place)
         if made is None:
-            self._ask(place, prompt())
+            self._begin_model_call(place, prompt())
         elif made.succeeded:
             return self.rows.move(number) or AgentReply(
                 flaw="What was said cannot be read any more."
             )
         elif not made.open:
-            self._check_worth_asking(made, attempt)
-            self._ask(f"{place}#{attempt + 1}", prompt())
+            self._check_retryable(made, attempt)
+            self._begin_model_call(f"{place}#{attempt + 1}", prompt())
         else:
             raise RunMustWait(Waiting())
-        return self.think(number, prompt)
+        return self.ask_model(number, prompt)
 
-    def act(self, number: int, action: AgentAction, *, place: str = "", doubt: str = "") -> None:
+    def call_tool(
+        self, number: int, action: AgentAction, *, place: str = "", approval_reason: str = ""
+    ) -> None:
         """The call that a step leads to. Raises `RunMustWait` until it is over, however it ends.
 
-        A retry has a `place` of its own; with `doubt`, the call needs an approval.
+        A retry has a `place` of its own; with `approval_reason`, the call needs an approval.
         """
-        if self.asked.replays is not None:
+        if self.parameters.replays is not None:
             self._replay(number, action)
             return
         place = place or f"{ACT}{number}"
         new = place not in self.view.made
-        called = self._called(action) if new else action
+        action = self._clean_action(action) if new else action
         made = self.view.begin(
-            place, called.name, called.arguments, session=self.session, consent_because=doubt
+            place,
+            action.name,
+            action.arguments,
+            session=self.session,
+            consent_because=approval_reason,
         )
         if new:
             bell.ring(self.view.execution.pk)
         if made.open:
             raise RunMustWait(Waiting())
         if new:  # refused, or known already
-            self.look()
+            self.reload()
 
-    def look(self) -> None:
+    def reload(self) -> None:
         """Read the rows again after a change."""
         self.rows = load_rows(self.view.execution, Execution.objects.all())
 
-    def _called(self, action: AgentAction) -> AgentAction:
-        """By the tool's own name, and without the marks of this run."""
+    def _clean_action(self, action: AgentAction) -> AgentAction:
+        """With the tool's own name, and without the delimiters of this run."""
         known = self.view.performance.snapshot.tool(action.name) is not None
-        name = action.name if known else self.toolbox().named(action.name)
-        return AgentAction(name, self.fence.unmarked(action.arguments))
+        name = action.name if known else self.toolbox().tool_name(action.name)
+        return AgentAction(name, self.delimiters.strip_from(action.arguments))
 
     @property
     def native(self) -> bool:
@@ -249,7 +260,7 @@ class AgentRun:
         place = f"{ACT}{number}"
         if place in replayed:
             return
-        there = self.recording.place_of(self._called(action), set(replayed.values()))
+        there = self.recording.place_of(self._clean_action(action), set(replayed.values()))
         if there is None:
             raise RunOver(
                 "DIVERGED",
@@ -258,9 +269,9 @@ class AgentRun:
             )
         replayed[place] = there
         self.view.remember()
-        self.look()
+        self.reload()
 
-    def _check_worth_asking(self, made: Made, attempt: int) -> None:
+    def _check_retryable(self, made: Made, attempt: int) -> None:
         """Raises `RunOver`, or `RunMustWait` until the moment has come."""
         if made.error_code == NO_NATIVE and self.native:
             self.view.memory["native"] = False
@@ -272,7 +283,7 @@ class AgentRun:
         if clock() < due:
             raise RunMustWait(Waiting(below=0, until=due))
 
-    def _ask(self, place: str, prompt: Prompt) -> None:
+    def _begin_model_call(self, place: str, prompt: Prompt) -> None:
         self._check_spending()
         tool = self.view.performance.snapshot.tool(ASK_MODEL)
         if tool is not None and tool.definition.entry_point != ASK_MODEL:
@@ -282,17 +293,17 @@ class AgentRun:
             "messages": prompt.messages,
             "tools": prompt.tools,
             "format": prompt.format,
-            "model": self.asked.model,
+            "model": self.parameters.model,
             "max_tokens": MOST_REPLY_TOKENS,
         }
         self.view.begin(place, ASK_MODEL, question, at_its_door=True)
         bell.ring(self.view.execution.pk)  # followers of the run read its rows
 
-    # --- how it ends ---
-    def answered(self, answer: str) -> Result:
+    # --- results ---
+    def success_result(self, answer: str) -> Result:
         return Result(Status.SUCCESS, output=self.summary() | {"answer": answer})
 
-    def ended(self, end: RunOver) -> Result:
+    def failure_result(self, end: RunOver) -> Result:
         """Without an answer; the details list its steps."""
         return Result(
             end.status,
@@ -304,10 +315,10 @@ class AgentRun:
     def summary(self) -> dict[str, Any]:
         spent = self.spent
         return {
-            "session": None if self.asked.replays else self.session,
+            "session": None if self.parameters.replays else self.session,
             "state": self.state,
             "iterations": len(self.rows.steps()),
             "tokens": {"input": spent.input_tokens, "output": spent.output_tokens},
             "cost": str(spent.cost),
-            "plan": self.rows.told(),
+            "plan": self.rows.plan_document(),
         }

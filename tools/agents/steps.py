@@ -110,7 +110,7 @@ class CallRow:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """By one call, or by several."""
+    """What one call or several have spent."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -250,38 +250,38 @@ class AgentCallRows:
 
     def __init__(self, run: Execution, readable: ExecutionQuerySet) -> None:
         rows = call_rows(run.pk, readable)
-        self.thinks = {place: row for place, row in rows.items() if place.startswith(THINK)}
-        self.acts = {place: row for place, row in rows.items() if place.startswith(ACT)}
+        self.model_calls = {place: row for place, row in rows.items() if place.startswith(THINK)}
+        self.tool_calls = {place: row for place, row in rows.items() if place.startswith(ACT)}
         self.absent = absent_calls(run.memory)
         self._replayed: dict[str, str] = run.memory.get("replayed", {})
         if self._replayed:
-            self._take_from(run.parameters["replays"])
+            self._load_replayed(run.parameters["replays"])
 
-    def _take_from(self, recorded: str) -> None:
+    def _load_replayed(self, recorded: str) -> None:
         there = call_rows(UUID(recorded), Execution.objects.all())
         gone = absent_calls(Execution.objects.values_list("memory", flat=True).get(pk=recorded))
         for place, source in self._replayed.items():
             if source in there:
-                self.acts[place] = there[source]
+                self.tool_calls[place] = there[source]
             elif source in gone:
                 self.absent[place] = gone[source]
 
     def state_after(self, state: str) -> str:
         """The state after the replayed calls, from a given state."""
         for place in sorted(self._replayed, key=step_number):
-            row = self.acts.get(place)
+            row = self.tool_calls.get(place)
             state = row.state_after or state if row is not None else state
         return state
 
     def move(self, number: int) -> AgentReply | None:
-        """Of a step, once the model has said something."""
-        row = self._last_thought(number)
+        """The reply of a step, once the model has answered."""
+        row = self._last_model_call(number)
         if row is None or row.status != Status.SUCCESS:
             return None
         return AgentReply.of(outputs.whole(row) if row.output_expired_at is None else None)
 
     def steps(self) -> list[AgentStep]:
-        """Those whose thought is over, in their order."""
+        """Steps whose thought is over, in their order."""
         found = []
         number = 1
         while (move := self.move(number)) is not None:
@@ -289,59 +289,61 @@ class AgentCallRows:
             number += 1
         return found
 
-    def told(self) -> dict[str, Any] | None:
-        """Of a plan: its steps and what became of them."""
+    def plan_document(self) -> dict[str, Any] | None:
+        """The plan with its steps and their outcomes; None for a run without plans."""
         return None
 
     @cached_property
     def calls(self) -> dict[str, Made]:
-        """Its actions, by place."""
-        return {place: row.made for place, row in self.acts.items()} | self.absent
+        """Tool calls, by place."""
+        return {place: row.made for place, row in self.tool_calls.items()} | self.absent
 
     @property
     def made(self) -> dict[str, Made]:
         """All calls that the composite call made."""
-        return {place: row.made for place, row in self.thinks.items()} | self.calls
+        return {place: row.made for place, row in self.model_calls.items()} | self.calls
 
     @cached_property
     def spent(self) -> Spending:
-        own = [] if self._replayed else self.acts.values()  # what was replayed cost nothing
-        every = [*self.thinks.values(), *own]
+        own = [] if self._replayed else self.tool_calls.values()  # what was replayed cost nothing
+        every = [*self.model_calls.values(), *own]
         below = spending_below([row.pk for row in own if row.composite])
         return sum((row.spent for row in every), start=below)
 
-    def _last_thought(self, number: int) -> CallRow | None:
+    def _last_model_call(self, number: int) -> CallRow | None:
         place, last, attempt = f"{THINK}{number}", None, 2
-        row = self.thinks.get(place)
+        row = self.model_calls.get(place)
         while row is not None:
-            last, row = row, self.thinks.get(f"{place}#{attempt}")
+            last, row = row, self.model_calls.get(f"{place}#{attempt}")
             attempt += 1
         return last
 
     def _step(self, number: int, move: AgentReply) -> AgentStep:
         move = self._by_own_name(number, move)
-        thinking, place = self.thinking(number), f"{ACT}{number}"
-        row = self.acts.get(place)
+        thinking, place = self.spent_on_model(number), f"{ACT}{number}"
+        row = self.tool_calls.get(place)
         if row is not None:
-            came = None if row.open else observation_text(row)
-            return AgentStep(number, move, came, row.status, row.pk, thinking, row.spent, place)
+            observation = None if row.open else observation_text(row)
+            return AgentStep(
+                number, move, observation, row.status, row.pk, thinking, row.spent, place
+            )
         made = self.absent.get(place)
         if made is not None:
-            came = absence_text(made)
-            return AgentStep(number, move, came, made.status, None, thinking, place=place)
+            observation = absence_text(made)
+            return AgentStep(number, move, observation, made.status, None, thinking, place=place)
         status = "" if move.action else Status.SUCCESS
         return AgentStep(number, move, move.flaw, status, None, thinking)
 
     def _by_own_name(self, number: int, move: AgentReply) -> AgentReply:
         """Endpoints do not allow every name of a tool (`toolbox.function_name`)."""
         place = f"{ACT}{number}"
-        made = self.acts.get(place) or self.absent.get(place)
+        made = self.tool_calls.get(place) or self.absent.get(place)
         if move.action is None or made is None:
             return move
         return replace(move, action=AgentAction(made.tool_name, move.action.arguments))
 
-    def thinking(self, number: int) -> Spending:
-        """With the attempts that came to nothing."""
+    def spent_on_model(self, number: int) -> Spending:
+        """With failed attempts."""
         place = f"{THINK}{number}"
-        own = [row for at, row in self.thinks.items() if at.partition("#")[0] == place]
+        own = [row for at, row in self.model_calls.items() if at.partition("#")[0] == place]
         return sum((row.spent for row in own), start=NO_SPENDING)

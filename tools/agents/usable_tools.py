@@ -1,7 +1,9 @@
-"""What a caller may use at one moment, in any state: the basis for checking a plan.
+"""The tools that an agent may use now: a check of plans against them, and their description for a
+model.
 
 A step is checked before it is taken, so that an impossible step leads to no approval and no call.
-Every gate still checks the call.
+Only usable tools are described (checklist S1, 5). Neither is protection: every gate still checks
+the tool that a model names when it is called, whether it was listed or not.
 """
 
 from collections.abc import Iterator
@@ -23,7 +25,7 @@ from tools.errors import Malformed, Refused
 from tools.policy import gates
 from tools.policy.questions import AccessRequest, EffectiveRequest
 
-MOST_TOOLS = 64  # in a prompt; more are found by find_tools
+MOST_TOOLS = 64  # in a prompt; find_tools finds more
 MOST_STATES = 32  # examined for a workflow
 _AGENT_TOOLS = frozenset({ASK_MODEL, RUN_AGENT})
 
@@ -50,7 +52,7 @@ class Toolbox:
         """The same, with the states that each is available in and leads to, and what it gives."""
         return "\n".join(map(told.planner_paragraph, self.tools))
 
-    def named(self, name: str) -> str:
+    def tool_name(self, name: str) -> str:
         """The tool's own name for the model's name of it; unchanged where it is unknown."""
         return self._by_function.get(name, name)
 
@@ -70,10 +72,10 @@ def build_toolbox(
 def build_workflow_toolbox(
     caller: Caller, asked: EffectiveRequest, snapshot: Snapshot, question: str
 ) -> Toolbox:
-    """The same in this state and in each that these tools can lead to, as far as the caller may."""
+    """The same in this state and in each state that these tools can lead to."""
     found: dict[str, CatalogTool] = {}
     states = [asked.state]
-    for state in states:  # it grows on the way
+    for state in states:  # the list grows meanwhile
         for tool in usable_tools(caller, EffectiveRequest(asked.groups, state), snapshot):
             found.setdefault(tool.name, tool)
             after = tool.definition.raw["state"]
@@ -122,8 +124,8 @@ class UsableTools:
     groups: frozenset[str]
     snapshot: Snapshot
 
-    def bar(self, name: str, state: str) -> ToolRefusal | None:
-        """Why the tool may not be used in this state; None where it may."""
+    def refusal_of(self, name: str, state: str) -> ToolRefusal | None:
+        """Why the tool may not be used in this state; None if it may be."""
         asked, tool = EffectiveRequest(self.groups, state), self.snapshot.tool(name)
         try:
             gates.groups_granted(self.caller, asked, self.snapshot)
@@ -136,17 +138,17 @@ class UsableTools:
         return None
 
     def state_after(self, name: str, state: str) -> str:
-        """Where the tool leads from a state when it succeeds (specification S1, 4.2)."""
+        """The state after a success of the tool (specification S1, 4.2)."""
         tool = self.snapshot.tool(name)
         after = tool.definition.raw["state"] if tool is not None else None
         return state if after is None else str(after)
 
-    def flaws_of(self, steps: list[PlanStep], state: str) -> list[str]:
-        """What would be refused of a plan, taken in this order from a state on."""
+    def plan_flaws(self, steps: list[PlanStep], state: str) -> list[str]:
+        """Why steps of a plan would be refused, if they are taken in this order from a state on."""
         found = []
         for step in steps:
-            if (bar := self.bar(step.tool, state)) is not None:
-                found.append(f"step {step.id}: {bar.message}")
+            if (refusal := self.refusal_of(step.tool, state)) is not None:
+                found.append(f"step {step.id}: {refusal.message}")
             elif (tool := self.snapshot.tool(step.tool)) is not None:
                 found += [
                     f"step {step.id}: {flaw}" for flaw in _argument_flaws(tool, step.arguments)
@@ -159,7 +161,7 @@ def _argument_flaws(tool: CatalogTool, arguments: dict[str, Any]) -> list[str]:
     """Of the arguments, except those that contain a reference."""
     if tool.definition.raw["argument_validation"] != ArgumentValidation.ENFORCE:
         return []
-    places = [one.place.replace(".", "/") for one in values.find_references(arguments)]
+    places = [ref.place.replace(".", "/") for ref in values.find_references(arguments)]
     if not places:
         return [_describe_flaw(flaw) for flaw in tool.input_validator.flaws(arguments)]
     flaws = tool.input_validator.flaws(arguments, masked=True)

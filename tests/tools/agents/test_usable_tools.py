@@ -18,7 +18,7 @@ BOTH = {
 }
 
 
-def ground(*tools):
+def usable(*tools):
     return UsableTools(anybody(), frozenset(["default"]), snapshots.snapshot(*tools))
 
 
@@ -28,19 +28,21 @@ def step(tool, name="one", **arguments):
 
 def test_states_are_walked_through_as_success_would_lead():
     tools = moving("in", None, "inside", parameters=[]), moving("use", ["inside"], parameters=[])
-    assert ground(*tools).flaws_of([step("in"), step("use")], "undefined") == []
-    (flaw,) = ground(*tools).flaws_of([step("use"), step("in")], "undefined")
+    assert usable(*tools).plan_flaws([step("in"), step("use")], "undefined") == []
+    (flaw,) = usable(*tools).plan_flaws([step("use"), step("in")], "undefined")
     assert flaw.startswith("step one: The tool use is not available in the state 'undefined'")
 
 
 def test_a_tool_that_leads_nowhere_leaves_the_state():
-    assert ground(moving("t", None)).state_after("t", "here") == "here"
-    assert ground().state_after("unknown", "here") == "here"
+    assert usable(moving("t", None)).state_after("t", "here") == "here"
+    assert usable().state_after("unknown", "here") == "here"
 
 
 def test_an_unknown_tool_and_one_out_of_service_are_barred():
-    assert ground().bar("none", "undefined").code == "tool_not_found"
-    assert ground(snapshots.tool("t", "disabled")).bar("t", "undefined").code == "tool_disabled"
+    assert usable().refusal_of("none", "undefined").code == "tool_not_found"
+    assert (
+        usable(snapshots.tool("t", "disabled")).refusal_of("t", "undefined").code == "tool_disabled"
+    )
 
 
 @pytest.mark.parametrize(
@@ -60,12 +62,12 @@ def test_an_unknown_tool_and_one_out_of_service_are_barred():
 )
 def test_arguments_are_looked_at_as_far_as_no_reference_stands_in_them(arguments, count):
     tool = snapshots.tool("t", parameters=None, input_schema=BOTH)
-    assert len(ground(tool).flaws_of([step("t", **arguments)], "undefined")) == count
+    assert len(usable(tool).plan_flaws([step("t", **arguments)], "undefined")) == count
 
 
 def test_a_tools_own_way_of_validation_holds():
     tool = snapshots.tool("t", argument_validation="warn")
-    assert ground(tool).flaws_of([step("t")], "undefined") == []
+    assert usable(tool).plan_flaws([step("t")], "undefined") == []
 
 
 def test_a_planner_is_told_of_the_states_that_can_be_reached_alone():

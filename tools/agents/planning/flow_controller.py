@@ -58,11 +58,11 @@ def close_plans(run: AgentRun) -> None:
         return
     memory = run.view.memory
     for plan in run.rows.plans:
-        if plan.at not in memory.get(_CLOSED, ()):
+        if plan.thought not in memory.get(_CLOSED, ()):
             run.view.cancel_open()
-            memory[SETTLED] = plan.next - 1
-            memory.setdefault(STOPPED, [plan.at, "RUN_ENDED", "the run ended sooner"])
-            run.look()
+            memory[SETTLED] = plan.next_number - 1
+            memory.setdefault(STOPPED, [plan.thought, "RUN_ENDED", "the run ended sooner"])
+            run.reload()
             _close_plan(run, plan)
 
 
@@ -72,7 +72,7 @@ def _current_plan(run: AgentRun) -> AgentPlan | None:
     accepted = memory.get(PLANS, [])
     if len(rows.plans) < len(accepted):
         raise RunOver("PLAN_EXPIRED", "The plan cannot be read any more.")
-    if opened := [plan for plan in rows.plans if plan.at not in memory.get(_CLOSED, ())]:
+    if opened := [plan for plan in rows.plans if plan.thought not in memory.get(_CLOSED, ())]:
         return opened[0]
     return planner.ask_plan(run) if _needs_another_plan(run) else None
 
@@ -81,7 +81,7 @@ def _needs_another_plan(run: AgentRun) -> bool:
     rows, memory = plan_rows(run), run.view.memory
     if ANSWER in memory or not rows.plans:
         return ANSWER not in memory
-    last = [rows.outcomes[step.id].word for step in rows.plans[-1].steps]
+    last = [rows.outcomes[step.id].state for step in rows.plans[-1].steps]
     failed = any(word != SUCCEEDED for word in last)
     return failed and len(rows.plans) < MOST_PLANS and STOPPED not in memory
 
@@ -90,29 +90,29 @@ def _run_step(run: AgentRun, number: int, step: PlanStep) -> None:
     """Run a step to its end. Raises `RunMustWait`."""
     if number <= run.view.memory.get(SETTLED, 0):
         return
-    while plan_rows(run).outcomes[step.id].word != SKIPPED:
+    while plan_rows(run).outcomes[step.id].state != SKIPPED:
         standing = _step_state(run, number)
         if isinstance(standing, AttemptOpen):
             raise RunMustWait(Waiting(standing.below, standing.until))
         if not isinstance(standing, str):
             break
-        if standing == f"{ACT}{number}" and run.nearly_spent():
+        if standing == f"{ACT}{number}" and run.is_nearly_spent():
             _skip_rest(run, number)
         else:
             _begin_step(run, number, step, standing)
     run.view.memory[SETTLED] = number
-    run.look()
+    run.reload()
 
 
 def _step_state(
     run: AgentRun, number: int
 ) -> call_attempts.AttemptSuccess | call_attempts.AttemptFailure | AttemptOpen | str:
     """A recorded step is not retried: it had its attempts when it was recorded."""
-    most = MOST_ATTEMPTS if run.asked.replays is None else 1
+    most = MOST_ATTEMPTS if run.parameters.replays is None else 1
     return call_attempts.attempt_state(
         plan_rows(run).calls,
         f"{ACT}{number}",
-        run.ground().snapshot,
+        run.usable_tools().snapshot,
         most=lambda _: most,
         wait_s=lambda after: 2.0 ** (after - 1),
     )
@@ -122,34 +122,34 @@ def _begin_step(run: AgentRun, number: int, step: PlanStep, place: str) -> None:
     """Its call, where it may still be made. Raises `RunMustWait` as long as it is open."""
     try:
         resolved = values.resolve_value(step.arguments, _StepArguments(plan_rows(run)))
-        arguments = run.fence.unmarked(resolved)
+        arguments = run.delimiters.strip_from(resolved)
     except MissingValue as absence:
-        bar: ToolRefusal | None = ToolRefusal(absence.code, f"{absence}.")
+        refusal: ToolRefusal | None = ToolRefusal(absence.code, f"{absence}.")
     else:
-        bar = _refusal(run, step, arguments)
-    if bar is None:
-        run.act(
+        refusal = _refusal(run, step, arguments)
+    if refusal is None:
+        run.call_tool(
             number,
             AgentAction(step.tool, arguments),
             place=place,
-            doubt=_approval_reason(run, step),
+            approval_reason=_approval_reason(run, step),
         )
         return
-    run.view.give_up(place, step.tool, bar.code, bar.message)
+    run.view.give_up(place, step.tool, refusal.code, refusal.message)
     run.view.remember()
-    run.look()
+    run.reload()
 
 
 def _refusal(run: AgentRun, step: PlanStep, arguments: dict[str, Any]) -> ToolRefusal | None:
     """Does not request an approval again for a call that a person has rejected."""
     if commitment([step.tool, arguments]) in plan_rows(run).rejected:
         return ToolRefusal("REJECTED_BEFORE", "A person has refused exactly this call in this run.")
-    return run.ground().bar(step.tool, run.state)
+    return run.usable_tools().refusal_of(step.tool, run.state)
 
 
 def _approval_reason(run: AgentRun, step: PlanStep) -> str:
     """The reason shown to the person who approves a step; empty where no approval is needed."""
-    threshold = run.asked.threshold_of(step.tool)
+    threshold = run.parameters.threshold_of(step.tool)
     if step.confidence >= threshold:
         return ""
     sure, wanted = _format_confidence(step.confidence), _format_confidence(threshold)
@@ -165,16 +165,16 @@ def _skip_rest(run: AgentRun, number: int) -> None:
     """Skip this step and all later ones."""
     run.view.memory[STOPPED] = [number, "NEARLY_SPENT", "what the run may spend is nearly spent"]
     run.view.remember()
-    run.look()
+    run.reload()
 
 
 def _close_plan(run: AgentRun, plan: AgentPlan) -> None:
     """Audits the plan's end once."""
     closed = run.view.memory.setdefault(_CLOSED, [])
-    if plan.at not in closed:
+    if plan.thought not in closed:
         with transaction.atomic():
             planner.record_plan_end(run, plan, plan_rows(run))
-            closed.append(plan.at)
+            closed.append(plan.thought)
             run.view.remember()
 
 
@@ -188,8 +188,8 @@ class _StepArguments:
 
     def output(self, step: str) -> Any:
         outcome = self._rows.outcomes[step]
-        if outcome.word != SUCCEEDED or outcome.made is None or outcome.made.id is None:
-            raise MissingValue(f"it is {outcome.word}")
+        if outcome.state != SUCCEEDED or outcome.made is None or outcome.made.id is None:
+            raise MissingValue(f"it is {outcome.state}")
         self._left -= outcome.made.output_bytes or 0
         if self._left < 0:
             raise ValueTooLarge(f"what the arguments refer to is more than {MOST_READ} bytes")

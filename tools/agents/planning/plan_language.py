@@ -47,19 +47,19 @@ class PlanStep:
 
 @dataclass(frozen=True, slots=True)
 class AgentPlan:
-    """Its steps in the order in which they are taken. `at` is the number of the thought that it
-    came from; its steps have those that follow."""
+    """Its steps in the order in which they are taken. `thought` is the number of the thought that
+    it came from; its steps have the numbers that follow."""
 
-    at: int
+    thought: int
     steps: tuple[PlanStep, ...]
 
     def numbered(self) -> Iterator[tuple[int, PlanStep]]:
-        return enumerate(self.steps, self.at + 1)
+        return enumerate(self.steps, self.thought + 1)
 
     @property
-    def next(self) -> int:
-        """The number of what comes after it."""
-        return self.at + len(self.steps) + 1
+    def next_number(self) -> int:
+        """The number of the thought or step after it."""
+        return self.thought + len(self.steps) + 1
 
 
 def parse_plan(
@@ -111,12 +111,12 @@ class _PlanReader:
     def step(self, number: int, raw: Any) -> PlanStep:
         at = f"steps.{number}"
         if not isinstance(raw, dict):
-            self._wrong(at, "must be an object")
+            self._add_flaw(at, "must be an object")
             raw = {}
         for key in raw:
             if key not in _KEYS:
                 meant = names.suggestion(str(key)[:80], _KEYS)
-                self._wrong(f"{at}.{str(key)[:80]}", f"is not a field of a step{meant}")
+                self._add_flaw(f"{at}.{str(key)[:80]}", f"is not a field of a step{meant}")
         name = self._id(raw.get("id"), at)
         others = (self._ids | self._known) - {name}
         arguments = self._arguments(raw.get("arguments", {}), f"{at}.arguments", others)
@@ -130,54 +130,54 @@ class _PlanReader:
             self._text(raw.get("why", ""), f"{at}.why", least=0, most=MOST_WHY),
         )
 
-    def _wrong(self, place: str, message: str) -> None:
+    def _add_flaw(self, place: str, message: str) -> None:
         self.flaws.append(f"{place} {message}")
 
     def _id(self, raw: Any, at: str) -> str:
         if not _is_id(raw):
-            self._wrong(f"{at}.id", "must begin with a letter; a-z, 0-9, _ and - may follow")
+            self._add_flaw(f"{at}.id", "must begin with a letter; a-z, 0-9, _ and - may follow")
             return ""
         if raw in self._seen or raw in self._known:
-            self._wrong(f"{at}.id", f"is the id of another step: {raw}")
+            self._add_flaw(f"{at}.id", f"is the id of another step: {raw}")
         self._seen.add(raw)
         return str(raw)
 
     def _text(self, raw: Any, place: str, *, least: int, most: int) -> str:
         if not isinstance(raw, str) or not least <= len(raw) <= most:
-            self._wrong(place, f"must be a text of {least} to {most} characters")
+            self._add_flaw(place, f"must be a text of {least} to {most} characters")
             return ""
         return raw
 
     def _confidence(self, raw: Any, place: str) -> float:
         number = isinstance(raw, int | float) and not isinstance(raw, bool)
         if not number or not 0 <= raw <= 1:
-            self._wrong(place, "must be a number from 0 to 1")
+            self._add_flaw(place, "must be a number from 0 to 1")
             return 0.0
         return float(raw)
 
     def _depends(self, raw: Any, place: str, others: frozenset[str]) -> list[str]:
         if not isinstance(raw, list) or not all(isinstance(one, str) for one in raw):
-            self._wrong(place, "must be a list of ids of steps")
+            self._add_flaw(place, "must be a list of ids of steps")
             return []
         for one in raw:
             if one not in others:
-                self._wrong(place, f"names no other step: {one[:80]}")
+                self._add_flaw(place, f"names no other step: {one[:80]}")
         return raw
 
     def _arguments(self, raw: Any, place: str, others: frozenset[str]) -> dict[str, Any]:
         if not isinstance(raw, dict) or values.reference_key(raw) is not None:
-            self._wrong(place, "must be an object, each argument by its name")
+            self._add_flaw(place, "must be an object, each argument by its name")
             return {}
         found = list(values.find_references(raw, place))
         self._references_left -= len(found)
         if self._references_left < 0:
-            self._wrong(place, f"stands after {MOST_REFERENCES} references, which is the most")
+            self._add_flaw(place, f"stands after {MOST_REFERENCES} references, which is the most")
             return {}
         flaws = list(_reference_flaws(found, others)) or values.reference_flaws(
             raw, place, steps=others, loop=False
         )
         for where, message in flaws:
-            self._wrong(where, message)
+            self._add_flaw(where, message)
         return raw
 
 

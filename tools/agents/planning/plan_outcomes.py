@@ -41,9 +41,9 @@ _NOT_BEGUN = "It was not begun: {}."
 
 @dataclass(frozen=True, slots=True)
 class StepOutcome:
-    """Of a step. `made` is its last call, also one that could not be made."""
+    """The outcome of a step. `made` is its last call, also one that could not be made."""
 
-    word: str
+    state: str
     code: str = ""
     message: str = ""
     made: Made | None = None
@@ -55,7 +55,7 @@ class StepOutcome:
 
 
 class PlanCallRows(AgentCallRows):
-    """Of a run by plans."""
+    """The call rows of a run by plans."""
 
     def __init__(self, run: Execution, readable: ExecutionQuerySet) -> None:
         super().__init__(run, readable)
@@ -63,12 +63,12 @@ class PlanCallRows(AgentCallRows):
 
     @cached_property
     def plans(self) -> list[AgentPlan]:
-        """Those that were accepted, as far as they can still be read."""
+        """Accepted plans, as far as they can still be read."""
         found: list[AgentPlan] = []
         known: frozenset[str] = frozenset()
         for at in self.memory.get(PLANS, ()):
             try:
-                steps = parse_plan(self.said(at), known=known)
+                steps = parse_plan(self.reply_text(at), known=known)
             except InvalidPlan:
                 break
             known |= {step.id for step in steps}
@@ -77,8 +77,8 @@ class PlanCallRows(AgentCallRows):
 
     @property
     def next_number(self) -> int:
-        """Of the thought that comes after all plans, and after replies that were none."""
-        number = self.plans[-1].next if self.plans else 1
+        """The number of the thought after all plans and rejected replies."""
+        number = self.plans[-1].next_number if self.plans else 1
         while str(number) in self.memory.get(FLAWS, {}):
             number += 1
         return number
@@ -94,20 +94,20 @@ class PlanCallRows(AgentCallRows):
 
     @cached_property
     def rejected(self) -> frozenset[str]:
-        """Calls that a person has refused."""
-        rows = [row for row in self.acts.values() if row.error_code == REJECTED]
+        """Digests of calls that a person has rejected."""
+        rows = [row for row in self.tool_calls.values() if row.error_code == REJECTED]
         return frozenset(commitment([row.tool_name, row.parameters]) for row in rows)
 
     @property
-    def flawed_lately(self) -> list[int]:
-        """Thoughts since the last plan that were none."""
-        return self._flawed(before=self.next_number)
+    def recent_flaws(self) -> list[int]:
+        """Thoughts since the last plan that were rejected as plans."""
+        return self._flawed_before(before=self.next_number)
 
-    def said(self, number: int) -> str:
+    def reply_text(self, number: int) -> str:
         return _reply_text(self.move(number))
 
     def id_of(self, number: int) -> str:
-        """The step of that number, by its name in its plan."""
+        """The id of the step with that number in its plan."""
         steps = (one for plan in self.plans for one in plan.numbered())
         return next((step.id for at, step in steps if at == number), "")
 
@@ -116,26 +116,26 @@ class PlanCallRows(AgentCallRows):
         return float(given.get(tool_name, self._asked.get("confidence", THRESHOLD)))
 
     def steps(self) -> list[AgentStep]:
-        """In the order in which they come; the last may be running, and later ones are omitted."""
+        """In their order; the last may be running, and later ones are omitted."""
         found: list[AgentStep] = []
         for plan in self.plans:
-            found += [self._not_a_plan(at) for at in self._flawed(before=plan.at)]
-            found.append(self._of_plan(plan))
+            found += [self._rejected_reply(at) for at in self._flawed_before(before=plan.thought)]
+            found.append(self._plan_step(plan))
             for number, step in plan.numbered():
                 outcome = self.outcomes[step.id]
-                if outcome.word == PLANNED:
+                if outcome.state == PLANNED:
                     return found
-                found.append(self._taken(number, step, outcome))
-                if outcome.word in UNFINISHED:
+                found.append(self._taken_step(number, step, outcome))
+                if outcome.state in UNFINISHED:
                     return found
-        return found + self._after_plans()
+        return found + self._steps_after_plans()
 
-    def told(self) -> dict[str, Any] | None:
-        """For callers and evidence: each step with its outcome. Its arguments are its call's."""
+    def plan_document(self) -> dict[str, Any] | None:
+        """For callers and audit records: each step with its outcome, without arguments."""
         if not self.plans:
             return None
         steps = [
-            self._told(revision, number, step)
+            self._step_document(revision, number, step)
             for revision, plan in enumerate(self.plans, 1)
             for number, step in plan.numbered()
         ]
@@ -144,10 +144,10 @@ class PlanCallRows(AgentCallRows):
     def _outcome(self, number: int, step: PlanStep, found: dict[str, StepOutcome]) -> StepOutcome:
         attempts, made = last_attempt(self.calls, f"{ACT}{number}")
         if made is not None:
-            word = self._word(number, made)
-            return StepOutcome(word, made.error_code, made.error_message, made, attempts)
-        unmet = [name for name in step.depends_on if found[name].word != SUCCEEDED]
-        if any(found[name].word not in UNFINISHED for name in unmet):
+            state = self._state(number, made)
+            return StepOutcome(state, made.error_code, made.error_message, made, attempts)
+        unmet = [name for name in step.depends_on if found[name].state != SUCCEEDED]
+        if any(found[name].state not in UNFINISHED for name in unmet):
             names = ", ".join(unmet)
             why = _NOT_BEGUN.format(f"it depends on {names}, which did not succeed")
             return StepOutcome(SKIPPED, "DEPENDENCY_FAILED", why)
@@ -158,7 +158,7 @@ class PlanCallRows(AgentCallRows):
             else StepOutcome(PLANNED)
         )
 
-    def _word(self, number: int, made: Made) -> str:
+    def _state(self, number: int, made: Made) -> str:
         if made.status == Status.REQUIRES_CONFIRMATION:
             return WAITING
         if made.succeeded:
@@ -167,7 +167,7 @@ class PlanCallRows(AgentCallRows):
             return RUNNING
         return DENIED if made.status in REFUSED else FAILED
 
-    def _told(self, revision: int, number: int, step: PlanStep) -> dict[str, Any]:
+    def _step_document(self, revision: int, number: int, step: PlanStep) -> dict[str, Any]:
         outcome = self.outcomes[step.id]
         return {
             "revision": revision,
@@ -178,65 +178,67 @@ class PlanCallRows(AgentCallRows):
             "confidence": step.confidence,
             "threshold": self.threshold_of(step.tool),
             "why": step.why,
-            "outcome": outcome.word,
+            "outcome": outcome.state,
             "error_code": outcome.code or None,
             "error_message": outcome.message or None,
             "attempts": outcome.attempts,
             "execution_id": str(outcome.execution_id) if outcome.execution_id else None,
         }
 
-    def _of_plan(self, plan: AgentPlan) -> AgentStep:
+    def _plan_step(self, plan: AgentPlan) -> AgentStep:
         names = ", ".join(f"{step.id} ({step.tool})" for step in plan.steps)
         count = f"{len(plan.steps)} step{'' if len(plan.steps) == 1 else 's'}"
         thought = f"A plan of {count}: {names}." if plan.steps else "A plan of no steps."
-        move = AgentReply(self.said(plan.at), thought)
-        return AgentStep(plan.at, move, None, Status.SUCCESS, None, self.thinking(plan.at))
+        move = AgentReply(self.reply_text(plan.thought), thought)
+        return AgentStep(
+            plan.thought, move, None, Status.SUCCESS, None, self.spent_on_model(plan.thought)
+        )
 
-    def _taken(self, number: int, step: PlanStep, outcome: StepOutcome) -> AgentStep:
+    def _taken_step(self, number: int, step: PlanStep, outcome: StepOutcome) -> AgentStep:
         made, row = outcome.made, None
         if made is None:
             action = AgentAction(step.tool, step.arguments)
             move = AgentReply(thought=step.why, action=action)
             return AgentStep(number, move, outcome.message, "Skipped", None, NO_SPENDING)
-        row = self.acts.get(made.place)
+        row = self.tool_calls.get(made.place)
         arguments = row.parameters if row is not None else step.arguments
         move = AgentReply(thought=step.why, action=AgentAction(step.tool, arguments))
-        seen = None if outcome.word in UNFINISHED else _observation(row, made)
-        acting = self._acting(number)
+        seen = None if outcome.state in UNFINISHED else _observation(row, made)
+        acting = self._spent_on_tools(number)
         return AgentStep(number, move, seen, made.status, made.id, Spending(), acting, made.place)
 
-    def _acting(self, number: int) -> Spending:
-        """With the attempts that came to nothing."""
+    def _spent_on_tools(self, number: int) -> Spending:
+        """With failed attempts."""
         place = f"{ACT}{number}"
-        own = [row for at, row in self.acts.items() if at.partition("#")[0] == place]
+        own = [row for at, row in self.tool_calls.items() if at.partition("#")[0] == place]
         return sum((row.spent for row in own), start=NO_SPENDING)
 
-    def _after_plans(self) -> list[AgentStep]:
+    def _steps_after_plans(self) -> list[AgentStep]:
         before = self.next_number
-        found = [self._not_a_plan(at) for at in self.flawed_lately]
+        found = [self._rejected_reply(at) for at in self.recent_flaws]
         move = self.move(before) if self.memory.get(ANSWER) == before else None
         if move is not None:
-            thinking = self.thinking(before)
+            thinking = self.spent_on_model(before)
             found.append(AgentStep(before, move, move.flaw, Status.SUCCESS, None, thinking))
         return found
 
-    def _flawed(self, *, before: int) -> list[int]:
+    def _flawed_before(self, *, before: int) -> list[int]:
         """Replies that were no plans, directly before a number."""
         flaws, number = self.memory.get(FLAWS, {}), before - 1
         while str(number) in flaws:
             number -= 1
         return list(range(number + 1, before))
 
-    def _not_a_plan(self, at: int) -> AgentStep:
+    def _rejected_reply(self, at: int) -> AgentStep:
         flaw = str(self.memory[FLAWS][str(at)])
-        move = AgentReply(self.said(at), "", flaw=flaw)
-        return AgentStep(at, move, flaw, Status.SUCCESS, None, self.thinking(at))
+        move = AgentReply(self.reply_text(at), "", flaw=flaw)
+        return AgentStep(at, move, flaw, Status.SUCCESS, None, self.spent_on_model(at))
 
 
 def load_rows(run: Execution, readable: ExecutionQuerySet) -> AgentCallRows:
-    """As the pattern of a run has them."""
-    of = PlanCallRows if run.parameters.get("pattern") == PLAN else AgentCallRows
-    return of(run, readable)
+    """By the pattern of the run."""
+    rows_class = PlanCallRows if run.parameters.get("pattern") == PLAN else AgentCallRows
+    return rows_class(run, readable)
 
 
 def _reply_text(move: AgentReply | None) -> str:

@@ -1,7 +1,9 @@
 """The planner asks a model for a plan and parses it; at the end it asks for the answer.
 
 A reply that is no plan, or a plan of which a step would be refused, is sent back with the reason, a
-few times. The decision about a reply is stored, so that a repeated turn decides the same.
+few times. The decision about a reply is stored, so that a repeated turn decides the same. As in
+`prompts`, text from others is enclosed in delimiters that cannot be guessed. The audit log has a
+record of each accepted plan before any of its steps runs, and one of its outcome.
 """
 
 import json
@@ -26,7 +28,7 @@ from tools.agents.usable_tools import Toolbox
 
 def record_accepted_plan(run: AgentRun, plan: AgentPlan, rows: PlanCallRows) -> None:
     """The arguments are the payload, by step, and the record commits to each."""
-    execution, snapshot = run.view.execution, run.ground().snapshot
+    execution, snapshot = run.view.execution, run.usable_tools().snapshot
     tools = [snapshot.tool(step.tool) for step in plan.steps]
     sensitive = frozenset().union(*(tool.definition.sensitive for tool in tools if tool))
     record(
@@ -38,7 +40,7 @@ def record_accepted_plan(run: AgentRun, plan: AgentPlan, rows: PlanCallRows) -> 
         payload={step.id: step.arguments for step in plan.steps},
         sensitive=sensitive,
         details={
-            "thought": plan.at,
+            "thought": plan.thought,
             "state": run.state,
             "requested_groups": execution.requested_groups,
             "steps": [
@@ -58,7 +60,7 @@ def record_accepted_plan(run: AgentRun, plan: AgentPlan, rows: PlanCallRows) -> 
 
 def record_plan_end(run: AgentRun, plan: AgentPlan, rows: PlanCallRows) -> None:
     outcomes = {step.id: rows.outcomes[step.id] for step in plan.steps}
-    good = all(one.word == SUCCEEDED for one in outcomes.values())
+    good = all(one.state == SUCCEEDED for one in outcomes.values())
     record(
         Event.PLAN_END,
         by=run.view.performance.actor,
@@ -66,12 +68,12 @@ def record_plan_end(run: AgentRun, plan: AgentPlan, rows: PlanCallRows) -> None:
         subject=run.view.execution.tool_name,
         execution_id=run.view.execution.pk,
         details={
-            "thought": plan.at,
+            "thought": plan.thought,
             "state": run.state,
             "steps": [
                 {
                     "id": name,
-                    "outcome": one.word,
+                    "outcome": one.state,
                     "code": one.code,
                     "attempts": one.attempts,
                     "execution_id": str(one.execution_id) if one.execution_id else None,
@@ -127,18 +129,18 @@ class PromptContext:
     question: str
     state: str
     toolbox: Toolbox
-    fence: DataDelimiters
+    delimiters: DataDelimiters
     past: Sequence[PastStep]
     rows: PlanCallRows
 
 
 def plan_prompt(occasion: PromptContext, most_steps: int, length: int) -> Prompt:
-    fence, toolbox = occasion.fence, occasion.toolbox
+    delimiters, toolbox = occasion.delimiters, occasion.toolbox
     system = _PLANNER.format(
-        fenced=_data_rule(fence),
+        fenced=_data_rule(delimiters),
         most=most_steps,
-        state=fence.around(occasion.state),
-        tools=fence.around(toolbox.workflow_text or _NO_TOOLS, MOST_BYTES),
+        state=delimiters.enclose(occasion.state),
+        tools=delimiters.enclose(toolbox.workflow_text or _NO_TOOLS, MOST_BYTES),
     )
     messages = _opening_messages(system, occasion, length)
     if occasion.rows.plans:
@@ -147,7 +149,7 @@ def plan_prompt(occasion: PromptContext, most_steps: int, length: int) -> Prompt
 
 
 def answer_prompt(occasion: PromptContext, length: int) -> Prompt:
-    system = _ANSWERER.format(fenced=_data_rule(occasion.fence))
+    system = _ANSWERER.format(fenced=_data_rule(occasion.delimiters))
     return Prompt(_opening_messages(system, occasion, length), [], PLAIN)
 
 
@@ -162,9 +164,9 @@ def fit_prompt(prompt: Callable[[int], Prompt]) -> Prompt:
 
 def _opening_messages(system: str, occasion: PromptContext, length: int) -> list[dict[str, Any]]:
     messages = [{"role": "system", "content": system}, _user_message(occasion.question)]
-    fence = occasion.fence
+    delimiters = occasion.delimiters
     if occasion.past:
-        earlier = "\n".join(_past_text(step, fence, length) for step in occasion.past)
+        earlier = "\n".join(_past_text(step, delimiters, length) for step in occasion.past)
         messages.append(_user_message(f"{_DONE_BEFORE_QUESTION}\n{earlier}"))
     if taken := [step for step in occasion.rows.steps() if step.move.action]:
         done = "\n".join(_step_text(step, occasion, length) for step in taken)
@@ -172,9 +174,9 @@ def _opening_messages(system: str, occasion: PromptContext, length: int) -> list
     return messages
 
 
-def _past_text(step: PastStep, fence: DataDelimiters, length: int) -> str:
+def _past_text(step: PastStep, delimiters: DataDelimiters, length: int) -> str:
     called = f"{step.action} {_json(step.arguments)}"
-    return fence.around(f"{called}\n{step.observation[:length]}", length + len(called) + 1)
+    return delimiters.enclose(f"{called}\n{step.observation[:length]}", length + len(called) + 1)
 
 
 def _step_text(step: AgentStep, occasion: PromptContext, length: int) -> str:
@@ -183,25 +185,25 @@ def _step_text(step: AgentStep, occasion: PromptContext, length: int) -> str:
     name = occasion.rows.id_of(step.number)
     called = f"{name}: {step.move.action.name} {_json(step.move.action.arguments)[:length]}"
     seen = (step.observation or "")[:length]
-    return occasion.fence.around(f"{called}\n{step.status}\n{seen}", 3 * length)
+    return occasion.delimiters.enclose(f"{called}\n{step.status}\n{seen}", 3 * length)
 
 
 def _flaw_messages(occasion: PromptContext) -> list[dict[str, Any]]:
     """A reply that is no plan goes back to the model within delimiters, as does the reason, since
     it repeats the model's names."""
-    fence, told = occasion.fence, list[dict[str, Any]]()
-    for number in occasion.rows.flawed_lately:
-        said = occasion.rows.said(number) or "(nothing)"
-        why = fence.around(str(occasion.rows.memory[FLAWS][str(number)]))
+    delimiters, told = occasion.delimiters, list[dict[str, Any]]()
+    for number in occasion.rows.recent_flaws:
+        said = occasion.rows.reply_text(number) or "(nothing)"
+        why = delimiters.enclose(str(occasion.rows.memory[FLAWS][str(number)]))
         told += [
-            {"role": "assistant", "content": fence.around(said, _SHORT)},
+            {"role": "assistant", "content": delimiters.enclose(said, _SHORT)},
             _user_message(f"This plan was not accepted. Make a whole new one. The reason:\n{why}"),
         ]
     return told
 
 
-def _data_rule(fence: DataDelimiters) -> str:
-    return _DATA_RULE.format(begin=fence.begin, end=fence.end)
+def _data_rule(delimiters: DataDelimiters) -> str:
+    return _DATA_RULE.format(begin=delimiters.begin, end=delimiters.end)
 
 
 def _user_message(text: str) -> dict[str, Any]:
@@ -217,8 +219,7 @@ _MOST_FLAW = 2_000  # characters
 
 
 def ask_plan(run: AgentRun) -> AgentPlan | None:
-    """None where the answer is next. Raises `NotYet`, and `RunOver` where the model made no plan at
-    all.
+    """None if the answer is next. Raises `RunMustWait`, and `RunOver` if the model made no plan.
 
     Call it only while no other plan is running.
     """
@@ -228,7 +229,7 @@ def ask_plan(run: AgentRun) -> AgentPlan | None:
         number = plan_rows(run).next_number
         if _rejected_replies(run, accepted) >= MOST_TRIES or run.is_last(number):
             break
-        move = run.think(number, partial(_plan_prompt, run, number))
+        move = run.ask_model(number, partial(_plan_prompt, run, number))
         flaw = _accept_or_reject(run, number, move)
         if not flaw:
             return plan_rows(run).plans[-1]
@@ -238,12 +239,12 @@ def ask_plan(run: AgentRun) -> AgentPlan | None:
 
 
 def ask_answer(run: AgentRun) -> str:
-    """From all that was observed. Raises `NotYet` and `RunOver`."""
+    """From all that was observed. Raises `RunMustWait` and `RunOver`."""
     memory = run.view.memory
     if ANSWER not in memory:
         memory[ANSWER] = plan_rows(run).next_number
         run.view.remember()
-    move = run.think(memory[ANSWER], partial(_answer_prompt, run))
+    move = run.ask_model(memory[ANSWER], partial(_answer_prompt, run))
     if move.answer is None or not move.answer.strip():
         raise RunOver("NO_ANSWER", "It gave no answer when it was asked for the best it has.")
     return move.answer
@@ -255,12 +256,12 @@ def plan_rows(run: AgentRun) -> PlanCallRows:
 
 
 def max_steps(run: AgentRun, number: int) -> int:
-    """The maximum of steps in a plan: with the answer they are turns of the run."""
-    return max(0, min(MOST_STEPS, run.asked.iterations - number - 1))
+    """The maximum of steps in a plan: they are turns of the run, as is the answer."""
+    return max(0, min(MOST_STEPS, run.parameters.iterations - number - 1))
 
 
 def _accept_or_reject(run: AgentRun, number: int, move: AgentReply) -> str:
-    """Why it is no plan that can be carried out from here; empty where it was accepted."""
+    """Why the reply is no plan that can be executed from here; empty if it was accepted."""
     rows, memory = plan_rows(run), run.view.memory
     try:
         plan = _parse_plan_reply(run, number, move)
@@ -268,13 +269,13 @@ def _accept_or_reject(run: AgentRun, number: int, move: AgentReply) -> str:
         flaw = str(unfit)[:_MOST_FLAW]
         memory.setdefault(FLAWS, {})[str(number)] = flaw
         run.view.remember()
-        run.look()
+        run.reload()
         return flaw
     with transaction.atomic():  # the audit record and the acceptance: both or neither
         record_accepted_plan(run, plan, rows)
         memory.setdefault(PLANS, []).append(number)
         run.view.remember()
-    run.look()
+    run.reload()
     return ""
 
 
@@ -284,7 +285,7 @@ def _parse_plan_reply(run: AgentRun, number: int, move: AgentReply) -> AgentPlan
         raise InvalidPlan([move.flaw or "nothing was said"])
     known = frozenset(plan_rows(run).outcomes)
     steps = plan_language.parse_plan(move.answer, known=known, most=max_steps(run, number))
-    if flaws := run.ground().flaws_of(steps, run.state):
+    if flaws := run.usable_tools().plan_flaws(steps, run.state):
         raise InvalidPlan(flaws)
     return AgentPlan(number, tuple(steps))
 
@@ -306,13 +307,15 @@ def _fit_or_end(prompt: partial[Prompt]) -> Prompt:
 
 def _prompt_context(run: AgentRun) -> PromptContext:
     rows, toolbox = plan_rows(run), run.workflow_toolbox()
-    return PromptContext(run.asked.question, run.state, toolbox, run.fence, run.past, rows)
+    return PromptContext(
+        run.parameters.question, run.state, toolbox, run.delimiters, run.past, rows
+    )
 
 
 def _rejected_replies(run: AgentRun, accepted: int) -> int:
-    """Replies since the last plan that were none."""
+    """How many replies since the last plan were no plans."""
     plans_made = plan_rows(run).plans
-    first = plans_made[accepted - 1].next if accepted else 1
+    first = plans_made[accepted - 1].next_number if accepted else 1
     return plan_rows(run).next_number - first
 
 

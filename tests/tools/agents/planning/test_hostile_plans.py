@@ -58,8 +58,8 @@ def test_a_poisoned_description_stands_within_the_marks(asked, model, organizati
     model.plays(plan(step("a", "hidden")))
     assert asked(pattern="plan").run.error_code == "PLAN_UNFIT"
     system = model.questions[0]["messages"][0]["content"]
-    fence = system.split("Only these tools can be used:\n")[1]
-    assert fence.startswith("<data ") and words in fence.split("</data ")[0] + "</data 0>" + words
+    tools = system.split("Only these tools can be used:\n")[1]
+    assert tools.startswith("<data ") and words in tools.split("</data ")[0] + "</data 0>" + words
 
 
 @pytest.mark.part("agents")

@@ -58,7 +58,7 @@ def test_steps_of_earlier_plans_may_be_depended_on_and_their_ids_not_used_again(
 def test_numbers_of_steps_follow_that_of_their_thought():
     plan = AgentPlan(4, tuple(parse_plan(text(step("a"), step("b")))))
     assert [(number, one.id) for number, one in plan.numbered()] == [(5, "a"), (6, "b")]
-    assert plan.next == 7
+    assert plan.next_number == 7
 
 
 @pytest.mark.parametrize("mark", ["```json\n", "```\n"])
