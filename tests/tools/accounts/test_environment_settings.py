@@ -1,11 +1,22 @@
-"""Changes that an operator makes in the environment are recorded at the next start."""
+"""Environment settings are described as they are documented, and changes are audited at the next
+start."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
+from django.conf import settings
 
 from audit.models import AuditRecord
-from tools.accounts.environment_settings import record_settings
+from tools.accounts.environment_settings import (
+    HIDDEN,
+    ON_PAGE,
+    SECTIONS,
+    VISIBLE,
+    record_settings,
+    setting_statuses,
+)
 
 pytestmark = [pytest.mark.django_db, pytest.mark.own_organization]
 
@@ -37,3 +48,28 @@ def test_a_new_secret_is_noticed_and_not_told(organization, settings):
     said = json.dumps(last(organization).details)
     assert "METRICS_TOKEN" in said and "swordfish" not in said
     assert settings.SECRET_KEY not in said
+
+
+ROW = re.compile(r"^\| `([A-Z_]+)` \| (.*?) \| (.*) \|$", re.MULTILINE)
+
+
+def test_every_documented_variable_is_described_as_it_is_documented() -> None:
+    text = Path(settings.BASE_DIR, "docs/operations.md").read_text().replace("; see below", "")
+    documented = {name: (default, does) for name, default, does in ROW.findall(text)}
+    described = {one.name: (one.default, one.does) for every in SECTIONS.values() for one in every}
+    assert described == {
+        name: (default.replace("`", ""), does.replace("`", ""))
+        for name, (default, does) in documented.items()
+    }
+
+
+def test_every_setting_that_is_told_is_described() -> None:
+    every = {one.attribute or one.name for rows in SECTIONS.values() for one in rows}
+    assert set(VISIBLE) <= every
+    assert not ON_PAGE & set(HIDDEN)
+
+
+def test_only_what_evidence_holds_has_a_value() -> None:
+    for rows in setting_statuses().values():
+        for one in rows:
+            assert one.shown == ((one.described.attribute or one.described.name) in ON_PAGE)
