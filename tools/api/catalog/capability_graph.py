@@ -11,6 +11,7 @@ from tools.api.catalog.capability_bodies import ChainProposalsAnswer, ProposalsB
 from tools.api.catalog.tools import LISTING, Listing
 from tools.api.common.base import CallerView
 from tools.api.common.idempotency import Keying
+from tools.authorization.listings import usable_tools
 from tools.catalog.registry import CatalogTool
 from tools.catalog.workflow.capabilities import graph_of, proposals
 from tools.definitions.callers import Scope
@@ -19,7 +20,6 @@ from tools.definitions.capability.graph import CapabilityEdge, CapabilityNode
 from tools.definitions.capability.ports import key_of
 from tools.definitions.capability.wishes import PlanningTarget, had, wanted
 from tools.definitions.chains.values import OUTPUT
-from tools.policy import gates
 from tools.policy.questions import EffectiveRequest
 from tools.web.proof import Proof, by_method
 
@@ -67,7 +67,7 @@ class ChainProposals(CallerView):
         given = self.body(ProposalsBody)
         asked, snapshot = EffectiveRequest.of(given["group"], given["state"]), self.snapshot
         warnings = self.granted(asked, snapshot)
-        tools = gates.usable_tools(self.caller, asked, snapshot)
+        tools = usable_tools(self.caller, asked, snapshot)
         usable = frozenset(tool.name for tool in tools)
         wish = _wish(given["want"])
         found = proposals(snapshot, usable, had(given["have"]), wish)

@@ -22,8 +22,8 @@ from tools.catalog.actions import find_tool, set_enabled
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.search.search import ranked, relevant
 from tools.definitions.vocabulary import Category, ToolType
+from tools.licensing.coverage import LowestTiers, lowest_tiers
 from tools.models import ToolStatus
-from tools.policy.license_gates import LowestTiers, lowest_tiers
 from tools.ui.access import PageRequest, current_snapshot, page, snapshot_of
 from tools.ui.catalog.facets import LABELS, CatalogFacet, Kinds, chips, counted, facets, kinds_of
 from tools.ui.results import page_or_results
