@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from config.http.errors import body as error_body
+from config.http.errors import error_body
 from tools.agents.agent_requests import AgentRunReport
 from tools.agents.following import spent_shape
 from tools.agents.run_parameters import REACT
@@ -24,13 +24,13 @@ from tools.catalog.sandbox.credentials import MASK
 from tools.catalog.sandbox.profiles import written
 from tools.catalog.tiers import standing_of
 from tools.definitions.texts.names import WILDCARD
-from tools.definitions.tool import as_stored
+from tools.definitions.tool import ordered_if_valid
 from tools.errors import ToolcribError
 from tools.insight.explain import Explained, Explanation
 from tools.insight.replay import MOST_TURNED, ChangedVerdict
 from tools.insight.whatif import ImpactPreview
 from tools.limits.allowances import AllowanceStatus
-from tools.messaging.channels import written as channel_written
+from tools.messaging.message_channels import written as channel_written
 from tools.models import (
     Agent,
     Confirmation,
@@ -92,7 +92,7 @@ def version_shape(version: ToolVersion) -> dict[str, Any]:
         "created_by": version.created_by,
         "change_note": version.note,
         "origin": version.origin,
-        "definition": as_stored(version.definition),
+        "definition": ordered_if_valid(version.definition),
     }
 
 

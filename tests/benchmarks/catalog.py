@@ -23,7 +23,7 @@ from tools.authorization.facts import question_of  # noqa: E402
 from tools.authorization.listings import usable_tools  # noqa: E402
 from tools.catalog.registry import CatalogGroup, CatalogTool, Snapshot  # noqa: E402
 from tools.definitions.callers import Caller, CallerKind  # noqa: E402
-from tools.definitions.tool import ToolDefinition, digest, read_definition  # noqa: E402
+from tools.definitions.tool import ToolDefinition, definition_digest, read_definition  # noqa: E402
 from tools.models import LicenseTier  # noqa: E402
 from tools.policy import gates  # noqa: E402
 from tools.policy.questions import EffectiveRequest  # noqa: E402
@@ -73,7 +73,7 @@ def _snapshot(size: int) -> Snapshot:
 def _tool(name: str) -> CatalogTool:
     canonical, now = read_definition(definition(name)), datetime.now(UTC)
     return CatalogTool(
-        uuid4(), name, "active", uuid4(), "1.0.0", 1, digest(canonical), "", "",
+        uuid4(), name, "active", uuid4(), "1.0.0", 1, definition_digest(canonical), "", "",
         ToolDefinition(canonical), now, now,
     )  # fmt: skip
 

@@ -33,17 +33,17 @@ class Toolbox:
     @cached_property
     def functions(self) -> list[dict[str, Any]]:
         """As chat endpoints take them."""
-        return [told.function(tool) for tool in self.tools]
+        return [told.chat_function(tool) for tool in self.tools]
 
     @cached_property
     def text(self) -> str:
         """A paragraph for each, with every argument (checklist S5, 2)."""
-        return "\n".join(map(told.paragraph, self.tools))
+        return "\n".join(map(told.prompt_paragraph, self.tools))
 
     @cached_property
     def workflow_text(self) -> str:
         """The same, with the states that each is available in and leads to, and what it gives."""
-        return "\n".join(map(told.in_workflow, self.tools))
+        return "\n".join(map(told.planner_paragraph, self.tools))
 
     def named(self, name: str) -> str:
         """The tool's own name for the model's name of it; unchanged where it is unknown."""

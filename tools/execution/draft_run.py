@@ -23,7 +23,7 @@ from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.results import Status
 from tools.definitions.texts.names import WILDCARD
-from tools.definitions.tool import digest
+from tools.definitions.tool import definition_digest
 from tools.definitions.values import strict_json
 from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidCall, Malformed, Refused
@@ -43,8 +43,8 @@ from tools.policy.questions import (
     Question,
     Verdict,
 )
-from tools.runners.base import ToolRun
-from tools.runners.registry import RUNNERS
+from tools.runners.tool_runs import ToolRun
+from tools.runners.tool_types import RUNNERS
 
 LONGEST_S = 20.0  # somebody waits for it at a page
 SKIPPED = {
@@ -201,7 +201,7 @@ def _record(
         by=by,
         outcome=outcome,
         subject=draft.name,
-        digest=digest(definition),
+        digest=definition_digest(definition),
         reason=reason,
         payload=None if parameters is None else told,
         sensitive=draft.definition.sensitive,

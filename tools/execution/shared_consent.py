@@ -11,7 +11,7 @@ from uuid import UUID
 
 from tools.authorization.facts import question_of
 from tools.catalog.registry import CatalogTool
-from tools.definitions.batches import BatchInput, inputs_of
+from tools.definitions.batches import BatchInput, parse_batch_inputs
 from tools.definitions.implementations.builtin import RUN_BATCH
 from tools.definitions.results import Status
 from tools.errors import Refused
@@ -25,7 +25,7 @@ from tools.policy.questions import NO_OPTIONS
 def asked_for(admission: Admission) -> tuple[ApprovalRequirement | None, dict[str, Any]]:
     """What people are asked about a batch as a whole, and the tools that their yes is good for."""
     try:
-        inputs = inputs_of(admission.parameters)
+        inputs = parse_batch_inputs(admission.parameters)
     except ValueError:  # its own turn will say so
         return admission.need, {}
     counted = Counter(one.tool_name for one in inputs)
@@ -102,7 +102,7 @@ def _covers(shared: Confirmation, tool: CatalogTool) -> bool:
 def _input(batch: Execution, place: str) -> BatchInput | None:
     if batch.tool_version.definition["implementation"].get("entry_point") != RUN_BATCH:
         return None
-    inputs = inputs_of(batch.parameters)
+    inputs = parse_batch_inputs(batch.parameters)
     if not place.isascii() or not place.isdigit() or int(place) >= len(inputs):
         return None
     return inputs[int(place)]

@@ -10,7 +10,7 @@ from tools.authorization.facts import question_of, tools_without_seat
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.tiers import excluded_level, forced_level, state_now, tier_now
 from tools.definitions.callers import Caller, CallerKind
-from tools.definitions.licenses import LicenseState, ends_at
+from tools.definitions.licenses import LicenseState, grace_end
 from tools.models import LicenseTier
 from tools.policy import gates
 from tools.policy.questions import DEFAULT_STATE, EffectiveRequest, Gate, Question
@@ -52,7 +52,7 @@ def license_warnings(snapshot: Snapshot) -> list[str]:
     held = snapshot.license
     if held.expires_at is None or state_now(snapshot) != LicenseState.GRACE:
         return []
-    last = ends_at(held.expires_at, held.grace_days)
+    last = grace_end(held.expires_at, held.grace_days)
     fallback = held.fallback.name if held.fallback else "lowest"
     return [
         f"The organization's licence ended on {held.expires_at:%Y-%m-%d}; from {last:%Y-%m-%d} on "

@@ -28,7 +28,7 @@ from tools.catalog.license_catalogs import license_catalogs
 from tools.catalog.registry import CatalogLicense, CatalogTool, Snapshot, registry
 from tools.catalog.tiers import lowest_tier, standing_of
 from tools.definitions.callers import CallerKind
-from tools.definitions.licenses import License, LicenseState, read_license, state_of
+from tools.definitions.licenses import License, LicenseState, license_state, read_license
 from tools.errors import Conflict, NotFound
 from tools.licensing.coverage import includes
 from tools.licensing.kinds import Kinds, kinds_in, kinds_of, left_of, names_of, passing
@@ -381,7 +381,7 @@ def _check(license: License, place: Organization) -> None:
             "the clock of this machine right?",
             code="license_not_yet_issued",
         )
-    if state_of(license.expires_at, license.grace_days, now) == LicenseState.EXPIRED:
+    if license_state(license.expires_at, license.grace_days, now) == LicenseState.EXPIRED:
         raise Conflict(
             f"The licence ended on {_text(license.expires_at)}, and its {license.grace_days} days "
             "of grace are over.",

@@ -46,8 +46,8 @@ from tools.catalog.sandbox import content_schemas, credentials, profiles
 from tools.catalog.services import services
 from tools.catalog.signatures import keys
 from tools.catalog.signatures.drift import note_upstream
-from tools.definitions.chains.written import definition_of
-from tools.messaging import channels
+from tools.definitions.chains.written import chain_definition
+from tools.messaging import message_channels
 from tools.models import (
     Confirmation,
     Execution,
@@ -62,7 +62,7 @@ from tools.models import (
     UpstreamChange,
     User,
 )
-from tools.models.grant_rows import GrantRow
+from tools.models.permission import GrantRow
 from tools.ui.settings import workspace
 from tools.web import proof
 
@@ -717,7 +717,7 @@ class Side:
         mcp_servers.set_credential(
             row=server, owner=f"agent:{self.agent.slug}", values={}, by=self.by
         )
-        self.way, _ = channels.create_channel(
+        self.way, _ = message_channels.create_channel(
             organization=organization, by=self.by,
             channel={"name": f"way-{label}", "kind": "inbox"},
         )  # fmt: skip
@@ -749,7 +749,7 @@ class Side:
         step = {"id": "one", "tool_name": self.tool.name, "parameters": {"text": "x"}}
         written = {"name": f"chain-{self.label}", "description": "A chain.", "steps": [step]}
         more = {"group": [f"desk-{self.label}"], "parameters": [text]}
-        return factories.register(self.organization, definition_of(written | more)).name
+        return factories.register(self.organization, chain_definition(written | more)).name
 
     @cached_property
     def run(self) -> Execution:

@@ -2,30 +2,25 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 from uuid import UUID
 
 from drf_spectacular.utils import extend_schema
-from rest_framework import status
+from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools.api.catalog.tools import REQUEST, shown_now
-from tools.api.common.base import CallerView
-from tools.api.common.bodies import ToolCallBody
+from tools.api.catalog.tools import REQUEST, ParameterBody, shown_now
 from tools.api.common.conditional import ConditionalView, Representation, conditional
-from tools.api.common.filters import IN_SESSION
+from tools.api.common.content_types import StrictJSONParser, YamlParser
 from tools.api.common.idempotency import Keying, key_of
-from tools.api.common.pagination import BY_NAME, page_of_tools
-from tools.api.common.parsers import StrictJSONParser, YamlParser
-from tools.api.executions.chain_bodies import (
-    ChainBody,
-    ChainPage,
-    ChainRunAnswer,
-    RehearsalAnswer,
-    RehearsalBody,
-)
+from tools.api.common.pagination import BY_NAME, IN_SESSION, Page, page_of_tools
+from tools.api.common.serializer_fields import State, Strict, texts
+from tools.api.common.views import CallerView
 from tools.api.executions.executions import (
     WAIT,
+    ExecutionAnswer,
+    ToolCallBody,
     call_of,
     made,
     waited_for,
@@ -36,7 +31,9 @@ from tools.catalog.registry import CatalogTool
 from tools.catalog.signatures.verified import check_current
 from tools.catalog.workflow.chains import doubts_about
 from tools.definitions.callers import Scope
-from tools.definitions.chains.written import definition_of, own_field, written_of
+from tools.definitions.chains.document import ON_CANCEL, ON_ERROR
+from tools.definitions.chains.written import chain_definition, chain_document, chain_field
+from tools.definitions.results import Status
 from tools.definitions.values.strict_json import MAX_VALUES
 from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidDefinition, Malformed, NotFound
@@ -49,6 +46,115 @@ from tools.web.proof import Proof, by_method
 from tools.workflows import chain_actions
 from tools.workflows.chain_dry_run import rehearse
 
+
+class CallBodyOfChain(serializers.Serializer[Any]):
+    tool_name = serializers.CharField()
+    parameters = serializers.DictField(
+        help_text="Values, `$input`, `$step`, `$item`, `$text` or `$literal`."
+    )
+
+
+class RetriesBody(serializers.Serializer[Any]):
+    attempts = serializers.IntegerField(required=False)
+    wait = serializers.CharField(required=False, help_text="After the first, such as PT1S.")
+    factor = serializers.IntegerField(required=False, help_text="By which each wait is longer.")
+
+
+class UndoingBody(CallBodyOfChain):
+    retries = RetriesBody(required=False, allow_null=True)
+    timeout = serializers.CharField(required=False, allow_null=True)
+
+
+class StepBody(UndoingBody):
+    id = serializers.CharField()
+    when = serializers.DictField(required=False, allow_null=True)
+    for_each = serializers.JSONField(required=False, allow_null=True)
+    parallel = serializers.IntegerField(required=False)
+    on_error = serializers.ChoiceField(choices=ON_ERROR, required=False)
+    compensate_with = UndoingBody(required=False, allow_null=True)
+
+
+class ChainBody(serializers.Serializer[Any]):
+    """A chain. Other fields of a tool's definition may be beside its steps."""
+
+    name = serializers.CharField(max_length=128)
+    description = serializers.CharField()
+    parameters = ParameterBody(many=True, required=False)
+    steps = StepBody(many=True)
+    output = serializers.JSONField(required=False, help_text="Absent: the last step's output.")
+    on_cancel = serializers.ChoiceField(choices=ON_CANCEL, required=False)
+    group = serializers.ListField(child=serializers.CharField(), required=False, allow_null=True)
+    requires_confirmation = serializers.BooleanField(required=False)
+    output_schema = serializers.DictField(required=False)
+    version = serializers.CharField(required=False)
+    warnings = serializers.ListField(
+        child=serializers.DictField(),
+        required=False,
+        help_text="In answers: what may not fit between steps, by the schemas of their tools.",
+    )
+
+
+class ChainPage(Page):
+    results = ChainBody(many=True)
+
+
+class RehearsalBody(Strict):
+    parameters = serializers.DictField(required=False, default=dict)
+    group = texts(required=False, allow_null=True, default=None)
+    state = State()
+
+
+class RefusalAnswer(serializers.Serializer[Any]):
+    code = serializers.CharField()
+    message = serializers.CharField()
+
+
+class RehearsedCallAnswer(serializers.Serializer[Any]):
+    refused = RefusalAnswer(allow_null=True)
+    confirmation = serializers.ListField(child=serializers.CharField(), allow_null=True)
+
+
+class RehearsedStepAnswer(RehearsedCallAnswer):
+    id = serializers.CharField()
+    tool_name = serializers.CharField()
+    runs = serializers.ChoiceField(choices=["yes", "no", "unknown"])
+    items = serializers.IntegerField(allow_null=True, help_text="Of its loop, where known.")
+    parameters = serializers.DictField(help_text="`$unknown` where a step must have run.")
+    # The field's name is also an attribute's of DRF's serializers.
+    errors = serializers.ListField(  # type: ignore[assignment]
+        child=serializers.DictField()
+    )
+    on_error = serializers.ChoiceField(choices=ON_ERROR)
+    compensated_by = serializers.CharField(allow_null=True)
+    compensation = RehearsedCallAnswer(allow_null=True, help_text="Of the tool that undoes it.")
+
+
+class RehearsalAnswer(RehearsedCallAnswer):
+    """Of the chain itself; its steps where it would take the parameters."""
+
+    errors = serializers.ListField(  # type: ignore[assignment]
+        child=serializers.DictField()
+    )
+    steps = RehearsedStepAnswer(many=True)
+
+
+class RunStepAnswer(serializers.Serializer[Any]):
+    place = serializers.CharField(help_text="`page`, `page/3`, `page#2`, `undo:page`.")
+    execution_id = serializers.UUIDField(allow_null=True)
+    tool_name = serializers.CharField()
+    status = serializers.ChoiceField(choices=[str(status) for status in Status])
+    error_code = serializers.CharField(allow_null=True)
+    error_message = serializers.CharField(allow_null=True)
+
+
+class ChainRunAnswer(serializers.Serializer[Any]):
+    run_id = serializers.UUIDField(help_text="The id of its own execution.")
+    chain = serializers.CharField()
+    status = serializers.ChoiceField(choices=[str(status) for status in Status])
+    steps = RunStepAnswer(many=True)
+    execution = ExecutionAnswer()
+
+
 RUN = {200: ChainRunAnswer, 202: ChainRunAnswer}
 
 
@@ -59,7 +165,7 @@ class ChainView(ConditionalView):
     def representation(self, name: str) -> Representation:
         _row(self, name)
         snapshot = self.current()
-        return Representation(written_of(tool_here(snapshot.tools[name], snapshot)))
+        return Representation(chain_document(tool_here(snapshot.tools[name], snapshot)))
 
 
 class ChainList(ChainView):
@@ -80,7 +186,7 @@ class ChainList(ChainView):
         usable = usable_tools(self.caller, asked, snapshot)
         chains = [tool for tool in usable if tool.definition.type == ToolType.CHAIN]
         page = page_of_tools(self.request, chains)
-        page["results"] = [written_of(tool_here(tool, snapshot)) for tool in page["results"]]
+        page["results"] = [chain_document(tool_here(tool, snapshot)) for tool in page["results"]]
         return Response(page | {"warnings": warnings})
 
     @extend_schema(
@@ -91,7 +197,7 @@ class ChainList(ChainView):
     def post(self, request: Request) -> Response:
         """Write a chain, as JSON or as YAML. The tools that it names are checked."""
         self.require("add_tool")
-        definition = definition_of(self.given())
+        definition = chain_definition(self.given())
         with _own_fields():
             tool = actions.register_tool(
                 organization=self.organization, definition=definition, by=self.actor
@@ -114,7 +220,7 @@ class ChainDetail(ChainView):
     )
     def get(self, request: Request, name: str) -> Response:
         snapshot = self.snapshot
-        return self.answer(Representation(written_of(tool_here(_chain(self, name), snapshot))))
+        return self.answer(Representation(chain_document(tool_here(_chain(self, name), snapshot))))
 
     @extend_schema(
         operation_id="replace_chain",
@@ -126,7 +232,7 @@ class ChainDetail(ChainView):
         """A new version. Running executions keep their version."""
         tool = actions.changing(_row(self, name))
         check_current(tool)
-        definition = definition_of(self.given())
+        definition = chain_definition(self.given())
         with _own_fields():
             tool = actions.update_tool(tool=tool, definition=definition, by=self.actor)
         self.require("change_tool", tool=tool.name)  # a narrowed token cannot move it elsewhere
@@ -199,7 +305,7 @@ def _shown(view: CallerView, name: str) -> Representation:
     shape = shown_now(view, name).shape
     found = doubts_about(view.organization, view.current().tools[name].definition.raw)
     warnings = [{"field": one.place, "message": one.message} for one in found]
-    return Representation(written_of(shape) | {"warnings": warnings})
+    return Representation(chain_document(shape) | {"warnings": warnings})
 
 
 def _run(execution: Execution) -> Response:
@@ -247,5 +353,5 @@ def _own_fields() -> Iterator[None]:
         yield
     except InvalidDefinition as error:
         for flaw in error.details.get("errors", []):
-            flaw["field"] = own_field(flaw["field"])
+            flaw["field"] = chain_field(flaw["field"])
         raise

@@ -15,7 +15,7 @@ from tools.catalog.membership import Through, memberships
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.signatures.verification import Evidence
 from tools.definitions.callers import Caller
-from tools.definitions.differences import shown
+from tools.definitions.differences import make_value_visible
 from tools.errors import ToolcribError
 from tools.execution import actions
 from tools.execution.call import Call
@@ -85,7 +85,7 @@ def version_page(request: PageRequest, name: str, number: int) -> HttpResponse:
         "before": before,
         "flaw": flaw_of(Evidence.of(row.organization), row, found[0]),
         "lines": difference(before.definition if before else None, found[0].definition),
-        "definition": pretty(shown(found[0].definition)),
+        "definition": pretty(make_value_visible(found[0].definition)),
     }
     return render(request, "catalog/version.html", context)
 

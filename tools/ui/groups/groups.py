@@ -20,7 +20,7 @@ from tools.catalog.group_openings import openings_of
 from tools.catalog.membership import members_of
 from tools.catalog.registry import CatalogGroup, Snapshot
 from tools.definitions.texts.names import WILDCARD
-from tools.definitions.values.schedules import schedule_of
+from tools.definitions.values.schedules import build_schedule
 from tools.errors import Conflict, NotFound, ToolcribError
 from tools.insight.group_effects import Effects, effects_of
 from tools.models import Agent, ToolGroup
@@ -186,7 +186,7 @@ def _about(request: PageRequest, group: CatalogGroup, snapshot: Snapshot) -> dic
         "total": len(members),
         "holders": _holders(request, group.name),
         "closing": closing.reason if closing else "",
-        "week": week_of(schedule_of(group.schedule), shown),
+        "week": week_of(build_schedule(group.schedule), shown),
         "windows": [as_line(window) for window in group.schedule],
         "zone": snapshot.time_zone,
         "now": shown,
