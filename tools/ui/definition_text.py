@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tools.ui.shown import pretty
+from tools.ui.display import pretty
 from tools.ui.visible import VisiblePiece, mixed_words, pieces
 
 

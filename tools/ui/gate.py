@@ -15,7 +15,7 @@ from django_htmx.http import HttpResponseClientRedirect
 from config.http import errors
 from tools.accounts.login import freshness, second_factors
 from tools.models import User
-from tools.ui.accounts import again
+from tools.ui.accounts import reauthentication
 from tools.web.proof import SAFE, asks
 
 API, CALLED = "/api/", "/api/v1/"
@@ -49,7 +49,7 @@ class ReauthenticationMiddleware:
             return None
         if request.path.startswith(API) and not _navigates(request):
             return _told("fresh_authentication_needed", "Prove again who you are: /login/again/.")
-        return again.ask(request)
+        return reauthentication.ask(request)
 
 
 def _needs_proof(

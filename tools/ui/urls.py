@@ -1,18 +1,26 @@
 from django.urls import URLPattern, path
 
-from tools.ui.accounts import again, factors, login, profile, single_sign_on
+from tools.ui.accounts import login, profile, reauthentication, second_factors, single_sign_on
 from tools.ui.agents import (
     agent,
-    agent_asking,
-    agent_bounds,
     agent_changes,
     agent_forms,
+    agent_limits,
     agent_request,
+    agent_request_form,
     agent_requests,
     agents,
 )
-from tools.ui.approvals import changes, confirmations
-from tools.ui.catalog import catalog, catalog_change, exporting, importing, tool, tool_use, versions
+from tools.ui.approvals import confirmations, upstream_changes
+from tools.ui.catalog import (
+    bulk_changes,
+    catalog,
+    exporting,
+    import_page,
+    tool,
+    tool_use,
+    tool_versions,
+)
 from tools.ui.chains import chains
 from tools.ui.editor import content_schemas, editor
 from tools.ui.executions import batch, batches, executions, outputs, sessions
@@ -40,11 +48,11 @@ urlpatterns: list[URLPattern] = [
     path("", catalog.tool_list, name="catalog"),
     path("home/", home.home_page, name="home"),
     path("search/", search.search_page, name="search"),
-    path("catalog/change/", catalog_change.change_page, name="catalog-change"),
-    path("catalog/undo", catalog_change.undo, name="catalog-undo"),
+    path("catalog/change/", bulk_changes.change_page, name="catalog-change"),
+    path("catalog/undo", bulk_changes.undo, name="catalog-undo"),
     path("login/", login.log_in, name="login"),
     path("login/second/", login.second_factor, name="second-factor"),
-    path("login/again/", again.again_page, name="login-again"),
+    path("login/again/", reauthentication.again_page, name="login-again"),
     path("login/sso/", single_sign_on.begin, name="single-sign-on"),
     path("login/sso/back/", single_sign_on.come_back, name="single-sign-on-back"),
     path("logout/", login.log_out, name="logout"),
@@ -56,16 +64,16 @@ urlpatterns: list[URLPattern] = [
     ),
     path("profile/sessions/end", profile.end_others, name="profile-sessions-end"),
     path("profile/sessions/<uuid:session_id>/end", profile.end_session, name="profile-session-end"),
-    path("profile/factors/", factors.factors_page, name="factors"),
-    path("profile/factors/app/", factors.app_page, name="factor-app"),
-    path("profile/factors/app/remove", factors.remove_app, name="factor-app-remove"),
-    path("profile/factors/key/", factors.key_page, name="factor-key"),
+    path("profile/factors/", second_factors.factors_page, name="factors"),
+    path("profile/factors/app/", second_factors.app_page, name="factor-app"),
+    path("profile/factors/app/remove", second_factors.remove_app, name="factor-app-remove"),
+    path("profile/factors/key/", second_factors.key_page, name="factor-key"),
     path(
         "profile/factors/keys/<uuid:factor_id>/remove",
-        factors.remove_key,
+        second_factors.remove_key,
         name="factor-key-remove",
     ),
-    path("profile/factors/codes", factors.make_codes, name="factor-codes"),
+    path("profile/factors/codes", second_factors.make_codes, name="factor-codes"),
     path("profile/sso/connect", single_sign_on.connect, name="single-sign-on-connect"),
     path("profile/sso/disconnect", single_sign_on.disconnect, name="single-sign-on-disconnect"),
     path("tools/<str:name>/", tool.tool_page, name="tool"),
@@ -75,18 +83,18 @@ urlpatterns: list[URLPattern] = [
     path("tools/<str:name>/who/", tool_use.who_page, name="tool-who"),
     path("tools/<str:name>/usage/", tool_use.usage_page, name="tool-usage"),
     path("tools/<str:name>/versions/<int:number>/", tool.version_page, name="tool-version"),
-    path("tools/<str:name>/difference/", versions.difference_page, name="tool-difference"),
-    path("tools/<str:name>/restore", versions.restore, name="tool-restore"),
-    path("tools/<str:name>/drift", versions.change_policy, name="tool-drift"),
-    path("changes/", changes.change_list, name="changes"),
-    path("changes/<uuid:change_id>/", changes.change_page, name="change"),
-    path("changes/<uuid:change_id>/decide", changes.decide, name="change-decide"),
+    path("tools/<str:name>/difference/", tool_versions.difference_page, name="tool-difference"),
+    path("tools/<str:name>/restore", tool_versions.restore, name="tool-restore"),
+    path("tools/<str:name>/drift", tool_versions.change_policy, name="tool-drift"),
+    path("changes/", upstream_changes.change_list, name="changes"),
+    path("changes/<uuid:change_id>/", upstream_changes.change_page, name="change"),
+    path("changes/<uuid:change_id>/decide", upstream_changes.decide, name="change-decide"),
     path("keys/", keys.key_list, name="keys"),
     path("keys/<str:key_id>/distrust", keys.distrust, name="key-distrust"),
     path("editor/", editor.write_tool, name="tool-new"),
     path("editor/<str:name>/", editor.change_tool, name="tool-edit"),
     path("tools/<str:name>/export", exporting.export_tool, name="tool-export"),
-    path("import/", importing.import_page, name="import"),
+    path("import/", import_page.import_page, name="import"),
     path("export/", exporting.export_catalog, name="export"),
     path("chains/", chains.chain_list, name="chains"),
     path("chains/new/", chains.write_chain, name="chain-new"),
@@ -109,7 +117,7 @@ urlpatterns: list[URLPattern] = [
     path("agents/new/", agent_forms.write_agent, name="agent-new"),
     path("agents/<str:slug>/", agent.agent_page, name="agent"),
     path("agents/<str:slug>/edit/", agent_forms.change_agent, name="agent-edit"),
-    path("agents/<str:slug>/bounds/", agent_bounds.change_bounds, name="agent-bounds"),
+    path("agents/<str:slug>/bounds/", agent_limits.change_bounds, name="agent-bounds"),
     path(
         "agents/<str:slug>/suspend", agent_changes.switch, {"active": False}, name="agent-suspend"
     ),
@@ -123,7 +131,7 @@ urlpatterns: list[URLPattern] = [
         name="agent-token-revoke",
     ),
     path("agent/requests/", agent_requests.request_list, name="agent-requests"),
-    path("agent/requests/new/", agent_asking.ask, name="agent-request-new"),
+    path("agent/requests/new/", agent_request_form.ask, name="agent-request-new"),
     path(AGENT_REQUEST, agent_request.request_page, name="agent-request"),
     path(f"{AGENT_REQUEST}cancel", agent_request.cancel, name="agent-request-cancel"),
     path("sessions/<uuid:session_id>/", sessions.session_page, name="session"),

@@ -30,7 +30,7 @@ from tools.definitions.callers import Scope
 from tools.errors import NotFound, ToolcribError
 from tools.models import PersonSession, SingleSignOn
 from tools.ui.access import PageRequest, page
-from tools.ui.accounts import factors, proving
+from tools.ui.accounts import proving, second_factors
 from tools.ui.accounts.browsers import browser
 from tools.ui.inputs import FormInput, Widget
 from tools.web.proof import Proof, proof
@@ -190,7 +190,7 @@ def _context(
         "inputs": inputs,
         "scopes": [(one.value, SCOPES[one], one in chosen) for one in Scope],
         "sessions": _sessions(request),
-        **factors.section(request),
+        **second_factors.section(request),
         "provider": settings.OIDC_NAME if identity_provider.configured() else "",
         "connected": SingleSignOn.objects.filter(user=user).exists(),
     }

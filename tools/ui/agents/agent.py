@@ -29,10 +29,10 @@ from tools.models.grant_rows import GrantRow, Sought
 from tools.shapes import money
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.agents.agents import find_agent
+from tools.ui.display import milliseconds
 from tools.ui.executions.executions import BULKY
 from tools.ui.gauges import Gauge, gauge
 from tools.ui.inputs import FormInput
-from tools.ui.shown import milliseconds
 
 PAGE = "agents/agent.html"
 MOST_GRANTS = 60

@@ -29,9 +29,9 @@ from tools.ui.access import PageRequest, page
 from tools.ui.agents.agent_plan import shown_plan
 from tools.ui.agents.agent_requests import WORDS, ready
 from tools.ui.agents.agent_steps import Reading, ShownStep, reading_of, shown_steps
+from tools.ui.display import DiffLine, maker_of, milliseconds, text_difference
 from tools.ui.gauges import Gauge, gauge
 from tools.ui.playground.snippets import curl
-from tools.ui.shown import DiffLine, maker_of, milliseconds, text_difference
 from tools.ui.visible import VisiblePiece, pieces
 from tools.web.proof import Proof, proof
 

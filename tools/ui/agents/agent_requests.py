@@ -22,9 +22,9 @@ from tools.models import Execution
 from tools.models.execution import ExecutionQuerySet
 from tools.shapes import money
 from tools.ui.access import PageRequest, page
+from tools.ui.display import milliseconds
 from tools.ui.executions.executions import BULKY, FAILED, fingerprint, of_agent, older_than
 from tools.ui.results import page_or_results
-from tools.ui.shown import milliseconds
 from tools.ui.visible import VisiblePiece, pieces
 
 LIST = "agents/agent_requests.html"

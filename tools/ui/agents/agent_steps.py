@@ -16,7 +16,7 @@ from tools.definitions.texts.visible import make_visible
 from tools.execution.redacted import redacted
 from tools.models import Confirmation, Execution
 from tools.shapes import money
-from tools.ui.shown import milliseconds, pretty
+from tools.ui.display import milliseconds, pretty
 from tools.ui.visible import VisiblePiece, pieces
 
 FOLDED = 600  # characters; what is longer is folded

@@ -15,7 +15,7 @@ from tools.definitions.differences import (
     diff_words,
 )
 from tools.definitions.texts.visible import code_point, find_lookalikes
-from tools.ui.shown import pretty
+from tools.ui.display import pretty
 
 _NAMED = re.compile(r"‹(U\+[0-9A-F]{4,6}[^‹›]*)›")
 _EFFORT = 40_000  # pairs of words that one page compares, so that no upstream can slow it down

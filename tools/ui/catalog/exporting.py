@@ -9,7 +9,7 @@ from tools.catalog.imports.exporting import CatalogExportFormat, ExportedCatalog
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Conflict, Malformed
 from tools.ui.access import PageRequest, page
-from tools.ui.shown import pretty
+from tools.ui.display import pretty
 from tools.web.proof import Proof, proof
 
 

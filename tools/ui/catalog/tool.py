@@ -24,12 +24,12 @@ from tools.insight.workflow_findings import findings_about
 from tools.models import Execution, ToolVersion
 from tools.policy.questions import EffectiveRequest
 from tools.ui.access import PageRequest, page, snapshot_of
-from tools.ui.catalog.versions import flaw_of, shown_upstream, shown_versions
+from tools.ui.catalog.tool_versions import flaw_of, shown_upstream, shown_versions
 from tools.ui.chains.chains import drawn
 from tools.ui.chains.rehearsing import can_be_rehearsed, rehearsed
+from tools.ui.display import difference, pretty
 from tools.ui.executions.executions import shown_execution
 from tools.ui.playground.attempts import PlaygroundAttempt, attempt_of
-from tools.ui.shown import difference, pretty
 from tools.ui.workflow.workflow import shown_finding
 from tools.web.proof import Proof, proof
 
@@ -87,7 +87,7 @@ def version_page(request: PageRequest, name: str, number: int) -> HttpResponse:
         "lines": difference(before.definition if before else None, found[0].definition),
         "definition": pretty(make_value_visible(found[0].definition)),
     }
-    return render(request, "catalog/version.html", context)
+    return render(request, "catalog/tool_version.html", context)
 
 
 def _page(request: PageRequest, tool: CatalogTool, attempt: PlaygroundAttempt) -> HttpResponse:

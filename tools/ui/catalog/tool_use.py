@@ -73,7 +73,7 @@ def who_page(request: PageRequest, name: str) -> HttpResponse:
         "state": usual_state(tool),
         "links": _links(tool, q, shown),
     }
-    return render(request, "catalog/tool_who.html", context)
+    return render(request, "catalog/tool_access.html", context)
 
 
 @require_safe

@@ -4,7 +4,7 @@ from typing import Any
 
 from tools.definitions.tool import parameters_schema
 from tools.definitions.vocabulary import ParameterType
-from tools.ui.editor.argument_rows import ArgumentRow, rows_of
+from tools.ui.editor.argument_table import ArgumentRow, rows_of
 
 _KINDS = {kind.lower(): str(kind) for kind in ParameterType}
 _TOP = frozenset({"type", "properties", "required", "additionalProperties"})

@@ -9,8 +9,8 @@ from tools.errors import ToolcribError
 from tools.execution.draft_run import DraftRun, run_draft
 from tools.models import Tool
 from tools.ui.access import PageRequest, snapshot_of
+from tools.ui.display import cut, milliseconds, output_of, pretty
 from tools.ui.inputs import FormInput, Widget
-from tools.ui.shown import cut, milliseconds, output_of, pretty
 
 KEY = "test-parameters"
 _EXAMPLES: dict[str, Any] = {

@@ -18,13 +18,13 @@ from tools.definitions.vocabulary import ToolType
 from tools.errors import Conflict, InvalidDefinition, ToolcribError
 from tools.models import Tool
 from tools.ui.access import PageRequest, page
-from tools.ui.editor.argument_rows import MOVES, arranged
+from tools.ui.display import DiffLine, difference
 from tools.ui.editor.argument_schema import NotAsTable, unfolded
+from tools.ui.editor.argument_table import MOVES, arranged
 from tools.ui.editor.argument_text import bring_in_step, put_in_step, write_as
 from tools.ui.editor.draft_testing import Test, asked_of, run_test
-from tools.ui.editor.drafts import ToolDraft, definition_from, draft_from, draft_of, new_draft
+from tools.ui.editor.tool_drafts import ToolDraft, definition_from, draft_from, draft_of, new_draft
 from tools.ui.inputs import json_of, plain
-from tools.ui.shown import DiffLine, difference
 from tools.web.proof import Proof, proof
 
 TEMPLATE = "editor/editor.html"

@@ -11,8 +11,8 @@ from tools.definitions.mcp.listed_tools import review_digest
 from tools.definitions.vocabulary import Delivery
 from tools.models import McpServer, Tool
 from tools.ui.definition_text import DefinitionText, definition_text
+from tools.ui.display import pretty
 from tools.ui.inputs import DEFAULT, GROUPS, NONE, THESE, FormInput, Widget, choices, listed
-from tools.ui.shown import pretty
 from tools.ui.visible import VisiblePiece, pieces
 
 LONGEST_LINE = 240

@@ -25,7 +25,7 @@ from tools.models import Execution, ServiceStatus, Tool, ToolService
 from tools.runners.service import client
 from tools.toolservices.client import ToolServiceQueueStatus
 from tools.ui.access import PageRequest, page
-from tools.ui.shown import SourceStatus, difference, pretty
+from tools.ui.display import SourceStatus, difference, pretty
 from tools.ui.visible import VisiblePiece, mixed_words, pieces
 
 LIST, ONE = "servers/services.html", "servers/service.html"

@@ -23,11 +23,11 @@ from tools.models import Decision, OnDrift, UpstreamChange
 from tools.ui.access import PageRequest, page
 from tools.ui.approvals.drawn import draw_difference, fields_of
 from tools.ui.catalog.origins import ToolOrigin, source_of
+from tools.ui.display import pretty
 from tools.ui.results import page_or_results
-from tools.ui.shown import pretty
 from tools.web.proof import Proof, proof
 
-LIST, ONE = "approvals/changes.html", "approvals/change.html"
+LIST, ONE = "approvals/upstream_changes.html", "approvals/upstream_change.html"
 PAGE_SIZE = 25
 _STATES = {"open": "Waiting", "approved": "Approved", "rejected": "Rejected", "withdrawn": "Gone"}
 _VERBS = {"approve": True, "reject": False}

@@ -20,7 +20,7 @@ from audit.export import export, exporting
 from audit.flaws import AuditFlaw
 from audit.models import AuditExport, ExportState
 from audit.records import reading, search
-from tools.ui.audit.views import (
+from tools.ui.audit.audit_records import (
     LABELS,
     PERMISSION,
     actor_of,

@@ -16,7 +16,7 @@ from audit.models import Checkpoint
 from audit.records import reading, search
 from audit.verification.proving import ProofStep, examine
 from audit.verifier import toolcrib_verify
-from tools.ui.audit.views import actor_of, evidence_page
+from tools.ui.audit.audit_records import actor_of, evidence_page
 
 PAGE_SIZE = 50
 _TEXT = "text/plain; charset=utf-8"

@@ -23,13 +23,13 @@ from tools.accounts.login import freshness, identity_provider
 from tools.accounts.login.lockout import guarded
 from tools.errors import ToolcribError
 from tools.models import AuthenticatorApp, SingleSignOn, User
-from tools.ui import carried
+from tools.ui import sealed_forms
 from tools.ui.access import PageRequest, address_of, page
 from tools.ui.accounts import proving
 from tools.ui.accounts.entering import safe_next
 from tools.web.proof import Proof, proof
 
-PAGE, DONE = "accounts/again.html", "accounts/again_done.html"
+PAGE, DONE = "accounts/reauthentication.html", "accounts/reauthentication_done.html"
 ANSWERS = ("again.password", "again.code", "again.key")
 SEALED = "again.sealed"
 OURS = (*ANSWERS, SEALED, "again.username", "csrfmiddlewaretoken")
@@ -67,7 +67,7 @@ def ask(request: HttpRequest) -> HttpResponse | None:
         return _lead(request, back if htmx else request.get_full_path())
     if request.method != "POST":
         return _lead(request, back)
-    sealed = request.POST.get(SEALED) or carried.seal(request, without=OURS)
+    sealed = request.POST.get(SEALED) or sealed_forms.seal(request, without=OURS)
     if sealed is None:
         return _lead(request, back)
     context = {SEALED.replace(".", "_"): sealed, "action": request.get_full_path()}
@@ -80,8 +80,8 @@ def ask(request: HttpRequest) -> HttpResponse | None:
     if (refused := _refused(request, context, back)) is not None:
         return _stored_nowhere(refused)
     try:
-        carried.restore(request, sealed)
-    except carried.SealedFormInvalid:
+        sealed_forms.restore(request, sealed)
+    except sealed_forms.SealedFormInvalid:
         return errors.error_response(request, 400, _LOST)
     return None
 

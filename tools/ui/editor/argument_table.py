@@ -6,8 +6,8 @@ from typing import Any
 
 from tools.definitions.schemas import schemas
 from tools.definitions.vocabulary import ParameterType
+from tools.ui.display import on_one_line, pretty
 from tools.ui.inputs import FormInput, Widget, choices, json_of
-from tools.ui.shown import on_one_line, pretty
 
 CELLS = ("name", "type", "description", "required", "default", "enum", "schema")
 MOVES = frozenset({"add", "remove", "up", "down"})

@@ -35,7 +35,7 @@ from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.catalog.catalog import UNDO, CatalogSearch, back_of
 from tools.web.proof import Proof, proof
 
-TEMPLATE = "catalog/catalog_change.html"
+TEMPLATE = "catalog/bulk_change.html"
 _NAMED = 5
 _WORDS = {
     Do.ENABLE: ("Enable", "Enabled"),

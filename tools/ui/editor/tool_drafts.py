@@ -17,7 +17,8 @@ from tools.definitions.vocabulary import (
     Isolation,
     ToolType,
 )
-from tools.ui.editor.argument_rows import ArgumentRow, rows_of, rows_sent
+from tools.ui.display import pretty
+from tools.ui.editor.argument_table import ArgumentRow, rows_of, rows_sent
 from tools.ui.inputs import (
     DEFAULT,
     GROUPS,
@@ -31,7 +32,6 @@ from tools.ui.inputs import (
     placed,
     words,
 )
-from tools.ui.shown import pretty
 
 _STATES = ((DEFAULT, "every state"), (THESE, "these:"), (NONE, "never"))
 _LANGUAGES = (("python", "Python"), ("javascript", "JavaScript"))

@@ -27,7 +27,7 @@ from tools.definitions.dialects.items import MAX_ITEMS, ImportSource
 from tools.definitions.tool import ordered_definition
 from tools.models import McpServer, Organization, Tool, ToolService
 from tools.ui import kept
-from tools.ui.catalog import importing
+from tools.ui.catalog import import_page
 from tools.ui.catalog.import_shown import DIALECTS
 
 TRUSTGRAPH = {
@@ -171,7 +171,7 @@ def test_the_list_of_a_server_needs_its_name(
 ) -> None:
     write(admin_client, look(admin_client, {"mcpServers": {"w": {"url": "https://w.example/"}}}))
     page = look(admin_client, MCP_LIST)
-    assert notes(page)["flaw"] == [importing._WHOSE]
+    assert notes(page)["flaw"] == [import_page._WHOSE]
     again = admin_client.post("/import/", answers(page) | {"do": "look", "server": "w"})
     assert DIALECTS[ImportSource.MCP] in notes(again)["recognized"][0]
     assert results(again) == ["new"]
@@ -221,7 +221,7 @@ def test_what_nobody_read_is_left_out_or_keeps_everything_back(
 ) -> None:
     page = poisoned_list(admin_client)
     refused = write(admin_client, page, mode="all")
-    assert notes(refused)["notice"] == [importing._ALL_OR_NOTHING]
+    assert notes(refused)["notice"] == [import_page._ALL_OR_NOTHING]
     assert names(organization) == set()
     done = write(admin_client, page, mode="each")
     assert results(done) == ["new", "to be read"] and "was-unread" in notes(done)
@@ -426,7 +426,7 @@ def test_all_or_nothing_writes_nothing_where_one_is_wrong(
 ) -> None:
     page = look(admin_client, [plain("a"), plain("b", typo=1)])
     refused = write(admin_client, page, mode="all")
-    assert notes(refused)["notice"] == [importing._ALL_OR_NOTHING]
+    assert notes(refused)["notice"] == [import_page._ALL_OR_NOTHING]
     assert names(organization) == set()
     write(admin_client, refused, mode="each")
     assert names(organization) == {"a"}
@@ -450,7 +450,7 @@ def test_what_nobody_looked_at_is_shown_first(
     admin_client: Client, organization: Organization, changes: dict[str, Any]
 ) -> None:
     page = write(admin_client, look(admin_client, [plain("a"), plain("b")]), **changes)
-    assert notes(page)["notice"] == [importing._CHANGED_ASK]
+    assert notes(page)["notice"] == [import_page._CHANGED_ASK]
     assert names(organization) == set()
 
 
@@ -463,7 +463,7 @@ def test_a_catalog_that_changed_meanwhile_is_looked_at_again(
     by = factories.by(organization)
     update_tool(tool=tool, definition=definition | {"description": "theirs"}, by=by)
     again = write(admin_client, page)
-    assert notes(again)["notice"] == [importing._CHANGED_HERE]
+    assert notes(again)["notice"] == [import_page._CHANGED_HERE]
     assert "<del>theirs</del>" in text(again)
     tool.refresh_from_db()
     assert tool.version.definition["description"] == "theirs"
@@ -473,7 +473,7 @@ def test_a_catalog_that_changed_meanwhile_is_looked_at_again(
 def test_sent_twice_it_is_written_once(admin_client: Client, organization: Organization) -> None:
     page = look(admin_client, plain("a"))
     write(admin_client, page)
-    assert notes(write(admin_client, page))["notice"] == [importing._CHANGED_HERE]
+    assert notes(write(admin_client, page))["notice"] == [import_page._CHANGED_HERE]
     assert Tool.objects.get(organization=organization, name="a").versions.count() == 1
 
 

@@ -17,12 +17,12 @@ from audit.alerts.rehearsal import rehearse
 from audit.events import Event, Outcome, Severity
 from audit.flaws import AuditFlaw
 from audit.models import AlertRule
+from tools.ui.audit.audit_records import PERMISSION, actor_of
 from tools.ui.audit.rule_form import KINDS_IN_WORDS, AlertRuleForm
 from tools.ui.audit.spans import span
-from tools.ui.audit.views import PERMISSION, actor_of
 from tools.web.proof import Proof, proof
 
-LIST, ONE = "audit/rules.html", "audit/rule.html"
+LIST, ONE = "audit/alert_rules.html", "audit/alert_rule.html"
 
 
 @never_cache

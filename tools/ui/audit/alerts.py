@@ -15,7 +15,7 @@ from django.views.decorators.http import require_POST, require_safe
 from audit.alerts import alerts, channels, deliveries, fixed_rules, senders
 from audit.events import Severity
 from audit.models import AlertChannel, AlertRule
-from tools.ui.audit.views import actor_of
+from tools.ui.audit.audit_records import actor_of
 from tools.web.proof import Proof, proof
 
 VIEW = "audit.view_auditrecord"

@@ -14,7 +14,7 @@ from tools.catalog.actions import amended, delete_tool, update_tool
 from tools.catalog.signatures import drift
 from tools.definitions.tool import ordered_definition
 from tools.models import Decision, Organization, Tool, UpstreamChange
-from tools.ui.approvals.changes import NOT_READ
+from tools.ui.approvals.upstream_changes import NOT_READ
 
 HOSTILE = "<script>alert(1)</script>\"><img src=x onerror=alert(2)>'"
 

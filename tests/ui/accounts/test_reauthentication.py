@@ -19,8 +19,8 @@ from tests.ui.pages import inline_code, notes, text
 from tests.ui.second_factors import options_on, password, with_app, with_key
 from tools.accounts.login import lockout
 from tools.models import Organization, SigningKey, Token, User
-from tools.ui import carried, gate
-from tools.ui.accounts.again import WRONG
+from tools.ui import gate, sealed_forms
+from tools.ui.accounts.reauthentication import WRONG
 
 GOOD = "correct horse"
 TOKEN = {"label": "<b>laptop</b>", "days": "7", "scope": ["read", "execute"]}
@@ -73,7 +73,7 @@ def test_what_is_kept_is_good_for_one_session_one_address_and_an_hour(
     kept = {"again.sealed": sealed(old.post("/profile/tokens", TOKEN)), "again.password": GOOD}
     others = grow_old(client_of()).post("/profile/tokens", kept)
     elsewhere = grow_old(old).post("/keys/", kept)
-    monkeypatch.setattr(carried, "KEPT_S", -1)
+    monkeypatch.setattr(sealed_forms, "KEPT_S", -1)
     late = grow_old(old).post("/profile/tokens", kept)
     changed = grow_old(old).post("/profile/tokens", kept | {"again.sealed": "x" * 80})
     assert {one.status_code for one in (others, elsewhere, late, changed)} == {400}
@@ -88,7 +88,7 @@ def test_a_file_is_kept_too(admin_client: Client, organization: Organization) ->
     assert asked(page)
     request = RequestFactory().post("/groups/new/")
     request.session = admin_client.session
-    carried.restore(request, sealed(page))
+    sealed_forms.restore(request, sealed(page))
     assert request.POST["name"] == "with-file"
     assert request.FILES["more"].read() == b"{}"
 

@@ -21,7 +21,7 @@ from tools.ui.agents.asking import Asking, asking_of
 from tools.ui.playground.playground import agents_of, standing_of
 from tools.web.proof import Proof, proof
 
-PAGE = "agents/agent_ask.html"
+PAGE = "agents/agent_request_form.html"
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from tools.ui.approvals.drawn import draw_difference
 from tools.ui.catalog.origins import source_of
 from tools.web.proof import Proof, proof
 
-TEMPLATE = "catalog/difference.html"
+TEMPLATE = "catalog/version_difference.html"
 MOST_VERSIONS = 20
 MOST_CHOICES = 500
 _MOST_PINNED = 3

@@ -12,7 +12,7 @@ from audit.models import Alert, AlertDelivery, AlertRule, AuditRecord
 from tests.stubs.mail import receiving
 from tests.ui.pages import notes, text
 from tools.models import Organization
-from tools.ui.audit import alert_views
+from tools.ui.audit import alerts
 
 HOOK = "https://hooks.example/T0KEN"
 
@@ -60,7 +60,7 @@ def test_what_could_not_be_told_stands_there_with_its_reason(
 def test_the_worst_stand_first_and_how_many_more_there_are(
     admin_client: Client, alert, monkeypatch
 ) -> None:
-    monkeypatch.setattr(alert_views, "MOST_OPEN", 2)
+    monkeypatch.setattr(alerts, "MOST_OPEN", 2)
     later = alert.last_at + timedelta(hours=1)
     for number in range(3):
         Alert.objects.create(

@@ -24,7 +24,7 @@ from tools.ui.agents.agents import find_agent
 from tools.ui.inputs import choices, plain
 from tools.web.proof import Proof, proof
 
-PAGE = "agents/agent_bounds.html"
+PAGE = "agents/agent_limits.html"
 SPARE = 3  # empty rows for new ones
 
 
