@@ -93,7 +93,7 @@ MIDDLEWARE = [
     "django_htmx.middleware.HtmxMiddleware",
     "config.http.request_bodies.RequestBodies",
     "config.middleware.NulCharacters",
-    "tools.ui.gate.ReauthenticationMiddleware",
+    "tools.ui.accounts.reauthentication.ReauthenticationMiddleware",
 ]
 
 ROOT_URLCONF = "config.urls"

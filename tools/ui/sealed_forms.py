@@ -1,13 +1,19 @@
-"""Encrypts a submitted form into the page that asks for reauthentication, bound to the session and
-the address. A page that is seen, stored or forwarded reveals nothing of the form."""
+"""Encrypts forms and their state into pages, which the browser carries from step to step.
+
+A form that waits for reauthentication is bound to the session and the address; the state of a
+form with several steps is bound to the user and the form. A page that is seen, stored or
+forwarded reveals nothing of them, and what is written is what the user saw.
+"""
 
 import base64
+import binascii
 import json
 import os
 import time
 import zlib
 from io import BytesIO
 from typing import Any
+from uuid import uuid5
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -18,9 +24,14 @@ from django.core.files.uploadedfile import InMemoryUploadedFile
 from django.http import HttpRequest, QueryDict
 from django.utils.datastructures import MultiValueDict
 
+from tools.catalog.signatures import sealing
+from tools.errors import Malformed
+from tools.models import User
+
 KEPT_S = 3600
 _NONCE_BYTES = 12
 _PURPOSE = b"toolcrib form that waits for proof"
+_LOST = "What you gave before cannot be read any more. Give it again."
 
 
 class SealedFormInvalid(Exception):
@@ -69,9 +80,31 @@ def restore(request: HttpRequest, sealed: str) -> None:
     request._files = files  # type: ignore[attr-defined]
 
 
+def sealed(raw: Any, user: User, form: str) -> str:
+    packed = base64.b85encode(zlib.compress(json.dumps(raw).encode(), 6)).decode()
+    return base64.b64encode(sealing.seal(packed, **_place(user, form))).decode()
+
+
+def opened(text: str, user: User, form: str) -> Any:
+    """Raises `Malformed` for a text that was not sealed here, for this user and this form."""
+    try:
+        packed = sealing.unseal(base64.b64decode(text, validate=True), **_place(user, form))
+    except (sealing.UnreadableSealedText, binascii.Error, ValueError):
+        raise Malformed(_LOST, code="not_kept") from None
+    return json.loads(zlib.decompress(base64.b85decode(packed)))
+
+
 def _bound_to(request: HttpRequest) -> bytes:
     return json.dumps([request.session.session_key, request.get_full_path()]).encode()
 
 
 def _cipher() -> AESGCM:
     return AESGCM(HKDF(SHA256(), 32, None, _PURPOSE).derive(settings.SECRET_KEY.encode()))
+
+
+def _place(user: User, form: str) -> dict[str, Any]:
+    return {
+        "organization": user.organization_id,
+        "row": uuid5(user.pk, form),
+        "purpose": sealing.IMPORT,
+    }

@@ -1,26 +1,9 @@
 from django.urls import URLPattern, path
 
 from tools.ui.accounts import login, profile, reauthentication, second_factors, single_sign_on
-from tools.ui.agents import (
-    agent,
-    agent_changes,
-    agent_forms,
-    agent_limits,
-    agent_request,
-    agent_request_form,
-    agent_requests,
-    agents,
-)
+from tools.ui.agents import agent, agent_limits, agent_request_form, agent_requests, agents
 from tools.ui.approvals import confirmations, upstream_changes
-from tools.ui.catalog import (
-    bulk_changes,
-    catalog,
-    exporting,
-    import_page,
-    tool,
-    tool_use,
-    tool_versions,
-)
+from tools.ui.catalog import bulk_changes, catalog, import_page, tool, tool_versions
 from tools.ui.chains import chains
 from tools.ui.editor import content_schemas, editor
 from tools.ui.executions import batch, batches, executions, outputs, sessions
@@ -80,8 +63,8 @@ urlpatterns: list[URLPattern] = [
     path("tools/<str:name>/enable", catalog.switch, {"enabled": True}, name="tool-enable"),
     path("tools/<str:name>/disable", catalog.switch, {"enabled": False}, name="tool-disable"),
     path("tools/<str:name>/try", tool.try_tool, name="tool-try"),
-    path("tools/<str:name>/who/", tool_use.who_page, name="tool-who"),
-    path("tools/<str:name>/usage/", tool_use.usage_page, name="tool-usage"),
+    path("tools/<str:name>/who/", tool.who_page, name="tool-who"),
+    path("tools/<str:name>/usage/", tool.usage_page, name="tool-usage"),
     path("tools/<str:name>/versions/<int:number>/", tool.version_page, name="tool-version"),
     path("tools/<str:name>/difference/", tool_versions.difference_page, name="tool-difference"),
     path("tools/<str:name>/restore", tool_versions.restore, name="tool-restore"),
@@ -93,9 +76,9 @@ urlpatterns: list[URLPattern] = [
     path("keys/<str:key_id>/distrust", keys.distrust, name="key-distrust"),
     path("editor/", editor.write_tool, name="tool-new"),
     path("editor/<str:name>/", editor.change_tool, name="tool-edit"),
-    path("tools/<str:name>/export", exporting.export_tool, name="tool-export"),
+    path("tools/<str:name>/export", catalog.export_tool, name="tool-export"),
     path("import/", import_page.import_page, name="import"),
-    path("export/", exporting.export_catalog, name="export"),
+    path("export/", catalog.export_catalog, name="export"),
     path("chains/", chains.chain_list, name="chains"),
     path("chains/new/", chains.write_chain, name="chain-new"),
     path("chains/check", chains.check, name="chain-check"),
@@ -114,26 +97,24 @@ urlpatterns: list[URLPattern] = [
     path("licenses/tiers/<int:tier_id>/", tiers.tier_page, name="license-tier"),
     path("licenses/undo", tiers.undo, name="licenses-undo"),
     path("agents/", agents.agent_list, name="agents"),
-    path("agents/new/", agent_forms.write_agent, name="agent-new"),
+    path("agents/new/", agents.write_agent, name="agent-new"),
     path("agents/<str:slug>/", agent.agent_page, name="agent"),
-    path("agents/<str:slug>/edit/", agent_forms.change_agent, name="agent-edit"),
+    path("agents/<str:slug>/edit/", agents.change_agent, name="agent-edit"),
     path("agents/<str:slug>/bounds/", agent_limits.change_bounds, name="agent-bounds"),
-    path(
-        "agents/<str:slug>/suspend", agent_changes.switch, {"active": False}, name="agent-suspend"
-    ),
-    path("agents/<str:slug>/resume", agent_changes.switch, {"active": True}, name="agent-resume"),
-    path("agents/<str:slug>/give", agent_changes.give, name="agent-give"),
-    path("agents/<str:slug>/take", agent_changes.take, name="agent-take"),
-    path("agents/<str:slug>/tokens", agent_changes.issue, name="agent-token-new"),
+    path("agents/<str:slug>/suspend", agent.switch, {"active": False}, name="agent-suspend"),
+    path("agents/<str:slug>/resume", agent.switch, {"active": True}, name="agent-resume"),
+    path("agents/<str:slug>/give", agent.give, name="agent-give"),
+    path("agents/<str:slug>/take", agent.take, name="agent-take"),
+    path("agents/<str:slug>/tokens", agent.issue, name="agent-token-new"),
     path(
         "agents/<str:slug>/tokens/<uuid:token_id>/revoke",
-        agent_changes.revoke,
+        agent.revoke,
         name="agent-token-revoke",
     ),
     path("agent/requests/", agent_requests.request_list, name="agent-requests"),
     path("agent/requests/new/", agent_request_form.ask, name="agent-request-new"),
-    path(AGENT_REQUEST, agent_request.request_page, name="agent-request"),
-    path(f"{AGENT_REQUEST}cancel", agent_request.cancel, name="agent-request-cancel"),
+    path(AGENT_REQUEST, agent_requests.request_page, name="agent-request"),
+    path(f"{AGENT_REQUEST}cancel", agent_requests.cancel, name="agent-request-cancel"),
     path("sessions/<uuid:session_id>/", sessions.session_page, name="session"),
     path("sessions/<uuid:session_id>/end", sessions.end, name="session-end"),
     path("services/", services.service_list, name="services"),

@@ -19,7 +19,8 @@ from tests.ui.pages import inline_code, notes, text
 from tests.ui.second_factors import options_on, password, with_app, with_key
 from tools.accounts.login import lockout
 from tools.models import Organization, SigningKey, Token, User
-from tools.ui import gate, sealed_forms
+from tools.ui import sealed_forms
+from tools.ui.accounts import reauthentication
 from tools.ui.accounts.reauthentication import WRONG
 
 GOOD = "correct horse"
@@ -256,7 +257,7 @@ def test_suspending_asks_nothing_and_any_other_change_does(
 
 
 def test_the_addresses_that_are_open_are_there() -> None:
-    assert ADDRESSES.keys() >= gate.OPEN
+    assert ADDRESSES.keys() >= reauthentication.OPEN
 
 
 def test_every_change_of_the_administration_asks(admin_client: Client) -> None:

@@ -20,7 +20,7 @@ from tests.audit.logs import write
 from tests.ui.pages import notes, text
 from tests.waiting import until
 from tools.models import Organization
-from tools.ui.audit import viewing
+from tools.ui.audit import audit_records
 
 
 @pytest.fixture
@@ -172,7 +172,7 @@ def test_a_time_that_moves_narrows_the_search(
 def test_what_is_older_than_a_time_that_moves_is_left_out(
     admin_client: Client, execution_id, monkeypatch
 ) -> None:
-    monkeypatch.setitem(viewing.RANGES, "1h", ("the last moment", timedelta(0)))
+    monkeypatch.setitem(audit_records.RANGES, "1h", ("the last moment", timedelta(0)))
     assert "magpie" not in text(admin_client.get("/audit/?over=1h")).split("<ol")[-1]
 
 

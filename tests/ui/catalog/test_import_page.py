@@ -26,9 +26,9 @@ from tools.definitions.dialects.given import decode_file
 from tools.definitions.dialects.items import MAX_ITEMS, ImportSource
 from tools.definitions.tool import ordered_definition
 from tools.models import McpServer, Organization, Tool, ToolService
-from tools.ui import kept
+from tools.ui import sealed_forms
 from tools.ui.catalog import import_page
-from tools.ui.catalog.import_shown import DIALECTS
+from tools.ui.catalog.import_page import DIALECTS
 
 TRUSTGRAPH = {
     "tool-service/joke-service": {
@@ -483,10 +483,10 @@ def test_what_was_kept_is_for_nobody_else(
     page = look(admin_client, plain("a"))
     other = client_of("tools.add_tool", "tools.change_tool")
     answer = other.post("/import/", {"kept": kept_in(page), "do": "write", "mode": "all"})
-    assert notes(answer)["flaw"] == [kept._LOST]
+    assert notes(answer)["flaw"] == [sealed_forms._LOST]
     for broken in ("x", "AAAA", kept_in(page)[:-8]):
         answer = admin_client.post("/import/", {"kept": broken, "do": "write"})
-        assert notes(answer)["flaw"] == [kept._LOST]
+        assert notes(answer)["flaw"] == [sealed_forms._LOST]
     assert names(organization) == set()
 
 

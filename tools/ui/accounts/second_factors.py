@@ -22,7 +22,7 @@ from tools.accounts.login import (
     security_keys,
 )
 from tools.errors import Conflict, Malformed, ToolcribError
-from tools.ui import kept
+from tools.ui import sealed_forms
 from tools.ui.access import PageRequest, page
 from tools.web.proof import Proof, proof
 
@@ -49,7 +49,7 @@ def app_page(request: PageRequest) -> HttpResponseBase:
         if second_factors.factors_of(request.user).app:
             raise Conflict("You have an authenticator app. Remove it first.", code="app_exists")
         return _app(request, authenticator_apps.new_secret())
-    secret = kept.opened(request.POST.get("kept", ""), request.user, _FORM)
+    secret = sealed_forms.opened(request.POST.get("kept", ""), request.user, _FORM)
     code = "".join(request.POST.get("code", "").split())[:20]
     by = actor_of(request.caller)
     try:
@@ -143,7 +143,7 @@ def _app(request: PageRequest, secret: str, refusal: ToolcribError | None = None
     context = {
         "square": _square(authenticator_apps.uri(secret, request.user)),
         "secret": " ".join(secret[at : at + 4] for at in range(0, len(secret), 4)),
-        "kept": kept.sealed(secret, request.user, _FORM),
+        "kept": sealed_forms.sealed(secret, request.user, _FORM),
         "message": refusal.message if refusal else "",
     }
     return render(request, APP, context, status=400 if refusal else 200)

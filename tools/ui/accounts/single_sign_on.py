@@ -19,7 +19,7 @@ from tools.errors import Forbidden, NotFound, ToolcribError
 from tools.models import User
 from tools.ui.access import PageRequest, address_of, page
 from tools.ui.accounts import reauthentication
-from tools.ui.accounts.entering import admit, safe_next
+from tools.ui.accounts.login import admit, safe_next
 from tools.web.proof import Proof, proof
 
 LOGIN, GO = "accounts/login.html", "accounts/single_sign_on.html"

@@ -1,5 +1,9 @@
-"""`/import/`: submit documents, preview the result of each item, and write exactly that."""
+"""`/import/`: submit documents, preview the result of each item, and write exactly that. The
+preview must not contain headers, environments or tokens.
+"""
 
+import json
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,14 +21,23 @@ from tools.catalog.imports.import_preview import (
     Choices,
     ImportPreviewRow,
     digest,
+    open_part,
     perform,
 )
 from tools.catalog.imports.importing import permissions
 from tools.catalog.imports.importing_items import CREATED, REFUSED, REVIEW, UNCHANGED, UPDATED
 from tools.definitions.dialects.documents import MAX_BYTES
-from tools.definitions.dialects.given import ImportContents, ImportEntry, parse_files
-from tools.definitions.dialects.items import ImportItemKind, ImportSelection, ImportSource
-from tools.errors import ToolcribError
+from tools.definitions.dialects.given import ImportContents, ImportEntry, ImportFile, parse_files
+from tools.definitions.dialects.items import (
+    ImportItem,
+    ImportItemKind,
+    ImportSelection,
+    ImportSource,
+)
+from tools.definitions.differences import DefinitionDifference
+from tools.definitions.servers import ServerTransport, read_server
+from tools.definitions.texts.visible import make_visible
+from tools.errors import InvalidDefinition, ToolcribError
 from tools.models import EgressCredential, McpServer
 from tools.ui.access import PageRequest, page
 from tools.ui.catalog.import_form import (
@@ -34,11 +47,35 @@ from tools.ui.catalog.import_form import (
     ImportFormState,
     asked,
 )
-from tools.ui.catalog.import_shown import DIALECTS, echo, shown_row
+from tools.ui.display import definition_text
 from tools.web.proof import Proof, proof
 
+DIALECTS = {
+    ImportSource.ITEMS: "TrustGraph items by key",
+    ImportSource.DEFINITIONS: "definitions, or an export",
+    ImportSource.MCP: "the tools/list of an MCP server",
+    ImportSource.CLIENT: "MCP servers of a desktop client",
+    ImportSource.OPENAPI: "OpenAPI",
+}
+MOST_CHANGES = 30
 TEMPLATE = "catalog/import.html"
 ALL, EACH = "all", "each"
+_CHIPS = {  # words and colours
+    CREATED: ("new", "success"), UPDATED: ("changed", "changed"), UNCHANGED: ("unchanged", ""),
+    REVIEW: ("to be reviewed", "pending"), REFUSED: ("wrong", "failure"),
+    LEFT_OUT: ("left out", "disabled"), UNREAD: ("to be read", "pending"),
+}  # fmt: skip
+_KINDS = {
+    ImportItemKind.TOOL: "tool", ImportItemKind.SERVICE: "tool service",
+    ImportItemKind.SERVER: "MCP server",
+    ImportItemKind.PROMPT: "prompt",
+}  # fmt: skip
+_LONGEST = 300
+# In a text that cannot be parsed, each of these may be followed by a secret.
+_SECRETIVE = re.compile(
+    r"mcpservers|headers|\benv\b|auth.?token|authorization|bearer|secret|password|api.?key|\bmcp/",
+    re.IGNORECASE,
+)
 _RESULTS = (
     (CREATED, "new"), (UPDATED, "changed"), (REVIEW, "to be reviewed"), (UNCHANGED, "unchanged"),
     (UNREAD, "to be read"), (REFUSED, "wrong"), (LEFT_OUT, "left out"),
@@ -67,6 +104,44 @@ class ImportPage:
     mode: str = ALL
 
 
+def echo(given: tuple[ImportFile, ...], read: ImportContents) -> str | None:
+    """The pasted text to show again; None where it may hold a secret."""
+    text = next((one.text for one in given if not one.name), "")
+    whole = any(not entry.place and entry.source for entry in read.entries)
+    servers = any(entry.item and entry.item.kind == ImportItemKind.SERVER for entry in read.entries)
+    odd = any(
+        not entry.place and entry.item and entry.item.flaw and not entry.item.unread
+        for entry in read.entries
+    )
+    if servers or ((odd or not whole) and _SECRETIVE.search(text)):
+        return None
+    return text
+
+
+def shown_row(row: ImportPreviewRow, choices: Choices, written: bool) -> dict[str, Any]:
+    entry = row.entry
+    word, tone = _CHIPS[row.result]
+    there = written and row.result in {CREATED, UPDATED, UNCHANGED, REVIEW}
+    is_tool = entry.operation is not None or (entry.item and entry.item.kind == ImportItemKind.TOOL)
+    return {
+        "number": entry.number,
+        "taken": choices.takes(entry),
+        "name": make_visible(row.name or entry.key),
+        "key": make_visible(entry.key),
+        "place": entry.place,
+        "kind": _kind(entry),
+        "word": word,
+        "tone": tone,
+        "about": make_visible(_about(entry)),
+        "errors": row.errors,
+        "notes": row.notes,
+        "changes": [_change(one) for one in row.changes[:MOST_CHANGES]],
+        "more": max(0, len(row.changes) - MOST_CHANGES),
+        "tool": row.name if there and is_tool else "",
+        "review": _review(row),
+    }
+
+
 @proof(Proof.NOT_NEEDED)
 @require_http_methods(["GET", "POST"])
 @page
@@ -81,6 +156,65 @@ def import_page(request: PageRequest) -> HttpResponseBase:
         form.flaws.append(error.message)
         shown = ImportPage(form, ImportContents(), [])
     return _page(request, shown)
+
+
+def _review(row: ImportPreviewRow) -> dict[str, Any] | None:
+    """The suspicious parts of a definition that a user must review, or has reviewed."""
+    review = row.entry.item.review if row.entry.item else None
+    if review is None or row.result == LEFT_OUT:
+        return None
+    text = definition_text(review.raw, review.suspicions)
+    return {"text": text, "digest": review.digest, "unread": row.result == UNREAD}
+
+
+def _kind(entry: ImportEntry) -> str:
+    if entry.operation:
+        return "path" if entry.key.startswith("/") else "operation"
+    return _KINDS.get(entry.item.kind, "") if entry.item and entry.item.kind else ""
+
+
+def _change(one: DefinitionDifference) -> dict[str, str]:
+    return {
+        "path": one.path.lstrip("/").replace("/", "."),
+        "before": _value(one.before),
+        "after": _value(one.after),
+        "warnings": "; ".join(one.warnings),
+    }
+
+
+def _value(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = "–" if value is None else text
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def _about(entry: ImportEntry) -> str:
+    if entry.operation:
+        return entry.operation.summary
+    item = entry.item
+    if item is None or not isinstance(item.value, dict):
+        return ""
+    if item.kind == ImportItemKind.SERVER:
+        return _server(item)
+    said = item.value.get("description")
+    return said[:_LONGEST] if isinstance(said, str) else ""
+
+
+def _server(item: ImportItem) -> str:
+    """A server without its secrets: its address, and the names of its headers and variables."""
+    try:
+        server = read_server(item.value, item.id)
+    except InvalidDefinition:
+        return ""
+    if server.transport == ServerTransport.STDIO:
+        words = len(server.args)
+        parts = [f"{server.command}, {words} argument{'' if words == 1 else 's'}"]
+    else:
+        parts = [open_part(server.url)]
+    values = [*server.headers, *server.env]
+    if values:
+        parts.append(f"secret: {', '.join(values)}")
+    return f"{server.transport} · {' · '.join(parts)}"
 
 
 def _answered(request: PageRequest, form: ImportFormInput) -> ImportPage:

@@ -32,8 +32,7 @@ from tools.models import (
     UpstreamChange,
 )
 from tools.ui.access import PageRequest, page, snapshot_of
-from tools.ui.approvals.drawn import draw_difference
-from tools.ui.catalog.origins import source_of
+from tools.ui.approvals.upstream_changes import draw_difference, source_of
 from tools.web.proof import Proof, proof
 
 TEMPLATE = "catalog/version_difference.html"

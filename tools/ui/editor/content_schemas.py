@@ -16,9 +16,8 @@ from tools.definitions.values import strict_json
 from tools.errors import Malformed, ToolcribError
 from tools.models import ContentSchema, ContentSchemaVersion, SchemaKind
 from tools.ui.access import PageRequest, page
-from tools.ui.display import pretty, text_difference
+from tools.ui.display import mixed_words, pieces, pretty, text_difference
 from tools.ui.inputs import FormInput, Widget, choices, placed, plain
-from tools.ui.visible import mixed_words, pieces
 from tools.web.proof import Proof, proof
 
 LIST, ONE = "editor/content_schemas.html", "editor/content_schema.html"
