@@ -31,7 +31,7 @@ from tools.errors import Conflict, NotFound
 from tools.execution import actions as executions
 from tools.execution.redacted import redacted
 from tools.models import Execution
-from tools.models.execution import ExecutionQuerySet
+from tools.models.execution_queryset import ExecutionQuerySet
 from tools.shapes import money
 from tools.ui.access import PageRequest, page, page_or_results
 from tools.ui.agents.agent_steps import Reading, ShownStep, reading_of, shown_plan, shown_steps

@@ -21,7 +21,7 @@ from tools.definitions.tool import Definition
 from tools.definitions.vocabulary import ToolType
 from tools.execution.composing import absent_calls
 from tools.models import Execution
-from tools.models.execution import UNDO
+from tools.models.execution_queryset import UNDO
 
 _SIGNS = {
     "equals": "=", "less": "<", "less_or_equal": "≤", "greater": ">", "greater_or_equal": "≥",
