@@ -14,7 +14,7 @@ from audit.actions import Actor
 from config.stdio import StdioServer, read_allowed
 from tests import organizations
 from tests.api import Api
-from tools.accounts import actions
+from tools.accounts import account_actions
 from tools.accounts.callers import caller_of_token
 from tools.builtin.workspace import workspace_of
 from tools.catalog.actions import register_tool
@@ -42,7 +42,9 @@ def agent(organization: Organization, slug: str | None = None, **grants: Any) ->
     slug = slug or f"agent-{uuid4().hex[:8]}"
     if not {"tools", "tool_groups", "giver"} & grants.keys():
         return organizations.copied_agent(organization, slug, **grants)
-    return actions.create_agent(organization=organization, slug=slug, by=by(organization), **grants)
+    return account_actions.create_agent(
+        organization=organization, slug=slug, by=by(organization), **grants
+    )
 
 
 def person(organization: Organization, **fields: Any) -> User:
@@ -67,7 +69,7 @@ def _hashed(password: str) -> str:
 
 
 def token(user: User, **options: Any) -> str:
-    return actions.create_token(user=user, by=by(user.organization), **options)[1]
+    return account_actions.create_token(user=user, by=by(user.organization), **options)[1]
 
 
 def caller(agent: Agent) -> Caller:

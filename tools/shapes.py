@@ -10,9 +10,9 @@ from typing import Any
 from uuid import UUID
 
 from config.http.errors import body as error_body
-from tools.agents.actions import AgentRunReport
-from tools.agents.asked import REACT
+from tools.agents.agent_requests import AgentRunReport
 from tools.agents.following import spent_shape
+from tools.agents.run_parameters import REACT
 from tools.agents.steps import AgentStep
 from tools.approvals import confirmation_rules
 from tools.catalog.mcp.mcp_servers import written as mcp_written
@@ -56,7 +56,7 @@ from tools.models import (
 from tools.policy.isolation import effective_level
 from tools.policy.licensing import standing_of
 from tools.policy.openings import Closing
-from tools.usage.usage import Usage, UsageTotals
+from tools.usage.usage_reports import Usage, UsageTotals
 
 
 def tool_shape(tool: CatalogTool) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from uuid import UUID
 from django.db import connection
 
 from config.http import turns
-from tools.agents.actions import AgentRunReport, one_of, report_of
+from tools.agents.agent_requests import AgentRunReport, one_of, report_of
 from tools.agents.call_rows import Spent
 from tools.agents.steps import AgentStep
 from tools.definitions.callers import Caller

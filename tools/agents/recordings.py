@@ -10,9 +10,9 @@ from uuid import UUID
 
 from audit.canonical import commitment
 from tools.accounts.callers import caller_of_account
-from tools.agents.asked import PastStep
 from tools.agents.call_rows import MOST_OBSERVATION
-from tools.agents.planning.planned import rows_of
+from tools.agents.planning.plan_outcomes import rows_of
+from tools.agents.run_parameters import PastStep
 from tools.agents.steps import AgentAction, AgentStep
 from tools.definitions.callers import Caller, CallerKind
 from tools.definitions.implementations.builtin import RUN_AGENT

@@ -20,7 +20,7 @@ from django.utils import timezone
 from audit.actions import record
 from audit.events import Event, Outcome
 from tools.accounts.callers import actor_of, caller_of_execution
-from tools.accounts.people import may, require
+from tools.accounts.user_permissions import may, require
 from tools.approvals import expiry
 from tools.definitions.callers import Caller, CallerKind
 from tools.definitions.results import EventType, Status

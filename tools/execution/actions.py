@@ -10,7 +10,7 @@ from audit.actions import record
 from audit.events import Event, Outcome
 from config.http import turns
 from tools.accounts.callers import actor_of
-from tools.accounts.people import require
+from tools.accounts.user_permissions import require
 from tools.definitions.callers import Caller
 from tools.definitions.results import OPEN, REFUSED, Status
 from tools.errors import AuditHalted, Conflict, Mismatch, NotFound, Refused

@@ -18,7 +18,7 @@ from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from sandbox.spec import IsolationLevel
 from tools.accounts.callers import actor_of
-from tools.accounts.people import require
+from tools.accounts.user_permissions import require
 from tools.catalog.proposing import proposed
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller

@@ -11,7 +11,7 @@ from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from tools import metrics
 from tools.accounts.callers import actor_of, caller_of_agent, caller_of_user
-from tools.accounts.people import may, require
+from tools.accounts.user_permissions import may, require
 from tools.catalog.registry import CatalogTool, Snapshot, registry
 from tools.definitions.callers import Caller
 from tools.definitions.texts import names

@@ -10,12 +10,12 @@ from functools import cached_property
 from uuid import UUID
 
 from tools.accounts.callers import caller_of_agent
-from tools.accounts.people import may, require
+from tools.accounts.user_permissions import may, require
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller, CallerKind
 from tools.errors import Malformed, NotFound, Refused, ToolcribError
 from tools.insight.changes import GrantChange, Tier
-from tools.insight.reach import reach_of
+from tools.insight.tool_reach import reach_of
 from tools.limits import budgets, pressure, ratelimits
 from tools.models import Agent
 from tools.policy import authorization, confirmations

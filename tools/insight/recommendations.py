@@ -15,7 +15,7 @@ from uuid import UUID
 from django.db.models import Count
 from django.utils import timezone
 
-from tools.accounts.people import may
+from tools.accounts.user_permissions import may
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.search.search import ranked, relevant
 from tools.definitions.callers import Caller

@@ -17,7 +17,7 @@ from tools.catalog.registry import Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.results import Status
 from tools.errors import ToolcribError
-from tools.insight.reach import OF_THE_REQUEST
+from tools.insight.tool_reach import OF_THE_REQUEST
 from tools.models import Execution
 from tools.policy import authorization, openings
 from tools.policy.decision import AccessRequest, EffectiveRequest, Verdict

@@ -21,7 +21,7 @@ from audit.canonical import commitment
 from audit.rows import as_json, insert
 from config.logs import request_id
 from tools import metrics
-from tools.accounts.people import may
+from tools.accounts.user_permissions import may
 from tools.catalog.membership import members_of
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller

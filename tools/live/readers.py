@@ -11,7 +11,7 @@ from django.contrib.sessions.models import Session as BrowserSession
 from django.utils import timezone
 from django.utils.crypto import constant_time_compare
 
-from tools.accounts.people import holders
+from tools.accounts.user_permissions import holders
 from tools.models import User
 
 

@@ -17,7 +17,7 @@ from tools.definitions.dialects.items import (
     ImportSource,
 )
 from tools.errors import Malformed, NotFound
-from tools.insight.findings import findings
+from tools.insight.workflow_findings import findings
 from tools.management import text
 from tools.management.command import DONE, FAILED, ToolcribCommand, flaw_text
 from tools.models import Organization

@@ -15,7 +15,7 @@ from django.db import transaction
 
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
-from tools.accounts.people import may
+from tools.accounts.user_permissions import may
 from tools.catalog.actions import find_tool
 from tools.catalog.registry import CatalogTool, Snapshot, catalog_tool, registry
 from tools.catalog.signatures.verified import check_version

@@ -1,7 +1,7 @@
 """Decides which tools a person or agent may see: all with `view_tool`, otherwise those they could
 call."""
 
-from tools.accounts.people import may
+from tools.accounts.user_permissions import may
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.errors import NotFound

@@ -17,8 +17,8 @@ from tools.execution.pipeline import perform_next
 from tools.licensing import licenses
 from tools.limits import ratelimits
 from tools.models import Execution
-from tools.usage import days
-from tools.worker import reaper, retention, services, session_keeping
+from tools.usage import usage_rollups
+from tools.worker import reaper, retention, service_listener, session_maintenance
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ def apply_retention() -> None:
 
 @shared_task(name="tools.execution.tasks.add_up_days")
 def add_up_days() -> None:
-    days.add_up()
+    usage_rollups.add_up()
 
 
 @shared_task(name="tools.execution.tasks.learn_questions")
@@ -104,14 +104,14 @@ def record_isolation() -> None:
 
 @shared_task(name="tools.execution.tasks.keep_sessions")
 def keep_sessions() -> None:
-    session_keeping.close_idle()
-    session_keeping.count_stuck()
+    session_maintenance.close_idle()
+    session_maintenance.count_stuck()
 
 
 @shared_task(name="tools.execution.tasks.hear_services")
 def hear_services() -> None:
     try:
-        services.look()
+        service_listener.look()
     except GONE as error:
         log.warning("no service was heard: %s", type(error).__name__)
         replace_dead_connections()

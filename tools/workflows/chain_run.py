@@ -12,8 +12,8 @@ from tools.execution.chain_boundary import boundary, calls_of, done, last_attemp
 from tools.execution.composing import Composition, Made
 from tools.execution.composition import Waiting
 from tools.models.execution import UNDO
-from tools.workflows import attempts
-from tools.workflows.attempts import AttemptFailure, Open, Succeeded
+from tools.workflows import call_attempts
+from tools.workflows.call_attempts import AttemptFailure, Open, Succeeded
 
 MOST_READ = 32 * 1024 * 1024  # bytes of outputs, which a turn holds in memory
 _EXPIRED = "what it gave back has expired"
@@ -92,7 +92,9 @@ class ChainExecution:
         """Of one call; or the place of the attempt that is to be made of it now."""
         snapshot = self.view.performance.snapshot
         most = partial(_most_attempts, step)
-        return attempts.standing(self.view.made, place, snapshot, most=most, wait_s=step.wait_s)
+        return call_attempts.standing(
+            self.view.made, place, snapshot, most=most, wait_s=step.wait_s
+        )
 
     def stop_steps(self) -> None:
         """Open steps are abandoned; compensations go on."""
@@ -182,7 +184,7 @@ class ChainExecution:
 
 def _most_attempts(step: ChainStep, made: Made) -> int:
     """A compensation is retried after a temporary refusal, regardless of the step's own limit."""
-    briefly = made.error_code in attempts.BRIEFLY and _undoes(made.place)
+    briefly = made.error_code in call_attempts.BRIEFLY and _undoes(made.place)
     return MOST_ATTEMPTS if briefly else step.attempts
 
 

@@ -8,7 +8,7 @@ from tools.definitions.chains.document import ChainStep
 from tools.definitions.chains.values import Unknown
 from tools.execution.composition import Waiting
 from tools.models.execution import UNDO
-from tools.workflows.attempts import Open
+from tools.workflows.call_attempts import Open
 from tools.workflows.chain_run import ChainExecution, StepState
 
 

@@ -17,7 +17,7 @@ from tools.execution.composing import CannotGoOn, Composition
 from tools.execution.composition import Waiting
 from tools.execution.context import Result
 from tools.execution.running import settle
-from tools.workflows.attempts import AttemptFailure, Open, Succeeded
+from tools.workflows.call_attempts import AttemptFailure, Open, Succeeded
 from tools.workflows.chain_run import ChainExecution, Skipped, StepState
 from tools.workflows.chain_undoing import undo
 

@@ -5,9 +5,9 @@ import pytest
 
 from tests.tools import snapshots
 from tests.tools.snapshots import anybody, moving
-from tools.agents.ground import Ground
-from tools.agents.planning.plans import PlanStep
+from tools.agents.planning.plan_language import PlanStep
 from tools.agents.toolbox import MOST_STATES, MOST_TOOLS, workflow_toolbox
+from tools.agents.usable_tools import Ground
 from tools.definitions.texts.told import in_workflow
 from tools.policy.decision import EffectiveRequest
 

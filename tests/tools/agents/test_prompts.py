@@ -7,10 +7,10 @@ import pytest
 
 from tests.tools import snapshots
 from tools.agents import prompts
-from tools.agents.asked import PastStep
 from tools.agents.call_rows import Spent
 from tools.agents.fences import Fence
 from tools.agents.prompts import PromptForm, TooLong, prompt_of
+from tools.agents.run_parameters import PastStep
 from tools.agents.steps import AgentAction, AgentReply, AgentStep
 from tools.agents.toolbox import Toolbox
 from tools.definitions.texts.told import described, function_name

@@ -35,7 +35,7 @@ from audit.models import Alert, AlertChannel, AlertRule, AuditExport, AuditRecor
 from tests import agent_runs, factories
 from tests.savepoints import read_catalogs, rolled_back
 from tests.tools.api.document import AS_JSON
-from tools.accounts import actions
+from tools.accounts import account_actions
 from tools.accounts.grants.grant_ids import grant_id
 from tools.accounts.login import freshness
 from tools.accounts.roles import Role, roles
@@ -917,9 +917,9 @@ def callers(sides: dict[str, Side]) -> list[Kind]:
     bot, suspended = sides["here"].agent, factories.agent(here)
     gone = bearer(bot.service_account)
     revoked = bot.service_account.tokens.latest("created_at")
-    actions.revoke_token(token=revoked, by=factories.by(here))
+    account_actions.revoke_token(token=revoked, by=factories.by(here))
     stopped = bearer(suspended.service_account)
-    actions.change_agent(agent=suspended, by=factories.by(here), active=False)
+    account_actions.change_agent(agent=suspended, by=factories.by(here), active=False)
     views, everything = permitted("view_"), permitted("")
     changer, chief = person(here, *everything), factories.superuser(here)
     foreign, visit = factories.superuser(there), {"X-Organization": here.slug}

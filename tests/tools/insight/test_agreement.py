@@ -21,7 +21,7 @@ from tools.definitions.callers import Caller
 from tools.errors import NotFound, Refused
 from tools.execution.pipeline import admit
 from tools.insight.explain import Explanation
-from tools.insight.reach import reaches
+from tools.insight.tool_reach import reaches
 from tools.licensing.tiers import set_tier
 from tools.models import Execution, Organization
 from tools.policy import authorization

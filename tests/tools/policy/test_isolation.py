@@ -11,7 +11,7 @@ from tests import factories
 from tests.tools.database import tamper
 from tests.tools.held import attempted
 from tests.tools.snapshots import current_catalog
-from tools.accounts import actions as policy
+from tools.accounts import account_actions as policy
 from tools.catalog import actions
 from tools.catalog.registry import registry
 from tools.catalog.sandbox import profiles

@@ -15,7 +15,7 @@ from audit.actions import Actor
 from audit.models import AuditRecord
 from tests import factories
 from tests.tools.snapshots import current_catalog
-from tools.accounts import actions as policy
+from tools.accounts import account_actions as policy
 from tools.builtin.manifest import DEFINITIONS
 from tools.catalog import actions, seats
 from tools.catalog.builtins import install_builtins

@@ -32,7 +32,7 @@ from tools.definitions.texts.told import TOLD, ToolTextFormat
 from tools.definitions.tool import Definition
 from tools.definitions.values.strict_json import MAX_VALUES
 from tools.definitions.vocabulary import Category
-from tools.insight.findings import findings_about
+from tools.insight.workflow_findings import findings_about
 from tools.limits import requests
 from tools.models import ToolVersion
 from tools.policy import authorization

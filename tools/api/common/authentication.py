@@ -9,7 +9,7 @@ from rest_framework.request import Request
 from config.http import turns
 from tools.accounts.callers import caller_of_token, caller_of_user
 from tools.accounts.organizations import acting_in
-from tools.accounts.people import may
+from tools.accounts.user_permissions import may
 from tools.definitions.callers import Caller, CallerKind
 from tools.errors import Unauthenticated
 

@@ -9,7 +9,7 @@ from rest_framework.serializers import Serializer
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from tools.accounts.callers import actor_of
-from tools.accounts.people import require
+from tools.accounts.user_permissions import require
 from tools.api.common.idempotency import KeyedView
 from tools.catalog.registry import Snapshot, registry
 from tools.definitions.callers import Caller

@@ -25,7 +25,7 @@ from config.http.answers import written
 from tools.accounts import idempotency
 from tools.accounts.grants.grants import grants
 from tools.accounts.idempotency import IdempotentResponse
-from tools.accounts.people import noting_permissions
+from tools.accounts.user_permissions import noting_permissions
 from tools.catalog.registry import registry
 from tools.definitions.callers import Caller
 from tools.definitions.values import strict_json

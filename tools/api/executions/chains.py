@@ -48,7 +48,7 @@ from tools.shapes import execution_shape, tool_here
 from tools.web.pages import PAGING
 from tools.web.proof import Proof, by_method
 from tools.workflows import chain_actions
-from tools.workflows.chain_rehearsal import rehearse
+from tools.workflows.chain_dry_run import rehearse
 
 RUN = {200: ChainRunAnswer, 202: ChainRunAnswer}
 

@@ -11,7 +11,7 @@ from rest_framework.response import Response
 
 from tools.accounts.grants.narrowing import check_group_change
 from tools.accounts.groups import create_group, save_group
-from tools.accounts.people import may
+from tools.accounts.user_permissions import may
 from tools.api.common.conditional import ConditionalView, Representation, conditional
 from tools.api.common.filters import IN_SESSION
 from tools.api.common.pagination import BY_NAME, page_of

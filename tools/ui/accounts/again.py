@@ -20,7 +20,7 @@ from config.http import errors
 from config.http.redirects import own_path
 from tools.accounts.callers import actor_of, caller_of_user
 from tools.accounts.login import freshness, identity_provider
-from tools.accounts.login.attempts import guarded
+from tools.accounts.login.lockout import guarded
 from tools.errors import ToolcribError
 from tools.models import AuthenticatorApp, SingleSignOn, User
 from tools.ui import carried

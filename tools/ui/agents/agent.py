@@ -15,7 +15,7 @@ from tools.accounts.grants.grant_actions import AGENT
 from tools.accounts.grants.grant_ids import grant_id, read_grant_id
 from tools.accounts.grants.granted import granted
 from tools.accounts.impersonation import agents_for
-from tools.accounts.people import may, require
+from tools.accounts.user_permissions import may, require
 from tools.definitions.results import REFUSED
 from tools.errors import ToolcribError
 from tools.execution import session_actions

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from audit.actions import redactor_of
 from audit.redaction import Redactor
-from tools.agents.actions import AgentRunReport
+from tools.agents.agent_requests import AgentRunReport
 from tools.agents.call_rows import MOST_OBSERVATION, Spent
 from tools.agents.steps import AgentStep
 from tools.definitions.results import OPEN, Status

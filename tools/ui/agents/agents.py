@@ -13,7 +13,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from tools.accounts.people import may, require
+from tools.accounts.user_permissions import may, require
 from tools.errors import NotFound
 from tools.limits.periods import midnight
 from tools.models import Agent, Execution, Token

@@ -14,7 +14,7 @@ from django.utils.functional import SimpleLazyObject
 from django.views.decorators.http import require_POST, require_safe
 
 from tools.accounts.callers import actor_of
-from tools.accounts.people import may, require
+from tools.accounts.user_permissions import may, require
 from tools.catalog.signatures import drift
 from tools.definitions.differences import shown
 from tools.definitions.tool import in_order

@@ -16,7 +16,7 @@ from django_htmx.http import trigger_client_event
 
 from config.http.redirects import own_path
 from tools.accounts.callers import actor_of
-from tools.accounts.people import may, require
+from tools.accounts.user_permissions import may, require
 from tools.catalog.actions import find_tool, set_enabled
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.search.search import ranked, relevant

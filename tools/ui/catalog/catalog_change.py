@@ -13,10 +13,10 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
 from tools.accounts.callers import actor_of
-from tools.accounts.people import require
+from tools.accounts.user_permissions import require
 from tools.catalog.registry import CatalogTool
 from tools.errors import Conflict, Malformed
-from tools.insight.bulk import (
+from tools.insight.bulk_changes import (
     MOST,
     BulkEffect,
     BulkEffectKind,

@@ -7,7 +7,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 
-from tools.accounts.people import may
+from tools.accounts.user_permissions import may
 from tools.catalog.actions import find_tool
 from tools.catalog.membership import Through, memberships
 from tools.catalog.registry import CatalogTool, Snapshot
@@ -17,8 +17,8 @@ from tools.definitions.differences import shown
 from tools.errors import ToolcribError
 from tools.execution import actions
 from tools.execution.call import Call
-from tools.insight.findings import findings_about
-from tools.insight.reach import MOST_AGENTS, agents_that_reach
+from tools.insight.tool_reach import MOST_AGENTS, agents_that_reach
+from tools.insight.workflow_findings import findings_about
 from tools.models import Execution, ToolVersion
 from tools.policy.decision import EffectiveRequest
 from tools.policy.openings import openings_of

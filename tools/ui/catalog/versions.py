@@ -15,7 +15,7 @@ from django.utils.http import urlencode
 from django.views.decorators.http import require_POST, require_safe
 
 from tools.accounts.callers import actor_of
-from tools.accounts.people import may, require
+from tools.accounts.user_permissions import may, require
 from tools.catalog.actions import find_tool, restore_version
 from tools.catalog.signatures import drift, verification
 from tools.catalog.signatures.compared import versions_apart

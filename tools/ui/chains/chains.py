@@ -11,7 +11,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from tools.accounts.callers import actor_of
-from tools.accounts.people import may, require
+from tools.accounts.user_permissions import may, require
 from tools.catalog.actions import find_tool, register_tool, update_tool
 from tools.catalog.registry import CatalogTool
 from tools.catalog.signatures.verified import check_current

@@ -9,7 +9,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
 from tools.accounts.callers import actor_of
-from tools.accounts.people import require
+from tools.accounts.user_permissions import require
 from tools.catalog.actions import find_tool, register_tool, update_tool
 from tools.catalog.signatures.verified import check_current
 from tools.definitions.implementations import READERS

@@ -16,7 +16,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from audit.actions import redactor_of
-from tools.accounts.people import may
+from tools.accounts.user_permissions import may
 from tools.definitions.batches import MOST_INPUTS
 from tools.definitions.results import OPEN, Status
 from tools.errors import Malformed, ToolcribError
@@ -25,8 +25,8 @@ from tools.ui.access import PageRequest, page
 from tools.ui.gauges import Gauge, gauge
 from tools.ui.shown import milliseconds
 from tools.web.proof import Proof, proof
-from tools.workflows import batch_actions
-from tools.workflows.batch_actions import BatchRow
+from tools.workflows import batches
+from tools.workflows.batches import BatchRow
 
 PAGE = "executions/batch.html"
 LINES = 50  # on a page
@@ -45,7 +45,7 @@ class BatchCallRow:
 @require_safe
 @page
 def batch_page(request: PageRequest, batch_id: UUID) -> HttpResponse:
-    batch = batch_actions.one_of(request.caller, batch_id)
+    batch = batches.one_of(request.caller, batch_id)
     shown = _shown(request, batch)
     if request.htmx and request.GET.get("seen") == shown["seen"]:
         return HttpResponse(status=204)  # keeps the user's selection
@@ -58,11 +58,11 @@ def batch_page(request: PageRequest, batch_id: UUID) -> HttpResponse:
 @page
 def cancel(request: PageRequest, batch_id: UUID) -> HttpResponseBase:
     """Cancel the whole batch, or the selected calls."""
-    batch = batch_actions.one_of(request.caller, batch_id)
-    batch_actions.check_may_cancel(request.caller, batch)
+    batch = batches.one_of(request.caller, batch_id)
+    batches.check_may_cancel(request.caller, batch)
     wanted = None if request.POST.get("do") == "all" else _positions(request.POST)
     try:
-        batch_actions.cancel(caller=request.caller, batch=batch, positions=wanted)
+        batches.cancel(caller=request.caller, batch=batch, positions=wanted)
     except ToolcribError as refusal:
         messages.error(request, refusal.message, extra_tags=refusal.code)
     else:
@@ -80,10 +80,10 @@ def _positions(data: QueryDict) -> list[int]:
 
 
 def _shown(request: PageRequest, batch: Execution) -> dict[str, Any]:
-    total = len(batch_actions.given_to(batch))
+    total = len(batches.given_to(batch))
     pages = Paginator(range(total), LINES).get_page(request.GET.get("page"))
     first = (pages.number - 1) * LINES
-    lines = batch_actions.lines_between(request.caller, batch, first, first + LINES)
+    lines = batches.lines_between(request.caller, batch, first, first + LINES)
     counts = _counts(batch)
     progress, over = _progress(batch, counts, total)
     return {

@@ -12,7 +12,7 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
-from tools.accounts.people import may
+from tools.accounts.user_permissions import may
 from tools.definitions.implementations.builtin import RUN_BATCH
 from tools.definitions.vocabulary import ToolType
 from tools.execution.reading import readable

@@ -10,7 +10,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
-from tools.accounts.people import may
+from tools.accounts.user_permissions import may
 from tools.execution import session_actions
 from tools.models import Session
 from tools.policy.pins import session_pins

@@ -15,7 +15,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from tools.accounts.callers import actor_of
 from tools.accounts.groups import create_group, save_group
-from tools.accounts.people import may, require
+from tools.accounts.user_permissions import may, require
 from tools.catalog.membership import members_of
 from tools.catalog.registry import CatalogGroup, Snapshot
 from tools.definitions.texts.names import WILDCARD

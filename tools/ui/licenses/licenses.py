@@ -17,14 +17,14 @@ from django.utils.functional import SimpleLazyObject
 from django.views.decorators.http import require_POST, require_safe
 
 from tools.accounts.callers import actor_of
-from tools.accounts.people import require
+from tools.accounts.user_permissions import require
 from tools.catalog import seats
 from tools.catalog.registry import Snapshot
 from tools.catalog.tiers import LicenseStatus, lowest_tier
 from tools.definitions.licenses import LicenseState
 from tools.definitions.texts.names import SLUG
 from tools.errors import Conflict, NotFound
-from tools.insight.tier_outlook import apply_move, outlook_of_move
+from tools.insight.impact_previews import apply_move, outlook_of_move
 from tools.licensing.kinds import kinds_in, names_of, passing
 from tools.licensing.licenses import TierImpact
 from tools.models import LicenseTier, Organization, User

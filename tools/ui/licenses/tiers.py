@@ -12,7 +12,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from tools.accounts.callers import actor_of
 from tools.errors import Conflict, Forbidden, Malformed, NotFound
-from tools.insight.tier_outlook import (
+from tools.insight.impact_previews import (
     MOST_PLACES,
     Outlook,
     apply_terms,

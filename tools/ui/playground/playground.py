@@ -13,7 +13,7 @@ from django_htmx.http import replace_url
 
 from tools.accounts.callers import caller_at_playground
 from tools.accounts.impersonation import agents_for
-from tools.accounts.people import may
+from tools.accounts.user_permissions import may
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.search.search import ranked, relevant
 from tools.definitions.callers import Caller

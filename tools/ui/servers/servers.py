@@ -11,7 +11,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from tools.accounts.callers import actor_of
-from tools.accounts.people import may, require
+from tools.accounts.user_permissions import may, require
 from tools.catalog.mcp import mcp_import, mcp_servers
 from tools.catalog.mcp.owners import owner_text
 from tools.catalog.mcp.upstreams import hub

@@ -14,7 +14,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from toolcrib_service.wire import Queue
-from tools.accounts.people import may, require
+from tools.accounts.user_permissions import may, require
 from tools.catalog.services.announcements import MOST_PENDING
 from tools.catalog.services.services import find_service, tools_of
 from tools.definitions.announcements import Announcement, read_announcement

@@ -15,7 +15,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from tools.accounts.grants.grant_actions import granted_tools
-from tools.accounts.people import may, require
+from tools.accounts.user_permissions import may, require
 from tools.catalog.registry import CatalogTool
 from tools.definitions.callers import Caller, CallerKind
 from tools.errors import Malformed, ToolcribError

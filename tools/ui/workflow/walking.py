@@ -15,7 +15,7 @@ from tools.catalog.registry import CatalogTool
 from tools.catalog.workflow.workflow import graph, leads_to
 from tools.definitions.texts.names import WILDCARD
 from tools.insight.explain import subject_of
-from tools.insight.walks import MOST_STEPS, Walk, walked
+from tools.insight.workflow_simulator import MOST_STEPS, Walk, walked
 from tools.policy.decision import DEFAULT_STATE, EffectiveRequest
 from tools.policy.pins import snapshot_for
 from tools.ui.access import PageRequest, page

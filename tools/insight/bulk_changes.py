@@ -13,7 +13,7 @@ from types import MappingProxyType
 from django.db import transaction
 
 from audit.actions import Actor
-from tools.accounts.people import require
+from tools.accounts.user_permissions import require
 from tools.catalog import seats
 from tools.catalog.actions import amended, set_enabled, update_tool
 from tools.catalog.groups import check_names
@@ -25,7 +25,7 @@ from tools.definitions.implementations.builtin import IN_EVERY_LICENCE
 from tools.definitions.tool import ToolDefinition
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Conflict, Forbidden, Malformed, NotFound, ToolcribError
-from tools.insight.reach import Losers, losers
+from tools.insight.tool_reach import Losers, losers
 from tools.licensing.licenses import locked_tier
 from tools.licensing.tiers import change_tier
 from tools.models import LicenseTier, Organization, Tool, ToolStatus

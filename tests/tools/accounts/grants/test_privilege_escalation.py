@@ -9,7 +9,7 @@ from django.contrib.auth.models import Group
 from audit.actions import Actor
 from audit.models import AuditRecord
 from tests import factories
-from tools.accounts import actions
+from tools.accounts import account_actions
 from tools.accounts.callers import actor_of, caller_of_user
 from tools.definitions.callers import Caller
 from tools.errors import Forbidden
@@ -24,7 +24,7 @@ def administrator(organization: Organization) -> User:
 
 
 def issue(giver: Caller, agent: Agent, **narrowed: list[str]) -> Token:
-    token, _ = actions.create_token(
+    token, _ = account_actions.create_token(
         user=agent.service_account, by=actor_of(giver), giver=giver, **narrowed
     )
     return token
@@ -101,4 +101,6 @@ def test_a_person_whose_holdings_are_not_known_issues_nothing(
     organization: Organization, agent: Agent
 ) -> None:
     with pytest.raises(LookupError):
-        actions.create_token(user=agent.service_account, by=Actor("person", "x", organization.slug))
+        account_actions.create_token(
+            user=agent.service_account, by=Actor("person", "x", organization.slug)
+        )

@@ -11,7 +11,7 @@ from django.db import IntegrityError, transaction
 
 from tests import factories
 from tests.tools.held import held
-from tools.accounts import actions
+from tools.accounts import account_actions
 from tools.accounts.callers import caller_of_user
 from tools.accounts.login import single_sign_on
 from tools.accounts.login.identity_provider import ProviderIdentity
@@ -124,7 +124,7 @@ def test_who_issued_a_token_decides_nothing_of_it_by_another_name(organization, 
     factories.permit(alice, "decide_confirmation", "view_confirmation")
     User.objects.filter(pk=alice.pk).update(is_superuser=True)  # may issue, not decide
     alice.refresh_from_db()
-    token, _ = actions.create_token(
+    token, _ = account_actions.create_token(
         user=agent.service_account, by=factories.by(organization), giver=caller_of_user(alice)
     )
     User.objects.filter(pk=alice.pk).update(is_superuser=False)

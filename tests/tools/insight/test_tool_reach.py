@@ -9,7 +9,7 @@ from tests import bulk, factories
 from tools.catalog.actions import save_group, set_enabled
 from tools.catalog.registry import Snapshot, registry
 from tools.insight.changes import Tier
-from tools.insight.reach import (
+from tools.insight.tool_reach import (
     OF_ITS_KIND,
     OF_THE_TOOL,
     CallerToolReach,

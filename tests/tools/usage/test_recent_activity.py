@@ -9,8 +9,8 @@ from django.utils import timezone
 
 from tests import factories
 from tools.models import Agent, Execution, Organization
-from tools.usage import lately
-from tools.usage.lately import UsageStatistics
+from tools.usage import recent_activity
+from tools.usage.recent_activity import UsageStatistics
 
 pytestmark = pytest.mark.django_db
 BERLIN, KOLKATA = ZoneInfo("Europe/Berlin"), ZoneInfo("Asia/Kolkata")
@@ -28,7 +28,7 @@ def call(agent: Agent, made: datetime, status: str = "Success", took_ms: float =
     factories.ended(execution, **ended, cost=Decimal("0.25"))
 
 
-def told(series: lately.Series) -> dict[datetime | date, UsageStatistics]:
+def told(series: recent_activity.Series) -> dict[datetime | date, UsageStatistics]:
     return {begins: figures for begins, figures in series if figures.calls}
 
 
@@ -38,7 +38,7 @@ def test_an_hour_begins_where_the_time_zone_has_it(agent: Agent, zone: ZoneInfo)
     call(agent, hour)
     call(agent, hour - timedelta(microseconds=1))
     call(agent, hour - timedelta(hours=24))
-    series = lately.by_hour(factories.caller(agent), zone)
+    series = recent_activity.by_hour(factories.caller(agent), zone)
     assert len(series) == 24
     assert set(told(series)) == {hour, hour - timedelta(hours=1)}
     assert {begins.minute for begins, _ in series if isinstance(begins, datetime)} == {0}
@@ -49,7 +49,7 @@ def test_days_are_those_of_the_time_zone(agent: Agent) -> None:
     morning = datetime(today.year, today.month, today.day, tzinfo=KOLKATA)
     call(agent, morning - timedelta(seconds=1))
     call(agent, morning - timedelta(days=14))
-    series = lately.by_day(factories.caller(agent), KOLKATA)
+    series = recent_activity.by_day(factories.caller(agent), KOLKATA)
     assert [len(series), series[-1][0]] == [14, today]
     assert list(told(series)) == [today - timedelta(days=1)]
 
@@ -63,7 +63,7 @@ def test_figures_tell_failures_refusals_latencies_and_cost(agent: Agent) -> None
         ("PermissionDenied", 9_000.0),
     ):
         call(agent, now, status, took_ms)
-    (figures,) = told(lately.by_hour(factories.caller(agent), UTC_)).values()
+    (figures,) = told(recent_activity.by_hour(factories.caller(agent), UTC_)).values()
     assert figures == UsageStatistics(4, 1, 1, Decimal("0.75"), 20.0, 29.0)
 
 
@@ -73,10 +73,10 @@ def test_days_that_are_over_are_read_once_and_today_each_time(
     caller, now = factories.caller(agent), timezone.now()
     call(agent, now - timedelta(days=3))
     call(agent, now)
-    before = told(lately.by_day(caller, UTC_))
+    before = told(recent_activity.by_day(caller, UTC_))
     call(agent, now)
     with django_assert_num_queries(1) as asked:
-        after = told(lately.by_day(caller, UTC_))
+        after = told(recent_activity.by_day(caller, UTC_))
     assert f"{now.astimezone(UTC):%Y-%m-%d} 00:00" in asked[0]["sql"]
     assert [one.calls for one in before.values()] == [1, 1]
     assert [one.calls for one in after.values()] == [1, 2]
@@ -85,20 +85,20 @@ def test_days_that_are_over_are_read_once_and_today_each_time(
 def test_readers_of_another_organization_push_nothing_out(
     agent: Agent, monkeypatch, django_assert_num_queries
 ) -> None:
-    monkeypatch.setattr(lately, "_MOST_KEPT", 3)
+    monkeypatch.setattr(recent_activity, "_MOST_KEPT", 3)
     caller = factories.caller(agent)
     call(agent, timezone.now() - timedelta(days=3))
-    before = told(lately.by_day(caller, UTC_))
+    before = told(recent_activity.by_day(caller, UTC_))
     stranger = factories.caller(factories.agent(factories.organization("crowded")))
     for zone in ("Europe/Berlin", "Asia/Tokyo", "America/Lima", "Africa/Cairo", "Asia/Dubai"):
-        lately.by_day(stranger, ZoneInfo(zone))
+        recent_activity.by_day(stranger, ZoneInfo(zone))
     with django_assert_num_queries(1) as asked:
-        assert told(lately.by_day(caller, UTC_)) == before
+        assert told(recent_activity.by_day(caller, UTC_)) == before
     assert f"{timezone.now().astimezone(UTC):%Y-%m-%d} 00:00" in asked[0]["sql"]  # only today
 
 
 def test_more_than_the_most_is_not_counted(agent: Agent, monkeypatch) -> None:
-    monkeypatch.setattr(lately, "MOST_COUNTED", 2)
+    monkeypatch.setattr(recent_activity, "MOST_COUNTED", 2)
     for _ in range(4):
         factories.execution(agent)
-    assert lately.now_of(factories.caller(agent)).waiting == 3
+    assert recent_activity.now_of(factories.caller(agent)).waiting == 3

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from tools import metrics
 from tools.agents import flow, react
-from tools.agents.asked import PLAN, REACT
+from tools.agents.run_parameters import PLAN, REACT
 from tools.agents.runs import AgentRun, RunMustWait, RunOver
 from tools.definitions.implementations.builtin import RUN_AGENT
 from tools.definitions.results import Status

@@ -11,9 +11,9 @@ from typing import Any
 from uuid import UUID
 
 from audit.canonical import commitment
-from tools.agents.asked import PLAN, THRESHOLD
 from tools.agents.call_rows import ACT, NOTHING, CallRow, Spent
-from tools.agents.planning.plans import AgentPlan, PlanStep, UnfitPlan, read
+from tools.agents.planning.plan_language import AgentPlan, PlanStep, UnfitPlan, read
+from tools.agents.run_parameters import PLAN, THRESHOLD
 from tools.agents.steps import (
     AgentAction,
     AgentCallRows,

@@ -18,8 +18,8 @@ from tools.accounts.callers import caller_of_user
 from tools.catalog.registry import registry
 from tools.definitions.callers import Caller
 from tools.models import Agent, DayFigures, DayOfCalls, Execution, Organization
-from tools.usage import days, lately, lengths
-from tools.usage.usage import Row, UsageQuery, durations, ranking, usage
+from tools.usage import latency_percentiles, recent_activity, usage_rollups
+from tools.usage.usage_reports import Row, UsageQuery, durations, ranking, usage
 
 pytestmark = pytest.mark.django_db
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -42,7 +42,7 @@ Call = Callable[..., Execution]
 @pytest.fixture(autouse=True)
 def _settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Yesterday can be aggregated, also in the first hour of today."""
-    monkeypatch.setattr(days, "SETTLED", timedelta(0))
+    monkeypatch.setattr(usage_rollups, "SETTLED", timedelta(0))
 
 
 @pytest.fixture
@@ -96,9 +96,9 @@ def told(reader: Caller) -> list[list[Row]]:
     return [sorted(usage(reader, snapshot, wanted).rows, key=str) for wanted in ASKED]
 
 
-def charted(reader: Caller) -> lately.Series:
-    lately._over.cache_clear()
-    return lately.by_day(reader, BERLIN)
+def charted(reader: Caller) -> recent_activity.Series:
+    recent_activity._over.cache_clear()
+    return recent_activity.by_day(reader, BERLIN)
 
 
 def rows(reader: Caller) -> QuerySet[DayOfCalls]:
@@ -110,7 +110,7 @@ def test_days_that_were_added_up_tell_what_their_calls_tell(
     reader: Caller,
 ) -> None:
     before = told(reader), charted(reader)
-    days.add_up()
+    usage_rollups.add_up()
     assert rows(reader).count() == 5
     assert (told(reader), charted(reader)) == before
 
@@ -118,21 +118,21 @@ def test_days_that_were_added_up_tell_what_their_calls_tell(
 @pytest.mark.part("calls")
 @pytest.mark.usefixtures("busy")
 def test_a_day_is_added_up_once(reader: Caller) -> None:
-    assert days.add_up() >= 5
+    assert usage_rollups.add_up() >= 5
     once = {*rows(reader).values_list("pk", flat=True)}
-    days.add_up()
+    usage_rollups.add_up()
     assert {*rows(reader).values_list("pk", flat=True)} == once
 
 
 def test_what_was_not_over_is_told_as_it_is_now(reader: Caller, call: Call) -> None:
     waits = call(3)
     call(3, "Success")
-    days.add_up()
+    usage_rollups.add_up()
     assert rows(reader).get(day=noon(3).date()).unfinished == [waits.pk]
     end(waits, "Failed", took_ms=50.0, cost="2")
     (row,) = told(reader)[0]
     assert (row[1].calls, row[1].failures, row[1].cost) == (2, 1, Decimal("2.25"))
-    days.add_up()
+    usage_rollups.add_up()
     (figures,) = [one for _, one in charted(reader) if one.calls]
     assert (figures.calls, figures.median_ms) == (2, 30.0)
 
@@ -140,11 +140,11 @@ def test_what_was_not_over_is_told_as_it_is_now(reader: Caller, call: Call) -> N
 @pytest.mark.part("calls")
 def test_a_call_that_comes_late_makes_its_day_be_read_again(reader: Caller, call: Call) -> None:
     call(2, "Success")
-    days.add_up()
+    usage_rollups.add_up()
     late = call(2, "Failed")  # created today, and moved back by two days
     assert not rows(reader).filter(day=noon(2).date())
     assert told(reader)[0][0][1].calls == 2
-    days.add_up()
+    usage_rollups.add_up()
     Execution.objects.filter(pk=late.pk).delete()
     assert told(reader)[0][0][1].calls == 1
 
@@ -160,7 +160,7 @@ def by_tool(reader: Caller) -> tuple[list[int], int]:
 
 def test_sums_of_days_are_remembered_until_one_of_them_changes(reader: Caller, call: Call) -> None:
     call(3, "Success"), call(2, "Success", tool="other")
-    days.add_up()
+    usage_rollups.add_up()
     assert by_tool(reader) == ([1, 1], 1)
     assert by_tool(reader) == ([1, 1], 0)
     call(3, "Success")
@@ -188,7 +188,7 @@ def test_a_ranking_has_the_days_and_the_lines_that_usage_tells(
     reader: Caller, wanted: UsageQuery, added_up: bool
 ) -> None:
     if added_up:
-        days.add_up()
+        usage_rollups.add_up()
     snapshot = registry.snapshot(reader.organization_id, reader.revision)
     lines = usage(reader, snapshot, wanted).rows
     of_days = usage(reader, snapshot, replace(wanted, by=("day",))).rows
@@ -206,7 +206,7 @@ def test_a_part_of_a_ranking_is_that_part_of_all_of_it(reader: Caller) -> None:
 
 @pytest.mark.usefixtures("busy")
 def test_calls_of_today_are_read_once_for_its_day_and_the_lines(reader: Caller) -> None:
-    days.add_up()
+    usage_rollups.add_up()
     wanted = UsageQuery(by=("tool",), since=noon(5).date())
     ranked(reader, wanted)
     with CaptureQueriesContext(connection) as caught:
@@ -220,7 +220,10 @@ def lasted(reader: Caller, tool: str) -> tuple[dict[date | None, float], ...]:
     """The percentiles from cached histograms, and those from PostgreSQL."""
     snapshot = registry.snapshot(reader.organization_id, reader.revision)
     wanted = UsageQuery(tool=tool)
-    return tuple(durations(reader, snapshot, wanted, calls) for calls in (1, lengths.MOST_KEPT + 1))
+    return tuple(
+        durations(reader, snapshot, wanted, calls)
+        for calls in (1, latency_percentiles.MOST_KEPT + 1)
+    )
 
 
 @pytest.mark.usefixtures("busy")
@@ -232,7 +235,7 @@ def test_how_long_runs_took_is_what_postgresql_says(
         call(2, "Success", took_ms=3.7 * at), call(0, "Failed", took_ms=at / 3)
     late = call(2)
     if added_up:
-        days.add_up()
+        usage_rollups.add_up()
     end(late, "Success", took_ms=77.0)
     kept, said = lasted(reader, "echo")
     assert kept == pytest.approx(said) and len(kept) == 5
@@ -241,9 +244,9 @@ def test_how_long_runs_took_is_what_postgresql_says(
 
 @pytest.mark.usefixtures("busy")
 def test_lengths_of_days_are_read_once(reader: Caller, call: Call) -> None:
-    days.add_up()
+    usage_rollups.add_up()
     lasted(reader, "echo")
-    lengths._kept.cache_clear()
+    latency_percentiles._kept.cache_clear()
     with CaptureQueriesContext(connection) as first:
         lasted(reader, "echo")
     with CaptureQueriesContext(connection) as again:
@@ -257,7 +260,7 @@ def test_lengths_of_days_are_read_once(reader: Caller, call: Call) -> None:
 def test_what_another_organization_asks_for_pushes_nothing_out(reader: Caller, call: Call) -> None:
     """Every query has another range of days."""
     call(2, "Success", took_ms=20.0)
-    days.add_up()
+    usage_rollups.add_up()
     by_tool(reader), lasted(reader, "echo")
     (_, sums_cost), lengths_cost = by_tool(reader), cost_of_lengths(reader, "echo")
     home = factories.organization("inquisitive")
@@ -269,7 +272,7 @@ def test_what_another_organization_asks_for_pushes_nothing_out(reader: Caller, c
         end(made, "Success")
     home.refresh_from_db()
     stranger = caller_of_user(factories.superuser(home))
-    days.add_up()
+    usage_rollups.add_up()
     snapshot = registry.snapshot(home.pk, home.revision)
     for ago in range(1, 22):
         wanted = UsageQuery(by=("tool",), since=noon(ago).date(), tool="echo")
@@ -289,9 +292,9 @@ def test_the_days_are_those_of_the_time_zone_that_is_told_in(
     reader: Caller, call: Call, organization: Organization
 ) -> None:
     call(2, "Success")
-    days.add_up()
+    usage_rollups.add_up()
     Organization.objects.filter(pk=organization.pk).update(time_zone="Asia/Kolkata")
-    days.add_up()
+    usage_rollups.add_up()
     assert {*rows(reader).values_list("zone", flat=True)} == {"Asia/Kolkata"}
     assert not DayFigures.objects.filter(day__zone=BERLIN.key, day__organization=organization)
 
@@ -299,16 +302,16 @@ def test_the_days_are_those_of_the_time_zone_that_is_told_in(
 def test_a_day_of_which_much_is_open_is_read_as_it_is(
     reader: Caller, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(days, "MOST_UNFINISHED", 1)
+    monkeypatch.setattr(usage_rollups, "MOST_UNFINISHED", 1)
     call(2), call(2)
-    days.add_up()
+    usage_rollups.add_up()
     assert not rows(reader).filter(day=noon(2).date())
     assert told(reader)[0][0][1].calls == 2
 
 
 def test_who_reads_their_own_calls_alone_is_told_of_no_others(call: Call, agent: Agent) -> None:
     call(2, "Success")
-    days.add_up()
+    usage_rollups.add_up()
     own = factories.caller(agent)
     snapshot = registry.snapshot(own.organization_id, own.revision)
     assert usage(own, snapshot, UsageQuery()).rows == []
@@ -320,7 +323,7 @@ def test_who_reads_their_own_calls_alone_is_told_of_no_others(call: Call, agent:
 def test_days_are_read_in_as_many_statements_as_there_are_kinds_of_them(
     reader: Caller, django_assert_max_num_queries
 ) -> None:
-    days.add_up()
+    usage_rollups.add_up()
     snapshot = registry.snapshot(reader.organization_id, reader.revision)
     with django_assert_max_num_queries(5):
         usage(reader, snapshot, UsageQuery())

@@ -13,7 +13,7 @@ from guardian.shortcuts import get_objects_for_user
 from tools.accounts.callers import caller_of_account
 from tools.accounts.grants.grant_actions import check_held
 from tools.accounts.grants.grants import grants
-from tools.accounts.people import may
+from tools.accounts.user_permissions import may
 from tools.definitions.callers import Caller
 from tools.definitions.texts.names import WILDCARD
 from tools.errors import Forbidden

@@ -16,15 +16,15 @@ from django.db.models import DateTimeField, F, Func, Q
 from django.db.models.functions import TruncDate
 from django.utils import timezone
 
-from tools.accounts.people import may
+from tools.accounts.user_permissions import may
 from tools.definitions.callers import Caller
 from tools.definitions.results import OPEN, Status
 from tools.execution.reading import readable, reads_all
 from tools.limits.periods import midnight
 from tools.models import DayFigures, Part
 from tools.models.execution import ExecutionQuerySet
-from tools.usage.days import DaySpan, told
 from tools.usage.figures import COUNTS, LATENCIES
+from tools.usage.usage_rollups import DaySpan, told
 
 MOST_COUNTED = 1_000
 HOURS, DAYS = 24, 14

@@ -12,7 +12,7 @@ from django.db.models.functions import Coalesce, Length
 from audit.actions import record
 from audit.events import Event, Outcome
 from tools.accounts.callers import actor_of
-from tools.accounts.people import require
+from tools.accounts.user_permissions import require
 from tools.definitions.batches import BatchInput, inputs_as_sent, inputs_of
 from tools.definitions.callers import Caller
 from tools.definitions.implementations.builtin import RUN_BATCH

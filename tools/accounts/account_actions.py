@@ -19,9 +19,9 @@ from audit.actions import Actor, record
 from audit.changes import difference
 from audit.events import Event, Outcome
 from sandbox.spec import IsolationLevel
+from tools.accounts.bearer_tokens import hashed, new_token
 from tools.accounts.grants.grant_actions import check_narrowing, grant
-from tools.accounts.grants.standing_in import check_may_issue
-from tools.accounts.tokens import hashed, new_token
+from tools.accounts.grants.impersonation import check_may_issue
 from tools.catalog.bounds import read_bound, read_days, read_quota
 from tools.catalog.listed import ListedFields
 from tools.catalog.sandbox.credentials import check_named

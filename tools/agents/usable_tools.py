@@ -7,7 +7,7 @@ Every gate still checks the call.
 from dataclasses import dataclass
 from typing import Any
 
-from tools.agents.planning.plans import PlanStep
+from tools.agents.planning.plan_language import PlanStep
 from tools.agents.toolbox import usable_by
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller

@@ -11,8 +11,8 @@ from django.test import Client
 
 from audit.models import AuditRecord
 from tests.ui.pages import text
-from tools.accounts.login import attempts
-from tools.accounts.login.attempts import (
+from tools.accounts.login import lockout
+from tools.accounts.login.lockout import (
     OF_ADDRESS,
     OF_NAME,
     SECOND_FACTOR,
@@ -53,7 +53,7 @@ def wait_of(name: str, address: str) -> int:
 def let_pass(*keys: str) -> None:
     """End the lockout and the one-second pause between two attempts from a known address."""
     for key in keys:
-        attempts._connection().hset(key, mapping={"until": "0", "next": "0"})
+        lockout._connection().hset(key, mapping={"until": "0", "next": "0"})
 
 
 def enter(address: str, user: User, password: str = GOOD):
@@ -67,7 +67,7 @@ def test_the_next_try_is_refused_with_how_long(admin_user: User, address) -> Non
         assert enter(here, admin_user, "wrong").status_code == 401
     answer = enter(here, admin_user)
     assert answer.status_code == 429
-    assert 0 < int(answer["Retry-After"]) <= attempts.FIRST_WHILE_S
+    assert 0 < int(answer["Retry-After"]) <= lockout.FIRST_WHILE_S
     assert f"Try again in {answer['Retry-After']} seconds" in text(answer)
 
 
@@ -83,7 +83,7 @@ def test_a_name_that_nobody_has_is_refused_alike(admin_user: User, address) -> N
 
 def test_each_while_is_twice_as_long_up_to_an_end(admin_user: User, address) -> None:
     name, here = admin_user.username, address()
-    pair = attempts.keys_of(name, here)[0]
+    pair = lockout.keys_of(name, here)[0]
     waits = []
     for _ in range(8):
         fail(name, here, STRICT.most)
@@ -98,7 +98,7 @@ def test_a_success_forgets_the_failures_of_its_name_and_address(admin_user: User
     name, here = admin_user.username, address()
     fail(name, here, STRICT.most - 1)
     succeed(name, here)
-    assert attempts._connection().exists(attempts.keys_of(name, here)[0]) == 0
+    assert lockout._connection().exists(lockout.keys_of(name, here)[0]) == 0
 
 
 def test_an_address_with_many_names_is_slowed_down_and_never_closed(
@@ -106,7 +106,7 @@ def test_an_address_with_many_names_is_slowed_down_and_never_closed(
 ) -> None:
     here = address()
     fail_with_many_names(here)
-    of_address = attempts.keys_of("", here)[1]
+    of_address = lockout.keys_of("", here)[1]
     for longest in (1, 2, 4, 8, 8, 8):
         assert wait_of(admin_user.username, here) <= longest
         let_pass(of_address)
@@ -117,21 +117,21 @@ def test_an_address_with_many_names_is_slowed_down_and_never_closed(
 
 
 def fail_with_many_names(address: str) -> None:
-    nearly(attempts.keys_of("", address)[1], OF_ADDRESS)
+    nearly(lockout.keys_of("", address)[1], OF_ADDRESS)
     fail(f"nobody-{uuid4().hex}", address)
 
 
-def nearly(key: str, bound: attempts.LockoutLimit) -> None:
+def nearly(key: str, bound: lockout.LockoutLimit) -> None:
     """One failure fewer than the lockout threshold."""
-    now_ms = attempts._connection().time()[0] * 1000
-    attempts._connection().hset(key, mapping={"began": now_ms, "failures": bound.most - 1})
+    now_ms = lockout._connection().time()[0] * 1000
+    lockout._connection().hset(key, mapping={"began": now_ms, "failures": bound.most - 1})
 
 
 def test_who_got_in_before_gets_in_there_whatever_others_try(admin_user: User, address) -> None:
     """At that address, with that name, from anywhere, and with other names."""
     name, work = admin_user.username, address()
     succeed(name, work)
-    pair, _, of_name, _ = attempts.keys_of(name, work)
+    pair, _, of_name, _ = lockout.keys_of(name, work)
     for _ in range(STRICT.most * 3):
         fail(name, work)
         let_pass(pair)
@@ -147,7 +147,7 @@ def test_guesses_at_a_familiar_place_are_looked_at_one_a_second(admin_user: User
     succeed(name, work)
     fail(name, work)
     assert enter(work, admin_user)["Retry-After"] == "1"
-    let_pass(attempts.keys_of(name, work)[0])
+    let_pass(lockout.keys_of(name, work)[0])
     fail(name, work)
     found = AuditRecord.objects.filter(code="AUTH.LOGIN_FAILED", actor=name, source_ip=work)
     reasons = [*found.order_by("id").values_list("reason", flat=True)]
@@ -159,20 +159,20 @@ def test_a_familiar_place_is_forgotten_for_newer_ones_of_the_same_name_alone(
 ) -> None:
     name, work, stranger = admin_user.username, address(), f"somebody-{uuid4().hex}"
     succeed(name, work)
-    for _ in range(attempts.FAMILIAR_PLACES + 5):
+    for _ in range(lockout.FAMILIAR_PLACES + 5):
         succeed(stranger, address())
     fail(name, address(), STRICT.most - 1)
     assert is_familiar(name, work)
-    for _ in range(attempts.FAMILIAR_PLACES):
+    for _ in range(lockout.FAMILIAR_PLACES):
         succeed(name, address())
     assert not is_familiar(name, work)
-    places = attempts.keys_of(name, work)[3]
-    assert attempts._connection().zcard(places) == attempts.FAMILIAR_PLACES
-    assert 0 < attempts._connection().ttl(places) <= attempts.FAMILIAR_S
+    places = lockout.keys_of(name, work)[3]
+    assert lockout._connection().zcard(places) == lockout.FAMILIAR_PLACES
+    assert 0 < lockout._connection().ttl(places) <= lockout.FAMILIAR_S
 
 
 def is_familiar(name: str, address: str) -> bool:
-    return attempts._is_familiar(attempts.keys_of(name, address)[3], attempts.place_of(address))
+    return lockout._is_familiar(lockout.keys_of(name, address)[3], lockout.place_of(address))
 
 
 def test_a_familiar_password_spares_no_bound_of_a_second_factor(admin_user: User, address) -> None:
@@ -200,13 +200,13 @@ def test_a_familiar_password_spares_no_bound_of_a_second_factor(admin_user: User
     ],
 )
 def test_a_customers_network_of_ipv6_is_one_place(one: str, other: str, same: bool) -> None:
-    assert (attempts.place_of(one) == attempts.place_of(other)) == same
+    assert (lockout.place_of(one) == lockout.place_of(other)) == same
 
 
 def test_few_passwords_of_one_address_are_checked_at_once(admin_user: User, address) -> None:
     """Events hold the checks open, so that nothing depends on time."""
     here, data = address(), {"username": admin_user.username, "password": GOOD}
-    with checking(here, attempts.CHECKS_OF_ADDRESS):
+    with checking(here, lockout.CHECKS_OF_ADDRESS):
         refused = enter(here, admin_user)
         assert (refused.status_code, refused["Retry-After"]) == (429, "1")
         token = Client().post(
@@ -223,7 +223,7 @@ def test_a_familiar_password_is_checked_while_strangers_have_their_places(
     work = address()
     succeed(admin_user.username, work)
     with ExitStack() as strangers:
-        for _ in range(attempts.CHECKS_OF_STRANGERS):
+        for _ in range(lockout.CHECKS_OF_STRANGERS):
             strangers.enter_context(checking(address(), 1))
         refused = enter(address(), admin_user)
         assert (refused.status_code, refused["Retry-After"]) == (503, "1")
@@ -252,11 +252,11 @@ def test_an_account_of_ones_own_wins_no_further_tries(admin_user: User, address)
 
 def test_a_name_from_many_addresses_is_slowed_down(admin_user: User, address) -> None:
     name = admin_user.username
-    of_name = attempts.keys_of(name, "")[2]
+    of_name = lockout.keys_of(name, "")[2]
     nearly(of_name, OF_NAME)
     fail(name, address())
     assert wait_of(name, address()) == 1
-    attempts._connection().hset(of_name, "times", 40)
+    lockout._connection().hset(of_name, "times", 40)
     let_pass(of_name)
     fail(name, address())
     assert wait_of(name, address()) <= OF_NAME.longest_s
@@ -288,10 +288,10 @@ def test_tries_at_once_do_not_all_pass(admin_user: User, address) -> None:
     def several() -> None:
         together.wait()
         for _ in range(3):
-            one = attempts._ask(
-                attempts._TAKE,
-                attempts.keys_of(admin_user.username, here),
-                [*attempts.PASSWORD.given, "here", 60],
+            one = lockout._ask(
+                lockout._TAKE,
+                lockout.keys_of(admin_user.username, here),
+                [*lockout.PASSWORD.given, "here", 60],
             )
             (refused.append("no") if one[0] else passed.append(LoginAttempt()))
 
@@ -315,13 +315,13 @@ def test_every_failure_is_on_record_and_each_while_once(admin_user: User, addres
 
 def test_what_is_counted_is_forgotten_when_it_stops_mattering(admin_user: User, address) -> None:
     """Guesses from many addresses must not fill the memory that logins and calls need."""
-    keys = attempts.keys_of(admin_user.username, here := address())[:3]
+    keys = lockout.keys_of(admin_user.username, here := address())[:3]
     fail(admin_user.username, here)
-    for key, bound in zip(keys, attempts.BOUNDS, strict=True):
-        assert 0 < attempts._connection().ttl(key) <= bound.window_s
-    attempts._connection().hset(keys[0], "times", 40)
+    for key, bound in zip(keys, lockout.BOUNDS, strict=True):
+        assert 0 < lockout._connection().ttl(key) <= bound.window_s
+    lockout._connection().hset(keys[0], "times", 40)
     fail(admin_user.username, here, STRICT.most - 1)
-    assert STRICT.longest_s < attempts._connection().ttl(keys[0]) <= 2 * STRICT.longest_s
+    assert STRICT.longest_s < lockout._connection().ttl(keys[0]) <= 2 * STRICT.longest_s
 
 
 def test_the_addresses_others_name_in_headers_count_for_nothing(admin_user: User, address) -> None:

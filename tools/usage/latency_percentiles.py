@@ -19,8 +19,8 @@ from django.db.models.functions import TruncDate
 
 from tools.models import DayOfCalls, Execution
 from tools.models.execution import ExecutionQuerySet
-from tools.usage.days import DaySpan, moments_of, told
 from tools.usage.organization_cache import by_organization
+from tools.usage.usage_rollups import DaySpan, moments_of, told
 
 MOST_KEPT = 100_000  # lengths of one tool
 _KEPT, _ORGANIZATIONS = 4, 8  # tools of each

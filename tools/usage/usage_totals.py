@@ -17,9 +17,9 @@ from django.db.models.functions import TruncDate
 from tools.errors import Malformed
 from tools.models import DayFigures, Part
 from tools.models.execution import ExecutionQuerySet
-from tools.usage.days import DaySpan, told
 from tools.usage.figures import COUNTS, SUMS
 from tools.usage.organization_cache import by_organization
+from tools.usage.usage_rollups import DaySpan, told
 
 MOST_READ = 100_000
 

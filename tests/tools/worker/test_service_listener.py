@@ -14,7 +14,7 @@ from toolcrib_service.announcing import statement
 from toolcrib_service.wire import Queue, announcements
 from tools.catalog.services.announcements import approve_service
 from tools.models import ToolService
-from tools.worker import services
+from tools.worker import service_listener
 
 __all__ = ["broker", "url"]
 pytestmark = [pytest.mark.django_db, pytest.mark.own_organization]
@@ -41,7 +41,7 @@ def test_among_hostile_ones_a_good_one_is_heard(organization, broker):
     broker.xadd(place, {"nonsense": "1"})
     broker.xadd(place, {b"document": b"\xff\xfe", b"key": b"\xff"})
     broker.xadd(place, signed(document(organization, "good")))
-    services.hear([organization])
+    service_listener.hear([organization])
     assert [row.name for row in ToolService.objects.filter(organization=organization)] == ["good"]
     assert broker.xlen(place) == 0
 
@@ -50,7 +50,7 @@ def test_one_organizations_nonsense_deafens_no_other(organization, broker):
     other = factories.organization("other-" + organization.slug[:20])
     broker.set(announcements(other.slug), "no stream")
     broker.xadd(announcements(organization.slug), signed(document(organization, "good")))
-    services.hear([other, organization])
+    service_listener.hear([other, organization])
     assert ToolService.objects.filter(organization=organization).exists()
     broker.delete(announcements(other.slug))
 
@@ -58,10 +58,10 @@ def test_one_organizations_nonsense_deafens_no_other(organization, broker):
 def test_a_round_reads_a_few_and_the_next_one_goes_on(organization, broker):
     for at in range(30):
         broker.xadd(announcements(organization.slug), signed(document(organization, f"s{at}")))
-    services.hear([organization])
+    service_listener.hear([organization])
     heard = ToolService.objects.filter(organization=organization)
     assert heard.count() == 20
-    services.hear([organization])
+    service_listener.hear([organization])
     assert heard.count() == 30
 
 
@@ -70,7 +70,7 @@ def test_a_name_of_another_key_is_refused_on_record_once(organization, broker):
     broker.xadd(place, signed(text))
     for _ in range(3):
         broker.xadd(place, signed(text, Ed25519PrivateKey.generate()))
-    services.hear([organization])
+    service_listener.hear([organization])
     refused = AuditRecord.objects.filter(organization=organization.slug, code="SERVICE.REFUSE")
     assert [(one.subject, one.reason) for one in refused] == [("good", "service_key_differs")]
 
@@ -78,27 +78,27 @@ def test_a_name_of_another_key_is_refused_on_record_once(organization, broker):
 def test_an_announcement_for_another_organization_is_not_heard(organization, broker):
     other = factories.organization("other-" + organization.slug[:20])
     broker.xadd(announcements(organization.slug), signed(document(other, "good")))
-    services.hear([organization, other])
+    service_listener.hear([organization, other])
     assert not ToolService.objects.filter(organization__in=[organization, other]).exists()
 
 
 def test_only_the_lease_of_what_was_approved_opens_it(organization, broker):
     text, by = document(organization, "good"), factories.by(organization)
     broker.xadd(announcements(organization.slug), signed(text))
-    services.hear([organization])
+    service_listener.hear([organization])
     row = ToolService.objects.get(organization=organization)
     row = approve_service(row=row, digest=row.announced_digest, by=by)
     served = Queue(organization.slug, row.request_queue).served
     broker.zadd(served, {"sha256:another": 10**14, "": 10**14})
-    services.note_leases()
+    service_listener.note_leases()
     row.refresh_from_db()
     assert not row.serving
     broker.zadd(served, {row.digest: 10**14})
-    services.note_leases()
+    service_listener.note_leases()
     row.refresh_from_db()
     assert row.serving
     broker.zadd(served, {row.digest: 1})
-    services.note_leases()
+    service_listener.note_leases()
     row.refresh_from_db()
     assert not row.serving
 
@@ -108,9 +108,9 @@ def test_without_a_broker_nobody_is_taken_for_silent(organization, monkeypatch):
         organization=organization, name="s", key="k", digest="d", serving=True, request_queue="q"
     )
     monkeypatch.setattr(settings, "REDIS_URL", "redis://127.0.0.1:1/0")
-    services.ear.cache_clear()
-    services.look()
-    services.ear.cache_clear()
+    service_listener.ear.cache_clear()
+    service_listener.look()
+    service_listener.ear.cache_clear()
     row.refresh_from_db()
     assert row.serving
 
@@ -118,7 +118,7 @@ def test_without_a_broker_nobody_is_taken_for_silent(organization, monkeypatch):
 def served(organization, broker, name):
     """The key of the leases of an approved service, and its row."""
     broker.xadd(announcements(organization.slug), signed(document(organization, name)))
-    services.hear([organization])
+    service_listener.hear([organization])
     row = ToolService.objects.get(organization=organization, name=name)
     approve_service(row=row, digest=row.announced_digest, by=factories.by(organization))
     return Queue(organization.slug, f"q-{name}").served, row
@@ -134,7 +134,7 @@ def test_who_breaks_its_own_lease_ends_the_lease_of_nobody_else(organization, br
         broker.execute_command("ZADD", place, wrong, row.announced_digest)
     place, row = served(organization, broker, "good")
     broker.zadd(place, {row.announced_digest: 10**14})
-    services.note_leases()
+    service_listener.note_leases()
     row.refresh_from_db()
     assert row.serving
 
@@ -142,7 +142,7 @@ def test_who_breaks_its_own_lease_ends_the_lease_of_nobody_else(organization, br
 def test_an_announcement_longer_than_any_is_not_fetched_from_the_broker(organization, broker):
     place = announcements(organization.slug)
     broker.xadd(place, {"document": "x" * 2_000_000, "key": "k"})
-    (heard,) = services.ear().listen([organization.slug])[organization.slug]
+    (heard,) = service_listener.ear().listen([organization.slug])[organization.slug]
     assert (heard.document, heard.key) == ("", "")
-    services.hear([organization])
+    service_listener.hear([organization])
     assert broker.xlen(place) == 0

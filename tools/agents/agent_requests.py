@@ -7,9 +7,9 @@ from uuid import UUID
 from django.conf import settings
 
 from tools.agents import recordings
-from tools.agents.asked import MOST_QUESTION, REACT
 from tools.agents.call_rows import Spent
-from tools.agents.planning.planned import rows_of
+from tools.agents.planning.plan_outcomes import rows_of
+from tools.agents.run_parameters import MOST_QUESTION, REACT
 from tools.agents.steps import AgentCallRows, AgentStep
 from tools.definitions.callers import Caller
 from tools.definitions.implementations.builtin import RUN_AGENT

@@ -16,7 +16,7 @@ from audit.actions import Actor
 from tools.catalog.registry import CatalogLicense, Snapshot, registry
 from tools.definitions.results import Status
 from tools.errors import Conflict
-from tools.insight.reach import Losers, losers
+from tools.insight.tool_reach import Losers, losers
 from tools.licensing.licenses import (
     TierImpact,
     held_to,

@@ -11,17 +11,17 @@ from typing import Any, overload
 from django.db import connection
 from django.utils import timezone
 
-from tools.accounts.people import may
+from tools.accounts.user_permissions import may
 from tools.catalog.registry import Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.texts.names import WILDCARD
 from tools.errors import Malformed
 from tools.execution.reading import readable, reads_all
 from tools.models.execution import ExecutionQuerySet
-from tools.usage import lengths, sums
-from tools.usage.days import MOST_DAYS, DaySpan
-from tools.usage.lengths import Durations
-from tools.usage.sums import Line, UsageRollupQuery
+from tools.usage import latency_percentiles, usage_totals
+from tools.usage.latency_percentiles import Durations
+from tools.usage.usage_rollups import MOST_DAYS, DaySpan
+from tools.usage.usage_totals import Line, UsageRollupQuery
 
 DIMENSIONS = ("day", "agent", "tool", "group")
 USUAL_DAYS = 30
@@ -128,7 +128,7 @@ def usage(caller: Caller, snapshot: Snapshot, wanted: UsageQuery) -> Usage:
     by = [name for name in DIMENSIONS if name in wanted.by]
     columns = sorted({"tool" if name == "group" else name for name in by})
     rows, asked = _within(caller, wanted, groups), _asked(wanted, columns, groups)
-    lines = sums.sums(rows, asked, span, every=reads_all(caller))
+    lines = usage_totals.sums(rows, asked, span, every=reads_all(caller))
     if "group" in by:
         lines, columns = _by_group(lines, columns, by, groups), by
     places = [columns.index(name) for name in by]
@@ -144,7 +144,7 @@ def ranking(caller: Caller, snapshot: Snapshot, wanted: UsageQuery) -> Ranking:
     (by,) = wanted.by
     columns = ["tool" if by == "group" else by]
     rows, asked = _within(caller, wanted, groups), _asked(wanted, columns, groups)
-    days, lines = sums.days_and(rows, asked, span, every=reads_all(caller))
+    days, lines = usage_totals.days_and(rows, asked, span, every=reads_all(caller))
     if by == "group":
         lines = _by_group(lines, columns, [by], groups)
     of_days = [_row(line, ["day"]) for line in sorted(days)]
@@ -157,9 +157,9 @@ def durations(caller: Caller, snapshot: Snapshot, wanted: UsageQuery, calls: int
     under None. Of the executions the caller may read, of which `usage` says that many `calls`."""
     span, groups = _span(wanted, snapshot), _Groups(caller, snapshot, wanted.group)
     alone = (wanted.agent, wanted.group) == (None, None) and reads_all(caller)
-    if wanted.tool is not None and alone and calls <= lengths.MOST_KEPT:
-        return lengths.of_tool(wanted.tool, span)
-    return lengths.of_rows(_within(caller, wanted, groups), span)
+    if wanted.tool is not None and alone and calls <= latency_percentiles.MOST_KEPT:
+        return latency_percentiles.of_tool(wanted.tool, span)
+    return latency_percentiles.of_rows(_within(caller, wanted, groups), span)
 
 
 @dataclass(frozen=True)
@@ -237,7 +237,7 @@ def _by_group(
         for values[group] in groups.of(line[at]) or (None,):
             key = tuple(values)
             known = found.get(key)
-            found[key] = figures if known is None else sums.plus(known, figures)
+            found[key] = figures if known is None else usage_totals.plus(known, figures)
     return [(*key, *figures) for key, figures in found.items()]
 
 
