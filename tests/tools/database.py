@@ -19,7 +19,7 @@ def tamper(version: ToolVersion, **fields: Any) -> None:
 def overwrite(version: ToolVersion, definition: object) -> None:
     """Replace the definition in the same way."""
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED")
         cursor.execute("ALTER TABLE tools_toolversion DISABLE TRIGGER tool_version_never_changes")
         cursor.execute(
             "UPDATE tools_toolversion SET definition = %s WHERE id = %s",

@@ -30,7 +30,7 @@ def snapshot(place):
 def write(sql, *values):
     """Writes as an attacker with access to the database only."""
     with connection.cursor() as cursor:
-        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED")
         cursor.execute("ALTER TABLE tools_toolversion DISABLE TRIGGER USER")
         cursor.execute(sql, values)
         cursor.execute("ALTER TABLE tools_toolversion ENABLE TRIGGER USER")
