@@ -19,13 +19,14 @@ def tamper(version: ToolVersion, **fields: Any) -> None:
 def overwrite(version: ToolVersion, definition: object) -> None:
     """Replace the definition in the same way."""
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED")
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
         cursor.execute("ALTER TABLE tools_toolversion DISABLE TRIGGER tool_version_never_changes")
         cursor.execute(
             "UPDATE tools_toolversion SET definition = %s WHERE id = %s",
             [Jsonb(definition), version.pk],
         )
         cursor.execute("ALTER TABLE tools_toolversion ENABLE TRIGGER tool_version_never_changes")
+        cursor.execute("SET CONSTRAINTS ALL DEFERRED")
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from tools.catalog.mcp import mcp_servers
 from tools.catalog.sandbox import credentials, profiles
 from tools.catalog.services import services
 from tools.catalog.signatures.drift import note_upstream
-from tools.definitions.chains.written import definition_of
+from tools.definitions.chains.written import chain_definition
 from tools.messaging import channels
 from tools.models import Execution, Organization, User
 
@@ -145,4 +145,4 @@ def _one_more_schema(organization: Organization, name: str) -> None:
 def _one_more_chain(organization: Organization, name: str, tool: Any) -> None:
     step = {"id": "one", "tool_name": tool.name, "parameters": {"text": "x"}}
     written = {"name": f"chain-{name}", "description": "A chain.", "steps": [step]}
-    factories.register(organization, definition_of(written | {"parameters": []}))
+    factories.register(organization, chain_definition(written | {"parameters": []}))

@@ -147,7 +147,7 @@ def create_agent(
     """
     if not names.SLUG.fullmatch(slug):
         raise Malformed(f"{slug[:63]!r} is no slug: lower-case letters, digits and hyphens.")
-    if names.is_address("agent", slug):
+    if names.is_reserved_address("agent", slug):
         raise Malformed(f"{slug!r} is reserved; choose another slug.")
     with unique(f"There is an agent {slug} already.", code="agent_exists"):
         account = User.objects.create(

@@ -31,7 +31,7 @@ from tools.agents.runs import AgentRun, RunMustWait, RunOver
 from tools.agents.steps import AgentAction
 from tools.agents.usable_tools import Barred
 from tools.definitions.chains import values
-from tools.definitions.chains.values import Unknown, ValueTooLarge
+from tools.definitions.chains.values import MissingValue, ValueTooLarge
 from tools.execution import outputs
 from tools.execution.composition import Waiting
 from tools.models import Execution
@@ -122,9 +122,9 @@ def _standing(
 def _begin(run: AgentRun, number: int, step: PlanStep, place: str) -> None:
     """Its call, where it may still be made. Raises `RunMustWait` as long as it is open."""
     try:
-        resolved = values.resolved(step.arguments, _StepArguments(rows_of(run)))
+        resolved = values.resolve_value(step.arguments, _StepArguments(rows_of(run)))
         arguments = run.fence.unmarked(resolved)
-    except Unknown as absence:
+    except MissingValue as absence:
         bar: Barred | None = Barred(absence.code, f"{absence}.")
     else:
         bar = _bar(run, step, arguments)
@@ -185,17 +185,17 @@ class _StepArguments:
     def output(self, step: str) -> Any:
         outcome = self._rows.outcomes[step]
         if outcome.word != SUCCEEDED or outcome.made is None or outcome.made.id is None:
-            raise Unknown(f"it is {outcome.word}")
+            raise MissingValue(f"it is {outcome.word}")
         self._left -= outcome.made.output_bytes or 0
         if self._left < 0:
             raise ValueTooLarge(f"what the arguments refer to is more than {MOST_READ} bytes")
         row = Execution.objects.get(pk=outcome.made.id)
         if row.output_expired_at is not None:
-            raise Unknown("what it gave back has expired")
+            raise MissingValue("what it gave back has expired")
         return outputs.whole(row)
 
     def item(self) -> Any:
-        raise Unknown("there is no item outside a loop")
+        raise MissingValue("there is no item outside a loop")
 
     def outputs(self, text: str) -> dict[str, Any]:
         return {}

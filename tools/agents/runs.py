@@ -20,6 +20,7 @@ from tools.agents.run_parameters import AgentRunParameters, PastStep, UnusablePa
 from tools.agents.steps import AgentAction, AgentReply
 from tools.agents.toolbox import Toolbox, toolbox_of, workflow_toolbox
 from tools.agents.usable_tools import Ground
+from tools.authorization import pins
 from tools.catalog.registry import Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.implementations.builtin import ASK_MODEL
@@ -31,8 +32,7 @@ from tools.execution.composing import CannotGoOn, Composition, Made
 from tools.execution.composition import Waiting
 from tools.execution.context import Result
 from tools.models import Execution, Session
-from tools.policy import pins
-from tools.policy.decision import EffectiveRequest
+from tools.policy.questions import EffectiveRequest
 
 MOST_SAID = 4_096  # tokens of one reply
 clock = timezone.now

@@ -15,8 +15,8 @@ from tools.definitions.chains import values
 from tools.definitions.schemas.schemas import SchemaFlaw
 from tools.definitions.vocabulary import ArgumentValidation
 from tools.errors import Malformed, Refused
-from tools.policy import authorization
-from tools.policy.decision import AccessRequest, EffectiveRequest
+from tools.policy import gates
+from tools.policy.questions import AccessRequest, EffectiveRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,9 @@ class Ground:
         """Why the tool may not be used in this state; None where it may."""
         asked, tool = EffectiveRequest(self.groups, state), self.snapshot.tool(name)
         try:
-            authorization.groups_granted(self.caller, asked, self.snapshot)
+            gates.groups_granted(self.caller, asked, self.snapshot)
             if tool is not None:
-                authorization.authorize(AccessRequest(self.caller, tool, asked, self.snapshot))
+                gates.authorize(AccessRequest(self.caller, tool, asked, self.snapshot))
         except (Refused, Malformed) as refusal:
             return Barred(refusal.code, refusal.message)
         if tool is None or tool not in usable_by(self.caller, asked, self.snapshot):
@@ -66,7 +66,7 @@ def _flaws(tool: CatalogTool, arguments: dict[str, Any]) -> list[str]:
     """Of the arguments, except those that contain a reference."""
     if tool.definition.raw["argument_validation"] != ArgumentValidation.ENFORCE:
         return []
-    places = [one.place.replace(".", "/") for one in values.references(arguments)]
+    places = [one.place.replace(".", "/") for one in values.find_references(arguments)]
     if not places:
         return [_told(flaw) for flaw in tool.input_validator.flaws(arguments)]
     flaws = tool.input_validator.flaws(arguments, masked=True)

@@ -18,6 +18,7 @@ from audit.models import AuditRecord
 from config import ladder
 from config.database import GONE, replace_dead_connections
 from config.logs import about_execution
+from tools.authorization import request_records
 from tools.definitions.results import FINAL, Status
 from tools.execution import bell, cache, capacity, composition, stumbling
 from tools.execution.acceptance import ACCEPTANCE
@@ -28,9 +29,8 @@ from tools.execution.context import Performance, Result
 from tools.execution.entrance import admit, transitions_of
 from tools.execution.performance import CLAIM, RUN, claim, finish
 from tools.execution.returning import LEASE_LOST, effect_of, give_back
-from tools.limits import requests
 from tools.models import Execution
-from tools.policy.decision import EffectiveRequest
+from tools.policy.questions import EffectiveRequest
 
 log = logging.getLogger(__name__)
 _MOST_TURNS = 8
@@ -118,7 +118,7 @@ def _tell_end(performance: Performance) -> None:
     asked = EffectiveRequest.of(execution.requested_groups, execution.state)
     if result is not None and result.status == Status.SUCCESS:
         execution.state_after = performance.definition.raw["state"] or execution.state
-    requests.tell(
+    request_records.tell(
         performance.caller,
         asked,
         performance.snapshot,

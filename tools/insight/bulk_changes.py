@@ -21,7 +21,7 @@ from tools.catalog.membership import line_of
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.tiers import tier_now
 from tools.definitions.callers import Caller
-from tools.definitions.implementations.builtin import IN_EVERY_LICENCE
+from tools.definitions.implementations.builtin import IN_EVERY_LICENSE
 from tools.definitions.tool import ToolDefinition
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Conflict, Forbidden, Malformed, NotFound, ToolcribError
@@ -282,7 +282,7 @@ def _tiered(outlook: _Outlook, tool: CatalogTool) -> BulkEffect:
         why = "It is a custom tool: tiers limit how many there are, not which."
         return BulkEffect(tool, BulkEffectKind.CANNOT, why=why)
     before = including[0].name if including else "none"
-    if tool.name in IN_EVERY_LICENCE:
+    if tool.name in IN_EVERY_LICENSE:
         return BulkEffect(tool, BulkEffectKind.CANNOT, before, why="Every licence includes it.")
     wanted = _from(outlook.deed.name, outlook.tiers)
     if including == wanted:

@@ -7,16 +7,16 @@ from uuid import UUID
 
 from tools.accounts.callers import callers_of_agents
 from tools.accounts.grants.grants import grants
+from tools.catalog.group_openings import openings_of
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller, CallerKind
 from tools.licensing.kinds import Kinds, kinds_among, kinds_in, passing
 from tools.models import Agent
-from tools.policy.authorization import GATES
 from tools.policy.availability import group_open, in_group, in_service, in_state, source_open
-from tools.policy.decision import DEFAULT_STATE, AccessRequest, EffectiveRequest, Gate
-from tools.policy.licensing import LICENSE, tier_now
-from tools.policy.openings import openings_of
+from tools.policy.gates import GATES
+from tools.policy.license_gates import LICENSE, tier_now
 from tools.policy.permissions import object_permission, required_permissions
+from tools.policy.questions import DEFAULT_STATE, AccessRequest, EffectiveRequest, Gate
 
 OF_THE_TOOL: tuple[Gate, ...] = (in_service, source_open, *LICENSE)
 OF_ITS_KIND: tuple[Gate, ...] = (in_group, group_open, required_permissions)

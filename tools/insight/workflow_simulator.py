@@ -9,7 +9,7 @@ from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.workflow.workflow import leads_to
 from tools.definitions.callers import Caller
 from tools.insight.explain import Explanation
-from tools.policy.decision import EffectiveRequest
+from tools.policy.questions import EffectiveRequest
 
 MOST_STEPS = 50
 

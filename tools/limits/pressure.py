@@ -27,7 +27,7 @@ from tools.definitions.callers import Caller
 from tools.errors import Overloaded, Shed
 from tools.limits.turned_away import RejectionCounter
 from tools.models import queue
-from tools.policy.decision import AccessRequest, Verdict, passed
+from tools.policy.questions import AccessRequest, Verdict, passed
 
 log = logging.getLogger(__name__)
 GATE = "load"

@@ -285,7 +285,7 @@ def _answer(text: str, *, fenced: bool) -> str:
 
 
 def _called(text: str) -> dict[str, Any]:
-    return _decided(*_asked(text), strict_json.leading)
+    return _decided(*_asked(text), strict_json.parse_leading)
 
 
 def _asked(text: str) -> tuple[str, str]:

@@ -27,7 +27,7 @@ def days(text: str) -> int:
 def duration(text: str) -> float:
     """Seconds of an ISO 8601 duration."""
     try:
-        length_s = durations.seconds(text)
+        length_s = durations.parse_duration(text)
     except ValueError as error:
         raise ArgumentTypeError(f"{text!r} is {error}") from None
     if length_s <= 0:

@@ -88,7 +88,7 @@ def _recipients(fields: ListedFields, kind: MessageKind) -> list[str]:
 def _template(fields: ListedFields, name: str, usual: str) -> str:
     text = fields.text(name, usual, longest=templates.LONGEST_TEMPLATE)
     try:
-        templates.check(text, VARIABLES)
+        templates.check_template(text, VARIABLES)
     except templates.BadTemplate as flaw:
         fields.wrong(name, str(flaw))
     return text

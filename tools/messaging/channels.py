@@ -14,7 +14,7 @@ from audit.events import Event, Outcome
 from tools.catalog.sandbox.credentials import MASK
 from tools.catalog.signatures import sealing
 from tools.catalog.uniqueness import unique
-from tools.definitions.texts.names import is_address
+from tools.definitions.texts.names import is_reserved_address
 from tools.errors import Conflict, Malformed, NotFound
 from tools.messaging.channel_fields import COMMON, ChannelFields, read, shown_url
 from tools.models import MessageChannel, MessageKind, Organization
@@ -32,7 +32,7 @@ def create_channel(
     Raises `Malformed` with an error per wrong field, `Conflict`.
     """
     wanted = _accepted(_object(channel))
-    if is_address("channel", wanted.columns["name"]):
+    if is_reserved_address("channel", wanted.columns["name"]):
         raise Malformed("The name new is reserved; choose another.", code="name_invalid")
     Organization.objects.next_revision(organization.pk)
     if organization.message_channels.count() >= MOST_CHANNELS:

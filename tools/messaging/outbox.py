@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from audit.alerts.senders import NotTold
 from tools.definitions.texts import templates
-from tools.definitions.values.recipients import flaw_in_address, not_allowed
+from tools.definitions.values.recipients import flaw_in_address, uncovered_recipients
 from tools.errors import Conflict
 from tools.messaging import hooks, mailing
 from tools.messaging.channels import opened
@@ -151,7 +151,7 @@ def _check_recipients(channel: MessageChannel, recipients: list[str]) -> None:
     if not 1 <= len(recipients) <= channel.most_recipients:
         words = f"Name 1 to {channel.most_recipients} recipients."
         raise NotWritten("RECIPIENTS_COUNT", words)
-    wrong = not_allowed(recipients, channel.recipients)
+    wrong = uncovered_recipients(recipients, channel.recipients)
     if channel.kind == MessageKind.EMAIL:
         wrong += [one for one in recipients if flaw_in_address(one)]
     else:
@@ -181,8 +181,8 @@ def _rendered(channel: MessageChannel, draft: MessageDraft) -> tuple[str, str]:
         "recipients": draft.recipients,
     }
     try:
-        subject = templates.render(channel.subject_template, values)
-        body = templates.render(channel.body_template, values)
+        subject = templates.render_template(channel.subject_template, values)
+        body = templates.render_template(channel.body_template, values)
     except templates.CannotRender as flaw:
         raise NotWritten("MESSAGE_INVALID", str(flaw)) from None
     if len(body) > MOST_BODY:

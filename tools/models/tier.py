@@ -2,7 +2,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 
-from tools.definitions.implementations.builtin import IN_EVERY_LICENCE
+from tools.definitions.implementations.builtin import IN_EVERY_LICENSE
 
 
 class LicenseTier(models.Model):
@@ -45,4 +45,4 @@ class LicenseTier(models.Model):
 
     def includes_builtin(self, name: str) -> bool:
         listed = self.builtin_tools is None or name in self.builtin_tools
-        return listed or name in IN_EVERY_LICENCE
+        return listed or name in IN_EVERY_LICENSE

@@ -15,7 +15,7 @@ def run(job: ToolRun) -> UpstreamResult:
     """The template rendered with the arguments."""
     template = job.definition.raw["implementation"]["template"]
     try:
-        return _ask(job, templates.render(template, job.arguments))
+        return _ask(job, templates.render_template(template, job.arguments))
     except templates.CannotRender as flaw:
         return asking.unasked("PROMPT_INVALID", str(flaw))
 

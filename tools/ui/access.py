@@ -14,11 +14,11 @@ from django_htmx.middleware import HtmxDetails
 from config.http import turns
 from config.logs import request_id
 from tools.accounts.callers import caller_of_user
+from tools.authorization.pins import snapshot_for
 from tools.catalog.registry import Snapshot, registry
 from tools.definitions.callers import Caller
 from tools.errors import ToolcribError
 from tools.models import Organization, User
-from tools.policy.pins import snapshot_for
 
 
 class PageRequest(HttpRequest):

@@ -10,6 +10,7 @@ from django.db.models.functions import Now
 
 from audit.actions import Actor
 from tools import metrics
+from tools.authorization.known_names import known_part
 from tools.catalog.registry import Snapshot, registry
 from tools.definitions.callers import CallerKind
 from tools.definitions.results import OPEN
@@ -17,8 +18,7 @@ from tools.execution.session_actions import end
 from tools.models import Execution, Organization, Session
 from tools.models.session import SessionQuerySet
 from tools.policy.availability import matches_groups, matches_state
-from tools.policy.decision import DEFAULT_STATE, EffectiveRequest
-from tools.policy.labels import known_part
+from tools.policy.questions import DEFAULT_STATE, EffectiveRequest
 
 BATCH = 500
 

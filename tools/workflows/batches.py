@@ -13,7 +13,7 @@ from audit.actions import record
 from audit.events import Event, Outcome
 from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import require
-from tools.definitions.batches import BatchInput, inputs_as_sent, inputs_of
+from tools.definitions.batches import BatchInput, batch_inputs_with_references, parse_batch_inputs
 from tools.definitions.callers import Caller
 from tools.definitions.implementations.builtin import RUN_BATCH
 from tools.definitions.results import Status
@@ -75,7 +75,7 @@ def lines_between(caller: Caller, batch: Execution, first: int, last: int) -> li
 def given_to(batch: Execution) -> list[BatchInput]:
     """None where it was refused for what they were."""
     try:
-        return inputs_as_sent(batch.parameters, batch.asked)
+        return batch_inputs_with_references(batch.parameters, batch.asked)
     except ValueError:
         return []
 
@@ -175,7 +175,7 @@ def check_may_cancel(caller: Caller, batch: Execution) -> None:
 
 
 def _places(batch: Execution, positions: Collection[int]) -> set[str]:
-    count = len(inputs_of(batch.parameters))
+    count = len(parse_batch_inputs(batch.parameters))
     if any(not 0 <= position < count for position in positions):
         raise Malformed(f"positions are whole numbers from 0 to {count - 1}.", field="positions")
     return {str(position) for position in positions}

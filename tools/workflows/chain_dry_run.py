@@ -10,12 +10,12 @@ from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.chains import conditions, values
 from tools.definitions.chains.document import MOST_ITEMS, Chain, ChainStep
-from tools.definitions.chains.values import Unknown
+from tools.definitions.chains.values import MissingValue
 from tools.definitions.vocabulary import ArgumentValidation
 from tools.errors import Malformed, Refused
-from tools.policy import authorization
-from tools.policy.confirmations import StoredOptions, needed
-from tools.policy.decision import AccessRequest, EffectiveRequest
+from tools.policy import gates
+from tools.policy.approval_requirements import StoredOptions, needed
+from tools.policy.questions import AccessRequest, EffectiveRequest
 
 UNKNOWN = "$unknown"
 _UNTIGHTENED = StoredOptions(require_confirmation=False)
@@ -28,20 +28,20 @@ class _Beforehand:
         self.input, self._item, self._loop = given, item, loop
 
     def output(self, step: str) -> Any:
-        raise Unknown(f"what {step} gives back is known when it has run")
+        raise MissingValue(f"what {step} gives back is known when it has run")
 
     def outputs(self, text: str) -> dict[str, Any]:
         if "steps" in text:
-            raise Unknown("it names steps that have not run")
+            raise MissingValue("it names steps that have not run")
         return {}
 
     def item(self) -> Any:
         if not self._loop:
-            raise Unknown("the item is known when the list is")
+            raise MissingValue("the item is known when the list is")
         return self._item
 
     def state(self, step: str) -> str:
-        raise Unknown(f"how {step} ends is known when it has run")
+        raise MissingValue(f"how {step} ends is known when it has run")
 
 
 def rehearse(
@@ -99,8 +99,8 @@ def _items(step: ChainStep, scope: _Beforehand) -> tuple[list[Any] | None, list[
     if not step.loop:
         return None, []
     try:
-        found = values.resolved(step.for_each, scope)
-    except Unknown:
+        found = values.resolve_value(step.for_each, scope)
+    except MissingValue:
         return None, []
     if not isinstance(found, list):
         return None, [{"place": "for_each", "message": "is no list"}]
@@ -114,16 +114,16 @@ def _runs(step: ChainStep, scope: _Beforehand) -> str:
     if step.when is None:
         return "yes"
     try:
-        return "yes" if conditions.holds(step.when, scope) else "no"
-    except Unknown:
+        return "yes" if conditions.evaluate_condition(step.when, scope) else "no"
+    except MissingValue:
         return "unknown"
 
 
 def _as_known(value: Any, scope: _Beforehand) -> Any:
-    if values.mark_of(value) is not None:
+    if values.reference_key(value) is not None:
         try:
-            return values.resolved(value, scope)
-        except Unknown as absence:
+            return values.resolve_value(value, scope)
+        except MissingValue as absence:
             return {UNKNOWN: str(absence)}
     if isinstance(value, dict):
         return {key: _as_known(one, scope) for key, one in value.items()}
@@ -140,8 +140,8 @@ def _of_tool(
         return {"refused": refused, "confirmation": None}
     question = AccessRequest(caller, tool, asked, snapshot)
     try:
-        authorization.check_groups(caller, asked, snapshot)
-        authorization.authorize(question)
+        gates.check_groups(caller, asked, snapshot)
+        gates.authorize(question)
     except (Refused, Malformed) as refusal:
         refused = {"code": refusal.code, "message": refusal.message}
         return {"refused": refused, "confirmation": None}

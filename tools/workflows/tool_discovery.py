@@ -13,8 +13,8 @@ from tools.definitions.results import Status
 from tools.execution import sessions
 from tools.execution.composing import CannotGoOn, Composition
 from tools.execution.context import Result
-from tools.policy import authorization
-from tools.policy.decision import EffectiveRequest
+from tools.policy import gates
+from tools.policy.questions import EffectiveRequest
 
 MOST = 25
 _USUAL = 5
@@ -39,7 +39,7 @@ def _usable(view: Composition) -> list[CatalogTool]:
     """But for the pair itself: a caller of one has it."""
     performance, execution = view.performance, view.execution
     asked = EffectiveRequest.of(execution.requested_groups, sessions.state_before(execution))
-    found = authorization.usable_tools(performance.caller, asked, performance.snapshot)
+    found = gates.usable_tools(performance.caller, asked, performance.snapshot)
     return [tool for tool in found if tool.definition.entry_point not in (FIND_TOOLS, CALL_TOOL)]
 
 

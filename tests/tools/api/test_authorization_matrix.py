@@ -46,7 +46,7 @@ from tools.catalog.sandbox import content_schemas, credentials, profiles
 from tools.catalog.services import services
 from tools.catalog.signatures import keys
 from tools.catalog.signatures.drift import note_upstream
-from tools.definitions.chains.written import definition_of
+from tools.definitions.chains.written import chain_definition
 from tools.messaging import channels
 from tools.models import (
     Confirmation,
@@ -749,7 +749,7 @@ class Side:
         step = {"id": "one", "tool_name": self.tool.name, "parameters": {"text": "x"}}
         written = {"name": f"chain-{self.label}", "description": "A chain.", "steps": [step]}
         more = {"group": [f"desk-{self.label}"], "parameters": [text]}
-        return factories.register(self.organization, definition_of(written | more)).name
+        return factories.register(self.organization, chain_definition(written | more)).name
 
     @cached_property
     def run(self) -> Execution:

@@ -217,7 +217,7 @@ def _command_of(entry):
 def stored(organization, monkeypatch):
     """A transactional tool that an earlier version accepted."""
     with monkeypatch.context() as earlier:
-        earlier.setattr("tools.definitions.tool._check_together", lambda *_: None)
+        earlier.setattr("tools.definitions.tool._check_combinations", lambda *_: None)
         factories.tool(organization, "keeps", delivery="transactional")
 
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests import bulk, factories
+from tools.catalog import group_openings
 from tools.catalog.actions import save_group, set_enabled
 from tools.catalog.registry import Snapshot, registry
 from tools.insight.changes import Tier
@@ -19,11 +20,10 @@ from tools.insight.tool_reach import (
 )
 from tools.licensing.kinds import kinds_in
 from tools.models import Agent, LicenseTier, Organization
-from tools.policy import openings
-from tools.policy.authorization import GATES, usable_tools
 from tools.policy.availability import in_state
-from tools.policy.decision import EffectiveRequest
+from tools.policy.gates import GATES, usable_tools
 from tools.policy.permissions import object_permission
+from tools.policy.questions import EffectiveRequest
 
 pytestmark = pytest.mark.django_db
 
@@ -109,5 +109,7 @@ def test_what_closes_is_closed_for_whoever_was_asked_about_before(
     )
     for hour, there in ((0, {"lamp"}), (2, set()), (0, {"lamp"})):
         moment = (monday + timedelta(hours=hour)).timestamp()
-        monkeypatch.setattr(openings, "time", SimpleNamespace(time=lambda moment=moment: moment))
+        monkeypatch.setattr(
+            group_openings, "time", SimpleNamespace(time=lambda moment=moment: moment)
+        )
         assert reach.of(caller) == there

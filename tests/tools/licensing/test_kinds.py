@@ -15,7 +15,7 @@ from tools.licensing.kinds import kinds_after, kinds_among, kinds_in, kinds_of, 
 from tools.licensing.licenses import preview
 from tools.licensing.tiers import change_tier, set_tier
 from tools.models import LicenseTier, Organization, Tool
-from tools.policy.licensing import includes
+from tools.policy.license_gates import includes
 
 pytestmark = pytest.mark.django_db
 

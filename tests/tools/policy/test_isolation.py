@@ -19,7 +19,7 @@ from tools.errors import Refused
 from tools.execution.pipeline import admit
 from tools.licensing import tiers
 from tools.models import LicenseTier, Tool
-from tools.policy.isolation import effective_level
+from tools.policy.isolation_levels import effective_level
 
 LEVELS = ["None", "Standard", "Strict", "Restricted"]
 AGENT = Actor("agent", "scribe", "")

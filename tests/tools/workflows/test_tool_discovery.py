@@ -4,7 +4,7 @@ import pytest
 
 from tests import factories
 from tests.tools.execution.working import work_off
-from tools.definitions.texts.token_price import price_of, tokens_of
+from tools.definitions.texts.token_price import definition_tokens, estimate_tokens
 from tools.execution import actions
 from tools.models import Execution
 
@@ -60,5 +60,5 @@ def test_the_pair_does_not_find_itself(agent):
 def test_a_price_grows_with_the_definition():
     definition = {"name": "a", "description": "b", "input_schema": {}}
     longer = definition | {"description": "Some words more than before."}
-    assert 0 < price_of(definition) < price_of(longer)
-    assert tokens_of("international 2026, ok") == 3 + 2 + 1 + 1
+    assert 0 < definition_tokens(definition) < definition_tokens(longer)
+    assert estimate_tokens("international 2026, ok") == 3 + 2 + 1 + 1

@@ -15,7 +15,7 @@ from tools.catalog.builtins import install_builtins
 from tools.licensing import tiers as tier_actions
 from tools.licensing.licenses import TierImpact
 from tools.models import LicenseTier, Organization
-from tools.policy.licensing import standing_of
+from tools.policy.license_gates import standing_of
 
 _NAMED = 20
 LIMITS = ("max_concurrency", "max_queue_depth")

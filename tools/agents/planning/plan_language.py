@@ -115,7 +115,7 @@ class _PlanReader:
             raw = {}
         for key in raw:
             if key not in _KEYS:
-                meant = names.meant(str(key)[:80], _KEYS)
+                meant = names.suggestion(str(key)[:80], _KEYS)
                 self._wrong(f"{at}.{str(key)[:80]}", f"is not a field of a step{meant}")
         name = self._id(raw.get("id"), at)
         others = (self._ids | self._known) - {name}
@@ -165,15 +165,17 @@ class _PlanReader:
         return raw
 
     def _arguments(self, raw: Any, place: str, others: frozenset[str]) -> dict[str, Any]:
-        if not isinstance(raw, dict) or values.mark_of(raw) is not None:
+        if not isinstance(raw, dict) or values.reference_key(raw) is not None:
             self._wrong(place, "must be an object, each argument by its name")
             return {}
-        found = list(values.references(raw, place))
+        found = list(values.find_references(raw, place))
         self._references_left -= len(found)
         if self._references_left < 0:
             self._wrong(place, f"stands after {MOST_REFERENCES} references, which is the most")
             return {}
-        flaws = list(_amiss(found, others)) or values.flaws(raw, place, steps=others, loop=False)
+        flaws = list(_amiss(found, others)) or values.reference_flaws(
+            raw, place, steps=others, loop=False
+        )
         for where, message in flaws:
             self._wrong(where, message)
         return raw
@@ -197,7 +199,7 @@ def _referred(arguments: dict[str, Any]) -> list[str]:
 
 
 def _to_steps(arguments: dict[str, Any]) -> Iterator[values.ValueReference]:
-    return (one for one in values.references(arguments) if one.mark == values.STEP)
+    return (one for one in values.find_references(arguments) if one.mark == values.STEP)
 
 
 def _in_order(steps: list[PlanStep], known: frozenset[str]) -> list[PlanStep]:

@@ -28,12 +28,12 @@ from tools.api.common.bodies import (
 )
 from tools.api.common.conditional import ConditionalView, Representation, conditional
 from tools.api.common.filters import filtered
+from tools.authorization import pins
 from tools.definitions.callers import Scope
 from tools.definitions.values import strict_json
 from tools.errors import NotFound
 from tools.limits import allowances
 from tools.models import Agent, Token, User
-from tools.policy import pins
 from tools.shapes import agent_shape, allowances_shape, token_shape
 from tools.web.pages import CursorPages, by_name, newest, paging
 from tools.web.proof import Proof, by_method

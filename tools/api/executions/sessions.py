@@ -19,10 +19,10 @@ from tools.api.executions.session_bodies import (
     SessionDetailAnswer,
     SessionPage,
 )
+from tools.authorization.pins import session_pins
 from tools.definitions.callers import Scope
 from tools.execution import session_actions as actions
 from tools.models import Session
-from tools.policy.pins import session_pins
 from tools.shapes import session_shape, step_shape, transition_shape
 from tools.web.pages import OLDEST, CursorPages, newest, paging
 from tools.web.proof import Proof, by_method

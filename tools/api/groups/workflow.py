@@ -18,7 +18,7 @@ from tools.definitions.texts.names import WILDCARD
 from tools.definitions.values.strict_json import MAX_VALUES
 from tools.insight.tool_reach import reach_of
 from tools.insight.workflow_findings import findings, findings_of_proposal
-from tools.policy.decision import EffectiveRequest
+from tools.policy.questions import EffectiveRequest
 from tools.web.proof import Proof, by_method
 
 MOST_FINDINGS = 500

@@ -13,7 +13,7 @@ from tools.agents.run_parameters import MOST_ITERATIONS, MOST_QUESTION, MOST_TOK
 from tools.errors import NotFound, ToolcribError
 from tools.execution.call import Call
 from tools.models import Execution
-from tools.policy.decision import DEFAULT_STATE
+from tools.policy.questions import DEFAULT_STATE
 from tools.ui.agents import asking_inputs
 from tools.ui.agents.asking_inputs import CONTINUES, MOST_OFFERED, REPLAYS
 from tools.ui.inputs import FormInput, words

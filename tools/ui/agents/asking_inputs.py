@@ -4,11 +4,11 @@ from django.conf import settings
 
 from tools.agents import agent_requests
 from tools.agents.run_parameters import ITERATIONS, MOST_ITERATIONS, REACT, THRESHOLD, TOKENS
+from tools.authorization.listings import visible_tools
 from tools.definitions.texts.names import WILDCARD
 from tools.definitions.tool import DEFAULT_GROUP
 from tools.models import Session
-from tools.policy.decision import DEFAULT_STATE
-from tools.policy.visibility import visible_tools
+from tools.policy.questions import DEFAULT_STATE
 from tools.ui.agents.agent_requests import WORDS
 from tools.ui.inputs import FormInput, Widget, choices
 from tools.ui.playground.playground import PlaygroundContext

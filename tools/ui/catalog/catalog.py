@@ -17,13 +17,13 @@ from django_htmx.http import trigger_client_event
 from config.http.redirects import own_path
 from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import may, require
+from tools.authorization.listings import visible_tools
 from tools.catalog.actions import find_tool, set_enabled
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.search.search import ranked, relevant
 from tools.definitions.vocabulary import Category, ToolType
 from tools.models import ToolStatus
-from tools.policy.licensing import LowestTiers, lowest_tiers
-from tools.policy.visibility import visible_tools
+from tools.policy.license_gates import LowestTiers, lowest_tiers
 from tools.ui.access import PageRequest, current_snapshot, page, snapshot_of
 from tools.ui.catalog.facets import LABELS, CatalogFacet, Kinds, chips, counted, facets, kinds_of
 from tools.ui.results import page_or_results

@@ -14,6 +14,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import require
+from tools.authorization.listings import visible_tools
 from tools.catalog.registry import CatalogTool
 from tools.errors import Conflict, Malformed
 from tools.insight.bulk_changes import (
@@ -29,8 +30,7 @@ from tools.insight.bulk_changes import (
     plan,
 )
 from tools.models import Tool
-from tools.policy.licensing import lowest_tiers
-from tools.policy.visibility import visible_tools
+from tools.policy.license_gates import lowest_tiers
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.catalog.catalog import UNDO, CatalogSearch, back_of
 from tools.web.proof import Proof, proof

@@ -14,14 +14,14 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from tools.accounts.user_permissions import may, require
+from tools.authorization.listings import visible_tool
+from tools.authorization.pins import snapshot_for
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.insight.explain import Explanation
 from tools.insight.tool_reach import known_callers
 from tools.models import Agent
-from tools.policy.decision import EffectiveRequest
-from tools.policy.pins import snapshot_for
-from tools.policy.visibility import visible_tool
+from tools.policy.questions import EffectiveRequest
 from tools.shapes import money
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.home.usage import charts_of

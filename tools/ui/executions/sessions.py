@@ -11,9 +11,9 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
 from tools.accounts.user_permissions import may
+from tools.authorization.pins import session_pins
 from tools.execution import session_actions
 from tools.models import Session
-from tools.policy.pins import session_pins
 from tools.ui.access import PageRequest, page
 from tools.web.proof import Proof, proof
 

@@ -16,14 +16,14 @@ from django.views.decorators.http import require_http_methods, require_safe
 from tools.accounts.callers import actor_of
 from tools.accounts.groups import create_group, save_group
 from tools.accounts.user_permissions import may, require
+from tools.catalog.group_openings import openings_of
 from tools.catalog.membership import members_of
 from tools.catalog.registry import CatalogGroup, Snapshot
 from tools.definitions.texts.names import WILDCARD
-from tools.definitions.values.schedules import schedule_of
+from tools.definitions.values.schedules import build_schedule
 from tools.errors import Conflict, NotFound, ToolcribError
 from tools.insight.group_effects import Effects, effects_of
 from tools.models import Agent, ToolGroup
-from tools.policy.openings import openings_of
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.groups.group_forms import as_line, change_from, fill, inputs_of, tell
 from tools.ui.groups.week import week_of
@@ -186,7 +186,7 @@ def _about(request: PageRequest, group: CatalogGroup, snapshot: Snapshot) -> dic
         "total": len(members),
         "holders": _holders(request, group.name),
         "closing": closing.reason if closing else "",
-        "week": week_of(schedule_of(group.schedule), shown),
+        "week": week_of(build_schedule(group.schedule), shown),
         "windows": [as_line(window) for window in group.schedule],
         "zone": snapshot.time_zone,
         "now": shown,

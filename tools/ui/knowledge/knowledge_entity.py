@@ -9,7 +9,7 @@ from django.views.decorators.http import require_safe
 
 from tools.catalog.knowledge import knowledge_browsing as browsing
 from tools.catalog.knowledge.knowledge_browsing import EntityView
-from tools.definitions.texts.visible import visible
+from tools.definitions.texts.visible import make_visible
 from tools.errors import Malformed
 from tools.knowledge.entries import local_name
 from tools.knowledge.portrait import Relation, Value
@@ -26,15 +26,15 @@ def entity_page(request: PageRequest) -> HttpResponse:
     require_reader(request)
     iri, depth = request.GET.get("iri", ""), _depth(request)
     seen = browsing.entity(request.user.organization, iri, depth)
-    named = {one: replace(name, label=visible(name.label)) for one, name in seen.named.items()}
+    named = {one: replace(name, label=make_visible(name.label)) for one, name in seen.named.items()}
     drawing = draw(iri, seen.edges, named, entity_address) if seen.edges else None
     drawn = len(drawing.things) if drawing else 1
     said = seen.portrait
     context = {
-        "iri": visible(iri),
+        "iri": make_visible(iri),
         "label": named[iri].label,
         "said": said,
-        "types": [(named[one].label, visible(one), type_address(one)) for one in said.types],
+        "types": [(named[one].label, make_visible(one), type_address(one)) for one in said.types],
         "labels": [_value(one) for one in said.labels],
         "descriptions": [_value(one) for one in said.descriptions],
         "properties": [_value(one) for one in said.properties],
@@ -69,18 +69,18 @@ def _left_out(seen: EntityView, depth: int, drawn: int) -> int:
 def _value(one: Value) -> dict[str, Any]:
     """A value with its datatype's name and its language tag."""
     return {
-        "predicate": visible(local_name(one.predicate)),
-        "predicate_iri": visible(one.predicate),
-        "text": visible(one.text),
-        "tag": visible(local_name(one.tag)) if one.tag else "",
+        "predicate": make_visible(local_name(one.predicate)),
+        "predicate_iri": make_visible(one.predicate),
+        "text": make_visible(one.text),
+        "tag": make_visible(local_name(one.tag)) if one.tag else "",
         "cut": one.cut,
     }
 
 
 def _relation(one: Relation, seen: EntityView) -> dict[str, Any]:
     return {
-        "predicate": visible(local_name(one.predicate)),
-        "predicate_iri": visible(one.predicate),
+        "predicate": make_visible(local_name(one.predicate)),
+        "predicate_iri": make_visible(one.predicate),
         **_end(one.iri, seen),
     }
 
@@ -88,7 +88,7 @@ def _relation(one: Relation, seen: EntityView) -> dict[str, Any]:
 def _edge(one: dict[str, Any], seen: EntityView) -> dict[str, Any]:
     return {
         "subject": _end(one["subject"], seen),
-        "predicate": visible(local_name(one["predicate"])),
+        "predicate": make_visible(local_name(one["predicate"])),
         "object": _end(one["object"], seen),
     }
 
@@ -97,7 +97,7 @@ def _end(iri: str, seen: EntityView) -> dict[str, str]:
     if not iri:
         return {"label": "", "iri": "", "url": ""}
     return {
-        "label": visible(seen.named[iri].label),
-        "iri": visible(iri),
+        "label": make_visible(seen.named[iri].label),
+        "iri": make_visible(iri),
         "url": entity_address(iri),
     }

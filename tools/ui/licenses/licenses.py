@@ -28,7 +28,7 @@ from tools.insight.impact_previews import apply_move, outlook_of_move
 from tools.licensing.kinds import kinds_in, names_of, passing
 from tools.licensing.licenses import TierImpact
 from tools.models import LicenseTier, Organization, User
-from tools.policy.licensing import includes, standing_of
+from tools.policy.license_gates import includes, standing_of
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.licenses.tiers import UNDO, keep_undo, outlook_context, require_superuser, undo_key
 from tools.ui.settings.sandbox import Notice, manages

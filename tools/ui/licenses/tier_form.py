@@ -8,7 +8,7 @@ from django.http import QueryDict
 
 from sandbox.spec import IsolationLevel
 from tools.catalog.registry import Snapshot
-from tools.definitions.implementations.builtin import IN_EVERY_LICENCE
+from tools.definitions.implementations.builtin import IN_EVERY_LICENSE
 from tools.models import LicenseTier
 
 EVERY, THESE = "every", "these"
@@ -89,7 +89,7 @@ class TierForm:
 def known_builtins(tier: LicenseTier, snapshot: Snapshot) -> list[str]:
     """Built-in tools of the catalog that tiers include or not, and others that the tier names."""
     there = {tool.name for tool in snapshot.tools.values() if not tool.custom}
-    return sorted({*there, *(tier.builtin_tools or ())} - IN_EVERY_LICENCE)
+    return sorted({*there, *(tier.builtin_tools or ())} - IN_EVERY_LICENSE)
 
 
 def builtin_choices(

@@ -10,7 +10,7 @@ from tools.definitions.callers import Caller
 from tools.definitions.texts.names import WILDCARD
 from tools.errors import ToolcribError
 from tools.models import Execution
-from tools.policy.decision import DEFAULT_STATE
+from tools.policy.questions import DEFAULT_STATE
 from tools.ui.playground.calling import usual_groups, usual_state
 from tools.ui.playground.trying import TryForm, form_of
 

@@ -4,7 +4,7 @@ from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.texts.names import WILDCARD
 from tools.definitions.vocabulary import ToolType
-from tools.policy.decision import DEFAULT_STATE
+from tools.policy.questions import DEFAULT_STATE
 
 
 def usual_group(tool: CatalogTool, caller: Caller, snapshot: Snapshot) -> list[str]:

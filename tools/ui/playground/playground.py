@@ -14,6 +14,8 @@ from django_htmx.http import replace_url
 from tools.accounts.callers import caller_at_playground
 from tools.accounts.impersonation import agents_for
 from tools.accounts.user_permissions import may
+from tools.authorization.listings import visible_tool, visible_tools
+from tools.authorization.pins import snapshot_for
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.search.search import ranked, relevant
 from tools.definitions.callers import Caller
@@ -23,8 +25,6 @@ from tools.execution import actions
 from tools.execution.call import Call
 from tools.execution.reading import readable
 from tools.models import Execution
-from tools.policy.pins import snapshot_for
-from tools.policy.visibility import visible_tool, visible_tools
 from tools.ui.access import PageRequest, address_of, page
 from tools.ui.executions.executions import shown_execution
 from tools.ui.executions.replaying import (

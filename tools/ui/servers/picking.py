@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tools.catalog.mcp.mcp_import import difference, local_name, suggested
-from tools.definitions.mcp.listed_tools import read_digest_of
+from tools.definitions.mcp.listed_tools import review_digest
 from tools.definitions.vocabulary import Delivery
 from tools.models import McpServer, Tool
 from tools.ui.definition_text import DefinitionText, definition_text
@@ -66,7 +66,7 @@ def listed_tools(row: McpServer) -> list[ListedTool]:
 def pick(row: McpServer, one: ListedTool, tool: Tool | None) -> Pick:
     raw = next(raw for raw in row.snapshot or () if raw["name"] == one.tool)
     asked = _questions(one, tool.version.definition if tool and tool.version else None)
-    return Pick(one, read_digest_of(raw), definition_text(raw, one.suspicions), asked)
+    return Pick(one, review_digest(raw), definition_text(raw, one.suspicions), asked)
 
 
 def fill(picked: Pick, given: Mapping[str, str]) -> None:

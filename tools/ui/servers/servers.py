@@ -15,7 +15,7 @@ from tools.accounts.user_permissions import may, require
 from tools.catalog.mcp import mcp_import, mcp_servers
 from tools.catalog.mcp.owners import owner_text
 from tools.catalog.mcp.upstreams import hub
-from tools.definitions.mcp.listed_tools import digest_of
+from tools.definitions.mcp.listed_tools import approval_digest
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Unavailable
 from tools.models import CredentialScope, McpServer, Tool, ToolStatus, Transport
@@ -190,7 +190,7 @@ def _line(row: McpServer, pins: list[tuple[str, str, str]]) -> McpServerRow:
 
 
 def _differs(raw: dict[str, Any] | None, pin: str) -> bool:
-    return raw is None or bool(pin and digest_of(raw) != pin)
+    return raw is None or bool(pin and approval_digest(raw) != pin)
 
 
 def _pins(request: PageRequest) -> dict[str, list[tuple[str, str, str]]]:

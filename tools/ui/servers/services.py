@@ -18,7 +18,7 @@ from tools.accounts.user_permissions import may, require
 from tools.catalog.services.announcements import MOST_PENDING
 from tools.catalog.services.services import find_service, tools_of
 from tools.definitions.announcements import Announcement, read_announcement
-from tools.definitions.tool import in_order
+from tools.definitions.tool import ordered_definition
 from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidDefinition
 from tools.models import Execution, ServiceStatus, Tool, ToolService
@@ -182,7 +182,7 @@ def _groups(names: list[str] | None) -> str:
 
 
 def _offered(definition: dict[str, Any], tool: Tool | None) -> OfferedTool:
-    whole = pieces(pretty(in_order(definition)))
+    whole = pieces(pretty(ordered_definition(definition)))
     if tool is None or tool.version is None:
         return OfferedTool(definition["name"], "new", whole)
     lines = difference(_even(tool.version.definition), _even(definition)) or []
@@ -192,7 +192,7 @@ def _offered(definition: dict[str, Any], tool: Tool | None) -> OfferedTool:
 
 def _even(definition: dict[str, Any]) -> dict[str, Any]:
     """A definition in a canonical order: the database has another one than a document."""
-    said = in_order(definition).items()
+    said = ordered_definition(definition).items()
     return {key: json.loads(json.dumps(value, sort_keys=True)) for key, value in said}
 
 

@@ -22,8 +22,8 @@ from tools.definitions.callers import Caller
 from tools.errors import Forbidden, NotFound
 from tools.models import Agent, Organization, Tool, ToolGroup, User
 from tools.models.grant_rows import GrantRow
-from tools.policy.authorization import explain, usable_tools
-from tools.policy.decision import AccessRequest, EffectiveRequest
+from tools.policy.gates import explain, usable_tools
+from tools.policy.questions import AccessRequest, EffectiveRequest
 
 Names = Callable[[], list[str]]
 

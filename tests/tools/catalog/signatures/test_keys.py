@@ -30,10 +30,11 @@ def snapshot(place):
 def write(sql, *values):
     """Writes as an attacker with access to the database only."""
     with connection.cursor() as cursor:
-        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED")
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
         cursor.execute("ALTER TABLE tools_toolversion DISABLE TRIGGER USER")
         cursor.execute(sql, values)
         cursor.execute("ALTER TABLE tools_toolversion ENABLE TRIGGER USER")
+        cursor.execute("SET CONSTRAINTS ALL DEFERRED")
 
 
 def edit(version, **columns):
@@ -367,7 +368,7 @@ def _definition(dice, version, private):
 def _resigned(dice, version, private):
     """Signed with the attacker's own key; everything else is correct."""
     raw = version.definition | {"description": f"Other {dice.random()}"}
-    digest = catalog.digest(raw)
+    digest = catalog.definition_digest(raw)
     said = catalog.statement_of(
         organization=version.tool.organization.slug, tool=version.tool_id, name="echo",
         number=version.number, label=version.label, version_digest=digest, origin=version.origin,

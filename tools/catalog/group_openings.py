@@ -14,11 +14,11 @@ from itertools import takewhile
 from types import MappingProxyType
 from zoneinfo import ZoneInfo
 
+from tools.catalog.load import FOR_S, HERE, Load
 from tools.catalog.membership import line_of
 from tools.catalog.registry import CatalogGroup, CatalogTool, Snapshot
 from tools.definitions.texts.names import WILDCARD
-from tools.definitions.values.schedules import Schedule, is_open, next_opening, schedule_of
-from tools.policy.load import FOR_S, HERE, Load
+from tools.definitions.values.schedules import Schedule, build_schedule, is_open, next_opening
 
 _MINUTE_S = 60
 WATCH = "watch"
@@ -78,7 +78,7 @@ class OpeningsWatch:
     def __init__(self, snapshot: Snapshot, load: Load = HERE) -> None:
         self._zone, self._load = snapshot.time_zone, load
         self._watched = tuple(
-            (group, schedule_of(group.schedule))
+            (group, build_schedule(group.schedule))
             for group in snapshot.groups.values()
             if group.schedule or group.max_queue_age_s or group.max_cpu_percent
         )

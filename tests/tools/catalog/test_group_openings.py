@@ -11,10 +11,10 @@ from tests.tools.shapes import check_error
 from tests.tools.snapshots import closed_now, group, snapshot, tool
 from tests.waiting import until
 from tools.catalog.actions import save_group
+from tools.catalog.group_openings import ALL_OPEN, Cause, OpeningsWatch, good_until, openings_of
+from tools.catalog.load import Figure, Load, Processors, oldest_wait_s
 from tools.execution.pipeline import perform
 from tools.models import Execution, ToolGroup
-from tools.policy.load import Figure, Load, Processors, oldest_wait_s
-from tools.policy.openings import ALL_OPEN, Cause, OpeningsWatch, good_until, openings_of
 
 OFFICE = [{"days": ["mon", "tue", "wed", "thu", "fri"], "from": "09:00", "to": "17:00"}]
 SUNDAY = datetime(2026, 11, 22, 12, tzinfo=UTC)

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 from tools import metrics
 from tools.accounts.grants.grants import grants, permissions_of
+from tools.authorization.known_names import group_label, known_part
+from tools.catalog.group_openings import is_reached, openings_of
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.implementations.builtin import ASK_MODEL, RUN_AGENT, RUN_BATCH
@@ -21,11 +23,9 @@ from tools.policy.availability import (
     in_state,
     told,
 )
-from tools.policy.decision import AccessRequest, EffectiveRequest, Gate, Verdict
-from tools.policy.labels import group_label, known_part
-from tools.policy.licensing import LICENSE, tier_now
-from tools.policy.openings import is_reached, openings_of
+from tools.policy.license_gates import LICENSE, tier_now
 from tools.policy.permissions import PERMISSION, object_permission
+from tools.policy.questions import AccessRequest, EffectiveRequest, Gate, Verdict
 
 GATES: tuple[Gate, ...] = AVAILABILITY + PERMISSION + LICENSE
 

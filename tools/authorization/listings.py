@@ -5,8 +5,8 @@ from tools.accounts.user_permissions import may
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.errors import NotFound
-from tools.policy import authorization
-from tools.policy.decision import DEFAULT_STATE, AccessRequest, EffectiveRequest
+from tools.policy import gates
+from tools.policy.questions import DEFAULT_STATE, AccessRequest, EffectiveRequest
 
 PASSING = frozenset({"state", "group_open", "source_open"})
 
@@ -29,5 +29,5 @@ def visible_tool(caller: Caller, snapshot: Snapshot, name: str) -> CatalogTool:
 def _could_call(caller: Caller, tool: CatalogTool, snapshot: Snapshot) -> bool:
     """In some state and at some time: neither affects visibility."""
     asked = EffectiveRequest(caller.granted_groups, DEFAULT_STATE)
-    verdicts = authorization.explain(AccessRequest(caller, tool, asked, snapshot))
+    verdicts = gates.explain(AccessRequest(caller, tool, asked, snapshot))
     return all(verdict.passed for verdict in verdicts if verdict.gate not in PASSING)

@@ -17,7 +17,7 @@ from tools.definitions.implementations.builtin import ALWAYS_CONFIRMED
 from tools.definitions.results import Status
 from tools.definitions.vocabulary import ToolType
 from tools.models import Execution
-from tools.policy.decision import AccessRequest
+from tools.policy.questions import AccessRequest
 
 OF_CRITICAL = 2
 

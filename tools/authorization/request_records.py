@@ -22,15 +22,15 @@ from audit.rows import as_json, insert
 from config.logs import request_id
 from tools import metrics
 from tools.accounts.user_permissions import may
+from tools.authorization.known_names import group_label, known_part, state_label
+from tools.catalog.group_openings import is_reached, openings_of
 from tools.catalog.membership import members_of
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.texts.names import WILDCARD
 from tools.models import CatalogNames, Execution, RequestRecord, StateTransition, ToolFilter
 from tools.policy.availability import matches_state
-from tools.policy.decision import EffectiveRequest
-from tools.policy.labels import group_label, known_part, state_label
-from tools.policy.openings import is_reached, openings_of
+from tools.policy.questions import EffectiveRequest
 
 log = logging.getLogger("tools.requests")
 _NAMES_IN_A_LINE = 100  # the row has them all

@@ -21,10 +21,10 @@ from tools.catalog.tiers import (
     tier_now,
     tier_of,
 )
-from tools.definitions.licenses import LicenseState, ends_at
+from tools.definitions.licenses import LicenseState, grace_end
 from tools.models import LicenseTier
-from tools.policy.decision import AccessRequest, Verdict, passed
-from tools.policy.isolation import ISOLATION, profile_of
+from tools.policy.isolation_levels import ISOLATION, profile_of
+from tools.policy.questions import AccessRequest, Verdict, passed
 
 __all__ = ["LICENSE", "standing_of", "state_now", "tier_now", "tier_of", "warnings"]
 
@@ -112,7 +112,7 @@ def warnings(snapshot: Snapshot) -> list[str]:
     held = snapshot.license
     if held.expires_at is None or state_now(snapshot) != LicenseState.GRACE:
         return []
-    last = ends_at(held.expires_at, held.grace_days)
+    last = grace_end(held.expires_at, held.grace_days)
     fallback = held.fallback.name if held.fallback else "lowest"
     return [
         f"The organization's licence ended on {held.expires_at:%Y-%m-%d}; from {last:%Y-%m-%d} on "

@@ -11,7 +11,7 @@ from tools.builtin.manifest import ISOLATED
 from tools.catalog.registry import CatalogProfile, CatalogTool, Snapshot
 from tools.definitions.vocabulary import ToolType
 from tools.models import VOUCHED
-from tools.policy.decision import AccessRequest, Verdict, passed
+from tools.policy.questions import AccessRequest, Verdict, passed
 
 
 def effective_level(tool: CatalogTool, snapshot: Snapshot) -> IsolationLevel:

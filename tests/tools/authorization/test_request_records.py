@@ -10,8 +10,8 @@ from django.utils import timezone
 
 from tests import factories
 from tools import metrics
+from tools.authorization import request_records
 from tools.execution.pipeline import perform
-from tools.limits import requests
 from tools.models import CatalogNames, RequestRecord, ToolFilter
 
 
@@ -136,21 +136,21 @@ def test_a_name_that_nothing_has_is_counted_without_being_named(organization, qu
 def test_lists_that_were_removed_are_stored_again_by_a_process_that_knew_them(
     tools, caller, monkeypatch, django_capture_on_commit_callbacks
 ):
-    monkeypatch.setattr(requests, "_stored", {})
+    monkeypatch.setattr(request_records, "_stored", {})
     api = factories.api(caller)
     with django_capture_on_commit_callbacks(execute=True):
         api.get("/tools?group=a")
     row = only(RequestRecord.objects.filter(user_id=caller.service_account_id))
     lists, digest = row.tool_filter, row.tool_filter_id
     row.delete(), lists.delete(), lists.catalog.delete()
-    monkeypatch.setattr(requests, "KNOWN_FOR_S", 0)  # the cached digest has expired
+    monkeypatch.setattr(request_records, "KNOWN_FOR_S", 0)  # the cached digest has expired
     api.get("/tools?group=a")
     again = only(RequestRecord.objects.filter(user_id=caller.service_account_id))
     assert again.tool_filter_id == digest
 
 
 def test_lists_that_are_stored_again_are_as_young_as_new_ones(tools, caller, monkeypatch):
-    monkeypatch.setattr(requests, "KNOWN_FOR_S", 0)
+    monkeypatch.setattr(request_records, "KNOWN_FOR_S", 0)
     api = factories.api(caller)
     api.get("/tools?group=a")
     lists = only(RequestRecord.objects.filter(user_id=caller.service_account_id)).tool_filter

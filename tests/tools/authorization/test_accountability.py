@@ -7,10 +7,10 @@ from django.utils import timezone
 from audit.log import standing
 from audit.models import AuditLog, AuditRecord
 from tests import factories
+from tools.authorization import accountability
 from tools.definitions.results import Status
 from tools.execution.pipeline import perform
 from tools.models import Execution
-from tools.policy import accountability
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,7 @@
 """Refusals and `explain` disclose no group to an agent that was not granted it."""
 
 from tests import factories
-from tests.tools.policy.test_openings import closed_now
+from tests.tools.catalog.test_group_openings import closed_now
 from tests.tools.shapes import check_error
 from tools.catalog.actions import save_group
 

@@ -16,6 +16,7 @@ from django.db import transaction
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from tools.accounts.user_permissions import may
+from tools.authorization.listings import visible_tool
 from tools.catalog.actions import find_tool
 from tools.catalog.registry import CatalogTool, Snapshot, catalog_tool, registry
 from tools.catalog.signatures.verified import check_version
@@ -23,7 +24,6 @@ from tools.definitions.callers import Caller
 from tools.definitions.tool import Definition, ToolDefinition
 from tools.errors import Forbidden, Malformed, NotFound
 from tools.models import Agent, Organization, Pin, Session, Tool, ToolVersion
-from tools.policy.visibility import visible_tool
 
 MOST_PINS = 200
 Pins = Mapping[str, str | None]

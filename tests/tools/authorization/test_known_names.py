@@ -1,10 +1,10 @@
 """Invented names of a client match nothing, are stored once, and evict nothing from memory."""
 
 from tests import factories
+from tools.authorization.known_names import known_part
 from tools.catalog.registry import registry
 from tools.models import CatalogNames, Organization, RequestRecord, ToolFilter
-from tools.policy.decision import EffectiveRequest
-from tools.policy.labels import known_part
+from tools.policy.questions import EffectiveRequest
 
 
 def test_made_up_groups_and_states_share_their_rows(organization, agent, api):

@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tools.accounts.grants.grants import permissions_of
+from tools.authorization.known_names import known_part
+from tools.catalog.group_openings import Cause, Closing, in_the_way, openings_of
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.signatures.verified import INVALID
 from tools.definitions.callers import Caller
 from tools.definitions.texts.names import WILDCARD
 from tools.definitions.values.schedules import next_opening
 from tools.models import LicenseTier
-from tools.policy import authorization
+from tools.policy import gates
 from tools.policy.availability import STATE
-from tools.policy.decision import AccessRequest, EffectiveRequest, Verdict
-from tools.policy.isolation import effective_level
-from tools.policy.labels import known_part
-from tools.policy.openings import Cause, Closing, in_the_way, openings_of
+from tools.policy.isolation_levels import effective_level
 from tools.policy.permissions import may_know
+from tools.policy.questions import AccessRequest, EffectiveRequest, Verdict
 
 _MOST_NAMED = 3
 _MOST_LOOKED_AT = 200
@@ -193,7 +193,7 @@ def _leading(state: str, snapshot: Snapshot) -> tuple[CatalogTool, ...]:
 
 def _could_call(tool: CatalogTool, case: RefusalCase) -> bool:
     question = AccessRequest(case.reader.caller, tool, case.asked, case.reader.snapshot)
-    verdicts = authorization.explain(question)
+    verdicts = gates.explain(question)
     return all(verdict.passed for verdict in verdicts if verdict.gate != STATE)
 
 

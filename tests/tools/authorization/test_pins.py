@@ -5,12 +5,12 @@ import pytest
 from tests import factories
 from tests.api import Api
 from tests.tools.database import tamper
+from tools.authorization import pins
 from tools.catalog import actions as catalog
 from tools.catalog.registry import registry
 from tools.catalog.signatures import keys
 from tools.errors import Forbidden, NotFound, Refused
 from tools.execution import session_actions
-from tools.policy import pins
 
 pytestmark = pytest.mark.django_db
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.search.likeness import ranked, relevant
-from tools.policy import authorization
-from tools.policy.decision import AccessRequest
+from tools.policy import gates
 from tools.policy.permissions import PERMISSION
+from tools.policy.questions import AccessRequest
 
 MOST = 3
 # Refusals that say "not now" or "not here", and not "not you".
@@ -43,7 +43,7 @@ def fallbacks(question: AccessRequest) -> list[str]:
 
 def _may_use(tool: CatalogTool, question: AccessRequest) -> bool:
     asked = AccessRequest(question.caller, tool, question.asked, question.snapshot)
-    return all(gate(asked).passed for gate in authorization.GATES)
+    return all(gate(asked).passed for gate in gates.GATES)
 
 
 def _alike(tool: CatalogTool, snapshot: Snapshot) -> Iterator[CatalogTool]:

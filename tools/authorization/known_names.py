@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from tools import metrics
 from tools.catalog.registry import Snapshot
 from tools.definitions.texts.names import WILDCARD
-from tools.policy.decision import DEFAULT_STATE, EffectiveRequest
+from tools.policy.questions import DEFAULT_STATE, EffectiveRequest
 
 _NO_STATE = ""  # not the name of a state
 
