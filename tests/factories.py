@@ -11,7 +11,7 @@ from django.contrib.auth.models import Permission
 from django.utils import timezone
 
 from audit.actions import Actor
-from config.stdio import StdioServer, read_allowed
+from config.external_servers import StdioServer, read_stdio_servers
 from tests import organizations
 from tests.api import Api
 from tools.accounts import account_actions
@@ -164,6 +164,6 @@ def release(execution: Execution) -> None:
 def uvx_allowed() -> dict[str, StdioServer]:
     """An operator's list of one command, which nobody starts."""
     arguments, variables = ["mcp-[a-z-]+"], ["TOKEN"]
-    return read_allowed(
+    return read_stdio_servers(
         {"uvx": {"command": "/usr/bin/uvx", "arguments": arguments, "variables": variables}}
     )

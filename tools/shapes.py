@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from config.http.errors import body as error_body
+from config.http.errors import error_body
 from tools.agents.agent_requests import AgentRunReport
 from tools.agents.following import spent_shape
 from tools.agents.run_parameters import REACT

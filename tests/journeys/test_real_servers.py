@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from config.local.processes import cgroup_name
+from config.local.process_specs import cgroup_name
 from tests.sandbox.watching import pidfds_of
 from tests.stubs.stdio import MAY_BE_SHOWN, UPSTREAMS
 from tests.stubs.web import Reply, serving

@@ -11,7 +11,7 @@ from decimal import Decimal
 from django.conf import settings
 from django.db import connection
 
-from config import ladder
+from config import timeouts
 from sandbox.client import Until
 from sandbox.errors import NEVER_RAN, ErrorCode
 from sandbox.spec import RunOutcome, SandboxResult
@@ -108,7 +108,7 @@ def _job(
 
 def _dead_by(lease: leases.Lease) -> float:
     """When nothing of the run may be left, if the lease is not renewed again: before it expires."""
-    return lease.renewed_at + ladder.fence_s(settings.EXECUTION_LEASE_S)
+    return lease.renewed_at + timeouts.lease_fence_s(settings.EXECUTION_LEASE_S)
 
 
 def _give_up(performance: Performance, outcome: SandboxResult, reason: str) -> None:

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from django.conf import settings
 
-from config.brokers import broker_of
+from config.external_servers import find_broker
 from sandbox.errors import ErrorCode
 from sandbox.spec import RunOutcome
 from toolcrib_service.wire import Queue
@@ -33,7 +33,7 @@ def client() -> ToolServiceClient:
 
 def client_of(organization: str, service: str) -> ToolServiceClient | KombuClient:
     """The client of the broker that the operator configured for the service, else of our own."""
-    broker = broker_of(settings.TOOL_SERVICE_BROKERS, organization, service)
+    broker = find_broker(settings.TOOL_SERVICE_BROKERS, organization, service)
     if broker is None:
         return client()
     with _lock:

@@ -21,7 +21,7 @@ from kombu.entity import Queue as Place
 from kombu.exceptions import KombuError
 from kombu.messaging import Consumer, Producer
 
-from config.brokers import CeleryBroker
+from config.external_servers import CeleryBroker
 from toolcrib_service.wire import MAX_REQUEST, Queue, Request, message_of, prefix, said_in
 from tools.toolservices.answers import INVALID, LONGEST, Gathering
 from tools.toolservices.client import UNAVAILABLE, ToolServiceRequest

@@ -15,7 +15,7 @@ import redis
 from django.conf import settings
 from django.utils import timezone
 
-from config.database import GONE
+from config.database import CONNECTION_ERRORS
 from toolcrib_service.wire import Queue
 from tools import metrics
 from tools.catalog.services import announcements
@@ -63,7 +63,7 @@ def _heed(organization: Organization, heard: Heard) -> str:
             organization=organization, document=heard.document, key=heard.key,
             signature=heard.signature,
         )  # fmt: skip
-    except GONE:
+    except CONNECTION_ERRORS:
         raise
     except Forbidden as refusal:
         log.warning("an announcement in %s was refused: %s", organization.slug, refusal)

@@ -114,7 +114,7 @@ def frail(tmp_path_factory):
     serve += ["--bind", f"127.0.0.1:{port}"]
     stack = {"RUST_MIN_STACK": str(USUAL_STACK // 5)}
     with subprocess.Popen(serve, stderr=subprocess.DEVNULL, env=stack) as server:
-        until(lambda: oxigraph.answers(("127.0.0.1", port)))
+        until(lambda: oxigraph.is_listening(("127.0.0.1", port)))
         yield SimpleNamespace(server=server, url=f"http://127.0.0.1:{port}/query")
         server.kill()
 

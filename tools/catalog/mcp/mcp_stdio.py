@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 
 from django.conf import settings
 
-from config.stdio import WORKSPACE, StdioServer
+from config.external_servers import WORKSPACE, StdioServer
 from sandbox.egress.client import EgressClient
 from sandbox.egress.rules.policy import EgressLimits, EgressPolicy
 from sandbox.servers import ServerSpec

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from django.db import transaction
 
-from config.stdio import read_allowed
+from config.external_servers import read_stdio_servers
 from tests import factories
 from tests.api import Api
 from tests.stubs.mcp import Tool, mcp_serving
@@ -32,7 +32,7 @@ SCHEMA = {
 def _allowed(settings):
     settings.EGRESS_ALLOW_PRIVATE = ["127.0.0.1/32"]
     settings.MCP_REFERENCES_ALLOWED = ["env:MCP_TEST_KEY"]
-    settings.MCP_STDIO_ALLOWED = read_allowed(
+    settings.MCP_STDIO_ALLOWED = read_stdio_servers(
         {"mcp-server-time": {
             "command": "/usr/bin/mcp-server-time", "arguments": ["-v", "--zone=[A-Za-z]+"],
             "variables": ["TZ"],

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from config.http.turns import Crowded, RequestQueue
+from config.http.request_queue import RequestQueue, RequestQueueFull
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -23,11 +23,11 @@ async def settled() -> None:
 
 def test_one_owner_never_has_more_than_its_share() -> None:
     async def work() -> None:
-        turns = RequestQueue(4, share=3)
-        asked = [asyncio.ensure_future(turns.take("loud")) for _ in range(10)]
+        slots = RequestQueue(4, share=3)
+        asked = [asyncio.ensure_future(slots.acquire("loud")) for _ in range(10)]
         await settled()
         assert sum(one.done() for one in asked) == 3
-        await turns.take("quiet")  # at once
+        await slots.acquire("quiet")  # at once
         for one in asked:
             one.cancel()
 
@@ -36,45 +36,45 @@ def test_one_owner_never_has_more_than_its_share() -> None:
 
 def test_those_who_wait_are_served_in_rotation() -> None:
     async def work() -> None:
-        turns, order = RequestQueue(1, share=1), []
+        slots, order = RequestQueue(1, share=1), []
 
         async def ask(owner: str) -> None:
-            turn = await turns.take(owner)
+            slot = await slots.acquire(owner)
             order.append(owner)
-            turn.end()
-            turn.end()  # once is enough
+            slot.release()
+            slot.release()  # once is enough
 
-        first = await turns.take("loud")
+        first = await slots.acquire("loud")
         asked = [asyncio.ensure_future(ask(owner)) for owner in ["loud"] * 3 + ["quiet"] * 2]
         await settled()
-        first.end()
+        first.release()
         await asyncio.gather(*asked)
         assert order == ["loud", "quiet", "loud", "quiet", "loud"]
 
     run(work())
 
 
-def test_who_left_the_line_costs_no_turn() -> None:
+def test_a_cancelled_request_costs_no_slot() -> None:
     async def work() -> None:
-        turns = RequestQueue(1, share=1)
-        first = await turns.take("a")
-        gone, next_ = (asyncio.ensure_future(turns.take("b")) for _ in range(2))
+        slots = RequestQueue(1, share=1)
+        first = await slots.acquire("a")
+        gone, next_ = (asyncio.ensure_future(slots.acquire("b")) for _ in range(2))
         await settled()
         gone.cancel()
-        first.end()
+        first.release()
         await asyncio.wait_for(next_, 5)
 
     run(work())
 
 
-def test_a_line_has_an_end() -> None:
+def test_the_queue_of_an_owner_is_bounded() -> None:
     async def work() -> None:
-        turns = RequestQueue(1, share=1, queue=1)
-        await turns.take("a")
-        waiting = asyncio.ensure_future(turns.take("a"))
+        slots = RequestQueue(1, share=1, queue=1)
+        await slots.acquire("a")
+        waiting = asyncio.ensure_future(slots.acquire("a"))
         await settled()
-        with pytest.raises(Crowded):
-            await turns.take("a")
+        with pytest.raises(RequestQueueFull):
+            await slots.acquire("a")
         waiting.cancel()
 
     run(work())

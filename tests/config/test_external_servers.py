@@ -5,7 +5,7 @@ import json
 import pytest
 
 from config.env import BadSetting
-from config.stdio import env_stdio, read_allowed
+from config.external_servers import env_stdio, read_stdio_servers
 from sandbox.spec import MIB, Mount
 
 WHOLE = {
@@ -42,7 +42,7 @@ def test_every_field_is_read(said):
     assert one.mounts == (Mount("/srv/docs", "/srv/docs"), Mount("/srv/state", "/state", True))
     assert (one.limits.memory_bytes, one.limits.processes) == (128 * MIB, 8)
     assert (one.workspace, one.directory, one.network) == ("read", "/state", True)
-    assert [str(place) for place in one.places] == ["/opt/mcp", "/srv/docs", "/srv/state"]
+    assert [str(place) for place in one.paths] == ["/opt/mcp", "/srv/docs", "/srv/state"]
     assert "s3cret" not in repr(one)
 
 
@@ -64,7 +64,7 @@ def test_a_file_of_yaml_or_json_is_named_by_its_path(said, tmp_path):
     ],
 )
 def test_an_argument_is_allowed_as_a_whole_or_not_at_all(words, flaw):
-    assert read_allowed({"serve": WHOLE})["serve"].flaw_in_arguments(words) == flaw
+    assert read_stdio_servers({"serve": WHOLE})["serve"].flaw_in_arguments(words) == flaw
 
 
 @pytest.mark.parametrize(
@@ -106,4 +106,4 @@ def test_what_is_no_list_at_all_stops_the_start(said, text):
 
 def test_a_list_without_commands_is_refused():
     with pytest.raises(ValueError, match="serve"):
-        read_allowed({"serve": {"arguments": []}})
+        read_stdio_servers({"serve": {"arguments": []}})

@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from config.local import keeper, oxigraph
+from config.local import oxigraph, watchdog
 from config.local.oxigraph import BINARY
 from tests.crib import free_port
 from tests.waiting import until
@@ -18,7 +18,7 @@ WAITS = "import time; time.sleep(600)"
 
 
 def kept(program: str, busy_s: float = 1_000, memory: int = 10**12) -> "subprocess.Popen[str]":
-    words = [sys.executable, "-I", "-S", keeper.__file__, "--busy-s", str(busy_s)]
+    words = [sys.executable, "-I", "-S", watchdog.__file__, "--busy-s", str(busy_s)]
     words += ["--memory-bytes", str(memory), "--", sys.executable, "-c", program]
     return subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
 
@@ -61,11 +61,11 @@ def test_what_was_told_to_oxigraph_outlives_it(tmp_path: Path) -> None:
     insert = {"update": "INSERT DATA { <urn:s> <urn:p> <urn:o> }"}
     url = f"http://127.0.0.1:{port}"
     with subprocess.Popen(serve, stderr=subprocess.DEVNULL) as server:
-        until(lambda: oxigraph.answers(("127.0.0.1", port)))
+        until(lambda: oxigraph.is_listening(("127.0.0.1", port)))
         assert httpx2.post(f"{url}/update", data=insert).status_code == 204
         server.kill()
     with subprocess.Popen(serve, stderr=subprocess.DEVNULL) as server:
-        until(lambda: oxigraph.answers(("127.0.0.1", port)))
+        until(lambda: oxigraph.is_listening(("127.0.0.1", port)))
         asked = httpx2.post(f"{url}/query", data={"query": "ASK { ?s ?p ?o }"})
         assert "true" in asked.text
         server.terminate()

@@ -11,28 +11,28 @@ from pathlib import Path
 
 from django.conf import settings
 
-from config import env, ladder
+from config import env, timeouts
 from config.local import oxigraph
-from config.local.accounts import (
+from config.local.address import Address
+from config.local.child_processes import ProcessSpec
+from config.local.embedded import (
+    egress_socket,
+    make_socket_directory,
+    sandbox_socket,
+    socket_directory,
+)
+from config.local.unix_accounts import (
     DATABASE_GID,
     EVIDENCE_GID,
     PRODUCT_GID,
     WEB_UID,
     WORKER_UID,
     UnixAccount,
+    current_account,
     egress_account,
     knowledge_account,
-    ourselves,
     product_account,
     sandbox_account,
-)
-from config.local.address import Address
-from config.local.children import ProcessSpec
-from config.local.embedded import (
-    egress_socket,
-    make_socket_directory,
-    sandbox_socket,
-    socket_directory,
 )
 from sandbox.daemon.limits import cgroups
 
@@ -66,7 +66,7 @@ def sandboxd(data: Path) -> ProcessSpec:
         command=(
             *(sys.executable, "-m", "sandbox.daemon"),
             *("--socket", str(address)),
-            *_allowed("--allow-uid"),
+            *_user_options("--allow-uid"),
             *(() if account.is_ours else ("--uid", str(account.uid))),
             *("--cgroup-root", cgroup_name(data)),
             *("--scratch", str(scratch)),
@@ -79,23 +79,23 @@ def sandboxd(data: Path) -> ProcessSpec:
         reach=(
             *(*interpreter(), CHECKOUT / "sandbox", data / "workspaces"),
             *(address.parent, scratch, Path(settings.EGRESS_SOCKET).parent),
-            *_shown_to_servers(),
+            *_stdio_server_directories(),
         ),
-        ready=partial(_accepts, address),
-        before_start=partial(_remove, address),
+        ready=partial(_is_listening, address),
+        before_start=partial(address.unlink, missing_ok=True),
     )
 
 
-def _allowed(option: str) -> list[str]:
+def _user_options(option: str) -> list[str]:
     """Those who call tools: workers, web where it looks at a server, and operators' commands."""
     others = () if os.geteuid() else (WEB_UID, WORKER_UID)
-    return [word for uid in (ourselves().uid, *others) for word in (option, str(uid))]
+    return [word for uid in (current_account().uid, *others) for word in (option, str(uid))]
 
 
-def _shown_to_servers() -> list[Path]:
+def _stdio_server_directories() -> list[Path]:
     """One that is missing is said so when a server wants it."""
     entries = settings.MCP_STDIO_ALLOWED.values()
-    return [path for entry in entries for path in entry.places if path.is_dir()]
+    return [path for entry in entries for path in entry.paths if path.is_dir()]
 
 
 def egress(data: Path) -> ProcessSpec:
@@ -110,7 +110,7 @@ def egress(data: Path) -> ProcessSpec:
         command=(
             *(sys.executable, "-m", "sandbox.egress"),
             *("--socket", str(address)),
-            *_allowed("--worker-uid"),
+            *_user_options("--worker-uid"),
             *("--sandbox-uid", str(sandbox_account().uid)),
             *(word for pair in networks for word in pair),
             *_authorities(address.parent),
@@ -118,27 +118,29 @@ def egress(data: Path) -> ProcessSpec:
         directory=CHECKOUT,
         account=account,
         reach=(*interpreter(), CHECKOUT / "sandbox", address.parent),
-        ready=partial(_accepts, address),
-        before_start=partial(_remove, address),
+        ready=partial(_is_listening, address),
+        before_start=partial(address.unlink, missing_ok=True),
     )
 
 
 def knowledge(data: Path) -> ProcessSpec:
     """The graphs, where SPARQL_URL names no other endpoint."""
-    return oxigraph.server(data, account=knowledge_account(), reach=interpreter())
+    return oxigraph.server_spec(data, account=knowledge_account(), reach=interpreter())
 
 
 def web(data: Path, address: Address) -> ProcessSpec:
-    return _server(data, "web", "config.asgi:application", address)
+    return _web_server(data, "web", "config.asgi:application", address)
 
 
 def live(data: Path, address: Address) -> ProcessSpec:
     """Push updates to open pages (SSE); nothing else of the product needs it."""
     # Open streams end with it.
-    return _server(data, "live", "tools.live.app:application", address, "--grace", "1")
+    return _web_server(data, "live", "tools.live.app:application", address, "--grace", "1")
 
 
-def _server(data: Path, name: str, application: str, address: Address, *more: str) -> ProcessSpec:
+def _web_server(
+    data: Path, name: str, application: str, address: Address, *more: str
+) -> ProcessSpec:
     place = ("--host", address.host, "--port", str(address.port))
     return _django(data, name, "config.server", application, *place, *more)
 
@@ -151,7 +153,7 @@ def worker(data: Path, *, threads: int) -> ProcessSpec:
         *("celery", "-A", "config", "worker", *_options(options)),
         *("--without-gossip", "--without-mingle"),
     )
-    return replace(spec, grace_s=ladder.worker_grace_s())
+    return replace(spec, grace_s=timeouts.worker_grace_s())
 
 
 def beat(data: Path) -> ProcessSpec:
@@ -199,7 +201,7 @@ def _reach(data: Path, account: UnixAccount) -> tuple[Path, ...]:
 def _copied_settings(data: Path) -> dict[str, str]:
     """Files that settings were read from, for processes that may not read what root may."""
     copies = {}
-    for name, original in env.files_read().items():
+    for name, original in env.setting_files().items():
         copy = data / "settings" / f"{name}.{hashlib.sha256(os.fsencode(original)).hexdigest()[:8]}"
         copy.write_bytes(original.read_bytes())
         os.chown(copy, 0, DATABASE_GID if _is_secret(name) else PRODUCT_GID)
@@ -222,10 +224,6 @@ def _authorities(directory: Path) -> tuple[str, ...]:
     return "--ca", str(copy)
 
 
-def _remove(address: Path) -> None:
-    address.unlink(missing_ok=True)
-
-
 def remove_cgroups(data: Path) -> None:
     """Leaves none behind; what is busy or not ours stays, and the next start takes it over."""
     for root in cgroups.hierarchies(cgroup_name(data)).values():
@@ -236,7 +234,7 @@ def remove_cgroups(data: Path) -> None:
                     group.rmdir()
 
 
-def _accepts(address: Path) -> bool:
+def _is_listening(address: Path) -> bool:
     with socket.socket(socket.AF_UNIX) as connection:
         try:
             connection.connect(str(address))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from config.local.accounts import UnixAccount
-from config.local.children import ProcessSpec, launcher
-from config.local.processes import interpreter
+from config.local.child_processes import ProcessSpec, launch_command
+from config.local.process_specs import interpreter
+from config.local.unix_accounts import UnixAccount
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 STRANGER = UnixAccount(64333, 64333)
@@ -35,7 +35,7 @@ def run(
         keeps_root=keeps_root,
         reach=(*interpreter(), *reach),
     )
-    return subprocess.run(launcher(spec), env={}, capture_output=True, text=True, check=False)
+    return subprocess.run(launch_command(spec), env={}, capture_output=True, text=True, check=False)
 
 
 @as_root
@@ -89,9 +89,9 @@ def test_the_command_gets_its_signal_when_the_parent_is_killed(tmp_path: Path) -
     parent = f"""
 import subprocess, sys
 from pathlib import Path
-from config.local.children import ProcessSpec, launcher
+from config.local.child_processes import ProcessSpec, launch_command
 spec = ProcessSpec(name="child", command={tuple(words)!r}, directory=Path("/"))
-child = subprocess.Popen(launcher(spec), env={{}})
+child = subprocess.Popen(launch_command(spec), env={{}})
 print(child.pid, flush=True)
 child.wait()
 """

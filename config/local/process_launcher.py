@@ -1,6 +1,6 @@
 """Runs a command so that it dies with its parent and, started by root, as an ordinary user.
 
-    python -I -S ordinary.py --parent PID --death-signal N --directory DIR
+    python -I -S process_launcher.py --parent PID --death-signal N --directory DIR
            [--uid N --gid N] [--group N ...] [--keep-root] [--umask OCTAL] [--reach DIR ...]
            -- COMMAND ...
 
@@ -34,7 +34,7 @@ class CommandRefused(Exception):
 
 
 def read_arguments(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="ordinary.py")
+    parser = argparse.ArgumentParser(prog="process_launcher.py")
     parser.add_argument("--parent", type=int, required=True)
     parser.add_argument("--death-signal", type=int, required=True)
     parser.add_argument("--directory", required=True)
@@ -67,7 +67,7 @@ def ancestors(path: str) -> Iterator[str]:
         yield "/".join(parts[:length]) or "/"
 
 
-def barrier(path: str) -> str | None:
+def first_barrier(path: str) -> str | None:
     """The first directory on the way that the effective user may not pass."""
     for ancestor in ancestors(path):
         if not os.access(ancestor, os.X_OK, effective_ids=True):
@@ -78,13 +78,13 @@ def barrier(path: str) -> str | None:
 def hidden_directories(reach: list[str], uid: int, gid: int) -> dict[str, str]:
     """Directory to reach → its barrier, for those that `uid` cannot reach by itself."""
     spellings = {f(path) for path in reach for f in (os.path.abspath, os.path.realpath)}
-    with acting_as(uid, gid):
-        found = {path: barrier(path) for path in sorted(spellings)}
+    with effective_user(uid, gid):
+        found = {path: first_barrier(path) for path in sorted(spellings)}
     return {path: blocked for path, blocked in found.items() if blocked}
 
 
 @contextmanager
-def acting_as(uid: int, gid: int) -> Iterator[None]:
+def effective_user(uid: int, gid: int) -> Iterator[None]:
     os.setegid(gid)
     os.seteuid(uid)
     try:
@@ -94,7 +94,7 @@ def acting_as(uid: int, gid: int) -> Iterator[None]:
         os.setegid(0)
 
 
-def uncover(hidden: dict[str, str]) -> None:
+def expose_directories(hidden: dict[str, str]) -> None:
     """Shows the hidden directories at their own paths, and nothing else of what hid them."""
     os.unshare(os.CLONE_NEWNS)
     mount("none", "/", None, MS_REC | MS_PRIVATE)
@@ -107,7 +107,9 @@ def uncover(hidden: dict[str, str]) -> None:
         os.close(handle)
 
 
-def become(uid: int, gid: int, groups: list[int], reach: list[str], *, keep_root: bool) -> None:
+def become_user(
+    uid: int, gid: int, groups: list[int], reach: list[str], *, keep_root: bool
+) -> None:
     try:
         os.setgroups(groups)
     except PermissionError as error:
@@ -117,14 +119,14 @@ def become(uid: int, gid: int, groups: list[int], reach: list[str], *, keep_root
     hidden = hidden_directories(reach, uid, gid)
     if hidden:
         try:
-            uncover(hidden)
+            expose_directories(hidden)
         except OSError as error:
             raise CommandRefused(
                 f"{next(iter(hidden.values()))} is closed to ordinary users and cannot be opened"
                 f" privately here ({error.strerror}): move the checkout or set TOOLCRIB_DATA to a"
                 " directory that others can pass."
             ) from error
-    with acting_as(uid, gid):
+    with effective_user(uid, gid):
         for path in reach:
             if not os.access(path, os.R_OK | os.X_OK, effective_ids=True):
                 raise CommandRefused(f"User {uid} may not read {path}: run chmod -R go+rX on it.")
@@ -137,7 +139,7 @@ def main(argv: list[str]) -> None:
     wanted = read_arguments(argv)
     os.umask(0o022)
     if wanted.uid is not None:
-        become(wanted.uid, wanted.gid, wanted.group, wanted.reach, keep_root=wanted.keep_root)
+        become_user(wanted.uid, wanted.gid, wanted.group, wanted.reach, keep_root=wanted.keep_root)
     os.umask(wanted.umask)
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     prctl(PR_SET_PDEATHSIG, wanted.death_signal)  # after the change of user, which clears it

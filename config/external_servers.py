@@ -1,26 +1,31 @@
-"""The operator's list of MCP servers (stdio) that may be started, by the name an administrator
-picks: the command, its options, and the paths of this machine it may see.
+"""External servers that the operator configures: MCP servers (stdio) that may be started, and
+brokers of tool services other than this installation's.
+
+Only the operator names a command or a broker: no input of an organization starts a program here or
+makes Toolcrib connect anywhere.
 """
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from config.env import BadSetting, env_text, file_text
+from config.env import BadSetting, env_text, read_setting_file
 from sandbox.errors import SpecInvalid
 from sandbox.servers import ServerSpec
 from sandbox.spec import MIB, Limits, Mount
 
 WORKSPACE = "/workspace"
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_SERVER_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _WORKSPACES = ("none", "read", "write")
 _MOST = 100
+_SERVICE_NAME = re.compile(r"(?:[a-z0-9-]{1,63}/)?[^/\s]{1,200}")
+_BROKER_URL = re.compile(r"[a-z][a-z0-9+]{0,30}://.{0,2000}")
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ class StdioServer:
     disk_bytes: int = 64 * MIB
 
     @property
-    def places(self) -> list[Path]:
+    def paths(self) -> list[Path]:
         """What sandboxd's user must be able to reach."""
         return [Path(one) for one in (*self.programs, *(mount.source for mount in self.mounts))]
 
@@ -68,28 +73,67 @@ class StdioServer:
 
 def env_stdio(name: str) -> dict[str, StdioServer]:
     """JSON, or the path of a file with JSON or YAML. Raises BadSetting."""
-    given = env_text(name).strip()
-    if not given:
-        return {}
-    try:
-        raw = given if given.startswith("{") else file_text(name, given)
-        return read_allowed(json.loads(raw) if given.startswith("{") else yaml.safe_load(raw))
-    except OSError as error:
-        raise BadSetting(f"{name} names a file that cannot be read: {error.strerror}.") from None
-    except (ValueError, yaml.YAMLError, RecursionError) as error:
-        raise BadSetting(f"{name} is not as it should be: {error}") from None
+    return _env_document(name, read_stdio_servers, describe=str)
 
 
-def read_allowed(raw: Any) -> dict[str, StdioServer]:
+def read_stdio_servers(raw: Any) -> dict[str, StdioServer]:
     """Raises ValueError."""
     if not isinstance(raw, dict):
         raise ValueError("it must be an object of names and what is started for each")
-    return {name: _read(name, one) for name, one in raw.items()}
+    return {name: _read_server(name, one) for name, one in raw.items()}
 
 
-def _read(name: Any, raw: Any) -> StdioServer:
+@dataclass(frozen=True, slots=True)
+class CeleryBroker:
+    """A URL of kombu's, and its transport's options. Either may hold passwords."""
+
+    url: str = field(repr=False)
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+def find_broker(
+    brokers: Mapping[str, CeleryBroker], organization: str, service: str
+) -> CeleryBroker | None:
+    """The more exact name counts. None where the service is at our own broker."""
+    return brokers.get(f"{organization}/{service}") or brokers.get(service)
+
+
+def env_brokers(name: str) -> dict[str, CeleryBroker]:
+    """By `service` or `organization/service`. JSON, or the path of a file with JSON or YAML."""
+    return _env_document(name, read_brokers, describe=_describe_without_values)
+
+
+def read_brokers(raw: Any) -> dict[str, CeleryBroker]:
+    """Raises ValueError, which repeats no address: there are passwords in them."""
+    if not isinstance(raw, dict):
+        raise ValueError("it must be an object of services and their brokers")
+    return {name: _read_broker(name, one) for name, one in raw.items()}
+
+
+def _describe_without_values(error: Exception) -> str:
+    """A parser of JSON or YAML may quote what it read."""
+    return str(error) if type(error) is ValueError else "it cannot be read"
+
+
+def _env_document[Entry](
+    name: str, read: Callable[[Any], dict[str, Entry]], *, describe: Callable[[Exception], str]
+) -> dict[str, Entry]:
+    text = env_text(name).strip()
+    if not text:
+        return {}
     try:
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
+        if text.startswith("{"):
+            return read(json.loads(text))
+        return read(yaml.safe_load(read_setting_file(name, text)))
+    except OSError as error:
+        raise BadSetting(f"{name} names a file that cannot be read: {error.strerror}.") from None
+    except (ValueError, yaml.YAMLError, RecursionError) as error:
+        raise BadSetting(f"{name} is not as it should be: {describe(error)}") from None
+
+
+def _read_server(name: Any, raw: Any) -> StdioServer:
+    try:
+        if not isinstance(name, str) or not _SERVER_NAME.fullmatch(name):
             raise ValueError("its name may hold only letters, digits, '_', '.' and '-'")
         if not isinstance(raw, dict):
             raise ValueError("must be an object")
@@ -165,6 +209,18 @@ def _number(most: int, unit: int = 1) -> Callable[[Any], int]:
         return raw * unit
 
     return read
+
+
+def _read_broker(name: Any, raw: Any) -> CeleryBroker:
+    if not isinstance(name, str) or not _SERVICE_NAME.fullmatch(name):
+        raise ValueError("a service is named as service or organization/service")
+    said = {"url": raw} if isinstance(raw, str) else raw
+    if not isinstance(said, dict) or set(said) - {"url", "options"}:
+        raise ValueError(f"{name} must be a URL, or an object of url and options")
+    url, options = said.get("url"), said.get("options", {})
+    if not isinstance(url, str) or not _BROKER_URL.fullmatch(url) or not isinstance(options, dict):
+        raise ValueError(f"{name} needs a url such as amqps://…, and options that are an object")
+    return CeleryBroker(url, options)
 
 
 _FIELDS: dict[str, tuple[str, Callable[[Any], Any]]] = {

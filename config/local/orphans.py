@@ -25,7 +25,7 @@ class Process:
     zombie: bool
 
 
-def processes() -> list[Process]:
+def list_processes() -> list[Process]:
     found = (read_process(int(name)) for name in os.listdir("/proc") if name.isdigit())
     return [process for process in found if process]
 
@@ -43,7 +43,7 @@ def machine_start() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
-def remember(record: Path, leaders: Iterable[int]) -> None:
+def record_leaders(record: Path, leaders: Iterable[int]) -> None:
     """Written atomically. Raises OSError where the disk is full; the former record remains then."""
     started = {p.pid: p.started for pid in leaders if (p := read_process(pid))}
     draft = record.with_suffix(".new")
@@ -64,12 +64,12 @@ def survivors(record: Path) -> list[Process]:
     if noted["machine"] != machine_start():
         return []
     ours = {int(pid): started for pid, started in noted["leaders"].items()}
-    alive = [process for process in processes() if not process.zombie]
+    alive = [process for process in list_processes() if not process.zombie]
     reused = {p.pid for p in alive if p.pid in ours and p.started != ours[p.pid]}
     return [p for p in alive if p.session in ours and p.session not in reused]
 
 
-def sweep(record: Path) -> None:
+def end_survivors(record: Path) -> None:
     """Waits for those that are stopping; kills what has lost its leader or takes too long."""
     deadline = time.monotonic() + PATIENCE_S
     while left := survivors(record):
@@ -81,9 +81,9 @@ def sweep(record: Path) -> None:
     record.unlink(missing_ok=True)
 
 
-def bury_adopted(known: frozenset[int], spared_sessions: frozenset[int]) -> None:
+def reap_adopted(known: frozenset[int], spared_sessions: frozenset[int]) -> None:
     """Ends orphans that fell to this process: their parent was one of ours and has died."""
-    for process in processes():
+    for process in list_processes():
         if process.parent != os.getpid() or process.pid in known:
             continue
         if process.zombie:

@@ -18,7 +18,7 @@ PRODUCT_GID = 64340  # the data directory and Valkey
 DATABASE_GID = 64341  # PostgreSQL and `secret_key`
 EVIDENCE_GID = 64342  # the key of audit records, what was published of their logs
 CALLS_GID = 64343  # the keys of payloads and tools, archives and exports
-_EVERY = frozenset({PRODUCT_GID, DATABASE_GID, EVIDENCE_GID, CALLS_GID})
+_ALL_GROUPS = frozenset({PRODUCT_GID, DATABASE_GID, EVIDENCE_GID, CALLS_GID})
 
 
 class NoAccount(Exception):
@@ -36,10 +36,10 @@ class UnixAccount:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = path.stat()
         if found.st_uid != self.uid or (not os.geteuid() and found.st_gid != self.gid):
-            self._take(path)
+            self._change_owner(path)
         path.chmod(mode)
 
-    def _take(self, path: Path) -> None:
+    def _change_owner(self, path: Path) -> None:
         try:
             os.chown(path, self.uid, self.gid)
         except OSError as error:
@@ -53,16 +53,16 @@ class UnixAccount:
         return self.uid == os.geteuid()
 
 
-def ourselves() -> UnixAccount:
+def current_account() -> UnixAccount:
     return UnixAccount(os.geteuid(), os.getegid())
 
 
 PRODUCT = {
-    "web": UnixAccount(WEB_UID, WEB_UID, _EVERY),
+    "web": UnixAccount(WEB_UID, WEB_UID, _ALL_GROUPS),
     "live": UnixAccount(LIVE_UID, LIVE_UID, frozenset({PRODUCT_GID, DATABASE_GID})),
-    "worker": UnixAccount(WORKER_UID, WORKER_UID, _EVERY),
+    "worker": UnixAccount(WORKER_UID, WORKER_UID, _ALL_GROUPS),
     "beat": UnixAccount(BEAT_UID, BEAT_UID, frozenset({PRODUCT_GID})),
-    "sealer": UnixAccount(SEALER_UID, SEALER_UID, _EVERY - {CALLS_GID}),
+    "sealer": UnixAccount(SEALER_UID, SEALER_UID, _ALL_GROUPS - {CALLS_GID}),
 }
 SHARED_USER = (
     "Started as user {}, web, worker, sealer, the stores and the sandbox share one user: an"
@@ -73,16 +73,16 @@ SHARED_USER = (
 )
 
 
-def metrics_directory(every: Path) -> Path:
-    """Where this process counts. Each account has a directory: of two processes with one id, one
-    after the other, the second goes on in the first one's files."""
+def metrics_directory(root: Path) -> Path:
+    """The metrics directory of this process. Each account has its own: a later process with the
+    same id continues in the files of the earlier one."""
     names = {account.uid: name for name, account in PRODUCT.items()} | {0: "root"}
-    mine = every / names.get(os.geteuid(), "")
-    return mine if mine.is_dir() else every
+    directory = root / names.get(os.geteuid(), "")
+    return directory if directory.is_dir() else root
 
 
 def product_account(name: str) -> UnixAccount:
-    return ourselves() if os.geteuid() else PRODUCT[name]
+    return current_account() if os.geteuid() else PRODUCT[name]
 
 
 def missing_separation() -> str | None:
@@ -92,19 +92,19 @@ def missing_separation() -> str | None:
 
 
 def sandbox_account() -> UnixAccount:
-    return ourselves() if os.geteuid() else UnixAccount(SANDBOX_UID, SANDBOX_UID)
+    return current_account() if os.geteuid() else UnixAccount(SANDBOX_UID, SANDBOX_UID)
 
 
 def egress_account() -> UnixAccount:
-    return ourselves() if os.geteuid() else UnixAccount(EGRESS_UID, EGRESS_UID)
+    return current_account() if os.geteuid() else UnixAccount(EGRESS_UID, EGRESS_UID)
 
 
 def broker_account() -> UnixAccount:
-    return ourselves() if os.geteuid() else UnixAccount(BROKER_UID, BROKER_UID)
+    return current_account() if os.geteuid() else UnixAccount(BROKER_UID, BROKER_UID)
 
 
 def knowledge_account() -> UnixAccount:
-    return ourselves() if os.geteuid() else UnixAccount(KNOWLEDGE_UID, KNOWLEDGE_UID)
+    return current_account() if os.geteuid() else UnixAccount(KNOWLEDGE_UID, KNOWLEDGE_UID)
 
 
 def database_account(cluster: Path) -> UnixAccount:
@@ -113,9 +113,9 @@ def database_account(cluster: Path) -> UnixAccount:
     A cluster that exists keeps its owner, even if accounts were added to this machine since.
     """
     if os.geteuid():
-        return _named(os.geteuid())
+        return _account_of_uid(os.geteuid())
     if cluster.exists() and cluster.stat().st_uid:
-        return _named(cluster.stat().st_uid)
+        return _account_of_uid(cluster.stat().st_uid)
     for name in ("postgres", "nobody"):
         try:
             entry = pwd.getpwnam(name)
@@ -127,7 +127,7 @@ def database_account(cluster: Path) -> UnixAccount:
     )
 
 
-def _named(uid: int) -> UnixAccount:
+def _account_of_uid(uid: int) -> UnixAccount:
     try:
         return UnixAccount(uid, pwd.getpwuid(uid).pw_gid)
     except KeyError as error:
