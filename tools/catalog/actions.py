@@ -24,7 +24,6 @@ from tools.catalog.groups import (
     written,
 )
 from tools.catalog.locked_catalog import LockedCatalog
-from tools.catalog.naming import check_name
 from tools.catalog.sandbox.profiles import check_reference
 from tools.catalog.search.words import forget_words, note_words
 from tools.catalog.seats import check_room
@@ -36,7 +35,7 @@ from tools.catalog.signatures.origins import origin_of
 from tools.catalog.signatures.verified import check_current, check_version, verifies
 from tools.catalog.signatures.versions import statement_of
 from tools.catalog.tiers import forced_level, require_level, tier_of
-from tools.catalog.uniqueness import unique
+from tools.catalog.uniqueness import check_name, unique
 from tools.catalog.workflow.chains import check_chain, check_not_called
 from tools.definitions.descriptors import canonical_keys
 from tools.definitions.signing import PrivateSigningKey
