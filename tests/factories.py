@@ -16,7 +16,7 @@ from tests import organizations
 from tests.api import Api
 from tools.accounts import account_actions
 from tools.accounts.callers import caller_of_token
-from tools.builtin.workspace import workspace_of
+from tools.builtin.workspace_lock import workspace_of
 from tools.catalog.actions import register_tool
 from tools.catalog.builtins import install_builtins
 from tools.definitions.callers import Caller

@@ -11,7 +11,7 @@ from tools.accounts import account_actions
 from tools.accounts.grants.grant_actions import held_by, subject_of
 from tools.catalog.registry import registry
 from tools.models import Agent, Organization, Tool, ToolGroup, ToolVersion
-from tools.models.tool_words import ToolWords
+from tools.models.tool import ToolWords
 
 pytestmark = pytest.mark.django_db
 OWN = {

@@ -29,7 +29,7 @@ from tools.insight.explain import Explained, Explanation
 from tools.insight.replay import MOST_TURNED, ChangedVerdict
 from tools.insight.whatif import ImpactPreview
 from tools.limits.allowances import AllowanceStatus
-from tools.messaging.channels import written as channel_written
+from tools.messaging.message_channels import written as channel_written
 from tools.models import (
     Agent,
     Confirmation,

@@ -15,7 +15,7 @@ from tests.stubs.stdio import MAY_BE_SHOWN, UPSTREAMS
 from tests.stubs.web import Reply, serving
 from tests.tools.shapes import check_execution
 from tests.waiting import until
-from tools.builtin.workspace import workspace_of
+from tools.builtin.workspace_lock import workspace_of
 
 SERVERS = "/api/v1/mcp-servers"
 installed = pytest.mark.skipif(

@@ -8,7 +8,7 @@ from typing import Any
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from toolcrib_service.announcing import MOST, digest_of, statement
+from toolcrib_service.service import MOST, digest_of, statement
 from tools.definitions.dialects.settling import KnownReferences, resolve_references
 from tools.definitions.services import (
     Descriptor,

@@ -25,8 +25,8 @@ from tools.errors import Refused
 from tools.execution import leases, outcomes, outputs, progress, returning
 from tools.execution.context import Performance, Result
 from tools.models.execution import EFFECT_POSSIBLE
-from tools.runners.base import ToolRun, nobody_listens
-from tools.runners.registry import RUNNERS
+from tools.runners.tool_runs import ToolRun, nobody_listens
+from tools.runners.tool_types import RUNNERS
 
 _UNKNOWN = "The call was stopped midway; whether its effect happened is not known."
 _TOO_OFTEN = "The call was lost {} times. Call again, or ask an administrator."

@@ -18,14 +18,14 @@ from tools.definitions.implementations.http import BODILESS
 from tools.definitions.texts.http_request import ToolHttpRequest, build_request
 from tools.definitions.texts.http_templates import UnusableArgument
 from tools.definitions.vocabulary import Delivery
-from tools.runners.base import ToolRun, sandbox
-from tools.runners.sandboxing import (
+from tools.runners.sandbox_runs import (
     Surroundings,
     Uncredentialed,
     around_builtin,
     headers_of,
     without,
 )
+from tools.runners.tool_runs import ToolRun, sandbox
 
 MOST_REDIRECTS = 3
 MOST_ANSWER = 32 * MIB

@@ -12,7 +12,7 @@ from sandbox.spec import Limits
 from tests import factories
 from tests.tools.shapes import check_error
 from tools.accounts import account_actions
-from tools.builtin.workspace import writing
+from tools.builtin.workspace_lock import writing
 from tools.execution.pipeline import perform
 from tools.models import Execution
 

@@ -17,16 +17,16 @@ from tests.crib import CHECKOUT
 from tests.tools.toolservices import services
 from tests.waiting import until
 from toolcrib_service import serve
-from toolcrib_service.wire import Queue, message_of
-from tools.toolservices.answers import Gathering
-from tools.toolservices.client import ToolServiceRequest
-from tools.toolservices.elsewhere import KombuClient, _Ordered
-from tools.toolservices.endings import (
+from toolcrib_service.queue_protocol import Queue, message_of
+from tools.toolservices.answer_stream import (
+    Gathering,
     NotBegun,
     TimedOut,
     ToolServiceCallCancelled,
     ToolServiceCallFailed,
 )
+from tools.toolservices.kombu_client import KombuClient, _Ordered
+from tools.toolservices.redis_client import ToolServiceRequest
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Calls a tool service on any broker that kombu supports, where an operator configured one.
 
-What cannot be had there (toolcrib_service/elsewhere.py) shows in how calls end: it is unknown
+What cannot be had there (toolcrib_service/kombu_worker.py) shows in how calls end: it is unknown
 whether a sent request was taken, so an abandoned one may have begun, and one whose process died
 ends when its time is over.
 """
@@ -22,16 +22,18 @@ from kombu.exceptions import KombuError
 from kombu.messaging import Consumer, Producer
 
 from config.external_servers import CeleryBroker
-from toolcrib_service.wire import MAX_REQUEST, Queue, Request, message_of, prefix, said_in
-from tools.toolservices.answers import INVALID, LONGEST, Gathering
-from tools.toolservices.client import UNAVAILABLE, ToolServiceRequest
-from tools.toolservices.endings import (
+from toolcrib_service.queue_protocol import MAX_REQUEST, Queue, Request, message_of, prefix, said_in
+from tools.toolservices.answer_stream import (
+    INVALID,
+    LONGEST,
+    Gathering,
     NotBegun,
     TimedOut,
     ToolServiceCallCancelled,
     ToolServiceCallFailed,
     ToolServiceCallLost,
 )
+from tools.toolservices.redis_client import UNAVAILABLE, ToolServiceRequest
 
 log = logging.getLogger(__name__)
 _LOOK_S = 0.25  # how long a cancelled call may wait to be seen

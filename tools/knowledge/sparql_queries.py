@@ -17,7 +17,7 @@ from difflib import get_close_matches
 from itertools import pairwise
 from typing import Any
 
-from tools.knowledge import effort, terms
+from tools.knowledge import query_complexity, rdf_terms
 
 LONGEST_QUERY = 10_000  # characters
 _DEEPEST = 64
@@ -103,7 +103,7 @@ def read(
     _check_brackets(words)
     if parameters:
         words = _bound(words, parameters)
-    if too_much := effort.flaw(words):
+    if too_much := query_complexity.flaw(words):
         raise BadGraphQuery(f"The query {too_much}.")
     kind = _kind(words, forms)
     written = "".join(_rendered(*word) for word in words).strip()
@@ -162,9 +162,11 @@ def _variable(name: str) -> str:
 
 def _term(name: str, value: Any) -> str:
     try:
-        written = terms.term(value)
+        written = rdf_terms.term(value)
     except (ValueError, TypeError) as flaw:
-        raise terms.BadTerm(f"parameters.{name[:60]} is no RDF term: {str(flaw)[:200]}") from None
+        raise rdf_terms.BadTerm(
+            f"parameters.{name[:60]} is no RDF term: {str(flaw)[:200]}"
+        ) from None
     if written.startswith("<"):
         _check_word("iri", written, _READS)
     return written

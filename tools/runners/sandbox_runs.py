@@ -7,6 +7,7 @@ from sandbox.egress.rules.policy import EgressPolicy
 from sandbox.errors import ErrorCode
 from sandbox.spec import (
     Backend,
+    CodeSource,
     IsolationLevel,
     Limits,
     Network,
@@ -20,7 +21,7 @@ from tools.builtin.manifest import Isolated
 from tools.catalog.registry import CatalogProfile, Snapshot
 from tools.catalog.sandbox.hosts import Header, Item, credentials_in, rules_of
 from tools.catalog.signatures.sealing import UnreadableSealedText
-from tools.runners.base import ToolRun, sandbox
+from tools.runners.tool_runs import ToolRun, sandbox
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,3 +153,9 @@ def without(error: Uncredentialed) -> SandboxResult:
         error_code=ErrorCode.EGRESS_UNAVAILABLE,
         error_message=str(error),
     )
+
+
+def run_code(job: ToolRun) -> SandboxResult:
+    implementation = job.definition.raw["implementation"]
+    program = CodeSource(implementation["source"], implementation["entry_point"])
+    return perform(job, program, around_code(job))

@@ -11,25 +11,148 @@ last is what stays.
 
 import json
 import logging
+import re
 import threading
 import time
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import lru_cache
 from itertools import batched
 from tempfile import SpooledTemporaryFile
 from typing import IO, Any
+from urllib.parse import unquote
 from uuid import UUID
 
+import pyoxigraph as ox
 from django.conf import settings
 from django.db import DatabaseError, connection, transaction
 from django.db.models.functions import Now
 
-from tools.httpclient.upstreams import RequestBounds, RequestStopped, TimeUp, UpstreamPool
-from tools.knowledge import endpoint, entries, terms
-from tools.knowledge.entries import EntityIndexEntry
+from tools.httpclient.upstream_pool import RequestBounds, RequestStopped, TimeUp
+from tools.knowledge import rdf_terms, sparql_endpoint
 from tools.models import GraphScope, KnowledgeEntry, KnowledgeIndex, KnowledgePending
+
+TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
+_RDFS, _SKOS = "http://www.w3.org/2000/01/rdf-schema#", "http://www.w3.org/2004/02/skos/core#"
+_TERMS, _DC = "http://purl.org/dc/terms/", "http://purl.org/dc/elements/1.1/"
+_SCHEMA, _FOAF = ("http://schema.org/", "https://schema.org/"), "http://xmlns.com/foaf/0.1/"
+LABELS = frozenset(
+    {
+        f"{_RDFS}label", f"{_SKOS}prefLabel", f"{_SKOS}altLabel", f"{_FOAF}name",
+        f"{_TERMS}title", f"{_DC}title", *(f"{one}name" for one in _SCHEMA),
+    }
+)  # fmt: skip
+DESCRIPTIONS = frozenset(
+    {
+        f"{_RDFS}comment", f"{_SKOS}definition", f"{_TERMS}description", f"{_DC}description",
+        *(f"{one}description" for one in _SCHEMA),
+    }
+)  # fmt: skip
+LONGEST_IRI = 2_000  # bytes
+LONGEST_NAME = 200
+_MOST_TEXT = 100_000  # characters of one entity that are indexed
+_MOST_SHOWN, _LONGEST_SHOWN = 50, 500
+_MOST_TYPES = 50
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_ACCENTS = re.compile("[\u0300-\u036f]")
+
+
+@dataclass
+class EntityIndexEntry:
+    """The search entry of one entity. `texts` are its labels, descriptions, and other literals."""
+
+    iri: str
+    types: list[str] = field(default_factory=list)
+    labels: list[tuple[str, str]] = field(default_factory=list)
+    descriptions: list[tuple[str, str]] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+    room: int = _MOST_TEXT
+
+    @property
+    def shown(self) -> dict[str, list[tuple[str, str]]]:
+        return {
+            "labels": [(text[:_LONGEST_SHOWN], tag) for text, tag in self.labels[:_MOST_SHOWN]],
+            "descriptions": [
+                (text[:_LONGEST_SHOWN], tag) for text, tag in self.descriptions[:_MOST_SHOWN]
+            ],
+        }
+
+    @property
+    def names(self) -> list[str]:
+        return sorted({name_of(text) for text, _ in self.labels})
+
+    @property
+    def kinds(self) -> list[str]:
+        """Each type by its IRI and by its local name."""
+        return sorted({*self.types, *(name_of(local_name(one)) for one in self.types)})
+
+    def add(self, predicate: str, thing: ox.NamedNode | ox.Literal) -> None:
+        if isinstance(thing, ox.NamedNode):
+            if predicate == TYPE and fits(thing.value) and len(self.types) < _MOST_TYPES:
+                self.types.append(thing.value)
+            return
+        text = plain(thing.value)[: self.room]
+        self.room -= len(text)
+        if not text:
+            return
+        if predicate in LABELS:
+            self.labels.append((text, thing.language or ""))
+        elif predicate in DESCRIPTIONS:
+            self.descriptions.append((text, thing.language or ""))
+        else:
+            self.others.append(text)
+
+
+def entries(n_triples: bytes) -> list[EntityIndexEntry]:
+    """One for each IRI that is a subject. Raises `SyntaxError`, `ValueError`."""
+    found: dict[str, EntityIndexEntry] = {}
+    for one in ox.parse(n_triples, format=ox.RdfFormat.N_TRIPLES):
+        if isinstance(one.subject, ox.NamedNode) and isinstance(
+            one.object, ox.NamedNode | ox.Literal
+        ):
+            entry = found.setdefault(one.subject.value, EntityIndexEntry(one.subject.value))
+            entry.add(one.predicate.value, one.object)
+    return list(found.values())
+
+
+def subjects(iris: Iterable[str]) -> list[str]:
+    """Valid subjects, each once; others are no IRIs, or too long for an index."""
+    return sorted({iri for iri in iris if fits(iri)})
+
+
+def fits(iri: str) -> bool:
+    try:
+        ox.NamedNode(iri)
+        return len(iri.encode()) <= LONGEST_IRI and not _CONTROL.search(iri)
+    except ValueError:  # UnicodeEncodeError is one too
+        return False
+
+
+def plain(text: str) -> str:
+    return _CONTROL.sub(" ", text)
+
+
+def fold(text: str) -> str:
+    """Without differences of case, accents and forms of one letter."""
+    apart = unicodedata.normalize("NFKD", plain(text)).casefold()
+    return unicodedata.normalize("NFC", _ACCENTS.sub("", apart))
+
+
+def name_of(text: str) -> str:
+    """A text in the form in which whole names are compared."""
+    return " ".join(fold(text[: 4 * LONGEST_NAME]).split())[:LONGEST_NAME]
+
+
+def local_name(iri: str) -> str:
+    return plain(unquote(re.split(r"[/#:]", iri.rstrip("/#:"))[-1])) or iri
+
+
+def local_words(iri: str) -> str:
+    """`atomicNumber_2` is found by atomic, and by number."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])|[_.-]+", " ", local_name(iri))
+
 
 log = logging.getLogger(__name__)
 TOUCH_S, REBUILD_S = 10.0, 4 * 3600.0
@@ -59,7 +182,7 @@ ON CONFLICT (organization_id, collection, iri) DO UPDATE SET shown = excluded.sh
 _BREAK = "\n"
 
 Failures = (
-    endpoint.EndpointFailure,
+    sparql_endpoint.EndpointFailure,
     TimeUp,
     RequestStopped,
     DatabaseError,
@@ -82,7 +205,7 @@ def in_step(
     try:
         yield
     finally:
-        _end(scope, pending, entries.subjects(iris))
+        _end(scope, pending, subjects(iris))
 
 
 @contextmanager
@@ -132,8 +255,13 @@ def _begin(scope: GraphScope) -> KnowledgePending:
 def _is_empty(scope: GraphScope) -> bool:
     """False also where the store does not answer."""
     try:
-        return not endpoint.ask(_upstream(), graph_of(scope), _ANYTHING, _soon(), most_bytes=10_000)
-    except (endpoint.EndpointFailure, TimeUp):
+        return not sparql_endpoint.ask(
+            graph_of(scope),
+            _ANYTHING,
+            _soon(),
+            most_bytes=10_000,
+        )
+    except (sparql_endpoint.EndpointFailure, TimeUp):
         return False
 
 
@@ -168,24 +296,27 @@ def _read(
 ) -> list[EntityIndexEntry]:
     """The store's current statements about them; a very long batch in parts."""
     try:
-        said = endpoint.construct(
-            _upstream(), graph_of(scope), _question(iris, limit), bounds, most_bytes=_MOST_BYTES
+        said = sparql_endpoint.construct(
+            graph_of(scope),
+            _question(iris, limit),
+            bounds,
+            most_bytes=_MOST_BYTES,
         )
-    except endpoint.EndpointFailure as failure:
+    except sparql_endpoint.EndpointFailure as failure:
         if failure.code != "OUTPUT_LIMIT" or limit:
             raise
         half = len(iris) // 2
         parts = (iris[:half], iris[half:]) if half else ()
         found = [entry for part in parts for entry in _read(scope, part, bounds)]
         return found or _read(scope, iris, bounds, _MOST_OF_ONE)
-    return entries.entries(said)
+    return entries(said)
 
 
 def _question(iris: list[str], limit: int) -> str:
     """Each as a pattern of its own, which endpoints look up without a join."""
-    named = terms.nodes(iris)
+    named = rdf_terms.nodes(iris)
     parts = " UNION ".join(f"{{ {one} ?p ?o BIND({one} AS ?s) }}" for one in named)
-    wanted = f"FILTER(isLiteral(?o) || ?p = {terms.nodes([entries.TYPE])[0]})"
+    wanted = f"FILTER(isLiteral(?o) || ?p = {rdf_terms.nodes([TYPE])[0]})"
     cut = f" LIMIT {limit}" if limit else ""
     return f"CONSTRUCT {{ ?s ?p ?o }} WHERE {{ {parts} {wanted} }}{cut}"
 
@@ -202,17 +333,17 @@ def _row(scope: GraphScope, entry: EntityIndexEntry) -> dict[str, Any]:
         "labels": _joined(text for text, _ in entry.labels),
         "descriptions": _joined(text for text, _ in entry.descriptions),
         "others": _joined(entry.others),
-        "local": entries.fold(entries.local_words(entry.iri)),
+        "local": fold(local_words(entry.iri)),
     }
 
 
 def _joined(texts: Iterable[str]) -> str:
-    return _BREAK.join(entries.fold(text) for text in texts)
+    return _BREAK.join(fold(text) for text in texts)
 
 
 def _list(scope: GraphScope, file: IO[bytes], bounds: RequestBounds) -> None:
     """All subjects, spooled as they arrive, so that the store does not wait for the rows."""
-    for line in endpoint.lines(_upstream(), graph_of(scope), _SUBJECTS, bounds):
+    for line in sparql_endpoint.lines(graph_of(scope), _SUBJECTS, bounds):
         file.write(line + b"\n")
     file.seek(0)
 
@@ -220,7 +351,7 @@ def _list(scope: GraphScope, file: IO[bytes], bounds: RequestBounds) -> None:
 def _listed(file: IO[bytes]) -> Iterator[str]:
     for line in file:
         iri = line.strip().decode("utf-8", "replace").removeprefix("<").removesuffix(">")
-        if entries.fits(iri):
+        if fits(iri):
             yield iri
 
 
@@ -246,12 +377,8 @@ def _now() -> datetime:
         return now
 
 
-@lru_cache(maxsize=1)
-def _upstream() -> UpstreamPool:
-    """Connections to the SPARQL endpoint; kept, never made in a call."""
-    return UpstreamPool()
-
-
-def graph_of(scope: GraphScope) -> endpoint.EndpointGraph:
-    place = endpoint.SparqlEndpoint(settings.SPARQL_URL, settings.SPARQL_UPDATE_URL)
-    return endpoint.EndpointGraph(place, terms.graph_of(scope.organization_id, scope.collection))
+def graph_of(scope: GraphScope) -> sparql_endpoint.EndpointGraph:
+    place = sparql_endpoint.SparqlEndpoint(settings.SPARQL_URL, settings.SPARQL_UPDATE_URL)
+    return sparql_endpoint.EndpointGraph(
+        place, rdf_terms.graph_of(scope.organization_id, scope.collection)
+    )

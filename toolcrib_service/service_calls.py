@@ -9,8 +9,8 @@ from collections.abc import Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
 from typing import Any
 
+from toolcrib_service.queue_protocol import Request, Response, pieces, text_of
 from toolcrib_service.service import DynamicToolService, ToolFailed
-from toolcrib_service.wire import Request, Response, pieces, text_of
 
 log = logging.getLogger(__name__)
 _END = object()

@@ -5,10 +5,10 @@ from typing import Any
 
 import redis
 
-from toolcrib_service.announcing import MOST
+from toolcrib_service.queue_protocol import announcements
 from toolcrib_service.scripts import LOADED
-from toolcrib_service.wire import announcements
-from tools.toolservices import scripts
+from toolcrib_service.service import MOST
+from tools.toolservices import redis_client
 
 AT_ONCE = 20
 MOST_BYTES = 2 * MOST  # of an entry; a longer one is read as an empty one
@@ -38,7 +38,7 @@ class Ear:
         slugs = list(organizations)
         pipe = self._redis.pipeline(transaction=False)
         for slug in slugs:
-            pipe.eval(scripts.LISTEN, 1, announcements(slug), AT_ONCE, MOST_BYTES)
+            pipe.eval(redis_client.LISTEN, 1, announcements(slug), AT_ONCE, MOST_BYTES)
         found = pipe.execute(raise_on_error=False)  # a key of a wrong type blocks no other
         return {
             slug: [Heard(entry, _fields(flat)) for entry, flat in entries]

@@ -14,18 +14,110 @@ from typing import Any
 from uuid import uuid4
 
 import redis
+from redis._parsers import _RESP2Parser
+from redis._parsers.socket import SocketBuffer
 
-from toolcrib_service.wire import KEPT_MS, MAX_REQUEST, Queue, Request
-from tools.toolservices import scripts
-from tools.toolservices.answers import INVALID, Gathering
-from tools.toolservices.bounded import BoundedParser, ReplyTooLong
-from tools.toolservices.endings import (
+from toolcrib_service.queue_protocol import KEPT_MS, MAX_REQUEST, Queue, Request
+from toolcrib_service.scripts import NOW
+from tools.toolservices.answer_stream import (
+    INVALID,
+    Gathering,
     NotBegun,
     TimedOut,
     ToolServiceCallCancelled,
     ToolServiceCallFailed,
     ToolServiceCallLost,
 )
+
+# KEYS requests, accepting, replies; ARGV timeout in ms, id, token, envelope, most that may wait.
+# Returns a word for the result, then the first id of the replies and the id of the request.
+SEND = (
+    NOW
+    + """
+if redis.call('ZCOUNT', KEYS[2], whole(now), '+inf') == 0 then return {'nobody'} end
+redis.call('XTRIM', KEYS[1], 'MINID', '~', whole(now - 7200000))
+if redis.call('XLEN', KEYS[1]) >= tonumber(ARGV[5]) then return {'full'} end
+local first = redis.call('XADD', KEYS[3], '*', 'opened', '1')
+redis.call('PEXPIRE', KEYS[3], whole(tonumber(ARGV[1]) + 60000))
+local entry = redis.call('XADD', KEYS[1], '*', 'id', ARGV[2], 'token', ARGV[3],
+  'deadline_ms', whole(now + tonumber(ARGV[1])), 'body', ARGV[4])
+return {'sent', first, entry}
+"""
+)
+
+# KEYS replies, claim, alive, accepting. Whether the replies are still there, who has the request,
+# whether that process lives, and how many take requests.
+STATE = (
+    NOW
+    + """
+local holder = redis.call('GETRANGE', KEYS[2], 0, 500)
+local till = holder ~= '' and redis.call('ZSCORE', KEYS[3], holder)
+local lives = till and tonumber(till) > now
+return {redis.call('EXISTS', KEYS[1]), holder, lives and 1 or 0,
+  redis.call('ZCOUNT', KEYS[4], whole(now), '+inf')}
+"""
+)
+
+# KEYS requests, claim; ARGV entry, our mark, ms it is kept. 1 where no process will ever take it.
+WITHDRAW = """
+if redis.call('SET', KEYS[2], ARGV[2], 'NX', 'PX', ARGV[3]) then
+  if ARGV[1] ~= '' then redis.call('XDEL', KEYS[1], ARGV[1]) end
+  return 1
+end
+return redis.call('GET', KEYS[2]) == ARGV[2] and 1 or 0
+"""
+
+# KEYS requests, accepting, served; ARGV digest of an announcement.
+LIFE = (
+    NOW
+    + """
+local last = redis.call('ZRANGE', KEYS[2], 0, 0, 'REV', 'WITHSCORES')
+return {redis.call('XLEN', KEYS[1]),
+  redis.call('ZCOUNT', KEYS[2], whole(now), '+inf'), last[2] or '0', whole(now),
+  redis.call('ZSCORE', KEYS[3], ARGV[1]) or '0'}
+"""
+)
+
+# KEYS announcements; ARGV how many, how many bytes of one. A longer one comes without its fields.
+LISTEN = """
+local found = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', ARGV[1])
+for _, entry in ipairs(found) do
+  local size = 0
+  for _, text in ipairs(entry[2]) do size = size + #text + 64 end
+  if size > tonumber(ARGV[2]) then entry[2] = {} end
+end
+return found
+"""
+
+
+MOST_BYTES = 16 * 1024 * 1024
+_OF_EACH = 64  # memory of a value beside its bytes
+
+
+class ReplyTooLong(Exception):
+    """The connection is closed; the requested answer is too long."""
+
+
+class _Buffer(SocketBuffer):
+    room = MOST_BYTES
+
+    def read(self, length: int, *args: Any, **options: Any) -> bytes:
+        self.room -= length + _OF_EACH
+        if self.room < 0:
+            raise ReplyTooLong
+        return bytes(super().read(length, *args, **options))
+
+    def purge(self) -> None:
+        """After each answer that was read to its end."""
+        self.room = MOST_BYTES
+        super().purge()
+
+
+class BoundedParser(_RESP2Parser):
+    def on_connect(self, connection: Any) -> None:
+        super().on_connect(connection)  # type: ignore[no-untyped-call]
+        self._buffer = _Buffer(connection._sock, self.socket_read_size, connection.socket_timeout)
+
 
 UNAVAILABLE, BUSY = "SERVICE_UNAVAILABLE", "SERVICE_BUSY"
 _WITHDRAWN = "withdrawn"
@@ -95,7 +187,7 @@ class ToolServiceClient:
     def life(self, queue: Queue, digest: str = "") -> ToolServiceQueueStatus:
         """`digest` is of an announcement. Raises `redis.RedisError`."""
         keys = (queue.requests, queue.accepting, queue.served)
-        found = self._redis.eval(scripts.LIFE, len(keys), *keys, digest)
+        found = self._redis.eval(LIFE, len(keys), *keys, digest)
         waiting, processes, accepting, now, served = found
         lease_s, served_s = (_left_s(till, now) for till in (accepting, served))
         return ToolServiceQueueStatus(waiting, processes, lease_s, served_s)
@@ -119,7 +211,7 @@ class ToolServiceClient:
         keys = (queue.requests, queue.accepting, queue.replies(call))
         said = (round(asked.timeout_s * 1000), call, token, body, self._most_waiting)
         try:
-            word, *ids = self._redis.eval(scripts.SEND, len(keys), *keys, *said)
+            word, *ids = self._redis.eval(SEND, len(keys), *keys, *said)
         except redis.RedisError:
             self._not_sent(sent)
         if word == "nobody":
@@ -143,9 +235,7 @@ class ToolServiceClient:
         keys = (sent.queue.requests, sent.queue.claim(sent.id))
         left_ms = max(0, round((sent.until - time.monotonic()) * 1000)) + KEPT_MS
         try:
-            done = self._redis.eval(
-                scripts.WITHDRAW, len(keys), *keys, sent.entry, _WITHDRAWN, left_ms
-            )
+            done = self._redis.eval(WITHDRAW, len(keys), *keys, sent.entry, _WITHDRAWN, left_ms)
         except redis.RedisError:
             return False
         return bool(done)
@@ -186,7 +276,7 @@ class ToolServiceClient:
         queue = sent.queue
         keys = (queue.replies(sent.id), queue.claim(sent.id), queue.alive, queue.accepting)
         try:
-            kept, holder, lives, accepting = self._redis.eval(scripts.STATE, len(keys), *keys)
+            kept, holder, lives, accepting = self._redis.eval(STATE, len(keys), *keys)
         except redis.RedisError:
             return
         if not kept:

@@ -9,12 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolcrib_service.announcing import Announcer, announcer
-from toolcrib_service.service import DynamicToolService
-from toolcrib_service.worker import LEASE_S, Worker
+from toolcrib_service.redis_worker import LEASE_S, Worker
+from toolcrib_service.service import Announcer, DynamicToolService, announcer
 
 if TYPE_CHECKING:
-    from toolcrib_service.elsewhere import KombuWorker
+    from toolcrib_service.kombu_worker import KombuWorker
 
 log = logging.getLogger(__name__)
 GRACE_S = 20.0
@@ -90,7 +89,7 @@ def _worker(
     if is_redis(url):
         return Worker(service, url, **settings)
     try:
-        from toolcrib_service.elsewhere import KombuWorker  # noqa: PLC0415
+        from toolcrib_service.kombu_worker import KombuWorker  # noqa: PLC0415
     except ImportError:
         raise SystemExit("This broker is no Redis: install the package kombu.") from None
     known = {name: settings[name] for name in ("organization", "concurrency") if name in settings}

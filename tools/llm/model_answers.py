@@ -4,15 +4,150 @@ The response is untrusted: its size and its counts are bounded, and an incomplet
 error.
 """
 
+import json
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from tools.definitions.values import strict_json
-from tools.httpclient.upstreams import Broken, UpstreamResponse
-from tools.llm import sse
-from tools.llm.calls import ModelToolCall, ModelToolCalls
+from tools.httpclient.upstream_pool import Broken, UpstreamResponse
+
+LONGEST_EVENT = 1_000_000  # bytes
+
+
+class BadStream(ValueError):
+    """Not a stream of events that may be read; the message says why."""
+
+
+def data_of(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The data of one event after the other. Raises `BadStream`."""
+    data: list[bytes] = []
+    size = 0
+    for line in _lines(pieces):
+        if not line:
+            if data:
+                yield b"\n".join(data)
+            data, size = [], 0
+            continue
+        name, _, value = line.partition(b":")
+        if name == b"data":
+            data.append(value.removeprefix(b" "))
+            size += len(line)
+            if size > LONGEST_EVENT:
+                raise BadStream("an event without end")
+
+
+def _lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Without their ends: LF, or CR LF. An unterminated one at the end of the stream is no line."""
+    rest = bytearray()
+    for piece in pieces:
+        searched = len(rest)
+        rest += piece
+        begin = 0
+        while (end := rest.find(b"\n", max(begin, searched))) >= 0:
+            yield bytes(rest[begin:end]).removesuffix(b"\r")
+            begin = end + 1
+        del rest[:begin]
+        if len(rest) > LONGEST_EVENT:
+            raise BadStream("a line without end")
+
+
+MOST_CALLS = 128
+MOST_INDEX = 10_000
+
+
+@dataclass(frozen=True)
+class ModelToolCall:
+    """A call as the model wrote it: the name may be no tool's, the arguments no JSON."""
+
+    name: str
+    arguments: str
+
+
+@dataclass
+class _Coming:
+    index: int
+    id: str = ""
+    name: list[str] = field(default_factory=list)
+    arguments: list[str] = field(default_factory=list)
+
+
+class ModelToolCalls:
+    """`weigh` is called with all text that is kept."""
+
+    def __init__(self, weigh: Callable[[str], None]) -> None:
+        self._weigh = weigh
+        self._every: list[_Coming] = []
+        self._at: dict[int, _Coming] = {}  # the latest of each index
+
+    def take(self, pieces: list[Any]) -> None:
+        """Raises `BadStream`."""
+        for place, piece in enumerate(pieces):
+            if not isinstance(piece, dict):
+                raise BadStream("a tool call is no object")
+            self._add(self._call_of(piece, place), piece.get("function"))
+
+    def first(self) -> ModelToolCall | None:
+        return next(iter(self.in_order()), None)
+
+    def in_order(self) -> tuple[ModelToolCall, ...]:
+        """All of them, by their indexes; those of one index as they came."""
+        ordered = sorted(self._every, key=lambda call: call.index)
+        return tuple(ModelToolCall("".join(one.name), "".join(one.arguments)) for one in ordered)
+
+    def _call_of(self, piece: dict[str, Any], place: int) -> _Coming:
+        index, given = piece.get("index"), piece.get("id")
+        index = place if index is None else index
+        if type(index) is not int or not 0 <= index <= MOST_INDEX:
+            raise BadStream("a tool call has no index")
+        own = given if isinstance(given, str) else ""
+        call = self._at.get(index)
+        if call is None or (own and call.id and own != call.id) or _is_another(piece, call):
+            call = self._begin(index)
+        if own and not call.id:
+            self._weigh(own)
+            call.id = own
+        return call
+
+    def _begin(self, index: int) -> _Coming:
+        if len(self._every) >= MOST_CALLS:
+            raise BadStream("more tool calls than one answer makes")
+        call = self._at[index] = _Coming(index)
+        self._every.append(call)
+        return call
+
+    def _add(self, call: _Coming, function: Any) -> None:
+        if not isinstance(function, dict):
+            return
+        name, arguments = function.get("name"), _text_of(function.get("arguments"))
+        if name and call.name == [name] and call.arguments == [arguments]:
+            return  # the whole call once more, as some endpoints end a stream
+        for said, kept in ((name, call.name), (arguments, call.arguments)):
+            if isinstance(said, str) and said:
+                self._weigh(said)
+                kept.append(said)
+
+
+def _text_of(arguments: Any) -> Any:
+    """Some endpoints send the object itself."""
+    return json.dumps(arguments) if isinstance(arguments, dict) else arguments
+
+
+def _is_another(piece: dict[str, Any], call: _Coming) -> bool:
+    """For endpoints that give several calls one index and no id: a name begins another call where
+    the arguments of the one before were complete in one piece."""
+    function = piece.get("function")
+    if not isinstance(function, dict) or not function.get("name") or len(call.arguments) != 1:
+        return False
+    if call.name == [function["name"]] and call.arguments == [_text_of(function.get("arguments"))]:
+        return False
+    try:
+        strict_json.parse(call.arguments[0])
+    except strict_json.BadJson:
+        return False
+    return True
+
 
 _CHUNKS_BESIDE = 1_000  # without content: roles, pings, usage
 _CHUNKS_PER_TOKEN = 4
@@ -58,7 +193,7 @@ def read(
     and the errors of an invalid stream or its JSON."""
     told = _Telling(limits, tell)
     if answer.headers.get("content-type", "").startswith("application/json"):
-        told.take(strict_json.parse(answer.body(6 * limits.max_bytes + sse.LONGEST_EVENT)))
+        told.take(strict_json.parse(answer.body(6 * limits.max_bytes + LONGEST_EVENT)))
         return told.said()
     for chunk in _chunks(answer, limits):
         told.take(chunk)
@@ -69,7 +204,7 @@ def read(
 
 def _chunks(answer: UpstreamResponse, limits: AnswerLimits) -> Iterator[Any]:
     most = _CHUNKS_BESIDE + _CHUNKS_PER_TOKEN * limits.max_tokens
-    for count, data in enumerate(sse.data_of(answer.pieces)):
+    for count, data in enumerate(data_of(answer.pieces)):
         if data == b"[DONE]":
             answer.drain()
             return
@@ -89,7 +224,7 @@ class _Telling:
 
     def take(self, chunk: Any) -> None:
         if not isinstance(chunk, dict):
-            raise sse.BadStream("a chunk is no object")
+            raise BadStream("a chunk is no object")
         if chunk.get("error"):
             raise Broken("the endpoint reported an error")
         usage = chunk.get("usage")
@@ -101,7 +236,7 @@ class _Telling:
 
     def _take_choice(self, choice: Any) -> None:
         if not isinstance(choice, dict):
-            raise sse.BadStream("a choice is no object")
+            raise BadStream("a choice is no object")
         part = choice.get("delta") or choice.get("message")
         if isinstance(part, dict):
             self._take_content(part.get("content"))

@@ -21,7 +21,7 @@ from typing import Any
 from tools.definitions.texts.names import TOOL_NAME
 from tools.definitions.values import strict_json
 from tools.llm import reasoning
-from tools.llm.calls import ModelToolCall
+from tools.llm.model_answers import ModelToolCall
 
 OBSERVATION = "Observation:"
 _THOUGHT, _ACTION, _ANSWER, _ARGUMENTS = "Thought", "Action", "Answer", "Arguments"

@@ -5,12 +5,13 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from tools.definitions.values import strict_json
-from tools.httpclient.upstreams import (
+from tools.httpclient.upstream_pool import (
     Broken,
     RequestBounds,
     Unreachable,
@@ -62,12 +63,18 @@ class EndpointFailure(Exception):
         self.code, self.message, self.lost = code, message, lost
 
 
+@lru_cache(maxsize=1)
+def _connection_pool() -> UpstreamPool:
+    """The connections of this process to the installation's endpoint, which calls share."""
+    return UpstreamPool()
+
+
 def select(
-    upstream: UpstreamPool, graph: EndpointGraph, text: str, bounds: RequestBounds, *,
+    graph: EndpointGraph, text: str, bounds: RequestBounds, *,
     limit: int, most_bytes: int,
 ) -> QueryRows:  # fmt: skip
     """Raises `EndpointFailure`, and what ends a run."""
-    document = _asked(upstream, graph, text, bounds, most_bytes)
+    document = _asked(graph, text, bounds, most_bytes)
     results, head = _member(document, "results"), _member(document, "head")
     bindings, names = results.get("bindings"), head.get("vars")
     if not isinstance(bindings, list) or not isinstance(names, list):
@@ -77,46 +84,42 @@ def select(
 
 
 def ask(
-    upstream: UpstreamPool, graph: EndpointGraph, text: str, bounds: RequestBounds, *,
+    graph: EndpointGraph, text: str, bounds: RequestBounds, *,
     most_bytes: int,
 ) -> bool:  # fmt: skip
     """Raises `EndpointFailure`, and what ends a run."""
-    answer = _asked(upstream, graph, text, bounds, most_bytes).get("boolean")
+    answer = _asked(graph, text, bounds, most_bytes).get("boolean")
     if not isinstance(answer, bool):
         raise _unreadable("an answer that is neither true nor false")
     return answer
 
 
 def construct(
-    upstream: UpstreamPool, graph: EndpointGraph, text: str, bounds: RequestBounds, *,
+    graph: EndpointGraph, text: str, bounds: RequestBounds, *,
     most_bytes: int,
 ) -> bytes:  # fmt: skip
     """Statements, as N-Triples. Raises `EndpointFailure`, and what ends a run."""
-    return _fetched(upstream, graph, text, bounds, most_bytes, accept=_STATEMENTS)
+    return _fetched(graph, text, bounds, most_bytes, accept=_STATEMENTS)
 
 
-def lines(
-    upstream: UpstreamPool, graph: EndpointGraph, text: str, bounds: RequestBounds
-) -> Iterator[bytes]:
+def lines(graph: EndpointGraph, text: str, bounds: RequestBounds) -> Iterator[bytes]:
     """The rows of a SELECT as tab-separated values, as they come, without the head.
 
     They are streamed, regardless of their number. Raises `EndpointFailure`, and what ends a run.
     """
-    return islice(_split(_streamed(upstream, graph, text, bounds, _LINES)), 1, None)
+    return islice(_split(_streamed(graph, text, bounds, _LINES)), 1, None)
 
 
-def stated(
-    upstream: UpstreamPool, graph: EndpointGraph, text: str, bounds: RequestBounds
-) -> Iterator[bytes]:
+def stated(graph: EndpointGraph, text: str, bounds: RequestBounds) -> Iterator[bytes]:
     """The statements of `construct`, streamed in pieces. Raises as `lines` does."""
-    return _streamed(upstream, graph, text, bounds, _STATEMENTS)
+    return _streamed(graph, text, bounds, _STATEMENTS)
 
 
 def _streamed(
-    upstream: UpstreamPool, graph: EndpointGraph, text: str, bounds: RequestBounds, accept: str
+    graph: EndpointGraph, text: str, bounds: RequestBounds, accept: str
 ) -> Iterator[bytes]:
     try:
-        with _posted(upstream, graph, text, bounds, accept=accept) as answer:
+        with _posted(graph, text, bounds, accept=accept) as answer:
             yield from answer.pieces
     except Unreachable as error:
         raise _unreachable(error) from None
@@ -135,13 +138,11 @@ def _split(pieces: Iterable[bytes]) -> Iterator[bytes]:
         yield rest
 
 
-def update(
-    upstream: UpstreamPool, endpoint: SparqlEndpoint, text: str, bounds: RequestBounds
-) -> None:
+def update(endpoint: SparqlEndpoint, text: str, bounds: RequestBounds) -> None:
     """Raises `EndpointFailure`, and what ends a run."""
     headers = {"Content-Type": _UPDATE}
     try:
-        with upstream.post(endpoint.update_url, headers, text.encode(), bounds) as answer:
+        with _connection_pool().post(endpoint.update_url, headers, text.encode(), bounds) as answer:
             if answer.status not in {200, 202, 204}:
                 raise _refusal(answer)
             answer.body(_LONGEST_COMPLAINT)
@@ -153,9 +154,9 @@ def update(
 
 
 def _asked(
-    upstream: UpstreamPool, graph: EndpointGraph, text: str, bounds: RequestBounds, most_bytes: int
+    graph: EndpointGraph, text: str, bounds: RequestBounds, most_bytes: int
 ) -> dict[str, Any]:
-    body = _fetched(upstream, graph, text, bounds, most_bytes, accept=_RESULTS)
+    body = _fetched(graph, text, bounds, most_bytes, accept=_RESULTS)
     try:
         document = strict_json.parse(body)
     except strict_json.BadJson as error:
@@ -166,12 +167,12 @@ def _asked(
 
 
 def _fetched(
-    upstream: UpstreamPool, graph: EndpointGraph, text: str,
+    graph: EndpointGraph, text: str,
     bounds: RequestBounds, most_bytes: int, *,
     accept: str,
 ) -> bytes:  # fmt: skip
     try:
-        with _posted(upstream, graph, text, bounds, accept=accept) as answer:
+        with _posted(graph, text, bounds, accept=accept) as answer:
             return _whole(answer, most_bytes)
     except Unreachable as error:
         raise _unreachable(error) from None
@@ -181,12 +182,12 @@ def _fetched(
 
 @contextmanager
 def _posted(
-    upstream: UpstreamPool, graph: EndpointGraph, text: str, bounds: RequestBounds, *, accept: str
+    graph: EndpointGraph, text: str, bounds: RequestBounds, *, accept: str
 ) -> Iterator[UpstreamResponse]:
     """The graph is the query's default graph, and no other can be named in it."""
     url = with_query(graph.endpoint.query_url, {"default-graph-uri": graph.iri})
     headers = {"Content-Type": _QUERY, "Accept": accept}
-    with upstream.post(url, headers, text.encode(), bounds) as answer:
+    with _connection_pool().post(url, headers, text.encode(), bounds) as answer:
         if answer.status != 200:
             raise _refusal(answer)
         yield answer

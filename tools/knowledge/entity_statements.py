@@ -1,12 +1,68 @@
 """All statements of a graph about one entity, grouped for display."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tools.knowledge import entries, terms
-from tools.knowledge.endpoint import QueryRows
-from tools.knowledge.neighbours import Select
+from tools.knowledge import entity_index, rdf_terms
+from tools.knowledge.entity_index import TYPE
+from tools.knowledge.sparql_endpoint import QueryRows
+
+type Select = Callable[[str, int], QueryRows]
+MOST = 200  # statements in all
+OF_EACH = 10  # in each direction
+_FROM_AT_MOST = 50  # entities, whose neighbors are asked for at once
+
+
+def around(
+    iris: list[str], depth: int, select: Select, *, of_each: int = OF_EACH
+) -> tuple[list[dict[str, Any]], bool]:
+    """Statements between entities, each once, to so many steps; and whether there are more.
+
+    `select` asks the graph. Raises what it raises.
+    """
+    seen, found, cut = set(iris), dict[tuple[str, str, str], int](), False
+    for step in range(1, depth + 1):
+        if not iris or len(found) >= MOST:
+            break
+        rows = select(_question(iris[:_FROM_AT_MOST], of_each), MOST)
+        cut = cut or rows.truncated or len(iris) > _FROM_AT_MOST
+        edges = sorted(_edge(row) for row in rows.rows if len(row) == len("spo"))
+        cut = cut or (len(edges) >= of_each and _is_full(iris, edges, of_each))
+        for edge in edges:
+            found.setdefault(edge, step)
+        ends = dict.fromkeys(end for edge in edges for end in (edge[0], edge[2]))
+        iris = [end for end in ends if end not in seen]
+        seen.update(iris)
+    most = list(found.items())[:MOST]
+    parts = ("subject", "predicate", "object")
+    stated = [dict(zip(parts, edge, strict=True)) | {"depth": step} for edge, step in most]
+    return stated, cut or len(found) > MOST
+
+
+def _question(iris: list[str], of_each: int) -> str:
+    """A fixed number for each, so that one with a thousand neighbors leaves room for the others."""
+    kind = rdf_terms.nodes([TYPE])[0]
+    parts = []
+    for one in rdf_terms.nodes(iris):
+        away, here = f"{one} ?p ?o", f"?s ?p {one}"
+        parts += [
+            f"{{ SELECT ({one} AS ?s) ?p ?o {{ {away} FILTER(isIRI(?o) && ?p != {kind}) }}"
+            f" LIMIT {int(of_each)} }}",
+            f"{{ SELECT ?s ?p ({one} AS ?o) {{ {here} FILTER(isIRI(?s) && ?p != {kind}) }}"
+            f" LIMIT {int(of_each)} }}",
+        ]
+    return f"SELECT ?s ?p ?o WHERE {{ {' UNION '.join(parts)} }}"
+
+
+def _edge(row: dict[str, Any]) -> tuple[str, str, str]:
+    return row["s"]["value"], row["p"]["value"], row["o"]["value"]
+
+
+def _is_full(iris: list[str], edges: list[tuple[str, str, str]], of_each: int) -> bool:
+    """Whether one of them may have more than were requested."""
+    return any(sum(edge[at] == one for edge in edges) >= of_each for one in iris for at in (0, 2))
+
 
 MOST_SAID, MOST_FROM = 500, 200  # statements of it, and of others that lead to it
 LONGEST_VALUE = 2_000
@@ -54,7 +110,7 @@ class Portrait:
 def portrait(iri: str, select: Select) -> Portrait:
     """Empty where the graph has no statement about it. `select` asks the graph; raises what it
     raises."""
-    (node,) = terms.nodes([iri])
+    (node,) = rdf_terms.nodes([iri])
     said = select(_ordered(f"SELECT ?p ?o WHERE {{ {node} ?p ?o }}", "?p ?o", MOST_SAID), MOST_SAID)
     asked = f"SELECT ?s ?p WHERE {{ ?s ?p {node} }}"
     others = select(_ordered(asked, "?p ?s", MOST_FROM), MOST_FROM)
@@ -67,7 +123,7 @@ def portrait(iri: str, select: Select) -> Portrait:
 
 def neighbours_counted(iri: str) -> str:
     """The query that counts entities one step away."""
-    (node,), (kind,) = terms.nodes([iri]), terms.nodes([entries.TYPE])
+    (node,), (kind,) = rdf_terms.nodes([iri]), rdf_terms.nodes([entity_index.TYPE])
     away = f"{{ {node} ?p ?n FILTER(isIRI(?n) && ?p != {kind}) }}"
     here = f"{{ ?n ?p {node} FILTER(isIRI(?n) && ?p != {kind}) }}"
     apart = f"FILTER(?n != {node})"
@@ -84,13 +140,13 @@ def _pairs(found: QueryRows, name: str) -> Iterable[tuple[str, dict[str, Any]]]:
 
 def _add(drawn: Portrait, predicate: str, thing: dict[str, Any]) -> None:
     if thing["type"] in {_NODE, _NAMELESS}:
-        if predicate == entries.TYPE and thing["type"] == _NODE:
+        if predicate == entity_index.TYPE and thing["type"] == _NODE:
             drawn.types.append(thing["value"])
         else:
             drawn.leading_out.append(_relation(predicate, thing))
-    elif predicate in entries.LABELS:
+    elif predicate in entity_index.LABELS:
         drawn.labels.append(_value(predicate, thing))
-    elif predicate in entries.DESCRIPTIONS:
+    elif predicate in entity_index.DESCRIPTIONS:
         drawn.descriptions.append(_value(predicate, thing))
     else:
         drawn.properties.append(_value(predicate, thing))

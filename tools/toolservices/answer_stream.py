@@ -5,10 +5,44 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 
-from toolcrib_service.wire import Malformed, Response
+from toolcrib_service.queue_protocol import Malformed, Response
 from tools import metrics
 from tools.definitions.values import strict_json
-from tools.toolservices.endings import ToolServiceCallFailed
+
+
+class NotAnswered(Exception):
+    """The base of these exceptions. The text is for the caller."""
+
+
+class NotBegun(NotAnswered):
+    """Certain: no process took the request, and none will."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class ToolServiceCallFailed(NotAnswered):
+    """The service reported an error, or an invalid answer."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class ToolServiceCallLost(NotAnswered):
+    """A process took the request, and its progress is unknown."""
+
+
+class TimedOut(NotAnswered):
+    """A process took the request and did not finish."""
+
+
+class ToolServiceCallCancelled(NotAnswered):
+    def __init__(self, *, begun: bool) -> None:
+        super().__init__("The call was cancelled.")
+        self.begun = begun
+
 
 log = logging.getLogger(__name__)
 LONGEST = 1024 * 1024  # characters of one answer, as JSON

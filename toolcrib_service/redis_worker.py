@@ -16,10 +16,9 @@ from typing import Any
 import redis
 
 from toolcrib_service import scripts
-from toolcrib_service.announcing import Announcer
-from toolcrib_service.calls import Call, Loop, Over, responses
-from toolcrib_service.service import DynamicToolService
-from toolcrib_service.wire import GROUP, Malformed, Queue, Request, Response, shortened
+from toolcrib_service.queue_protocol import GROUP, Malformed, Queue, Request, Response, shortened
+from toolcrib_service.service import Announcer, DynamicToolService
+from toolcrib_service.service_calls import Call, Loop, Over, responses
 
 log = logging.getLogger(__name__)
 LEASE_S = 10.0

@@ -19,9 +19,7 @@ from kombu.entity import Queue as Place
 from kombu.exceptions import KombuError
 from kombu.messaging import Consumer, Producer
 
-from toolcrib_service.calls import Call, Loop, Over, responses
-from toolcrib_service.service import DynamicToolService
-from toolcrib_service.wire import (
+from toolcrib_service.queue_protocol import (
     Malformed,
     Queue,
     Request,
@@ -31,6 +29,8 @@ from toolcrib_service.wire import (
     said_in,
     shortened,
 )
+from toolcrib_service.service import DynamicToolService
+from toolcrib_service.service_calls import Call, Loop, Over, responses
 
 log = logging.getLogger(__name__)
 MOST_S = 86_400.0

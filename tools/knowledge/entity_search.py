@@ -7,6 +7,7 @@ their name, most with them in a label, and then others.
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -14,8 +15,73 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from tools.knowledge import entries, search
+from tools.knowledge import entity_index
+from tools.knowledge.entity_index import local_name
+from tools.knowledge.rdf_terms import literal
 from tools.models import GraphScope, KnowledgeEntry, KnowledgeIndex, KnowledgePending
+
+MOST_WORDS = 12
+_WORD = re.compile(r"\w{2,50}")
+# Stop words.
+_COMMON = frozenset(
+    {
+        "about", "an", "and", "are", "as", "at", "be", "by", "can", "could", "did", "do", "does",
+        "for", "from", "had", "has", "have", "how", "in", "is", "it", "its", "me", "of", "on", "or",
+        "our", "that", "the", "their", "them", "there", "these", "they", "this", "to", "was", "we",
+        "were", "what", "when", "where", "which", "who", "whom", "why", "will", "with", "would",
+        "you", "your",
+    }
+)  # fmt: skip
+
+
+class NothingToLookFor(ValueError):
+    """The question has no word to search for."""
+
+
+def words_in(question: str) -> list[str]:
+    """In order, each once, in lower case. Raises `NothingToLookFor`."""
+    every = dict.fromkeys(word.lower() for word in _WORD.findall(question[:10_000]))
+    found = [word for word in every if word not in _COMMON] or list(every)
+    if not found:
+        raise NothingToLookFor("The question holds no word to look for.")
+    return found[:MOST_WORDS]
+
+
+def query_for(words: list[str], *, limit: int) -> str:
+    """Statements about the entities that match most of the words, best first."""
+    tests = [f"CONTAINS(LCASE(STR(?text)), {literal(word)})" for word in words]
+    score = " + ".join(f"MAX(IF({test}, 1, 0))" for test in tests)
+    return (
+        "SELECT ?subject ?predicate ?object WHERE {"
+        f" {{ SELECT ?subject (({score}) AS ?score) WHERE {{ ?subject ?said ?text ."
+        f" FILTER(isLiteral(?text) && ({' || '.join(tests)})) }}"
+        f" GROUP BY ?subject ORDER BY DESC(?score) ?subject LIMIT {int(limit)} }}"
+        " ?subject ?predicate ?object . }"
+        f" ORDER BY DESC(?score) ?subject ?predicate ?object LIMIT {int(limit) + 1}"
+    )
+
+
+def words(rows: Iterable[dict[str, Any]]) -> str:
+    """Rows as lines of values, for a model to read."""
+    return "\n".join("\t".join(term["value"] for term in row.values()) for row in rows)
+
+
+def text_of(rows: list[dict[str, Any]]) -> str:
+    """One statement a line, by short names: for a model to read."""
+    return "\n".join(
+        " ".join(_short(row.get(part)) for part in ("subject", "predicate", "object"))
+        for row in rows
+    )
+
+
+def _short(term: Any) -> str:
+    if not isinstance(term, dict):
+        return ""
+    value = str(term["value"])
+    if term["type"] != "uri":
+        return value
+    return re.split(r"[/#:]", value.rstrip("/#:"))[-1] or value
+
 
 LONGEST_QUERY = 500
 _NAMED, _LABELLED, _SAID = 200, 2_000, 2_000
@@ -126,9 +192,9 @@ def find(scope: GraphScope, wanted: EntitySearchQuery) -> EntitySearchResult:
 
 def kinds_called(scope: GraphScope, name: str) -> list[str]:
     """Forms of a type's name: its IRI, its local name, and the IRIs that bear the label."""
-    folded = entries.name_of(name)
+    folded = entity_index.name_of(name)
     labelled = KnowledgeEntry.objects.within(scope).filter(names__contains=[folded])
-    return [entries.plain(name), folded, *labelled.values_list("iri", flat=True)[:_MOST_KINDS]]
+    return [entity_index.plain(name), folded, *labelled.values_list("iri", flat=True)[:_MOST_KINDS]]
 
 
 def standing(scope: GraphScope) -> EntityIndexStatus:
@@ -144,7 +210,7 @@ def labels_of(scope: GraphScope, iris: list[str], language: str | None) -> dict[
     """Labels of these; those without a row have only the end of their IRI."""
     rows = KnowledgeEntry.objects.within(scope).filter(iri__in=iris).values_list("iri", "shown")
     known = {iri: _preferred(shown["labels"], language)[0] for iri, shown in rows}
-    return {iri: known.get(iri) or entries.local_name(iri) for iri in iris}
+    return {iri: known.get(iri) or entity_index.local_name(iri) for iri in iris}
 
 
 def _statement(way: EntitySearchMode, query: str) -> str | None:
@@ -169,8 +235,8 @@ def _statement(way: EntitySearchMode, query: str) -> str | None:
 def _words(query: str) -> list[str]:
     """Each as a prefix in the database's language; a word has no query syntax."""
     try:
-        return [f"'{word}':*" for word in search.words_in(entries.fold(query))]
-    except search.NothingToLookFor:
+        return [f"'{word}':*" for word in words_in(entity_index.fold(query))]
+    except NothingToLookFor:
         return []
 
 
@@ -185,8 +251,8 @@ def _asked(
     given: dict[str, Any] = {
         "organization": scope.organization_id,
         "collection": scope.collection,
-        "folded": entries.fold(wanted.query),
-        "name": entries.name_of(wanted.query.strip().strip('"')),
+        "folded": entity_index.fold(wanted.query),
+        "name": entity_index.name_of(wanted.query.strip().strip('"')),
         "every": " & ".join(words),
         "any": " | ".join(words),
         **{f"word{at}": word for at, word in enumerate(words)},
@@ -220,7 +286,7 @@ def hit(
     """A row as a result, in the wanted language or a related one."""
     label, tag = _preferred(shown["labels"], language)
     description, _ = _preferred(shown["descriptions"], language)
-    return EntityHit(iri, label or entries.local_name(iri), tag, description, types, match)
+    return EntityHit(iri, label or entity_index.local_name(iri), tag, description, types, match)
 
 
 def _preferred(texts: list[tuple[str, str]], language: str | None) -> tuple[str, str]:
@@ -237,3 +303,53 @@ def _preferred(texts: list[tuple[str, str]], language: str | None) -> tuple[str,
 
     best = min(texts, key=distance, default=("", ""))
     return best[0], best[1]
+
+
+_KINDS = """
+SELECT kind, count(*) FROM tools_knowledgeentry, unnest(types) AS kind
+WHERE organization_id = %s AND collection = %s GROUP BY kind ORDER BY 2 DESC, 1 LIMIT %s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """An entity by its label and the end of its first type; `known` where the index has it."""
+
+    iri: str
+    label: str
+    type: str = ""
+    known: bool = True
+
+
+def listed(scope: GraphScope, wanted: EntitySearchQuery) -> EntitySearchResult:
+    """A page of all, or of those of a type."""
+    rows = KnowledgeEntry.objects.within(scope)
+    if wanted.type:
+        rows = rows.filter(kinds__overlap=kinds_called(scope, wanted.type))
+    page = rows.order_by("iri").values_list("iri", "shown", "types")
+    end = wanted.offset + wanted.limit
+    hits = [hit(wanted.language, *row) for row in page[wanted.offset : end]]
+    return EntitySearchResult(hits, EntitySearchMode.ALL, rows.count(), capped=False)
+
+
+def kinds(scope: GraphScope, most: int) -> list[tuple[str, int]]:
+    """The most common types, with their numbers of entities."""
+    with connection.cursor() as cursor:
+        cursor.execute(_KINDS, [scope.organization_id, scope.collection, most])
+        return cursor.fetchall()
+
+
+def named(scope: GraphScope, iris: list[str], language: str | None = None) -> dict[str, Named]:
+    """The label of each, also of those without a row in the index."""
+    found = KnowledgeEntry.objects.within(scope).filter(iri__in=iris)
+    rows = {iri: (shown, types) for iri, shown, types in found.values_list("iri", "shown", "types")}
+    return {iri: _named(iri, rows.get(iri), language) for iri in iris}
+
+
+def _named(
+    iri: str, row: tuple[dict[str, list[tuple[str, str]]], list[str]] | None, language: str | None
+) -> Named:
+    if row is None:
+        return Named(iri, local_name(iri), known=False)
+    one = hit(language, iri, *row)
+    return Named(iri, one.label, local_name(one.types[0]) if one.types else "")
