@@ -13,9 +13,9 @@ from kombu.connection import Connection
 from kombu.messaging import Producer
 
 from config.external_servers import CeleryBroker, find_broker, read_brokers
+from tests.conditions import until
 from tests.crib import CHECKOUT
 from tests.tools.toolservices import services
-from tests.waiting import until
 from toolcrib_service import serve
 from toolcrib_service.queue_protocol import Queue, message_of
 from tools.toolservices.answer_stream import (
