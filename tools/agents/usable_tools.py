@@ -12,6 +12,8 @@ from functools import cached_property
 from typing import Any
 
 from tools.agents.planning.plan_language import PlanStep
+from tools.authorization import listings
+from tools.authorization.facts import check_groups_uncounted, question_of
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.search.search import ranked
 from tools.definitions.callers import Caller
@@ -23,7 +25,7 @@ from tools.definitions.tool import ToolDefinition
 from tools.definitions.vocabulary import ArgumentValidation
 from tools.errors import Malformed, Refused
 from tools.policy import gates
-from tools.policy.questions import AccessRequest, EffectiveRequest
+from tools.policy.questions import EffectiveRequest
 
 MOST_TOOLS = 64  # in a prompt; find_tools finds more
 MOST_STATES = 32  # examined for a workflow
@@ -66,7 +68,7 @@ def build_toolbox(
 ) -> Toolbox:
     """What the caller may use in these groups and this state, the best for the question first where
     there are more than fit into a prompt."""
-    return _fit_toolbox(usable_tools(caller, asked, snapshot), snapshot, question)
+    return _fit_toolbox(tools_for_agents(caller, asked, snapshot), snapshot, question)
 
 
 def build_workflow_toolbox(
@@ -76,7 +78,7 @@ def build_workflow_toolbox(
     found: dict[str, CatalogTool] = {}
     states = [asked.state]
     for state in states:  # the list grows meanwhile
-        for tool in usable_tools(caller, EffectiveRequest(asked.groups, state), snapshot):
+        for tool in tools_for_agents(caller, EffectiveRequest(asked.groups, state), snapshot):
             found.setdefault(tool.name, tool)
             after = tool.definition.raw["state"]
             if after is not None and after not in states and len(states) < MOST_STATES:
@@ -84,11 +86,13 @@ def build_workflow_toolbox(
     return _fit_toolbox(list(found.values()), snapshot, question)
 
 
-def usable_tools(caller: Caller, asked: EffectiveRequest, snapshot: Snapshot) -> list[CatalogTool]:
+def tools_for_agents(
+    caller: Caller, asked: EffectiveRequest, snapshot: Snapshot
+) -> list[CatalogTool]:
     """Without the tools that agents are built on."""
     return [
         tool
-        for tool in gates.usable_tools(caller, asked, snapshot)
+        for tool in listings.usable_tools(caller, asked, snapshot)
         if tool.definition.entry_point not in _AGENT_TOOLS
     ]
 
@@ -128,12 +132,12 @@ class UsableTools:
         """Why the tool may not be used in this state; None if it may be."""
         asked, tool = EffectiveRequest(self.groups, state), self.snapshot.tool(name)
         try:
-            gates.groups_granted(self.caller, asked, self.snapshot)
+            check_groups_uncounted(self.caller, asked, self.snapshot)
             if tool is not None:
-                gates.authorize(AccessRequest(self.caller, tool, asked, self.snapshot))
+                gates.authorize(question_of(self.caller, tool, asked, self.snapshot))
         except (Refused, Malformed) as refusal:
             return ToolRefusal(refusal.code, refusal.message)
-        if tool is None or tool not in usable_tools(self.caller, asked, self.snapshot):
+        if tool is None or tool not in tools_for_agents(self.caller, asked, self.snapshot):
             return ToolRefusal("tool_not_found", f"There is no tool {name} for agents here.")
         return None
 

@@ -6,6 +6,7 @@ refused, or need approval, is decided by the gates themselves, in the current st
 
 from typing import Any
 
+from tools.authorization.facts import check_groups, question_of
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.chains import conditions, values
@@ -14,11 +15,10 @@ from tools.definitions.chains.values import MissingValue
 from tools.definitions.vocabulary import ArgumentValidation
 from tools.errors import Malformed, Refused
 from tools.policy import gates
-from tools.policy.approval_requirements import StoredOptions, needed
-from tools.policy.questions import AccessRequest, EffectiveRequest
+from tools.policy.approval_requirements import requirement_of
+from tools.policy.questions import NO_OPTIONS, EffectiveRequest
 
 UNKNOWN = "$unknown"
-_DEFAULT_OPTIONS = StoredOptions(require_confirmation=False)
 
 
 class _ScopeBeforeRun:
@@ -75,13 +75,13 @@ class _AccessCheck:
         tool = self.snapshot.tool(name)
         if tool is None:
             return _refused("tool_not_found", f"There is no tool {name}.")
-        question = AccessRequest(self._caller, tool, self._asked, self.snapshot)
+        question = question_of(self._caller, tool, self._asked, self.snapshot)
         try:
-            gates.check_groups(self._caller, self._asked, self.snapshot)
+            check_groups(self._caller, self._asked, self.snapshot)
             gates.authorize(question)
         except (Refused, Malformed) as refusal:
             return _refused(refusal.code, refusal.message)
-        need = needed(question, _DEFAULT_OPTIONS)
+        need = requirement_of(question, NO_OPTIONS)
         return {"refused": None, "confirmation": list(need.reasons) if need else None}
 
 

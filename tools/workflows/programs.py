@@ -23,7 +23,7 @@ from tools.execution.composing import CannotGoOn, Composition, Made, NotNow
 from tools.execution.composition import Kind, Waiting
 from tools.execution.context import Result
 from tools.runners.sandbox_runs import around_builtin, perform
-from tools.workflows.tool_discovery import usable_tools
+from tools.workflows.tool_discovery import listed_tools
 
 MOST_CALLS = 200
 MOST_SOURCE = 100_000  # characters
@@ -119,7 +119,7 @@ def _functions(view: Composition, made: int) -> dict[str, list[str]]:
     known: dict[str, list[str]] = view.memory.setdefault("functions", {})
     if str(made) not in known:
         seen = {name for names in known.values() for name in names}
-        new = [tool.name for tool in usable_tools(view) if tool.name not in seen]
+        new = [tool.name for tool in listed_tools(view) if tool.name not in seen]
         known[str(made)] = new[: MOST_TOOLS - len(seen)]
     return known
 

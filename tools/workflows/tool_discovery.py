@@ -7,6 +7,7 @@ The search finds only what a listing would contain for this caller in this reque
 
 from typing import Any
 
+from tools.authorization.listings import usable_tools
 from tools.catalog.registry import CatalogTool
 from tools.catalog.search.questions import note_search
 from tools.catalog.search.search import ranked, relevant
@@ -16,7 +17,6 @@ from tools.execution import composites, sessions
 from tools.execution.composing import CannotGoOn, Composition, Made
 from tools.execution.composition import Kind, Waiting
 from tools.execution.context import Result
-from tools.policy import gates
 from tools.policy.questions import EffectiveRequest
 
 MOST_TOOLS = 25
@@ -30,7 +30,7 @@ def run_search_turn(view: Composition) -> Result:
     if not isinstance(query, str) or not isinstance(capabilities, list):
         raise CannotGoOn("PARAMETERS_WRONG", "query is a text and capabilities a list.")
     discovery = (FIND_TOOLS, CALL_TOOL)
-    usable = [one for one in usable_tools(view) if one.definition.entry_point not in discovery]
+    usable = [one for one in listed_tools(view) if one.definition.entry_point not in discovery]
     required = set(map(str, capabilities))
     fit = [tool for tool in usable if required <= set(tool.definition.raw["capabilities"])]
     found = _rank(view, query, fit)
@@ -40,11 +40,11 @@ def run_search_turn(view: Composition) -> Result:
     return Result(Status.SUCCESS, output=output)
 
 
-def usable_tools(view: Composition) -> list[CatalogTool]:
+def listed_tools(view: Composition) -> list[CatalogTool]:
     """The tools that a listing would contain for the caller of a composite call."""
     performance, execution = view.performance, view.execution
     asked = EffectiveRequest.of(execution.requested_groups, sessions.state_before(execution))
-    return gates.usable_tools(performance.caller, asked, performance.snapshot)
+    return usable_tools(performance.caller, asked, performance.snapshot)
 
 
 def _rank(view: Composition, query: str, tools: list[CatalogTool]) -> list[CatalogTool]:

@@ -23,15 +23,15 @@ from audit.changes import difference
 from audit.events import Event, Outcome
 from tools.accounts import account_actions
 from tools.accounts.callers import actor_of
-from tools.accounts.login import login, single_sign_on
+from tools.accounts.login import single_sign_on
 from tools.accounts.login.lockout import limit_attempts
+from tools.accounts.login.login import end_sessions, record_session
 from tools.accounts.roles import role_of
 from tools.definitions.callers import Scope
 from tools.errors import NotFound, ToolcribError
 from tools.models import PersonSession, SingleSignOn
 from tools.ui.access import PageRequest, page
-from tools.ui.accounts import factors, proving
-from tools.ui.accounts.browsers import browser
+from tools.ui.accounts import login, second_factors
 from tools.ui.inputs import FormInput, Widget
 from tools.web.proof import Proof, proof
 
@@ -49,6 +49,11 @@ SCOPES = {
     Scope.ORGANIZATION: "Organization: change organizations, tiers, people, keys and credentials",
     Scope.MANAGE: "Manage: all of these four",
 }
+# The first match counts: most browsers name others too.
+_BROWSERS = (("Edg", "Edge"), ("OPR/", "Opera"), ("Firefox/", "Firefox"), ("Chrome/", "Chrome"),
+             ("Safari/", "Safari"), ("curl/", "curl"))  # fmt: skip
+_SYSTEMS = (("Windows", "Windows"), ("Android", "Android"), ("iPhone", "iPhone"), ("iPad", "iPad"),
+            ("Mac OS X", "macOS"), ("Linux", "Linux"))  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,14 @@ class BrowserRow:
     session: PersonSession
     browser: str
     here: bool
+
+
+def browser(user_agent: str) -> str:
+    name = _first(_BROWSERS, user_agent)
+    system = _first(_SYSTEMS, user_agent)
+    if not name:
+        return user_agent[:40] or "An unknown program"
+    return f"{name} on {system}" if system else name
 
 
 @require_safe
@@ -107,7 +120,7 @@ def revoke_token(request: PageRequest, token_id: UUID) -> HttpResponseBase:
 @page
 def end_session(request: PageRequest, session_id: UUID) -> HttpResponseBase:
     """End a session of the user; after the current one, the next page is the login."""
-    ended = login.end_sessions(user=request.user, by=actor_of(request.caller), only=session_id)
+    ended = end_sessions(user=request.user, by=actor_of(request.caller), only=session_id)
     if not ended:
         raise NotFound("You have no such session.", code="session_not_found")
     if not request.session.exists(str(request.session.session_key)):
@@ -121,8 +134,8 @@ def end_session(request: PageRequest, session_id: UUID) -> HttpResponseBase:
 @require_POST
 @page
 def end_others(request: PageRequest) -> HttpResponseBase:
-    here = login.record_session(request, request.user)
-    ended = login.end_sessions(user=request.user, by=actor_of(request.caller), except_for=here)
+    here = record_session(request, request.user)
+    ended = end_sessions(user=request.user, by=actor_of(request.caller), except_for=here)
     word = "No other browser was logged in."
     if ended:
         word = f"{ended} other browser{' is' if ended == 1 else 's are'} logged out."
@@ -142,12 +155,14 @@ def change_password(request: PageRequest) -> HttpResponseBase:
     try:
         good = _checked(request, form)
     except ToolcribError as refusal:
-        return proving.refused(
-            request, PASSWORD, {"form": PasswordChangeForm(request.user)}, refusal
-        )
+        return login.refused(request, PASSWORD, {"form": PasswordChangeForm(request.user)}, refusal)
     if not good:
         return render(request, PASSWORD, {"form": form}, status=400)
     return _change_password(request, form)
+
+
+def _first(known: tuple[tuple[str, str], ...], text: str) -> str:
+    return next((word for mark, word in known if mark in text), "")
 
 
 def _checked(request: PageRequest, form: PasswordChangeForm) -> bool:
@@ -166,8 +181,8 @@ def _change_password(request: PageRequest, form: PasswordChangeForm) -> HttpResp
     by = actor_of(request.caller)
     form.save()
     update_session_auth_hash(request, request.user)
-    here = login.record_session(request, request.user)
-    login.end_sessions(user=request.user, by=by, except_for=here)
+    here = record_session(request, request.user)
+    end_sessions(user=request.user, by=by, except_for=here)
     said = {"change": "own password", **difference({}, {})}
     subject = f"user:{request.user.username}"
     record(Event.ROW_CHANGE, by=by, outcome=Outcome.CHANGED, subject=subject, details=said)
@@ -192,7 +207,7 @@ def _context(
         "inputs": inputs,
         "scopes": [(one.value, SCOPES[one], one in chosen) for one in Scope],
         "sessions": _sessions(request),
-        **factors.section(request),
+        **second_factors.section(request),
         "provider": settings.OIDC_NAME if single_sign_on.is_configured() else "",
         "connected": SingleSignOn.objects.filter(user=user).exists(),
     }
@@ -221,7 +236,7 @@ def _kind(permission: Permission) -> str:
 
 
 def _sessions(request: PageRequest) -> list[BrowserRow]:
-    here = login.record_session(request, request.user)
+    here = record_session(request, request.user)
     found = (
         PersonSession.objects.lasting()
         .filter(user=request.user)

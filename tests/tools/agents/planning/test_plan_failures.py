@@ -19,6 +19,7 @@ from tests.tools.agents.planning.test_flow_controller import (
 )
 from tests.tools.execution.working import calls_of, work_off
 from tools.agents.planning import planner
+from tools.authorization.facts import question_of
 from tools.catalog import actions as catalog
 from tools.catalog.registry import registry
 from tools.execution import composition
@@ -26,7 +27,7 @@ from tools.execution.composing import Composition
 from tools.execution.pipeline import perform
 from tools.models import Execution, Tool, queue
 from tools.policy import gates
-from tools.policy.questions import AccessRequest, EffectiveRequest
+from tools.policy.questions import EffectiveRequest
 from tools.worker import reaper
 
 pytestmark = pytest.mark.usefixtures("alone")
@@ -162,7 +163,7 @@ def test_no_plan_makes_a_call_that_explain_does_not_show_as_passed(
     for row in calls_of(run).exclude(tool_name="ask_model").filter(status="Success"):
         tool = snapshot.tool(row.tool_name)
         asked = EffectiveRequest.of(row.requested_groups, row.state)
-        verdicts = gates.explain(AccessRequest(caller, tool, asked, snapshot))
+        verdicts = gates.explain(question_of(caller, tool, asked, snapshot))
         assert all(one.passed for one in verdicts), (row.tool_name, row.state)
     assert reported(agent, run).run.over
 
