@@ -12,7 +12,7 @@ from typing import Any
 
 from sandbox.spec import Preloaded, RunOutcome, SandboxResult
 from tools.builtin import manifest
-from tools.builtin.named_schemas import SCHEMAS
+from tools.builtin.content_definitions import SCHEMAS
 from tools.builtin.workspaces import WorkspaceBusy, writing
 from tools.catalog.sandbox.content_schemas import slot_of
 from tools.definitions.implementations.builtin import ASK_MODEL

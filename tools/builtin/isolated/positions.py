@@ -1,23 +1,38 @@
-"""Where in a text a value stands, by the path that leads to it. Runs inside the sandbox.
+"""The position of a value in a JSON, YAML or TOML text, by its path. Runs inside the sandbox.
 
-Asked for what is wrong only, so the text is gone through again for each; parsers that keep the
-place of every value are slow for the many that are right.
+Only wrong values are looked up, so the text is parsed again for each of them; parsers that keep the
+position of every value are slow for the many that are right.
+
+`tomllib` reports no positions. A TOML text that it has read is therefore cut into statements, a
+header or a key with its value, and `tomllib` reads the names of each. Positions within a value are
+not known.
 """
 
 import json
 import math
 import re
+import tomllib
+from collections.abc import Iterator
+from functools import lru_cache
 from json.decoder import scanstring
 from typing import Any
 
 import yaml
 
+MOST_TOML_LINES = 20_000  # each statement is read once more: a second or so for so many
+
 type Path = list[str | int]
+type TomlPath = tuple[str | int, ...]
 
 _BLANK = re.compile(r"[ \t\n\r]*")
 _TOKEN = re.compile(
     r'"(?:[^"\\]++|\\.)*+"|[\[\]{}:]|NaN|-?Infinity'
     r"|-?[0-9]++(?:\.[0-9]++(?:[eE][+-]?[0-9]++)?|[eE][+-]?[0-9]++)",
+    re.DOTALL,
+)
+_TOML_MARK = re.compile(
+    r"""\"{3}(?:[^\\]|\\.)*?\"{3,5}|'{3}.*?'{3,5}|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*'|\#[^\n]*"""
+    r"""|[\[\]{}=\n]""",
     re.DOTALL,
 )
 _DECODER = json.JSONDecoder(strict=False)
@@ -116,3 +131,78 @@ def _past(text: str, place: int) -> int:
     _, end = _DECODER.raw_decode(text, place)
     end = _blank(text, end)
     return _blank(text, end + 1) if text[end] == "," else end
+
+
+def in_toml(text: str, path: list[str | int]) -> tuple[int, int] | None:
+    """Line and column from 1, of the deepest value on the path that a statement names; None for a
+    text of more than `MOST_TOML_LINES`."""
+    if text.count("\n") > MOST_TOML_LINES:
+        return None
+    known = _toml_positions(text)
+    place = next(known[found] for end in range(len(path), -1, -1)
+                 if (found := tuple(path[:end])) in known)  # fmt: skip
+    return _line_and_column(text, place)
+
+
+@lru_cache(maxsize=1)
+def _toml_positions(text: str) -> dict[TomlPath, int]:
+    """Where each path begins that a statement names, and those on the way to it."""
+    known: dict[TomlPath, int] = {(): 0}
+    lists: dict[TomlPath, int] = {}  # the number of the newest table in each
+    table: TomlPath = ()
+    for words, place in _toml_statements(text):
+        header = words.startswith("[")
+        names = _key_path(tomllib.loads(words if header else f"{words} = 0"))
+        if header:
+            path = table = _table_path(names, lists, begins=words.startswith("[["))
+        else:
+            path = table + names
+        for end in range(1, len(path)):
+            known.setdefault(path[:end], place)
+        known[path] = place
+    return known
+
+
+def _toml_statements(text: str) -> Iterator[tuple[str, int]]:
+    """The header, or the key, of each, and where the header or the value begins."""
+    begin, depth, key_end = 0, 0, -1
+    for found in _TOML_MARK.finditer(f"{text}\n"):
+        mark = found.group()
+        if mark in ("[", "{"):
+            depth += 1
+        elif mark in ("]", "}"):
+            depth -= 1
+        elif mark == "=" and depth == 0 and key_end < 0:
+            key_end = found.start()
+        elif mark == "\n" and depth == 0:
+            yield from _toml_statement(text, begin, key_end, found.start())
+            begin, key_end = found.end(), -1
+
+
+def _toml_statement(text: str, begin: int, key_end: int, end: int) -> Iterator[tuple[str, int]]:
+    if key_end >= 0:
+        value = text[key_end + 1 : end]
+        yield text[begin:key_end].strip(), end - len(value.lstrip())
+    elif (words := text[begin:end].lstrip()).startswith("["):
+        yield words, end - len(words)
+
+
+def _key_path(parsed: Any) -> TomlPath:
+    """Of what one statement says alone: each table on the way has one member."""
+    names: TomlPath = ()
+    while isinstance(parsed, dict) and parsed:
+        ((name, parsed),) = parsed.items()
+        names += (name,)
+    return names
+
+
+def _table_path(names: TomlPath, lists: dict[TomlPath, int], *, begins: bool) -> TomlPath:
+    """What a header means: of lists on the way the newest table, at its end perhaps a new one."""
+    path: TomlPath = ()
+    for number, name in enumerate(names, 1):
+        path += (name,)
+        if begins and number == len(names):
+            lists[path] = lists.get(path, -1) + 1
+        if path in lists:
+            path += (lists[path],)
+    return path

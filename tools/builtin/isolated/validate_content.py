@@ -14,7 +14,6 @@ import jsonschema_rs
 import plain_yaml
 import positions
 import tables
-import toml_places
 import xml_documents
 from toolcrib import ToolError
 
@@ -207,7 +206,7 @@ _READERS: dict[str, Callable[[str], Any]] = {"json": _json, "yaml": _yaml, "toml
 _FINDERS = {
     "json": positions.in_json,
     "yaml": positions.in_yaml,
-    "toml": toml_places.in_toml,
+    "toml": positions.in_toml,
 }
 _CHECKS = {
     "json": _check_tree,
