@@ -17,7 +17,7 @@ from tests.api import Api
 from tools.accounts import account_actions
 from tools.accounts.callers import caller_of_token
 from tools.builtin.manifest import DEFINITIONS
-from tools.builtin.workspaces import workspace_of
+from tools.builtin.workspaces import workspace_path
 from tools.catalog.actions import register_tool
 from tools.catalog.builtins import install_builtins
 from tools.definitions.callers import Caller
@@ -112,7 +112,7 @@ def install(organization: Organization) -> None:
 
 def workspace_file(organization: Organization, path: str, content: bytes) -> None:
     """As a tool would have written it: it is whose the workspace is."""
-    workspace = workspace_of(organization.slug)
+    workspace = workspace_path(organization.slug)
     place = workspace / path
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_bytes(content)

@@ -21,7 +21,7 @@ from django.db.models import ForeignObjectRel, Model
 from audit.actions import Actor
 from tools.accounts import account_actions
 from tools.accounts.grants.grants import EXECUTE, grants
-from tools.builtin.workspaces import workspace_of
+from tools.builtin.workspaces import workspace_path
 from tools.catalog.builtins import install_builtins
 from tools.catalog.registry import Snapshot, registry
 from tools.catalog.signatures import newest
@@ -95,7 +95,7 @@ def restore() -> None:
     file, content = _newest_versions()
     if file.stat().st_size != len(content):
         file.write_bytes(content)
-    for entry in workspace_of(known.organization).iterdir():
+    for entry in workspace_path(known.organization).iterdir():
         shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
 
 
@@ -110,7 +110,7 @@ def copied(slug: str, tier: str) -> Organization:
     row = account_actions.create_organization(slug=slug, name=slug, tier=_tier(tier), by=by(slug))
     Organization.objects.filter(pk=row.pk).update(revision=template.revision)
     row.revision = template.revision
-    workspace_of(slug)
+    workspace_path(slug)
     _copy_groups(row, template.groups)
     _copy_tools(row, template)
     return row

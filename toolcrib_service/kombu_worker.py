@@ -24,13 +24,13 @@ from toolcrib_service.queue_protocol import (
     Queue,
     Request,
     Response,
-    message_of,
-    prefix,
-    said_in,
-    shortened,
+    broker_message,
+    key_prefix,
+    message_fields,
+    shorten_error,
 )
 from toolcrib_service.service import DynamicToolService
-from toolcrib_service.service_calls import Call, Loop, Over, responses
+from toolcrib_service.service_calls import Call, CallAbandoned, Loop, answer_responses
 
 log = logging.getLogger(__name__)
 MOST_S = 86_400.0
@@ -65,7 +65,7 @@ class KombuWorker:
         """Raises `OSError` and what the transport raises where the broker cannot be used."""
         with self._connection() as connection:
             connection.ensure_connection(max_retries=1, timeout=10)
-            _requests(self.queue, connection.default_channel).declare()
+            _request_queue(self.queue, connection.default_channel).declare()
         for thread in self._readers:
             thread.start()
 
@@ -102,7 +102,7 @@ class KombuWorker:
         taken: list[Any] = []
         channel = connection.default_channel
         consumer = Consumer(
-            channel, [_requests(self.queue, channel)], accept=["text/plain"],
+            channel, [_request_queue(self.queue, channel)], accept=["text/plain"],
             on_message=taken.append, prefetch_count=1,
         )  # fmt: skip
         with consumer:
@@ -122,9 +122,9 @@ class KombuWorker:
             return
         message.ack()  # before it is performed: a request runs once, or not at all
         try:
-            said = said_in(message)
+            said = message_fields(message)
             request, place = Request.read(said), said["reply_to"]
-            if not place.startswith(prefix(self.organization)):
+            if not place.startswith(key_prefix(self.organization)):
                 raise Malformed("a request wants its answer somewhere else")
         except Malformed as error:
             log.warning("a request was dropped: %s", error)
@@ -137,18 +137,20 @@ class KombuWorker:
         self._calls[call.request.id] = call
         try:
             with Producer(connection.default_channel) as producer:
-                for n, response in enumerate(responses(self.service, call, self._loop), 1):
+                for n, response in enumerate(answer_responses(self.service, call, self._loop), 1):
                     call.check()
-                    _say(producer, place, call.request, n, shortened(response))
-        except Over:
+                    _publish_response(producer, place, call.request, n, shorten_error(response))
+        except CallAbandoned:
             log.info("a call was given up: its time is over")
         finally:
             del self._calls[call.request.id]
 
 
-def _requests(queue: Queue, channel: Any) -> Any:
+def _request_queue(queue: Queue, channel: Any) -> Any:
     return Place(queue.requests, channel=channel, routing_key=queue.requests, durable=True)
 
 
-def _say(producer: Any, place: str, request: Request, n: int, response: Response) -> None:
-    producer.publish(**message_of(place, response.fields(request, n)))
+def _publish_response(
+    producer: Any, place: str, request: Request, n: int, response: Response
+) -> None:
+    producer.publish(**broker_message(place, response.fields(request, n)))

@@ -28,16 +28,16 @@ class Malformed(ValueError):
     """An invalid entry; the text says why."""
 
 
-def prefix(organization: str) -> str:
+def key_prefix(organization: str) -> str:
     """Of all keys of an organization's services."""
     if not _SLUG.fullmatch(organization):
         raise Malformed("an organization's name has lower-case letters, digits and hyphens only")
     return f"toolcrib:{organization}:svc:"
 
 
-def announcements(organization: str) -> str:
+def announcements_key(organization: str) -> str:
     """The stream of announcements."""
-    return prefix(organization) + "announcements"
+    return key_prefix(organization) + "announcements"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Queue:
     @property
     def base(self) -> str:
         digest = hashlib.sha256(self.name.encode("utf-8", "replace")).hexdigest()
-        return f"{prefix(self.organization)}{digest[:32]}"
+        return f"{key_prefix(self.organization)}{digest[:32]}"
 
     @property
     def requests(self) -> str:
@@ -109,11 +109,11 @@ class Request:
         body = fields.get("body", "")
         if len(body) > MAX_REQUEST:
             raise Malformed("a request is too long")
-        said = _object(body, "envelope")
+        said = _json_object(body, "envelope")
         user = said.get("user")
         if not isinstance(user, str):
             raise Malformed("an envelope names its user")
-        config, arguments = (_object(said.get(name), name) for name in ("config", "arguments"))
+        config, arguments = (_json_object(said.get(name), name) for name in ("config", "arguments"))
         return cls(call, fields.get("token", ""), int(deadline), user, config, arguments)
 
 
@@ -151,14 +151,14 @@ class Response:
         return cls(text, True, kind, message)
 
 
-def shortened(response: Response) -> Response:
+def shorten_error(response: Response) -> Response:
     """An error ends the stream, and its words fit into one answer."""
     if response.error_type is None:
         return response
-    return Response("", True, response.error_type, pieces(response.error_message)[0])
+    return Response("", True, response.error_type, split_text(response.error_message)[0])
 
 
-def message_of(place: str, fields: Mapping[str, str], **more: Any) -> dict[str, Any]:
+def broker_message(place: str, fields: Mapping[str, str], **more: Any) -> dict[str, Any]:
     """An entry as a message of other brokers: the id is its correlation, the body its body."""
     headers = {name: fields[name] for name in ("token", "deadline_ms", "n") if name in fields}
     return {
@@ -172,7 +172,7 @@ def message_of(place: str, fields: Mapping[str, str], **more: Any) -> dict[str, 
     }
 
 
-def said_in(message: Any) -> dict[str, str]:
+def message_fields(message: Any) -> dict[str, str]:
     """A message of another broker as an entry; what is no text is as if it were not there."""
     body = message.body
     if isinstance(body, bytes | memoryview):
@@ -187,19 +187,19 @@ def said_in(message: Any) -> dict[str, str]:
     }
 
 
-def text_of(value: Any) -> str:
+def as_text(value: Any) -> str:
     """A text as it is, anything else as JSON; without what JSON's strict readers refuse."""
     if not isinstance(value, str):
         value = json.dumps(value, ensure_ascii=False, allow_nan=False)
     return value.replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 
-def pieces(text: str) -> list[str]:
+def split_text(text: str) -> list[str]:
     """At least one, each short enough for one answer."""
     return [text[at : at + CHUNK] for at in range(0, len(text), CHUNK)] or [""]
 
 
-def _object(text: Any, what: str) -> dict[str, Any]:
+def _json_object(text: Any, what: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except (TypeError, ValueError, RecursionError):

@@ -16,9 +16,16 @@ from typing import Any
 import redis
 
 from toolcrib_service import scripts
-from toolcrib_service.queue_protocol import GROUP, Malformed, Queue, Request, Response, shortened
+from toolcrib_service.queue_protocol import (
+    GROUP,
+    Malformed,
+    Queue,
+    Request,
+    Response,
+    shorten_error,
+)
 from toolcrib_service.service import Announcer, DynamicToolService
-from toolcrib_service.service_calls import Call, Loop, Over, responses
+from toolcrib_service.service_calls import Call, CallAbandoned, Loop, answer_responses
 
 log = logging.getLogger(__name__)
 LEASE_S = 10.0
@@ -101,7 +108,7 @@ class Worker:
         keys = (queue.accepting, queue.alive, queue.served)
         digest = self._announcer.digest if self._announcer else ""
         said = (self.name, round(self.lease_s * 1000), int(accepting), digest)
-        scripts.run(self._redis, scripts.BEAT, keys, *said)
+        scripts.run_script(self._redis, scripts.HEARTBEAT, keys, *said)
 
     def _announce(self) -> None:
         if self._announcer is not None:
@@ -175,7 +182,7 @@ class Worker:
         if self._stopping.is_set():
             flat = [word for pair in fields.items() for word in pair]
             place = (self.queue.requests,)
-            scripts.run(self._redis, scripts.GIVE_BACK, place, GROUP, entry, *flat)
+            scripts.run_script(self._redis, scripts.REQUEUE, place, GROUP, entry, *flat)
             return
         try:
             request = Request.read(fields)
@@ -186,7 +193,7 @@ class Worker:
             return
         keys = (self.queue.requests, self.queue.claim(request.id))
         said = (GROUP, entry, self.name, request.deadline_ms, MOST_S * 1000)
-        left_ms = scripts.run(self._redis, scripts.TAKE, keys, *said)
+        left_ms = scripts.run_script(self._redis, scripts.TAKE, keys, *said)
         if left_ms > 0:
             self._perform(Call(request, left_ms / 1000))
 
@@ -194,18 +201,18 @@ class Worker:
         self._calls[call.request.id] = call
         try:
             self._answer(call)
-        except Over:
+        except CallAbandoned:
             log.info("a call was given up: nobody waits for its answer")
         finally:
             del self._calls[call.request.id]
 
     def _answer(self, call: Call) -> None:
-        for n, response in enumerate(responses(self.service, call, self._loop), 1):
+        for n, response in enumerate(answer_responses(self.service, call, self._loop), 1):
             call.check()
-            self._say(call, n, shortened(response))
+            self._say(call, n, shorten_error(response))
 
     def _say(self, call: Call, n: int, response: Response) -> None:
-        """Raises `Over` where the stream for answers is gone, and with it the caller."""
+        """Raises `CallAbandoned` where the stream for answers is gone, and with it the caller."""
         place = self.queue.replies(call.request.id)
         if self._redis.xadd(place, response.fields(call.request, n), nomkstream=True) is None:
-            raise Over
+            raise CallAbandoned

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolcrib_service.redis_worker import LEASE_S, Worker
-from toolcrib_service.service import Announcer, DynamicToolService, announcer
+from toolcrib_service.service import Announcer, DynamicToolService, make_announcer
 
 if TYPE_CHECKING:
     from toolcrib_service.kombu_worker import KombuWorker
 
 log = logging.getLogger(__name__)
 GRACE_S = 20.0
-_AGAIN_S = 1.0  # before a process that ended by itself is started again
+_RESTART_S = 1.0  # before a process that ended by itself is started again
 
 
 def run(
@@ -65,12 +65,12 @@ def is_redis(url: str) -> bool:
     return url.partition(":")[0] in {"redis", "rediss", "unix"}
 
 
-def keep(command: Sequence[str], processes: int) -> int:
+def keep_processes(command: Sequence[str], processes: int) -> int:
     """Run that many processes of a command, each restarted when it ends by itself, until SIGTERM or
     SIGINT, which they receive too and end by."""
     stop = _stop_signal()
     running = [subprocess.Popen(command) for _ in range(processes)]
-    while not stop.wait(_AGAIN_S):
+    while not stop.wait(_RESTART_S):
         running = [one if one.poll() is None else subprocess.Popen(command) for one in running]
     for one in running:
         if one.poll() is None:
@@ -101,7 +101,7 @@ def _announcer(
 ) -> Announcer | None:
     if key_file is None:
         return None
-    return announcer(service, organization=organization, key_file=key_file)
+    return make_announcer(service, organization=organization, key_file=key_file)
 
 
 def _stop_signal() -> threading.Event:

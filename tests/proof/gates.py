@@ -15,7 +15,7 @@ type Gate = tuple[str, str, str, str, tuple[str, ...]]
 _ADMISSION = "tools/execution/admission.py"
 _ACCEPTANCE = "tools/execution/acceptance.py"
 _PERFORMANCE = "tools/execution/performance.py"
-_EXECUTION = "tools/models/execution.py"
+_EXECUTION = "tools/models/execution_queryset.py"
 _SANDBOXING = "tools/runners/sandbox_runs.py"
 _AVAILABILITY = tuple(
     f"tools/policy/availability.py:{name}"

@@ -3,7 +3,7 @@
 from typing import Any
 
 # What became of one call of a batch.
-_OF_A_BATCH = {
+_BATCH_ITEM = {
     "type": "object",
     "properties": {
         "position": {"type": "integer"},
@@ -73,7 +73,7 @@ CALL_TOOLS: tuple[dict[str, Any], ...] = (
         "output_schema": {
             "type": "object",
             "properties": {
-                "results": {"type": "array", "items": _OF_A_BATCH},
+                "results": {"type": "array", "items": _BATCH_ITEM},
                 "succeeded": {"type": "integer"},
                 "failed": {"type": "integer"},
                 "cancelled": {"type": "integer"},

@@ -13,12 +13,12 @@ from tools.builtin.call_definitions import CALL_TOOLS
 from tools.builtin.content_definitions import CONTENT_TOOLS
 from tools.builtin.knowledge_definitions import KNOWLEDGE_TOOLS
 from tools.builtin.model_definitions import MODEL_TOOLS
-from tools.builtin.workspaces import workspace_of
+from tools.builtin.workspaces import workspace_path
 from tools.definitions.implementations.builtin import RUN_PROGRAM
 
 INSIDE = "/workspace"
 # What importing trafilatura imports; what is not mounted is not there.
-_EXTRACTOR = (
+_EXTRACTOR_PACKAGES = (
     *("trafilatura", "lxml", "lxml_html_clean", "justext", "htmldate", "courlan", "tld"),
     *("charset_normalizer", "dateutil", "six", "babel", "urllib3", "certifi"),
 )
@@ -41,7 +41,7 @@ def _library(name: str) -> str:
 
 
 @lru_cache(maxsize=8)
-def _record(distribution: str) -> str:
+def _metadata_directory(distribution: str) -> str:
     """The directory where an installer wrote what it installed: some packages read it."""
     found = importlib.metadata.distribution(distribution)
     (metadata,) = (file for file in found.files or () if file.name == "METADATA")
@@ -52,21 +52,21 @@ def _preloaded(*modules: str) -> tuple[tuple[str, str], ...]:
     return tuple((module, _source(module)) for module in modules)
 
 
-def _reading(organization: str) -> Profile:
-    mount = Mount(str(workspace_of(organization)), INSIDE, make=True)
+def _read_profile(organization: str) -> Profile:
+    mount = Mount(str(workspace_path(organization)), INSIDE, make=True)
     return Profile(
         IsolationLevel.STANDARD, mounts=(mount,), preload=_preloaded("workspace", "read_file")
     )
 
 
-def _writing(organization: str) -> Profile:
-    mount = Mount(str(workspace_of(organization)), INSIDE, writable=True, make=True)
+def _write_profile(organization: str) -> Profile:
+    mount = Mount(str(workspace_path(organization)), INSIDE, writable=True, make=True)
     return Profile(
         IsolationLevel.STANDARD, mounts=(mount,), preload=_preloaded("workspace", "write_file")
     )
 
 
-def _validating(organization: str) -> Profile:
+def _validation_profile(organization: str) -> Profile:
     return Profile(
         IsolationLevel.STANDARD,
         libraries=(_library("yaml"), _library("jsonschema_rs"), _library("lxml")),
@@ -79,15 +79,15 @@ def _validating(organization: str) -> Profile:
     )
 
 
-def _fetching(organization: str) -> Profile:
+def _fetch_profile(organization: str) -> Profile:
     return Profile(
         IsolationLevel.STANDARD,
-        libraries=(*map(_library, _EXTRACTOR), _record("trafilatura")),
+        libraries=(*map(_library, _EXTRACTOR_PACKAGES), _metadata_directory("trafilatura")),
         preload=_preloaded("charsets", "readable", "web_fetch"),
     )
 
 
-def _programming(_organization: str) -> Profile:
+def _program_profile(_organization: str) -> Profile:
     """The same for every organization: a program sees nothing but what it is given."""
     return Profile(IsolationLevel.RESTRICTED, preload=_preloaded("program"))
 
@@ -98,7 +98,7 @@ def _text_of(package: str, file: str) -> str:
     return resources.files(package).joinpath(file).read_text("utf-8")
 
 
-def _calling(_organization: str) -> Profile:
+def _http_profile(_organization: str) -> Profile:
     """The same for every organization."""
     preload = (
         ("strictjson", _text_of("sandbox", "strictjson.py")),
@@ -121,15 +121,15 @@ class Isolated:
 
 
 ISOLATED = {
-    "read_file": Isolated("read_file", _reading),
-    "write_file": Isolated("write_file", _writing),
-    "validate_content": Isolated("validate_content", _validating),
-    "web_fetch": Isolated("web_fetch", _fetching, network=True),
-    RUN_PROGRAM: Isolated("program", _programming),
+    "read_file": Isolated("read_file", _read_profile),
+    "write_file": Isolated("write_file", _write_profile),
+    "validate_content": Isolated("validate_content", _validation_profile),
+    "web_fetch": Isolated("web_fetch", _fetch_profile, network=True),
+    RUN_PROGRAM: Isolated("program", _program_profile),
 }
 
 # No tool of the product: what performs the request of tools of the type http.
-HTTP_CALL = Isolated("http_call", _calling, network=True)
+HTTP_CALL = Isolated("http_call", _http_profile, network=True)
 
 
 DEFINITIONS = (*CONTENT_TOOLS, *KNOWLEDGE_TOOLS, *CALL_TOOLS, *MODEL_TOOLS)

@@ -47,7 +47,7 @@ _MESSAGE = {
     "then": {"required": ["action_id"]},
 }
 
-_TOOL_OF_A_MODEL = {
+_MODEL_TOOL = {
     "type": "object",
     "properties": {
         "name": {"type": "string", "minLength": 1, "maxLength": 128},
@@ -88,7 +88,7 @@ MODEL_TOOLS: tuple[dict[str, Any], ...] = (
                 "type": "Array",
                 "description": "What the model may call, in the native format.",
                 "default": [],
-                "schema": {"maxItems": 400, "items": _TOOL_OF_A_MODEL},
+                "schema": {"maxItems": 400, "items": _MODEL_TOOL},
             },
             {
                 "name": "format",

@@ -65,7 +65,7 @@ def ask_model(
         said = chat.ask(_model_connections(), model, question, bounds, tell)
     except chat.ModelFailure as failure:
         cost = None if failure.began else Decimal(0)
-        return _failed(failure.code, failure.message, cost=cost)
+        return _failure(failure.code, failure.message, cost=cost)
     except RequestStopped:
         return UpstreamResult(
             RunOutcome.CANCELLED,
@@ -86,7 +86,7 @@ def ask_model(
 
 
 def refuse_question(code: str, message: str) -> UpstreamResult:
-    return _failed(code, message, cost=Decimal(0))
+    return _failure(code, message, cost=Decimal(0))
 
 
 def _answer_cost(job: ToolRun, name: str, said: chat.ModelAnswer) -> Decimal | None:
@@ -108,7 +108,7 @@ def _token_counts(said: chat.ModelAnswer) -> dict[str, int]:
     return {"input_tokens": said.input_tokens, "output_tokens": said.output_tokens}
 
 
-def _failed(code: str, message: str, *, cost: Decimal | None) -> UpstreamResult:
+def _failure(code: str, message: str, *, cost: Decimal | None) -> UpstreamResult:
     return UpstreamResult(RunOutcome.FAILED, error_code=code, error_message=message, cost=cost)
 
 
@@ -152,7 +152,7 @@ def _run_prompt(job: ToolRun, prompt: str) -> UpstreamResult:
 
 def _answer_outcome(said: chat.ModelAnswer) -> dict[str, Any]:
     """A truncated answer is an error, as is reasoning without an answer."""
-    answer = reasoning.visible(said.text)
+    answer = reasoning.visible_text(said.text)
     answer = answer if answer == said.text else answer.strip()
     if said.cut:
         message = (
@@ -197,10 +197,10 @@ def _reply_readers(
         reader = model_replies.ModelReplyParser(tell)
         return reader.feed, lambda _: reader.close()
     if form == "native":
-        return reasoning.ReasoningFilter(tell).feed, lambda said: model_replies.native(
+        return reasoning.ReasoningFilter(tell).feed, lambda said: model_replies.parse_native(
             said.text, said.call, said.more
         )
-    return reasoning.ReasoningFilter(tell).feed, lambda said: model_replies.plain(said.text)
+    return reasoning.ReasoningFilter(tell).feed, lambda said: model_replies.parse_text(said.text)
 
 
 def _question_refusal(given: dict[str, Any]) -> UpstreamResult | None:

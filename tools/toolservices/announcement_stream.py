@@ -5,9 +5,9 @@ from typing import Any
 
 import redis
 
-from toolcrib_service.queue_protocol import announcements
+from toolcrib_service.queue_protocol import announcements_key
 from toolcrib_service.scripts import LOADED
-from toolcrib_service.service import MOST
+from toolcrib_service.service import MOST_CHARACTERS
 
 # KEYS announcements; ARGV how many, how many bytes of one. A longer one comes without its fields.
 _LISTEN = """
@@ -20,10 +20,10 @@ end
 return found
 """
 AT_ONCE = 20
-MOST_BYTES = 2 * MOST  # of an entry; a longer one is read as an empty one
+MOST_BYTES = 2 * MOST_CHARACTERS  # of an entry; a longer one is read as an empty one
 
 
-class Heard:
+class StreamedAnnouncement:
     """`entry` is what `forget` takes."""
 
     __slots__ = ("document", "entry", "key", "signature")
@@ -35,22 +35,22 @@ class Heard:
         )
 
 
-class Ear:
+class AnnouncementReader:
     def __init__(self, url: str) -> None:
         self._redis: Any = redis.Redis.from_url(
             url, protocol=2, decode_responses=True, encoding_errors="replace",
             socket_timeout=10, socket_connect_timeout=2,
         )  # fmt: skip
 
-    def listen(self, organizations: Iterable[str]) -> dict[str, list[Heard]]:
+    def listen(self, organizations: Iterable[str]) -> dict[str, list[StreamedAnnouncement]]:
         """The oldest few of each organization that has some. Raises `redis.RedisError`."""
         slugs = list(organizations)
         pipe = self._redis.pipeline(transaction=False)
         for slug in slugs:
-            pipe.eval(_LISTEN, 1, announcements(slug), AT_ONCE, MOST_BYTES)
+            pipe.eval(_LISTEN, 1, announcements_key(slug), AT_ONCE, MOST_BYTES)
         found = pipe.execute(raise_on_error=False)  # a key of a wrong type blocks no other
         return {
-            slug: [Heard(entry, _fields(flat)) for entry, flat in entries]
+            slug: [StreamedAnnouncement(entry, _fields(flat)) for entry, flat in entries]
             for slug, entries in zip(slugs, found, strict=True)
             if isinstance(entries, list) and entries
         }
@@ -62,7 +62,7 @@ class Ear:
             self._redis.script_load(script)
 
     def forget(self, organization: str, entries: Iterable[str]) -> None:
-        self._redis.xdel(announcements(organization), *entries)
+        self._redis.xdel(announcements_key(organization), *entries)
 
     def close(self) -> None:
         self._redis.close()

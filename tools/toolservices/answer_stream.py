@@ -12,12 +12,12 @@ from tools.definitions.values import strict_json
 log = logging.getLogger(__name__)
 LONGEST = 1024 * 1024  # characters of one answer, as JSON
 _LONGEST_ESCAPE = 6  # characters of JSON for one byte of text
-_AROUND = 200  # characters of JSON around the text of one answer
+_ENVELOPE_CHARS = 200  # characters of JSON around the text of one answer
 MOST_CHUNKS = 100_000
 MOST_DROPPED = 1_000  # of one call: a stream that others flood is abandoned
 INVALID = "SERVICE_ANSWER_INVALID"
 _NUMBER = re.compile(r"[0-9]{1,9}")
-_UNSEEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 class NotAnswered(Exception):
@@ -54,7 +54,7 @@ class ToolServiceCallCancelled(NotAnswered):
         self.begun = begun
 
 
-class Gathering:
+class AnswerAssembly:
     """The chunks of one call. `done` once the service has sent the end."""
 
     def __init__(
@@ -84,10 +84,10 @@ class Gathering:
             )
         self._seen = number
         body = fields.get("body", "")
-        self._left_chars -= max(0, len(body) - _AROUND)
+        self._left_chars -= max(0, len(body) - _ENVELOPE_CHARS)
         if self._left_chars < 0:
             raise ToolServiceCallFailed(INVALID, "The service's answers hold more than answers.")
-        self._keep(_read(body))
+        self._keep(_read_response(body))
 
     def _why_not(self, fields: Mapping[str, str]) -> str:
         """Why an entry is not the next part of the answer; empty where it is."""
@@ -110,7 +110,10 @@ class Gathering:
 
     def _keep(self, response: Response) -> None:
         if response.error_type is not None:
-            kind, message = _plain(response.error_type)[:100], _plain(response.error_message)
+            kind, message = (
+                _printable(response.error_type)[:100],
+                _printable(response.error_message),
+            )
             raise ToolServiceCallFailed(
                 "TOOL_ERROR", f"{kind}: {message}"[:2000] if kind else message[:2000]
             )
@@ -126,7 +129,7 @@ class Gathering:
         self.done = response.end_of_stream
 
 
-def _read(body: str) -> Response:
+def _read_response(body: str) -> Response:
     if len(body) > LONGEST:
         raise ToolServiceCallFailed(INVALID, "A part of the service's answer is too long.")
     try:
@@ -138,5 +141,5 @@ def _read(body: str) -> Response:
         ) from None
 
 
-def _plain(text: str) -> str:
-    return _UNSEEN.sub("\ufffd", text)
+def _printable(text: str) -> str:
+    return _UNPRINTABLE.sub("\ufffd", text)

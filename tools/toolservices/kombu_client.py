@@ -22,11 +22,18 @@ from kombu.exceptions import KombuError
 from kombu.messaging import Consumer, Producer
 
 from config.external_servers import CeleryBroker
-from toolcrib_service.queue_protocol import MAX_REQUEST, Queue, Request, message_of, prefix, said_in
+from toolcrib_service.queue_protocol import (
+    MAX_REQUEST,
+    Queue,
+    Request,
+    broker_message,
+    key_prefix,
+    message_fields,
+)
 from tools.toolservices.answer_stream import (
     INVALID,
     LONGEST,
-    Gathering,
+    AnswerAssembly,
     NotBegun,
     TimedOut,
     ToolServiceCallCancelled,
@@ -36,12 +43,12 @@ from tools.toolservices.answer_stream import (
 from tools.toolservices.redis_client import UNAVAILABLE, ToolServiceRequest
 
 log = logging.getLogger(__name__)
-_LOOK_S = 0.25  # how long a cancelled call may wait to be seen
+_CANCEL_CHECK_S = 0.25  # how long a cancelled call may wait to be seen
 _WAIT_S = 0.5
 _CONNECT_S = 5.0
 _MOST_UNREAD = 1_000  # answers of one call; more are waited for by the broker
 _IDLE_S = 300.0
-_AWAY = "The broker of the tool service does not answer."
+_BROKER_UNAVAILABLE = "The broker of the tool service does not answer."
 
 
 class KombuClient:
@@ -66,8 +73,8 @@ class KombuClient:
         call, token = uuid4().hex, secrets.token_urlsafe(24)
         answers: queue.Queue[dict[str, str]] = queue.Queue(_MOST_UNREAD)
         listener = self._listening(asked.queue.organization)
-        gathering = Gathering(call, token, most_bytes=asked.most_bytes, tell=tell)
-        ordered = _Ordered(gathering, token)
+        gathering = AnswerAssembly(call, token, most_bytes=asked.most_bytes, tell=tell)
+        ordered = _OrderedAnswers(gathering, token)
         over = time.monotonic() + asked.timeout_s
         with self._lock:
             self._waiting[call] = answers
@@ -80,7 +87,7 @@ class KombuClient:
                 if now > over:
                     raise TimedOut("The tool service did not come to an end in time.")
                 try:
-                    ordered.take(answers.get(timeout=min(_LOOK_S, max(0.0, over - now))))
+                    ordered.take(answers.get(timeout=min(_CANCEL_CHECK_S, max(0.0, over - now))))
                 except queue.Empty:
                     continue
         finally:
@@ -122,28 +129,28 @@ class KombuClient:
             raise NotBegun("SERVICE_REQUEST_TOO_LARGE", "The arguments are too large to be sent.")
         deadline = round((time.time() + asked.timeout_s) * 1000)
         fields = {"id": call, "token": token, "deadline_ms": str(deadline), "body": body}
-        message = message_of(
+        message = broker_message(
             asked.queue.requests, fields, reply_to=place, expiration=asked.timeout_s
         )
-        with _connected(self._broker) as connection:
+        with _connection(self._broker) as connection:
             try:
                 connection.ensure_connection(max_retries=1, timeout=_CONNECT_S)
                 channel = connection.default_channel
-                _durable(asked.queue, channel).declare()
-            except _faults(connection):
-                raise NotBegun(UNAVAILABLE, _AWAY) from None
+                _request_queue(asked.queue, channel).declare()
+            except _broker_errors(connection):
+                raise NotBegun(UNAVAILABLE, _BROKER_UNAVAILABLE) from None
             try:
                 Producer(channel).publish(**message, retry=False)
-            except _faults(connection):
+            except _broker_errors(connection):
                 raise ToolServiceCallLost(
                     "The connection to the broker broke while the request was sent."
                 ) from None
 
 
-class _Ordered:
+class _OrderedAnswers:
     """Puts answers in the order in which they were sent, which not every broker keeps."""
 
-    def __init__(self, gathering: Gathering, token: str) -> None:
+    def __init__(self, gathering: AnswerAssembly, token: str) -> None:
         self._gathering, self._token = gathering, token.encode()
         self._early: dict[int, dict[str, str]] = {}
         self._next = 1
@@ -171,7 +178,7 @@ class _Listener:
     def __init__(
         self, broker: CeleryBroker, organization: str, dispatch: Callable[[dict[str, str]], None]
     ) -> None:
-        self.place = f"{prefix(organization)}replies:{secrets.token_hex(16)}"
+        self.place = f"{key_prefix(organization)}replies:{secrets.token_hex(16)}"
         self._broker, self._dispatch = broker, dispatch
         self._ready, self._closing = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._listen, name="answers", daemon=True)
@@ -184,7 +191,7 @@ class _Listener:
     def ready(self) -> None:
         """Raises `NotBegun`."""
         if not self._ready.wait(_CONNECT_S * 2) or not self.alive:
-            raise NotBegun(UNAVAILABLE, _AWAY)
+            raise NotBegun(UNAVAILABLE, _BROKER_UNAVAILABLE)
 
     def close(self) -> None:
         self._closing.set()
@@ -192,9 +199,9 @@ class _Listener:
 
     def _listen(self) -> None:
         """Runs until it is closed, or the broker is gone: then the next call starts another."""
-        connection = _connected(self._broker)
+        connection = _connection(self._broker)
         # The broker may deliver invalid messages.
-        faults: tuple[type[Exception], ...] = (*_faults(connection), ValueError)
+        faults: tuple[type[Exception], ...] = (*_broker_errors(connection), ValueError)
         try:
             with connection:
                 connection.ensure_connection(max_retries=1, timeout=_CONNECT_S)
@@ -224,18 +231,18 @@ class _Listener:
 
     def _take(self, message: Any) -> None:
         if len(message.body or "") <= LONGEST:
-            self._dispatch(said_in(message))
+            self._dispatch(message_fields(message))
 
 
-def _connected(broker: CeleryBroker) -> Any:
+def _connection(broker: CeleryBroker) -> Any:
     options = {"confirm_publish": True, **broker.options}
     return Connection(broker.url, transport_options=options, connect_timeout=_CONNECT_S)
 
 
-def _durable(place: Queue, channel: Any) -> Any:
+def _request_queue(place: Queue, channel: Any) -> Any:
     name = place.requests
     return Place(name, channel=channel, routing_key=name, durable=True)
 
 
-def _faults(connection: Any) -> tuple[type[Exception], ...]:
+def _broker_errors(connection: Any) -> tuple[type[Exception], ...]:
     return (*connection.connection_errors, *connection.channel_errors, KombuError, OSError)

@@ -21,7 +21,7 @@ from toolcrib_service.queue_protocol import KEPT_MS, MAX_REQUEST, Queue, Request
 from toolcrib_service.scripts import NOW
 from tools.toolservices.answer_stream import (
     INVALID,
-    Gathering,
+    AnswerAssembly,
     NotBegun,
     TimedOut,
     ToolServiceCallCancelled,
@@ -65,7 +65,7 @@ end
 return redis.call('GET', KEYS[2]) == ARGV[2] and 1 or 0
 """
 # KEYS requests, accepting, served; ARGV digest of an announcement.
-LIFE = (
+QUEUE_STATUS = (
     NOW
     + """
 local last = redis.call('ZRANGE', KEYS[2], 0, 0, 'REV', 'WITHSCORES')
@@ -75,14 +75,14 @@ return {redis.call('XLEN', KEYS[1]),
 """
 )
 MOST_BYTES = 16 * 1024 * 1024
-_OF_EACH = 64  # memory of a value beside its bytes
+_VALUE_OVERHEAD = 64  # memory of a value beside its bytes
 UNAVAILABLE, BUSY = "SERVICE_UNAVAILABLE", "SERVICE_BUSY"
 _WITHDRAWN = "withdrawn"
 _BLOCK_MS = 250  # how long a cancelled call may wait to be seen
-_AT_ONCE = 10  # so many answers of maximum length are less than is read at once
+_READ_COUNT = 10  # so many answers of maximum length are less than is read at once
 LONGEST_LEASE_S = 3_600.0
 _PATIENCE_S = 5.0  # for a service that restarts while a request waits
-_NOBODY = "No process of the tool service takes requests. Nothing was begun; try again later."
+_NO_PROCESS = "No process of the tool service takes requests. Nothing was begun; try again later."
 __all__ = [
     "ToolServiceCallFailed",
     "ToolServiceClient",
@@ -95,11 +95,11 @@ class ReplyTooLong(Exception):
     """The connection is closed; the requested answer is too long."""
 
 
-class _Buffer(SocketBuffer):
+class _BoundedBuffer(SocketBuffer):
     room = MOST_BYTES
 
     def read(self, length: int, *args: Any, **options: Any) -> bytes:
-        self.room -= length + _OF_EACH
+        self.room -= length + _VALUE_OVERHEAD
         if self.room < 0:
             raise ReplyTooLong
         return bytes(super().read(length, *args, **options))
@@ -113,7 +113,9 @@ class _Buffer(SocketBuffer):
 class BoundedParser(_RESP2Parser):
     def on_connect(self, connection: Any) -> None:
         super().on_connect(connection)  # type: ignore[no-untyped-call]
-        self._buffer = _Buffer(connection._sock, self.socket_read_size, connection.socket_timeout)
+        self._buffer = _BoundedBuffer(
+            connection._sock, self.socket_read_size, connection.socket_timeout
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,7 @@ class ToolServiceClient:
     ) -> str:
         """The whole answer. Raises `NotAnswered`."""
         sent = self._send(asked)
-        gathering = Gathering(
+        gathering = AnswerAssembly(
             sent.id, sent.token, most_bytes=asked.most_bytes, tell=tell
         )  # fmt: skip
         with self._told_of_the_end(sent, gathering):
@@ -175,7 +177,7 @@ class ToolServiceClient:
     def life(self, queue: Queue, digest: str = "") -> ToolServiceQueueStatus:
         """`digest` is of an announcement. Raises `redis.RedisError`."""
         keys = (queue.requests, queue.accepting, queue.served)
-        found = self._redis.eval(LIFE, len(keys), *keys, digest)
+        found = self._redis.eval(QUEUE_STATUS, len(keys), *keys, digest)
         waiting, processes, accepting, now, served = found
         lease_s, served_s = (_left_s(till, now) for till in (accepting, served))
         return ToolServiceQueueStatus(waiting, processes, lease_s, served_s)
@@ -203,7 +205,7 @@ class ToolServiceClient:
         except redis.RedisError:
             self._not_sent(sent)
         if word == "nobody":
-            raise NotBegun(UNAVAILABLE, _NOBODY)
+            raise NotBegun(UNAVAILABLE, _NO_PROCESS)
         if word == "full":
             raise NotBegun(BUSY, "Too many requests wait for the tool service; try again later.")
         sent.last, sent.entry = ids
@@ -235,7 +237,9 @@ class ToolServiceClient:
 
     # --- the answer -----------------------------------------------------------------------------
 
-    def _rounds(self, sent: "_SentRequest", gathering: Gathering) -> Iterator[Callable[[], None]]:
+    def _rounds(
+        self, sent: "_SentRequest", gathering: AnswerAssembly
+    ) -> Iterator[Callable[[], None]]:
         """Yields a check after each read: none where answers came."""
         while not gathering.done:
             try:
@@ -249,14 +253,14 @@ class ToolServiceClient:
                 ) from None
             except redis.RedisError:
                 time.sleep(_BLOCK_MS / 1000)
-                yield _nothing
+                yield _no_check
                 continue
             if not gathering.done:
-                yield _nothing if entries else lambda: self._look(sent)
+                yield _no_check if entries else lambda: self._look(sent)
 
     def _read(self, sent: "_SentRequest") -> list[tuple[str, dict[str, str]]]:
         place = {sent.queue.replies(sent.id): sent.last}
-        found = self._redis.xread(place, count=_AT_ONCE, block=_BLOCK_MS)
+        found = self._redis.xread(place, count=_READ_COUNT, block=_BLOCK_MS)
         return found[0][1] if found else []
 
     def _look(self, sent: "_SentRequest") -> None:
@@ -284,7 +288,7 @@ class ToolServiceClient:
         sent.alone_since = sent.alone_since or time.monotonic()
         alone = time.monotonic() - sent.alone_since > _PATIENCE_S
         if alone and self._withdrawn(sent):
-            raise NotBegun(UNAVAILABLE, _NOBODY)
+            raise NotBegun(UNAVAILABLE, _NO_PROCESS)
 
     def _forgotten(self, sent: "_SentRequest") -> Exception:
         if self._withdrawn(sent):
@@ -292,7 +296,7 @@ class ToolServiceClient:
         return ToolServiceCallLost("The broker lost the answers of the tool service.")
 
     @contextmanager
-    def _told_of_the_end(self, sent: "_SentRequest", gathering: Gathering) -> Iterator[None]:
+    def _told_of_the_end(self, sent: "_SentRequest", gathering: AnswerAssembly) -> Iterator[None]:
         """Deletes the stream, and notifies a process that still works on the call that it is
         over."""
         try:
@@ -323,5 +327,5 @@ def _left_s(till: str, now: str) -> float:
     return min(LONGEST_LEASE_S, max(-LONGEST_LEASE_S, (float(till) - float(now)) / 1000))
 
 
-def _nothing() -> None:
+def _no_check() -> None:
     """The check after a read with answers: none."""

@@ -21,8 +21,8 @@ from tools import metrics
 from tools.catalog.services import announcements
 from tools.errors import Forbidden, InvalidDefinition
 from tools.models import Organization, ToolService
-from tools.runners.service import client
-from tools.toolservices.announcement_stream import Ear, Heard
+from tools.runners.service import default_client
+from tools.toolservices.announcement_stream import AnnouncementReader, StreamedAnnouncement
 
 log = logging.getLogger(__name__)
 _AT_ONCE = 500
@@ -31,8 +31,8 @@ _told: dict[tuple[str, str, str], float] = {}  # a service that insists fills no
 
 
 @lru_cache(maxsize=1)
-def ear() -> Ear:
-    return Ear(settings.REDIS_URL)
+def ear() -> AnnouncementReader:
+    return AnnouncementReader(settings.REDIS_URL)
 
 
 def look() -> None:
@@ -57,7 +57,7 @@ def hear(organizations: Iterable[Organization] | None = None) -> None:
                 ear().forget(slug, [one.entry for one in heard])
 
 
-def _heed(organization: Organization, heard: Heard) -> str:
+def _heed(organization: Organization, heard: StreamedAnnouncement) -> str:
     try:
         announcements.hear(
             organization=organization, document=heard.document, key=heard.key,
@@ -101,7 +101,7 @@ def _served_s(row: ToolService) -> float:
     """Who made something else of the keys of its lease has none."""
     queue = Queue(row.organization.slug, row.request_queue)
     try:
-        return client().life(queue, row.digest).served_s
+        return default_client().life(queue, row.digest).served_s
     except redis.ResponseError as error:
         if "WRONGTYPE" in str(error):
             return 0.0

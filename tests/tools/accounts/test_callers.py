@@ -154,13 +154,13 @@ def inbox(organization, *names):
     draft = outbox.MessageDraft(
         channel="desk", recipients=[*names], subject="s", body="b", sender="bot"
     )
-    return outbox.write(organization.pk, draft)
+    return outbox.store_message(organization.pk, draft)
 
 
 def test_a_message_reaches_whom_it_was_written_to(organization, alice):
     message = inbox(organization, alice.username)
     rename(alice, f"{alice.username}-wed")
-    outbox.deliver(message, {}, 1)
+    outbox.deliver_message(message, {}, 1)
     assert [one.user_id for one in message.items.all()] == [alice.pk]
 
 

@@ -12,7 +12,7 @@ from sandbox.spec import Limits
 from tests import factories
 from tests.tools.shapes import check_error
 from tools.accounts import account_actions
-from tools.builtin.workspaces import writing
+from tools.builtin.workspaces import workspace_lock
 from tools.execution.pipeline import perform
 from tools.models import Execution
 
@@ -286,6 +286,6 @@ def test_no_caller_sets_the_quota(organization, agent, mounted):
 
 @pytest.mark.part("calls")
 def test_a_workspace_that_somebody_holds_is_busy_and_not_forever(run, mounted):
-    with writing(mounted.name, 1, lambda: False):
+    with workspace_lock(mounted.name, 1, lambda: False):
         assert failed(run("write_file", path="a", content="x", timeout_s=1), "WORKSPACE_BUSY")
     assert run("write_file", path="a", content="x").status == "Success"

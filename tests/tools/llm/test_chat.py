@@ -48,7 +48,7 @@ def ask(upstream, endpoint, *, max_bytes=10_000, max_tokens=1_000, **fields):
 def move(said):
     reader = model_replies.ModelReplyParser()
     reader.feed(said.text)
-    return model_replies.native(said.text, said.call) if said.call else reader.close()
+    return model_replies.parse_native(said.text, said.call) if said.call else reader.close()
 
 
 @pytest.mark.part("agents", but_each=3)

@@ -113,10 +113,10 @@ def test_the_conversation_goes_out_in_the_protocols_form(agent, model):
 @pytest.mark.parametrize(
     ("play", "parameters", "flaw"),
     [
-        ("Hm.", {"format": "text"}, model_replies.NEITHER),
-        ("Observation: 2\nAnswer: 2", {"format": "text"}, model_replies.MADE_UP),
-        (llm.calls("", "{}"), {"format": "native", "tools": [ADD]}, model_replies.NAMELESS),
-        ("", {"format": "plain"}, model_replies.SILENT),
+        ("Hm.", {"format": "text"}, model_replies.NO_MOVE),
+        ("Observation: 2\nAnswer: 2", {"format": "text"}, model_replies.OBSERVATION_INVENTED),
+        (llm.calls("", "{}"), {"format": "native", "tools": [ADD]}, model_replies.NO_TOOL_NAME),
+        ("", {"format": "plain"}, model_replies.EMPTY_REPLY),
     ],
     ids=range(4),
 )

@@ -238,14 +238,14 @@ def test_what_another_program_wrote_is_found_after_the_index_is_made_anew(
     call_command("index_knowledge", "--organization", organization.slug, stdout=StringIO())
     assert sorted(names(reader, "thing")) == ["urn:x:1", "urn:x:2"]
     directly(scope, "DELETE", 'urn:x:2> <urn:p> "strange thing" . <urn:x:2')
-    entity_index.touched(organization.pk, ["urn:x:2"])
+    entity_index.index_subjects(organization.pk, ["urn:x:2"])
     assert names(reader, "strange") == []
 
 
 def directly(scope, verb, triple):
     graph = entity_index.graph_of(scope)
     text = f'{verb} DATA {{ GRAPH <{graph.iri}> {{ <{triple}> <urn:q> "" }} }}'
-    sparql_endpoint.update(graph.endpoint, text, entity_index._soon())
+    sparql_endpoint.update(graph.endpoint, text, entity_index._touch_bounds())
 
 
 def test_a_graph_that_is_older_than_its_index_is_said_to_be_behind(organization, reader, tell):
@@ -253,7 +253,7 @@ def test_a_graph_that_is_older_than_its_index_is_said_to_be_behind(organization,
     directly(GraphScope.of(organization.pk, None), "INSERT", 'urn:x:1> <urn:p> "old" . <urn:x:1')
     tell(("urn:x:2", LABEL, "new"))
     assert search(reader, "new")["stale"]
-    entity_index.rebuild(GraphScope.of(organization.pk, None), lambda _: None)
+    entity_index.rebuild_index(GraphScope.of(organization.pk, None), lambda _: None)
     found = search(reader, "old")
     assert (len(found["results"]), found["stale"]) == (1, False)
 
@@ -445,7 +445,7 @@ def test_who_may_only_read_creates_nothing(organization, agent):
 )
 def test_what_is_no_entity_is_refused_by_its_place(given, said):
     with pytest.raises(BadTerm, match=said):
-        entities.read(ORGANIZATION, {"type": "T", "name": "n"} | given)
+        entities.read_entity(ORGANIZATION, {"type": "T", "name": "n"} | given)
 
 
 @pytest.mark.part("calls", but_each=3)
@@ -459,7 +459,7 @@ def test_a_text_is_a_text_whatever_stands_in_it(agent, text):
 
 def test_two_keys_never_make_one_iri():
     def iri(kind, key):
-        return entities.read(ORGANIZATION, {"type": kind, "name": "n", "key": key}).iri
+        return entities.read_entity(ORGANIZATION, {"type": kind, "name": "n", "key": key}).iri
 
     keys = [("a", "b:c"), ("a:b", "c"), ("a", "b%3Ac"), ("a", "b/c"), ("a", "B:C")]
     assert len({iri(kind, key) for kind, key in keys}) == len(keys)

@@ -243,10 +243,10 @@ def test_sending_again_is_the_same_one(organization, sender, hook):
     message = message_of(sent(sender, channel="hook", to=[]))
     Message.objects.filter(pk=message.pk).update(state="unknown")
     message.refresh_from_db()
-    outbox.deliver(message, {}, 10)
+    outbox.deliver_message(message, {}, 10)
     first, second = (one.headers["idempotency-key"] for one in hook.seen)
     assert first == second
-    outbox.deliver(message, {}, 10)
+    outbox.deliver_message(message, {}, 10)
     assert len(hook.seen) == 2
 
 
@@ -260,7 +260,7 @@ def test_a_bounce_that_is_reported_before_the_receiver_has_answered_stays(
     def report_first(seen):
         with closing(connection):
             sent_as = seen.headers["idempotency-key"]
-            outbox.note_bounce(channel=row, message_id=sent_as, reason="gone")
+            outbox.record_bounce(channel=row, message_id=sent_as, reason="gone")
         return Reply(status)
 
     hook.replies["/secret-path"] = report_first
@@ -321,8 +321,8 @@ def test_secrets_stand_sealed_and_are_shown_to_nobody(organization):
     row, key = channel(organization, **MAIL, port=25, username="crib", password="swordfish")
     kept = MessageChannel.objects.get(pk=row.pk)
     assert b"swordfish" not in bytes(kept.sealed) and key.encode() not in bytes(kept.sealed)
-    assert message_channels.written(kept)["password"] == "…"
-    assert message_channels.opened(kept) == {"password": "swordfish", "key": key}
+    assert message_channels.channel_fields(kept)["password"] == "…"
+    assert message_channels.channel_secrets(kept) == {"password": "swordfish", "key": key}
 
 
 def test_a_password_does_not_follow_to_another_server(organization):

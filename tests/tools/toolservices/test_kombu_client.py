@@ -17,15 +17,15 @@ from tests.conditions import until
 from tests.crib import CHECKOUT
 from tests.tools.toolservices import services
 from toolcrib_service import serve
-from toolcrib_service.queue_protocol import Queue, message_of
+from toolcrib_service.queue_protocol import Queue, broker_message
 from tools.toolservices.answer_stream import (
-    Gathering,
+    AnswerAssembly,
     NotBegun,
     TimedOut,
     ToolServiceCallCancelled,
     ToolServiceCallFailed,
 )
-from tools.toolservices.kombu_client import KombuClient, _Ordered
+from tools.toolservices.kombu_client import KombuClient, _OrderedAnswers
 from tools.toolservices.redis_client import ToolServiceRequest
 
 
@@ -202,7 +202,7 @@ def test_answers_nobody_asked_for_and_forged_ones_change_nothing(
                 for call in (*client._waiting, "0" * 32):
                     body = json.dumps({"response": "forged", "end_of_stream": True})
                     fields = {"id": call, "token": "guess", "n": "1", "body": body}
-                    Producer(connection).publish(**message_of(back, fields))
+                    Producer(connection).publish(**broker_message(back, fields))
             return "mine"
 
     with served(Forging()):
@@ -219,7 +219,7 @@ def test_a_request_that_is_none_or_wants_its_answer_elsewhere_is_dropped(
             ({"id": "a" * 32, "token": "t", "deadline_ms": "9" * 14,
               "body": '{"user": "u", "config": "{}", "arguments": "{}"}'}, "toolcrib:other:svc:x"),
         ):  # fmt: skip
-            Producer(connection).publish(**message_of(queue.requests, fields, reply_to=back))
+            Producer(connection).publish(**broker_message(queue.requests, fields, reply_to=back))
     with served(services.Async()):
         assert ask() == "hello alice"
 
@@ -294,8 +294,8 @@ def test_what_names_no_broker_is_said_without_its_secrets(wrong):
 
 
 def test_answers_that_come_in_another_order_are_joined_in_their_own():
-    gathering = Gathering("c", "t", most_bytes=100, tell=str)
-    ordered = _Ordered(gathering, "t")
+    gathering = AnswerAssembly("c", "t", most_bytes=100, tell=str)
+    ordered = _OrderedAnswers(gathering, "t")
     for number, text in ((3, "c"), (1, "a"), (2, "b"), (2, "x")):
         body = json.dumps({"response": text, "end_of_stream": number == 3})
         ordered.take({"id": "c", "token": "t", "n": str(number), "body": body})

@@ -17,9 +17,9 @@ from tests.crib import free_port
 from tests.tools.toolservices import services
 from tests.tools.toolservices.services import QUEUE, Echo
 from toolcrib_service import scripts, serve
-from toolcrib_service.queue_protocol import GROUP, Queue, Request, Response, announcements
+from toolcrib_service.queue_protocol import GROUP, Queue, Request, Response, announcements_key
 from toolcrib_service.scripts import COMMANDS
-from tools.toolservices.announcement_stream import Ear
+from tools.toolservices.announcement_stream import AnnouncementReader
 from tools.toolservices.answer_stream import (
     NotAnswered,
     NotBegun,
@@ -353,7 +353,7 @@ def test_a_service_sees_requests_that_a_dead_process_had_read(ask, served, hand,
 TENANTS = 20
 TAKE, GIVE_BACK = (
     hashlib.sha1(one.encode(), usedforsecurity=False).hexdigest()
-    for one in (scripts.TAKE, scripts.GIVE_BACK)
+    for one in (scripts.TAKE, scripts.REQUEUE)
 )
 
 
@@ -375,7 +375,7 @@ def tenants(url, broker):
             "ACL", "SETUSER", slug, "on", f">{secret}", "resetkeys", "resetchannels",
             f"~toolcrib:{slug}:svc:*", "-@all", *(f"+{word}" for word in COMMANDS),
         )  # fmt: skip
-    ear = Ear(url)
+    ear = AnnouncementReader(url)
     ear.teach()
     ear.close()
     place = urlsplit(url)
@@ -406,7 +406,7 @@ def test_what_is_one_organizations_no_other_ones_user_can_touch(tenants, broker)
     broker.xadd(queue.replies(call), {"secret": "1"})
     attempts = [
         ("XADD", queue.replies(call), "*", "id", call),
-        ("XADD", announcements(other), "*", "document", "x"),
+        ("XADD", announcements_key(other), "*", "document", "x"),
         ("XDEL", queue.replies(call), "0-1"),
         ("XREADGROUP", "GROUP", "service", "me", "STREAMS", queue.requests, ">"),
         ("SET", queue.claim(call), "me"),

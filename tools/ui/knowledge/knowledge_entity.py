@@ -12,7 +12,7 @@ from tools.catalog.knowledge.knowledge_browsing import EntityView
 from tools.definitions.texts.visible import make_visible
 from tools.errors import Malformed
 from tools.knowledge.entity_index import local_name
-from tools.knowledge.entity_statements import Relation, Value
+from tools.knowledge.entity_statements import Relation, StatementValue
 from tools.ui.access import PageRequest, page
 from tools.ui.knowledge.knowledge import entity_address, require_reader, type_address
 from tools.ui.knowledge.neighbourhood import draw
@@ -66,7 +66,7 @@ def _left_out(seen: EntityView, depth: int, drawn: int) -> int:
     return max(0, (near if depth == 1 else max(near, len(ends))) - drawn)
 
 
-def _value(one: Value) -> dict[str, Any]:
+def _value(one: StatementValue) -> dict[str, Any]:
     """A value with its datatype's name and its language tag."""
     return {
         "predicate": make_visible(local_name(one.predicate)),

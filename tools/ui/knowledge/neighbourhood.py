@@ -11,7 +11,7 @@ from itertools import zip_longest
 from typing import Any
 
 from tools.knowledge.entity_index import local_name
-from tools.knowledge.entity_search import Named
+from tools.knowledge.entity_search import EntityLabel
 from tools.ui.layout import LayoutBox, LayoutDrawing, chain, cut, drawn
 
 MOST_THINGS = 40
@@ -21,7 +21,10 @@ Edge = tuple[str, str, str]
 
 
 def draw(
-    center: str, edges: list[dict[str, Any]], named: dict[str, Named], url: Callable[[str], str]
+    center: str,
+    edges: list[dict[str, Any]],
+    named: dict[str, EntityLabel],
+    url: Callable[[str], str],
 ) -> LayoutDrawing:
     """Draw a limited number of entities: the nearest first, and some of each relation."""
     stated = _fair(center, edges)
@@ -64,6 +67,6 @@ def _beside(column: int, side: int) -> int:
     return 2 * side if column == 0 else column + (2 if column > 0 else -2)
 
 
-def _box(one: Named, column: int, url: str) -> LayoutBox:
+def _box(one: EntityLabel, column: int, url: str) -> LayoutBox:
     caption = one.type or ("entity" if one.known else "only named")
     return LayoutBox(column, [cut(one.label), cut(caption)], kind="thing", hint=one.label, url=url)

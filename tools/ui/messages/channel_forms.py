@@ -13,7 +13,7 @@ from tools.accounts.user_permissions import require
 from tools.catalog.sandbox.credentials import MASK
 from tools.errors import ToolcribError
 from tools.messaging import message_channels
-from tools.messaging.message_channels import SECURITIES
+from tools.messaging.message_channels import CONNECTION_SECURITIES
 from tools.models import MessageChannel, MessageKind
 from tools.ui.access import PageRequest, page
 from tools.ui.inputs import FormInput, Widget, choices, placed, plain, words
@@ -118,7 +118,7 @@ def _inputs(kind: MessageKind, row: MessageChannel | None) -> list[FormInput]:
         FormInput("enabled", "It is on", Widget.CHECK, value="yes"),
     ]  # fmt: skip
     if row is not None:
-        _fill(asked, message_channels.written(row))
+        _fill(asked, message_channels.channel_fields(row))
     return asked
 
 
@@ -132,7 +132,7 @@ def _place(kind: MessageKind, row: MessageChannel | None) -> list[FormInput]:
     return [
         FormInput("host", "Mail server", required=True),
         FormInput("port", "Port", help="465 for tls, 587 for starttls, where it is empty."),
-        FormInput("security", "Security", Widget.SELECT, options=choices(SECURITIES),
+        FormInput("security", "Security", Widget.SELECT, options=choices(CONNECTION_SECURITIES),
               value="starttls", help="none only into networks that the operator opened."),
         FormInput("username", "User name"),
         FormInput("password", "Password", Widget.HIDDEN,

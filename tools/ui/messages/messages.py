@@ -12,8 +12,8 @@ from django.views.decorators.http import require_http_methods, require_safe
 from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import may, require
 from tools.errors import NotFound
-from tools.messaging.message_channels import find_channel, written
-from tools.messaging.outbox import NotWritten, items_of, mark_read
+from tools.messaging.message_channels import channel_fields, find_channel
+from tools.messaging.outbox import MessageRefused, inbox_items, mark_read
 from tools.models import InboxItem, Message, MessageChannel, MessageState
 from tools.runners.messages import try_channel
 from tools.ui.access import PageRequest, page
@@ -57,7 +57,7 @@ def channel_list(request: PageRequest) -> HttpResponseBase:
     require(request.caller, "view_messagechannel")
     rows = MessageChannel.objects.filter(organization_id=request.caller.organization_id)
     context = {
-        "channels": [(row, written(row)) for row in rows],
+        "channels": [(row, channel_fields(row)) for row in rows],
         "tries": may(request.caller, "change_messagechannel"),
     }
     return render(request, "messages/channels.html", context)
@@ -73,7 +73,7 @@ def test_channel(request: PageRequest, name: str) -> HttpResponseBase:
     recipients = plain(request.POST).get("to", "").replace(",", " ").split()
     try:
         sent = try_channel(channel=row, recipients=recipients, by=actor_of(request.caller))
-    except NotWritten as refusal:
+    except MessageRefused as refusal:
         notices.error(request, str(refusal))
         return redirect("channel-edit", name=row.name)
     tell = notices.success if sent.state == MessageState.SENT else notices.error
@@ -102,4 +102,4 @@ def read(request: PageRequest, item_id: UUID) -> HttpResponseBase:
 
 
 def _own(request: PageRequest) -> QuerySet[InboxItem]:
-    return items_of(request.caller.user_id, request.caller.organization_id)
+    return inbox_items(request.caller.user_id, request.caller.organization_id)

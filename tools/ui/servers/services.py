@@ -22,7 +22,7 @@ from tools.definitions.tool import ordered_definition
 from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidDefinition
 from tools.models import Execution, ServiceStatus, Tool, ToolService
-from tools.runners.service import client
+from tools.runners.service import default_client
 from tools.toolservices.redis_client import ToolServiceQueueStatus
 from tools.ui.access import PageRequest, page
 from tools.ui.shown import SourceStatus, difference, pretty
@@ -128,7 +128,7 @@ def life_of(row: ToolService) -> ToolServiceQueueStatus | None:
     if not row.request_queue:
         return ToolServiceQueueStatus(0, 0, 0.0, 0.0)
     try:
-        return client().life(Queue(row.organization.slug, row.request_queue))
+        return default_client().life(Queue(row.organization.slug, row.request_queue))
     except redis.RedisError:
         return None
 
