@@ -82,7 +82,7 @@ class Query:
     states: bool = False  # returns statements, not rows
     limited: bool = False  # by a LIMIT of its own, or a clause that has to come last
 
-    def within(self, limit: int) -> str:
+    def with_limit(self, limit: int) -> str:
         """The text, with a limit where it has none."""
         return self.text if self.asks or self.limited else f"{self.text} LIMIT {int(limit)}"
 
@@ -194,8 +194,8 @@ def _check_parameters(words: list[tuple[str, str]], values: Mapping[str, str]) -
     for name in values:
         if name not in used:
             near = get_close_matches(name, used, n=1, cutoff=0.7)
-            hint = f"; is ?{near[0]} meant?" if near else ""
-            raise BadGraphQuery(f"The query has no variable ?{name} for its parameter{hint}.")
+            suggestion = f"; is ?{near[0]} meant?" if near else ""
+            raise BadGraphQuery(f"The query has no variable ?{name} for its parameter{suggestion}.")
         for before, (kind, text) in pairwise(plain):
             if before[1].upper() == "AS" and kind == "variable" and text[1:] == name:
                 raise BadGraphQuery(f"The query assigns ?{name} (AS), which is a parameter.")

@@ -81,7 +81,7 @@ class ModelToolCalls:
     """`weigh` is called with all text that is kept."""
 
     def __init__(self, weigh: Callable[[str], None]) -> None:
-        self._weigh = weigh
+        self._count_bytes = weigh
         self._every: list[_PartialToolCall] = []
         self._at: dict[int, _PartialToolCall] = {}  # the latest of each index
 
@@ -90,17 +90,17 @@ class ModelToolCalls:
         for place, piece in enumerate(pieces):
             if not isinstance(piece, dict):
                 raise BadStream("a tool call is no object")
-            self._add(self._call_of(piece, place), piece.get("function"))
+            self._add(self._find_call(piece, place), piece.get("function"))
 
     def first(self) -> ModelToolCall | None:
         return next(iter(self.in_order()), None)
 
     def in_order(self) -> tuple[ModelToolCall, ...]:
-        """All of them, by their indexes; those of one index as they came."""
+        """All of them, by their indexes; those of one index as they input_tokens."""
         ordered = sorted(self._every, key=lambda call: call.index)
         return tuple(ModelToolCall("".join(one.name), "".join(one.arguments)) for one in ordered)
 
-    def _call_of(self, piece: dict[str, Any], place: int) -> _PartialToolCall:
+    def _find_call(self, piece: dict[str, Any], place: int) -> _PartialToolCall:
         index, given = piece.get("index"), piece.get("id")
         index = place if index is None else index
         if type(index) is not int or not 0 <= index <= MOST_INDEX:
@@ -114,7 +114,7 @@ class ModelToolCalls:
         ):
             call = self._begin(index)
         if own and not call.id:
-            self._weigh(own)
+            self._count_bytes(own)
             call.id = own
         return call
 
@@ -131,10 +131,10 @@ class ModelToolCalls:
         name, arguments = function.get("name"), _arguments_text(function.get("arguments"))
         if name and call.name == [name] and call.arguments == [arguments]:
             return  # the whole call once more, as some endpoints end a stream
-        for said, kept in ((name, call.name), (arguments, call.arguments)):
-            if isinstance(said, str) and said:
-                self._weigh(said)
-                kept.append(said)
+        for text, parts in ((name, call.name), (arguments, call.arguments)):
+            if isinstance(text, str) and text:
+                self._count_bytes(text)
+                parts.append(text)
 
 
 def _arguments_text(arguments: Any) -> Any:
@@ -193,15 +193,15 @@ def read_answer(
 ) -> ModelAnswer:
     """Each piece of the text is passed to `tell` as it arrives. Raises `ModelFailure`, `Broken`
     and the errors of an invalid stream or its JSON."""
-    told = _AnswerReader(limits, tell)
+    reader = _AnswerReader(limits, tell)
     if answer.headers.get("content-type", "").startswith("application/json"):
-        told.take(strict_json.parse(answer.body(6 * limits.max_bytes + LONGEST_EVENT)))
-        return told.said()
+        reader.take(strict_json.parse(answer.body(6 * limits.max_bytes + LONGEST_EVENT)))
+        return reader.answer()
     for chunk in _answer_chunks(answer, limits):
-        told.take(chunk)
-    if not told.finished:
+        reader.take(chunk)
+    if not reader.finished:
         raise Broken("the stream ended before the answer did")
-    return told.said()
+    return reader.answer()
 
 
 def _answer_chunks(answer: UpstreamResponse, limits: AnswerLimits) -> Iterator[Any]:
@@ -219,7 +219,7 @@ class _AnswerReader:
     def __init__(self, limits: AnswerLimits, tell: Callable[[str], None]) -> None:
         self._limits, self._tell = limits, tell
         self._parts: list[str] = []
-        self._calls = ModelToolCalls(self._weigh)
+        self._calls = ModelToolCalls(self._count_bytes)
         self._bytes = 0
         self._usage: dict[str, Any] = {}
         self.finished = self._cut = False
@@ -260,7 +260,7 @@ class _AnswerReader:
     def _take_words(self, words: Any) -> None:
         if isinstance(words, str) and words:
             text = _CONTROL.sub("\ufffd", words)
-            self._weigh(text)
+            self._count_bytes(text)
             self._parts.append(text)
             self._tell(text)
 
@@ -268,22 +268,26 @@ class _AnswerReader:
         if isinstance(pieces, list):
             self._calls.take(pieces)
 
-    def _weigh(self, text: str) -> None:
+    def _count_bytes(self, text: str) -> None:
         self._bytes += len(text.encode())
         if self._bytes > self._limits.max_bytes:
             raise ModelFailure(
                 "OUTPUT_LIMIT", "The model's answer is longer than the tool may return.", began=True
             )
 
-    def said(self) -> ModelAnswer:
+    def answer(self) -> ModelAnswer:
         """A question and a nonempty answer have some tokens: a count of zero is no count."""
         calls = self._calls.in_order()
         call = calls[0] if calls else None
-        came = _token_count(self._usage, "prompt_tokens", least=1)
-        went = _token_count(self._usage, "completion_tokens", least=1 if self._parts or call else 0)
-        if came is None or went is None:
-            came = went = None
-        return ModelAnswer("".join(self._parts), call, came, went, calls[1:], self._cut)
+        input_tokens = _token_count(self._usage, "prompt_tokens", least=1)
+        output_tokens = _token_count(
+            self._usage, "completion_tokens", least=1 if self._parts or call else 0
+        )
+        if input_tokens is None or output_tokens is None:
+            input_tokens = output_tokens = None
+        return ModelAnswer(
+            "".join(self._parts), call, input_tokens, output_tokens, calls[1:], self._cut
+        )
 
 
 def _token_count(usage: dict[str, Any], name: str, *, least: int) -> int | None:

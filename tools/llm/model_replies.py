@@ -128,9 +128,9 @@ def parse_native(
         return parse_text(text)
     found = _parse_action(call.name, call.arguments, strict_json.parse, empty={})
     if "flaw" in found:
-        asked = "\n".join(map(_call_text, (call, *more)))
-        text = f"{text}\n{asked}".strip()
-        return ModelReply(text, _visible_text(text.removesuffix(asked)).strip(), **found)
+        calls = "\n".join(map(_call_text, (call, *more)))
+        text = f"{text}\n{calls}".strip()
+        return ModelReply(text, _visible_text(text.removesuffix(calls)).strip(), **found)
     return ModelReply(text, _visible_text(text).strip(), further=more, **found)
 
 
@@ -152,7 +152,7 @@ class ModelReplyParser:
 
     def __init__(self, tell: Callable[[str], None] = lambda _: None) -> None:
         self._tell = tell
-        self._said: list[str] = []
+        self._received: list[str] = []
         self._thought: list[str] = []
         self._open = ""  # the beginning of a line that may yet become a label, or of a tag
         self._line_begins, self._labelled = True, False
@@ -163,17 +163,19 @@ class ModelReplyParser:
         self._decided: list[str] = []  # all text after it
 
     def feed(self, text: str) -> None:
-        self._said.append(text)
+        self._received.append(text)
         if not self._label:
             self._think(self._open + text)
         else:
             self._decided.append(text)
 
     def close(self) -> ModelReply:
-        text = "".join(self._said)
-        behind = reasoning.remove_closed_blocks(text)
-        answer = reasoning.text_after_closing_tag(behind)
-        if answer != behind:  # all before it was reasoning whose opening tag the endpoint removed
+        text = "".join(self._received)
+        remaining = reasoning.remove_closed_blocks(text)
+        answer = reasoning.text_after_closing_tag(remaining)
+        if (
+            answer != remaining
+        ):  # all before it was reasoning whose opening tag the endpoint removed
             reader = ModelReplyParser()
             reader.feed(answer)
             found = reader.close()

@@ -74,12 +74,12 @@ def _post_message(
     except TimeoutError:
         raise NotTold("The receiver did not answer in time.", begun=True) from None
     words = secrets_mask(secrets).text(receipt.words.decode("utf-8", "replace"))
-    told = f"{receipt.status} {' '.join(words.split())}".strip()[:300]
+    answer = f"{receipt.status} {' '.join(words.split())}".strip()[:300]
     if not 200 <= receipt.status < 300:
         raise NotTold(
-            f"The receiver refused it: {told}", begun=receipt.status in _UNCERTAIN_STATUSES
+            f"The receiver refused it: {answer}", begun=receipt.status in _UNCERTAIN_STATUSES
         )
-    return told
+    return answer
 
 
 def _escape(text: str) -> str:

@@ -132,8 +132,8 @@ def _tool_result(job: ToolRun, outcome: SandboxResult, mask: Mask) -> SandboxRes
     pure = job.definition.raw["delivery"] == Delivery.PURE
     if not pure and _is_unanswered(outcome):
         return replace(outcome, error_code=ErrorCode.LOST)
-    said = mask.text(outcome.error_message or "")
-    return replace(outcome, output=None, error_message=_earlier_answer(outcome.network) + said)
+    response = mask.text(outcome.error_message or "")
+    return replace(outcome, output=None, error_message=_earlier_answer(outcome.network) + response)
 
 
 def _is_unanswered(outcome: SandboxResult) -> bool:
@@ -155,25 +155,25 @@ def _earlier_answer(network: tuple[EgressAttempt, ...]) -> str:
 
 
 def _response_result(outcome: SandboxResult, mask: Mask) -> SandboxResult:
-    said: dict[str, Any] = outcome.output
-    if "excerpt" not in said:
-        return replace(outcome, output=mask.value(said["output"]))
+    response: dict[str, Any] = outcome.output
+    if "excerpt" not in response:
+        return replace(outcome, output=mask.value(response["output"]))
     return replace(
         outcome,
         outcome=RunOutcome.FAILED,
         output=None,
         error_code="UPSTREAM_STATUS",
-        error_message=_refusal_message(said, mask),
+        error_message=_refusal_message(response, mask),
     )
 
 
-def _refusal_message(said: dict[str, Any], mask: Mask) -> str:
-    status, words = said["status"], f"The server answered with status {said['status']}."
+def _refusal_message(response: dict[str, Any], mask: Mask) -> str:
+    status, words = response["status"], f"The server answered with status {response['status']}."
     if 300 <= status < 400:
         words += " Redirects of this method are not followed."
-    if status in _RETRYABLE_STATUSES and said["retry_after"]:
-        words += f" It asks to wait (Retry-After): {mask.text(said['retry_after'])}."
-    excerpt = _masked_excerpt(said["excerpt"], mask)
+    if status in _RETRYABLE_STATUSES and response["retry_after"]:
+        words += f" It asks to wait (Retry-After): {mask.text(response['retry_after'])}."
+    excerpt = _masked_excerpt(response["excerpt"], mask)
     return f"{words} {excerpt}".strip()
 
 

@@ -27,12 +27,12 @@ from tools.runners.tool_runs import ToolRun, UpstreamResult
 DEFAULT_ROWS = 100
 
 
-def search_entities(scope: GraphScope, given: dict[str, Any], select: Select) -> dict[str, Any]:
+def search_entities(scope: GraphScope, arguments: dict[str, Any], select: Select) -> dict[str, Any]:
     """`select` asks the graph. Raises what it raises."""
-    wanted = _search_query(given)
+    wanted = _search_query(arguments)
     standing = entity_search.index_status(scope)
     found = entity_search.find_entities(scope, wanted)
-    near, cut = find_neighbors([hit.iri for hit in found.hits], int(given["depth"]), select)
+    near, cut = find_neighbors([hit.iri for hit in found.hits], int(arguments["depth"]), select)
     iris = sorted({end for one in near for end in (one["subject"], one["object"])})
     labels = entity_search.load_labels(scope, iris, wanted.language)
     after = wanted.offset + len(found.hits)
@@ -51,13 +51,13 @@ def search_entities(scope: GraphScope, given: dict[str, Any], select: Select) ->
     }
 
 
-def _search_query(given: dict[str, Any]) -> entity_search.EntitySearchQuery:
+def _search_query(arguments: dict[str, Any]) -> entity_search.EntitySearchQuery:
     return entity_search.EntitySearchQuery(
-        query=str(given["query"])[: entity_search.LONGEST_QUERY],
-        type=given.get("type"),
-        language=given.get("language"),
-        limit=int(given["limit"]),
-        offset=int(given["offset"]),
+        query=str(arguments["query"])[: entity_search.LONGEST_QUERY],
+        type=arguments.get("type"),
+        language=arguments.get("language"),
+        limit=int(arguments["limit"]),
+        offset=int(arguments["offset"]),
     )
 
 
@@ -160,9 +160,9 @@ def _run_query(job: ToolRun, bounds: RequestBounds) -> dict[str, Any]:
     query, limit = sparql_queries.read_query(_question(job)), _limit(job)
     if query.asks:
         most = job.definition.max_output_bytes
-        said = sparql_endpoint.ask(_graph(job), query.text, bounds, most_bytes=most)
-        return {"boolean": said, "text": "true" if said else "false"}
-    found = _select(job, query.within(limit + 1), bounds, limit)
+        boolean = sparql_endpoint.ask(_graph(job), query.text, bounds, most_bytes=most)
+        return {"boolean": boolean, "text": "true" if boolean else "false"}
+    found = _select(job, query.with_limit(limit + 1), bounds, limit)
     return {
         "variables": found.variables,
         "rows": found.rows,
@@ -172,20 +172,21 @@ def _run_query(job: ToolRun, bounds: RequestBounds) -> dict[str, Any]:
 
 
 def _run_ckvs_query(job: ToolRun, bounds: RequestBounds) -> dict[str, Any]:
-    given, values = str(job.arguments["query"]), job.arguments.get("parameters")
-    query, limit = sparql_queries.read_query(given, statements=True, parameters=values), _limit(job)
+    question, values = str(job.arguments["query"]), job.arguments.get("parameters")
+    query = sparql_queries.read_query(question, statements=True, parameters=values)
+    limit = _limit(job)
     most = job.definition.max_output_bytes
     if query.asks:
-        said = sparql_endpoint.ask(_graph(job), query.text, bounds, most_bytes=most)
-        return {"form": "boolean", "boolean": said, "truncated": False}
-    text = query.within(limit + 1)
+        boolean = sparql_endpoint.ask(_graph(job), query.text, bounds, most_bytes=most)
+        return {"form": "boolean", "boolean": boolean, "truncated": False}
+    text = query.with_limit(limit + 1)
     if query.states:
-        stated = sparql_endpoint.construct(_graph(job), text, bounds, most_bytes=most)
-        found, more = graph_documents.first_statements(stated, limit)
+        body = sparql_endpoint.construct(_graph(job), text, bounds, most_bytes=most)
+        found, more = graph_documents.first_statements(body, limit)
         return {"form": "statements", "statements": found, "truncated": more}
     rows = _select(job, text, bounds, limit)
-    told = {"variables": rows.variables, "rows": rows.rows, "truncated": rows.truncated}
-    return {"form": "rows", **told}
+    result = {"variables": rows.variables, "rows": rows.rows, "truncated": rows.truncated}
+    return {"form": "rows", **result}
 
 
 def _search_graph(job: ToolRun, bounds: RequestBounds) -> dict[str, Any]:
@@ -207,8 +208,8 @@ def _search_graph(job: ToolRun, bounds: RequestBounds) -> dict[str, Any]:
 def _add_statements(job: ToolRun, bounds: RequestBounds) -> dict[str, Any]:
     triples, graph = job.arguments.get("triples"), _graph(job)
     text = rdf_terms.triples_insertion(graph.iri, triples)
-    said_of = [rdf_terms.subject_iri(one) for one in triples or ()]
-    with entity_index.index_write(job.snapshot.organization_id, said_of, _collection(job)):
+    subjects = [rdf_terms.subject_iri(one) for one in triples or ()]
+    with entity_index.index_write(job.snapshot.organization_id, subjects, _collection(job)):
         sparql_endpoint.update(graph.endpoint, text, bounds)
     return {"added": len(triples or ())}
 
@@ -225,8 +226,8 @@ def _store_entity(job: ToolRun, bounds: RequestBounds) -> dict[str, Any]:
         entity_index.entity_lock(whose, entity.iri, collection),
     ):
         sparql_endpoint.update(graph.endpoint, text, bounds)
-    asked, most = entities.creation_query(entity, call=call), job.definition.max_output_bytes
-    created = sparql_endpoint.ask(graph, asked, bounds, most_bytes=most)
+    query, most = entities.creation_query(entity, call=call), job.definition.max_output_bytes
+    created = sparql_endpoint.ask(graph, query, bounds, most_bytes=most)
     if not created and not merge:
         raise entities.EntityExists(f"There is an entity with this key already: {entity.iri}")
     return {
@@ -272,10 +273,10 @@ def _collection(job: ToolRun) -> str | None:
 def _limit(job: ToolRun) -> int:
     """The definition's limit; a caller may request less."""
     most = int(job.definition.raw["implementation"].get("limit") or DEFAULT_ROWS)
-    asked = job.arguments.get("limit")
-    if not isinstance(asked, int) or isinstance(asked, bool):
+    requested = job.arguments.get("limit")
+    if not isinstance(requested, int) or isinstance(requested, bool):
         return most
-    return max(1, min(most, asked))
+    return max(1, min(most, requested))
 
 
 def _failure(code: str, message: str, *, cost: Decimal | None = None) -> UpstreamResult:

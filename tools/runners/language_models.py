@@ -143,8 +143,8 @@ def _run_prompt(job: ToolRun, prompt: str) -> UpstreamResult:
         model_prices.max_tokens(implementation), job.definition.max_output_bytes
     )
     question = chat.ChatRequest(messages, limits)
-    told = reasoning.ReasoningFilter(job.tell)
-    done = ask_model(job, name, question, told.feed, lambda said: said)
+    answer_filter = reasoning.ReasoningFilter(job.tell)
+    done = ask_model(job, name, question, answer_filter.feed, lambda said: said)
     if not isinstance(done.output, chat.ModelAnswer):
         return done
     return replace(done, **_answer_outcome(done.output))

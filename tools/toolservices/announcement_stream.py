@@ -24,7 +24,7 @@ MOST_BYTES = 2 * MOST_CHARACTERS  # of an entry; a longer one is read as an empt
 
 
 class StreamedAnnouncement:
-    """`entry` is what `forget` takes."""
+    """`entry` is what `delete_entries` takes."""
 
     __slots__ = ("document", "entry", "key", "signature")
 
@@ -42,7 +42,9 @@ class AnnouncementReader:
             socket_timeout=10, socket_connect_timeout=2,
         )  # fmt: skip
 
-    def listen(self, organizations: Iterable[str]) -> dict[str, list[StreamedAnnouncement]]:
+    def read_announcements(
+        self, organizations: Iterable[str]
+    ) -> dict[str, list[StreamedAnnouncement]]:
         """The oldest few of each organization that has some. Raises `redis.RedisError`."""
         slugs = list(organizations)
         pipe = self._redis.pipeline(transaction=False)
@@ -55,13 +57,13 @@ class AnnouncementReader:
             if isinstance(entries, list) and entries
         }
 
-    def teach(self) -> None:
+    def load_scripts(self) -> None:
         """Loads the scripts that services may run on the broker; a restarted broker has lost
         them."""
         for script in LOADED:
             self._redis.script_load(script)
 
-    def forget(self, organization: str, entries: Iterable[str]) -> None:
+    def delete_entries(self, organization: str, entries: Iterable[str]) -> None:
         self._redis.xdel(announcements_key(organization), *entries)
 
     def close(self) -> None:

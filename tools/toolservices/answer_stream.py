@@ -61,10 +61,10 @@ class AnswerAssembly:
         self, call: str, token: str, *, most_bytes: int, tell: Callable[[str], None]
     ) -> None:
         self._call, self._token = call, token
-        self._left_bytes, self._tell = most_bytes, tell
-        self._left_chars = LONGEST + _LONGEST_ESCAPE * most_bytes
+        self._remaining_bytes, self._tell = most_bytes, tell
+        self._remaining_chars = LONGEST + _LONGEST_ESCAPE * most_bytes
         self._chunks: list[str] = []
-        self._seen = self._dropped = 0
+        self._last_number = self._dropped = 0
         self.done = False
 
     @property
@@ -74,22 +74,22 @@ class AnswerAssembly:
     def take(self, fields: Mapping[str, str]) -> None:
         """Raises `ToolServiceCallFailed` where the service reports an error, or where its answers
         cannot be trusted."""
-        if reason := self._why_not(fields):
+        if reason := self._rejection_reason(fields):
             self._drop(reason)
             return
         number = int(fields["n"])
-        if number != self._seen + 1 or number > MOST_CHUNKS:
+        if number != self._last_number + 1 or number > MOST_CHUNKS:
             raise ToolServiceCallFailed(
                 INVALID, "A part of the service's answer is missing, or it has too many."
             )
-        self._seen = number
+        self._last_number = number
         body = fields.get("body", "")
-        self._left_chars -= max(0, len(body) - _ENVELOPE_CHARS)
-        if self._left_chars < 0:
+        self._remaining_chars -= max(0, len(body) - _ENVELOPE_CHARS)
+        if self._remaining_chars < 0:
             raise ToolServiceCallFailed(INVALID, "The service's answers hold more than answers.")
-        self._keep(_read_response(body))
+        self._append(_read_response(body))
 
-    def _why_not(self, fields: Mapping[str, str]) -> str:
+    def _rejection_reason(self, fields: Mapping[str, str]) -> str:
         """Why an entry is not the next part of the answer; empty where it is."""
         if fields.get("id") != self._call:
             return "foreign"
@@ -100,7 +100,7 @@ class AnswerAssembly:
             return "late"
         if not _NUMBER.fullmatch(fields.get("n", "")):
             return "foreign"
-        return "duplicate" if int(fields["n"]) <= self._seen else ""
+        return "duplicate" if int(fields["n"]) <= self._last_number else ""
 
     def _drop(self, reason: str) -> None:
         metrics.service_answers_dropped.labels(reason).inc()
@@ -108,7 +108,7 @@ class AnswerAssembly:
         if self._dropped > MOST_DROPPED:
             raise ToolServiceCallFailed(INVALID, "Too many answers came that nobody had asked for.")
 
-    def _keep(self, response: Response) -> None:
+    def _append(self, response: Response) -> None:
         if response.error_type is not None:
             kind, message = (
                 _printable(response.error_type)[:100],
@@ -117,8 +117,8 @@ class AnswerAssembly:
             raise ToolServiceCallFailed(
                 "TOOL_ERROR", f"{kind}: {message}"[:2000] if kind else message[:2000]
             )
-        self._left_bytes -= len(response.response.encode())
-        if self._left_bytes < 0:
+        self._remaining_bytes -= len(response.response.encode())
+        if self._remaining_bytes < 0:
             raise ToolServiceCallFailed(
                 "OUTPUT_LIMIT", "The service answered more than the tool may return."
             )

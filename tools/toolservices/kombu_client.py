@@ -2,7 +2,7 @@
 
 What cannot be had there (toolcrib_service/kombu_worker.py) shows in how calls end: it is unknown
 whether a sent request was taken, so an abandoned one may have begun, and one whose process died
-ends when its time is over.
+ends when its time is deadline.
 """
 
 import hmac
@@ -63,7 +63,7 @@ class KombuClient:
 
     def call(
         self,
-        asked: ToolServiceRequest,
+        request: ToolServiceRequest,
         *,
         stop: threading.Event,
         until: Callable[[], float] | None,
@@ -72,28 +72,30 @@ class KombuClient:
         """The whole answer. Raises `NotAnswered`."""
         call, token = uuid4().hex, secrets.token_urlsafe(24)
         answers: queue.Queue[dict[str, str]] = queue.Queue(_MOST_UNREAD)
-        listener = self._listening(asked.queue.organization)
-        gathering = AnswerAssembly(call, token, most_bytes=asked.most_bytes, tell=tell)
-        ordered = _OrderedAnswers(gathering, token)
-        over = time.monotonic() + asked.timeout_s
+        listener = self._find_listener(request.queue.organization)
+        assembly = AnswerAssembly(call, token, most_bytes=request.most_bytes, tell=tell)
+        ordered = _OrderedAnswers(assembly, token)
+        deadline = time.monotonic() + request.timeout_s
         with self._lock:
             self._waiting[call] = answers
         try:
-            self._send(asked, call, token, listener.place)
-            while not gathering.done:
+            self._send(request, call, token, listener.place)
+            while not assembly.done:
                 now = time.monotonic()
                 if stop.is_set() or (until is not None and now > until()):
                     raise ToolServiceCallCancelled(begun=True)
-                if now > over:
+                if now > deadline:
                     raise TimedOut("The tool service did not come to an end in time.")
                 try:
-                    ordered.take(answers.get(timeout=min(_CANCEL_CHECK_S, max(0.0, over - now))))
+                    ordered.take(
+                        answers.get(timeout=min(_CANCEL_CHECK_S, max(0.0, deadline - now)))
+                    )
                 except queue.Empty:
                     continue
         finally:
             with self._lock:
                 del self._waiting[call]
-        return gathering.text
+        return assembly.text
 
     def close(self) -> None:
         with self._lock:
@@ -101,17 +103,17 @@ class KombuClient:
         for one in listeners:
             one.close()
 
-    def _listening(self, organization: str) -> "_Listener":
+    def _find_listener(self, organization: str) -> "_Listener":
         """Answers of an organization's services come to a queue of its own."""
         with self._lock:
             if self._pid != os.getpid():  # connections belong to the process that opened them
                 self._pid, self._listeners = os.getpid(), {}
-            known = self._listeners.get(organization)
-            if known is None or not known.alive:
-                known = _Listener(self._broker, organization, self._dispatch)
-                self._listeners[organization] = known
-        known.ready()
-        return known
+            listener = self._listeners.get(organization)
+            if listener is None or not listener.alive:
+                listener = _Listener(self._broker, organization, self._dispatch)
+                self._listeners[organization] = listener
+        listener.wait_until_ready()
+        return listener
 
     def _dispatch(self, fields: dict[str, str]) -> None:
         """Passes an answer to the call that waits for it; others are dropped."""
@@ -123,20 +125,20 @@ class KombuClient:
             except queue.Full:
                 return  # a part is missing then, and the call says so
 
-    def _send(self, asked: ToolServiceRequest, call: str, token: str, place: str) -> None:
-        body = Request(call, token, 0, asked.user, asked.config, asked.arguments).envelope()
+    def _send(self, request: ToolServiceRequest, call: str, token: str, place: str) -> None:
+        body = Request(call, token, 0, request.user, request.config, request.arguments).envelope()
         if len(body) > MAX_REQUEST:
             raise NotBegun("SERVICE_REQUEST_TOO_LARGE", "The arguments are too large to be sent.")
-        deadline = round((time.time() + asked.timeout_s) * 1000)
+        deadline = round((time.time() + request.timeout_s) * 1000)
         fields = {"id": call, "token": token, "deadline_ms": str(deadline), "body": body}
         message = broker_message(
-            asked.queue.requests, fields, reply_to=place, expiration=asked.timeout_s
+            request.queue.requests, fields, reply_to=place, expiration=request.timeout_s
         )
         with _connection(self._broker) as connection:
             try:
                 connection.ensure_connection(max_retries=1, timeout=_CONNECT_S)
                 channel = connection.default_channel
-                _request_queue(asked.queue, channel).declare()
+                _request_queue(request.queue, channel).declare()
             except _broker_errors(connection):
                 raise NotBegun(UNAVAILABLE, _BROKER_UNAVAILABLE) from None
             try:
@@ -150,16 +152,16 @@ class KombuClient:
 class _OrderedAnswers:
     """Puts answers in the order in which they were sent, which not every broker keeps."""
 
-    def __init__(self, gathering: AnswerAssembly, token: str) -> None:
-        self._gathering, self._token = gathering, token.encode()
+    def __init__(self, assembly: AnswerAssembly, token: str) -> None:
+        self._gathering, self._token = assembly, token.encode()
         self._early: dict[int, dict[str, str]] = {}
         self._next = 1
 
     def take(self, fields: dict[str, str]) -> None:
         """Raises `ToolServiceCallFailed`."""
         number = fields.get("n", "")
-        said = fields.get("token", "").encode("utf-8", "replace")
-        if not number.isdecimal() or len(number) > 9 or not hmac.compare_digest(said, self._token):
+        token = fields.get("token", "").encode("utf-8", "replace")
+        if not number.isdecimal() or len(number) > 9 or not hmac.compare_digest(token, self._token):
             self._gathering.take(fields)  # which counts what it drops
             return
         self._early.setdefault(int(number), fields)
@@ -188,7 +190,7 @@ class _Listener:
     def alive(self) -> bool:
         return self._thread.is_alive()
 
-    def ready(self) -> None:
+    def wait_until_ready(self) -> None:
         """Raises `NotBegun`."""
         if not self._ready.wait(_CONNECT_S * 2) or not self.alive:
             raise NotBegun(UNAVAILABLE, _BROKER_UNAVAILABLE)

@@ -107,7 +107,7 @@ def test_what_reads_is_written_on_one_line_and_says_the_same(query, written):
     ],
 )
 def test_a_query_without_a_limit_gets_one(query, limited):
-    assert sparql_queries.read_query(query).within(5).endswith("LIMIT 5") is not limited
+    assert sparql_queries.read_query(query).with_limit(5).endswith("LIMIT 5") is not limited
 
 
 @pytest.mark.parametrize("hostile", ['"' * 9_999, "'''" + "a" * 9_000, "<" * 9_999, "a." * 4_999])
@@ -225,7 +225,7 @@ def test_what_comes_behind_other_forms_stays_behind_their_parameters(store, quer
 @pytest.mark.parametrize("query", ["DESCRIBE ?it LIMIT 3", "DESCRIBE ?it ORDER BY ?it LIMIT 3"])
 def test_a_description_with_a_limit_gets_no_other(query):
     read = sparql_queries.read_query(query, statements=True, parameters={"it": f"<{EX}1>"})
-    assert read.within(9) == read.text and read.text.endswith("LIMIT 3")
+    assert read.with_limit(9) == read.text and read.text.endswith("LIMIT 3")
 
 
 def test_a_value_cannot_end_a_description(store):
@@ -369,7 +369,7 @@ def frail(tmp_path_factory):
     ],
 )
 def test_the_largest_query_that_passes_is_planned_in_time_and_in_a_fifth_of_the_stack(frail, form):
-    query = sparql_queries.read_query(grown(form, largest(form))).within(101)
+    query = sparql_queries.read_query(grown(form, largest(form))).with_limit(101)
     answer = httpx2.post(frail.url, data={"query": query}, timeout=WITHIN_S)
     assert answer.status_code == 200, answer.text
     assert frail.server.poll() is None

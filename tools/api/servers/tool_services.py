@@ -166,7 +166,7 @@ class ServiceState(ServiceView):
         self.require("view_toolservice")
         row = self.row(name)
         try:
-            life = default_client().life(Queue(self.caller.organization, row.request_queue))
+            life = default_client().queue_status(Queue(self.caller.organization, row.request_queue))
         except redis.RedisError:
             raise Unavailable("The broker of tool services does not answer.") from None
         return Response(

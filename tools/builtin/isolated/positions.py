@@ -38,7 +38,7 @@ _TOML_MARK = re.compile(
 _DECODER = json.JSONDecoder(strict=False)
 
 
-def in_json(text: str, path: Path) -> tuple[int, int] | None:
+def json_position(text: str, path: Path) -> tuple[int, int] | None:
     """Line and column from 1."""
     try:
         place = _blank(text, 0)
@@ -49,7 +49,7 @@ def in_json(text: str, path: Path) -> tuple[int, int] | None:
     return _line_and_column(text, place)
 
 
-def of_ambiguity(text: str) -> tuple[int, int] | None:
+def ambiguity_position(text: str) -> tuple[int, int] | None:
     """Line and column of the first key that its object has already, or of the first number that
     JSON does not know. The text can be read up to there."""
     open_objects: list[set[str]] = []
@@ -72,17 +72,17 @@ def of_ambiguity(text: str) -> tuple[int, int] | None:
     return None
 
 
-def in_yaml(text: str, path: Path) -> tuple[int, int] | None:
+def yaml_position(text: str, path: Path) -> tuple[int, int] | None:
     """Line and column from 1, of the deepest value on the path that stands in the text itself."""
     try:
         node = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except (yaml.YAMLError, RecursionError):
         return None
     for step in path:
-        below = _below(node, step)
-        if below is None:
+        child = _child_node(node, step)
+        if child is None:
             break
-        node = below
+        node = child
     return (node.start_mark.line + 1, node.start_mark.column + 1) if node else None
 
 
@@ -90,7 +90,7 @@ def _line_and_column(text: str, place: int) -> tuple[int, int]:
     return text.count("\n", 0, place) + 1, place - text.rfind("\n", 0, place)
 
 
-def _below(node: Any, step: str | int) -> Any:
+def _child_node(node: Any, step: str | int) -> Any:
     if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
         return node.value[step]
     if isinstance(node, yaml.MappingNode):
@@ -112,7 +112,7 @@ def _member(text: str, place: int, name: str | int) -> int:
         value = _blank(text, _blank(text, place) + 1)
         if key == name:
             found = value
-        place = _past(text, value)
+        place = _next_item(text, value)
     if found < 0:
         raise ValueError(name)
     return found
@@ -122,18 +122,18 @@ def _item(text: str, place: int, number: str | int) -> int:
     """Of an item of the list that begins here. Raises ValueError, IndexError."""
     place = _blank(text, place + 1)
     for _ in range(int(number)):
-        place = _past(text, place)
+        place = _next_item(text, place)
     return place
 
 
-def _past(text: str, place: int) -> int:
+def _next_item(text: str, place: int) -> int:
     """What follows the value here and its comma."""
     _, end = _DECODER.raw_decode(text, place)
     end = _blank(text, end)
     return _blank(text, end + 1) if text[end] == "," else end
 
 
-def in_toml(text: str, path: list[str | int]) -> tuple[int, int] | None:
+def toml_position(text: str, path: list[str | int]) -> tuple[int, int] | None:
     """Line and column from 1, of the deepest value on the path that a statement names; None for a
     text of more than `MOST_TOML_LINES`."""
     if text.count("\n") > MOST_TOML_LINES:

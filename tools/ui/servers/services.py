@@ -128,7 +128,7 @@ def life_of(row: ToolService) -> ToolServiceQueueStatus | None:
     if not row.request_queue:
         return ToolServiceQueueStatus(0, 0, 0.0, 0.0)
     try:
-        return default_client().life(Queue(row.organization.slug, row.request_queue))
+        return default_client().queue_status(Queue(row.organization.slug, row.request_queue))
     except redis.RedisError:
         return None
 
