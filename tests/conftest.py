@@ -24,7 +24,7 @@ from tests import factories, organizations, stores
 from tests.api import Api
 from tests.factories import QuickHasher
 from tests.tools.api import document
-from tests.tools.approval_requests import held
+from tests.tools.approval_requests import call_awaiting_approval
 from tests.tools.execution.workers import stopped
 from tools.definitions.results import Status
 from tools.models import Agent, Confirmation, Execution, Organization, Tool, User
@@ -254,4 +254,4 @@ def asks(organization: Organization) -> Tool:
 @pytest.fixture
 def confirmation(agent: Agent, asks: Tool) -> Confirmation:
     """A call of it that waits for a person."""
-    return held(agent)
+    return call_awaiting_approval(agent)

@@ -150,7 +150,7 @@ def claimed(execution: Execution, times: int = 1, worker: str = "gone") -> Execu
     return Execution.objects.get(pk=execution.pk)
 
 
-def ended(execution: Execution, **fields: Any) -> None:
+def end_execution(execution: Execution, **fields: Any) -> None:
     """Over, as its worker leaves it."""
     claimed(execution)
     over = {"status": Status.SUCCESS, "completed_at": timezone.now(), "lease_until": None}

@@ -19,7 +19,7 @@ def moment(days: float = 0) -> str:
     return f"{datetime.now(UTC) + timedelta(days=days):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def said(organization: str, tier: str = "Teams", **fields: Any) -> dict[str, Any]:
+def license_fields(organization: str, tier: str = "Teams", **fields: Any) -> dict[str, Any]:
     return {
         "id": "L-1",
         "organization": organization,
@@ -31,7 +31,7 @@ def said(organization: str, tier: str = "Teams", **fields: Any) -> dict[str, Any
     }
 
 
-def signed(license: dict[str, Any], key: Ed25519PrivateKey = KEY) -> dict[str, Any]:
+def sign_license(license: dict[str, Any], key: Ed25519PrivateKey = KEY) -> dict[str, Any]:
     return {
         "license": license,
         "key_id": license_key_id(key.public_key().public_bytes_raw()),
@@ -39,8 +39,8 @@ def signed(license: dict[str, Any], key: Ed25519PrivateKey = KEY) -> dict[str, A
     }
 
 
-def file(organization: str, tier: str = "Teams", **fields: Any) -> bytes:
-    return rfc8785.dumps(signed(said(organization, tier, **fields)))
+def license_file(organization: str, tier: str = "Teams", **fields: Any) -> bytes:
+    return rfc8785.dumps(sign_license(license_fields(organization, tier, **fields)))
 
 
 def indented(document: dict[str, Any]) -> bytes:

@@ -58,7 +58,10 @@ def contents(organization: Organization) -> dict[str, Any]:
 
 
 def test_a_copied_organization_is_what_the_product_makes() -> None:
-    made, copied = organizations.made(name()), organizations.copied(name(), "Enterprise")
+    made, copied = (
+        organizations.create_organization_rows(name()),
+        organizations.copied(name(), "Enterprise"),
+    )
     assert contents(copied) == contents(made)
 
 
@@ -72,7 +75,7 @@ def test_a_copied_organizations_tools_are_signed_for_it() -> None:
 def test_a_copied_agent_is_what_the_product_makes() -> None:
     place = organizations.ready()
     given: dict[str, Any] = {"groups": ["write"], "permissions": ["p"], "description": "d"}
-    by = organizations.by(place.slug)
+    by = organizations.system_actor(place.slug)
     made = account_actions.create_agent(
         organization=place, slug="magpie", by=by, strict=True, **given
     )

@@ -10,7 +10,7 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
 from tests import factories
-from tests.tools.approval_requests import held
+from tests.tools.approval_requests import call_awaiting_approval
 from tools.accounts import account_actions
 from tools.accounts.callers import caller_of_user
 from tools.accounts.login import single_sign_on
@@ -128,7 +128,7 @@ def test_who_issued_a_token_decides_nothing_of_it_by_another_name(organization, 
         user=agent.service_account, by=factories.by(organization), giver=caller_of_user(alice)
     )
     User.objects.filter(pk=alice.pk).update(is_superuser=False)
-    confirmation: Confirmation = held(agent)
+    confirmation: Confirmation = call_awaiting_approval(agent)
     confirmation.execution.token_id = token.pk
     confirmation.execution.save(update_fields=["token_id"])
     for name in (alice.username, f"{alice.username}-wed"):

@@ -136,7 +136,7 @@ def store():
     return store
 
 
-def asked(store, query, **parameters):
+def run_query(store, query, **parameters):
     found = store.query(
         sparql_queries.read_query(query, statements=True, parameters=parameters).text
     )
@@ -149,15 +149,15 @@ def asked(store, query, **parameters):
 
 def test_a_parameter_is_a_value_of_its_variable(store):
     query = "SELECT ?s WHERE { ?s ?p ?v }"
-    assert asked(store, query, v="Xe") == [(f"{EX}0",)]
-    assert asked(store, query, v=1) == [(f"{EX}1",)]
-    assert asked(store, query, **{"?v": "Kr"}) == [(f"{EX}1",)]
-    assert asked(store, "SELECT $o { $s ?p $o }", s=f"<{EX}0>") == [("0",), ("Xe",)]
+    assert run_query(store, query, v="Xe") == [(f"{EX}0",)]
+    assert run_query(store, query, v=1) == [(f"{EX}1",)]
+    assert run_query(store, query, **{"?v": "Kr"}) == [(f"{EX}1",)]
+    assert run_query(store, "SELECT $o { $s ?p $o }", s=f"<{EX}0>") == [("0",), ("Xe",)]
 
 
 @pytest.mark.parametrize("value", HOSTILE)
 def test_a_parameter_stays_one_value_whatever_it_holds(store, value):
-    assert asked(store, "SELECT ?v { ?s ?p ?v }", v=value) == [(value,)]
+    assert run_query(store, "SELECT ?v { ?s ?p ?v }", v=value) == [(value,)]
 
 
 @pytest.mark.parametrize(
@@ -182,11 +182,11 @@ def test_a_parameter_stays_one_value_whatever_it_holds(store, value):
     ],
 )  # fmt: skip
 def test_a_parameter_is_bound_wherever_its_variable_stands(store, query, found):
-    assert asked(store, query, v="Xe") == found
+    assert run_query(store, query, v="Xe") == found
 
 
 def test_what_a_parameter_names_is_described(store):
-    assert asked(store, "DESCRIBE ?it", it=f"<{EX}1>") == [f"{EX}1 1", f"{EX}1 Kr"]
+    assert run_query(store, "DESCRIBE ?it", it=f"<{EX}1>") == [f"{EX}1 1", f"{EX}1 Kr"]
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_what_a_parameter_names_is_described(store):
 )
 def test_what_comes_behind_a_description_stays_behind_its_parameters(store, query, found):
     names = {None: (), 1: (1,)}.get(found, found)
-    described = {line.split()[0] for line in asked(store, query, it=f"<{EX}1>")}
+    described = {line.split()[0] for line in run_query(store, query, it=f"<{EX}1>")}
     assert described == {f"{EX}{name}" for name in names}
 
 
@@ -219,7 +219,7 @@ def test_what_comes_behind_a_description_stays_behind_its_parameters(store, quer
     ],
 )
 def test_what_comes_behind_other_forms_stays_behind_their_parameters(store, query, found):
-    assert asked(store, query, v="Xe") == found
+    assert run_query(store, query, v="Xe") == found
 
 
 @pytest.mark.parametrize("query", ["DESCRIBE ?it LIMIT 3", "DESCRIBE ?it ORDER BY ?it LIMIT 3"])
@@ -230,9 +230,9 @@ def test_a_description_with_a_limit_gets_no_other(query):
 
 def test_a_value_cannot_end_a_description(store):
     value = f"<{EX}1> }} LIMIT 0 #"
-    assert asked(store, "DESCRIBE ?it ?s { ?s ?p ?it } LIMIT 5", it=value) == []
+    assert run_query(store, "DESCRIBE ?it ?s { ?s ?p ?it } LIMIT 5", it=value) == []
     with pytest.raises(rdf_terms.BadTerm):
-        asked(store, "DESCRIBE ?it LIMIT 5", it=f"<{EX}1 }} LIMIT 0>")
+        run_query(store, "DESCRIBE ?it LIMIT 5", it=f"<{EX}1 }} LIMIT 0>")
 
 
 @pytest.mark.parametrize(

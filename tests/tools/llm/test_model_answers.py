@@ -78,7 +78,7 @@ def test_without_pieces_there_is_no_call():
     assert first([]) is None
 
 
-def every(*chunks):
+def all_calls(*chunks):
     calls = ModelToolCalls(lambda _: None)
     for chunk in chunks:
         calls.take(chunk)
@@ -99,7 +99,7 @@ ONE, TWO = ("find", '{"q": "a"}'), ("find", '{"q": "b"}')
     ],
 )
 def test_every_call_of_a_turn_is_there_once_and_in_order(chunks):
-    assert every(*chunks) == [ONE, TWO]
+    assert all_calls(*chunks) == [ONE, TWO]
 
 
 STREAM = b": hello\r\ndata: one\r\n\r\nevent: x\ndata:two\ndata: three\n\nid: 5\n\ndata: [DONE]\n\n"

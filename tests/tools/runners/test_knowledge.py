@@ -51,27 +51,27 @@ def told(agent, triples=TRIPLES):
     return done
 
 
-def asked(agent, question, name="structured-query"):
+def ask_graph(agent, question, name="structured-query"):
     done = called(agent, name, question=question)
     assert done.status == "Success", done.error_message
     return done.output
 
 
 def everything(agent):
-    rows = asked(agent, "SELECT ?s ?p ?o { ?s ?p ?o }")["rows"]
+    rows = ask_graph(agent, "SELECT ?s ?p ?o { ?s ?p ?o }")["rows"]
     return sorted(row["o"]["value"] for row in rows)
 
 
 def test_what_is_added_is_found_by_a_query(agent):
     assert told(agent).output == {"added": 3}
-    found = asked(agent, f"SELECT ?name {{ <{ADA}> <{LABEL}> ?name }}")
+    found = ask_graph(agent, f"SELECT ?name {{ <{ADA}> <{LABEL}> ?name }}")
     assert found == {
         "variables": ["name"],
         "rows": [{"name": {"type": "literal", "value": "Ada Lovelace"}}],
         "text": "Ada Lovelace",
         "truncated": False,
     }
-    assert asked(agent, f"ASK {{ <{ADA}> ?p 'Nobody' }}") == {"boolean": False, "text": "false"}
+    assert ask_graph(agent, f"ASK {{ <{ADA}> ?p 'Nobody' }}") == {"boolean": False, "text": "false"}
 
 
 def test_saying_it_twice_changes_nothing(agent):
@@ -82,10 +82,10 @@ def test_saying_it_twice_changes_nothing(agent):
 
 def test_a_question_in_words_finds_what_is_known_of_things(agent):
     told(agent)
-    found = asked(agent, "Who was LOVELACE?", "knowledge-query")
+    found = ask_graph(agent, "Who was LOVELACE?", "knowledge-query")
     assert found["text"] == "ada knows bob\nada label Ada Lovelace"
     assert found["rows"][0]["object"] == {"type": "uri", "value": BOB}
-    assert asked(agent, "nothing-like-it", "knowledge-query")["rows"] == []
+    assert ask_graph(agent, "nothing-like-it", "knowledge-query")["rows"] == []
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_question_in_words_finds_what_is_known_of_things(agent):
 )
 def test_words_stay_words(agent, words):
     told(agent)
-    assert asked(agent, f"{words} unheard", "knowledge-query")["rows"] == []
+    assert ask_graph(agent, f"{words} unheard", "knowledge-query")["rows"] == []
     assert len(everything(agent)) == 3
 
 
@@ -105,7 +105,7 @@ def test_another_organizations_graph_is_not_there(agent, organization):
     told(stranger, [{"subject": ADA, "predicate": LABEL, "object": "another's"}])
     assert everything(stranger) == ["another's"]
     assert "another's" not in everything(agent)
-    assert asked(stranger, "Lovelace", "knowledge-query")["rows"] == []
+    assert ask_graph(stranger, "Lovelace", "knowledge-query")["rows"] == []
     graph = f"urn:toolcrib:{organization.pk}:default"
     for query in (
         f"SELECT * FROM <{graph}> {{ ?s ?p ?o }}",
@@ -120,9 +120,9 @@ def test_collections_of_one_organization_are_apart(agent, organization):
     register(organization, "graph-update", "tell-people", collection="people")
     register(organization, "structured-query", "ask-people", collection="people")
     told(agent)
-    assert asked(agent, "SELECT * { ?s ?p ?o }", "ask-people")["rows"] == []
+    assert ask_graph(agent, "SELECT * { ?s ?p ?o }", "ask-people")["rows"] == []
     called(agent, "tell-people", triples=TRIPLES[:1])
-    assert len(asked(agent, "SELECT * { ?s ?p ?o }", "ask-people")["rows"]) == 1
+    assert len(ask_graph(agent, "SELECT * { ?s ?p ?o }", "ask-people")["rows"]) == 1
 
 
 @pytest.mark.part("calls", but_each=3)
@@ -145,9 +145,9 @@ def test_a_query_that_cannot_be_run_is_told_to_its_author(agent, query):
 def test_rows_are_capped_and_it_says_so(agent, organization):
     register(organization, "structured-query", "few", limit=2)
     told(agent)
-    found = asked(agent, "SELECT * { ?s ?p ?o } LIMIT 50", "few")
+    found = ask_graph(agent, "SELECT * { ?s ?p ?o } LIMIT 50", "few")
     assert (len(found["rows"]), found["truncated"]) == (2, True)
-    found = asked(agent, "SELECT * { ?s ?p ?o }", "few")
+    found = ask_graph(agent, "SELECT * { ?s ?p ?o }", "few")
     assert (len(found["rows"]), found["truncated"]) == (2, True)
 
 
@@ -232,7 +232,7 @@ def test_control_characters_do_not_reach_the_output(agent, endpoint):
         b' [{"a": {"type": "literal", "value": "x\\u001by"}}]}}'
     )
     endpoint.replies["/q"] = Reply(200, [], body)
-    assert asked(agent, "SELECT ?a { ?a ?b ?c }")["text"] == "x\ufffdy"
+    assert ask_graph(agent, "SELECT ?a { ?a ?b ?c }")["text"] == "x\ufffdy"
 
 
 def test_the_graph_goes_with_every_query(agent, organization, endpoint):

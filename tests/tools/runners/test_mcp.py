@@ -10,7 +10,7 @@ from tests import factories
 from tests.conditions import until
 from tests.stubs.mcp import Error, mcp_serving, text
 from tests.stubs.web import Held, Raw, Reply
-from tests.tools.approval_requests import attempted_in_thread, over
+from tests.tools.approval_requests import attempted_in_thread, ended_execution
 from tools.catalog.actions import register_tool
 from tools.catalog.mcp import mcp_import, mcp_servers
 from tools.catalog.mcp.upstreams import endpoint_of, hub
@@ -56,7 +56,7 @@ def called(agent, name="echo", wanted="over", **parameters):
     execution = factories.execution(agent, name, **(parameters or {"a": 1}))
     perform(execution.pk)
     row = Execution.objects.get(pk=execution.pk)
-    return row if wanted == "begun" else until(lambda: over(execution))
+    return row if wanted == "begun" else until(lambda: ended_execution(execution))
 
 
 def by_hand(organization, **fields):

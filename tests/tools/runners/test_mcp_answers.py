@@ -13,7 +13,7 @@ from tests import factories
 from tests.conditions import until
 from tests.stubs.mcp import Error, mcp_serving, streamed, text
 from tests.stubs.web import Reply
-from tests.tools.approval_requests import over
+from tests.tools.approval_requests import ended_execution
 from tests.tools.execution.working import work_off
 from tools.agents.call_rows import call_rows
 from tools.agents.steps import observation_of
@@ -94,7 +94,7 @@ def ask(agent, **parameters):
     execution = factories.execution(agent, "echo", **(parameters or {"a": 1}))
     if execution.status == "Pending":
         perform(execution.pk)
-        until(lambda: over(execution))
+        until(lambda: ended_execution(execution))
     return Execution.objects.get(pk=execution.pk)
 
 
@@ -168,7 +168,7 @@ def test_warnings_of_an_answer_come_with_it_to_a_call_that_waited_for_it(agent, 
     waiting = [factories.execution(agent, "echo", a=1) for _ in range(2)]
     for one in waiting:
         perform(one.pk)
-        until(lambda one=one: over(one))
+        until(lambda one=one: ended_execution(one))
     first, second = (Execution.objects.get(pk=one.pk) for one in waiting)
     assert (second.cached_from, second.warnings) == (first.pk, first.warnings)
     assert 'of the kind "odd"' in str(second.warnings)

@@ -12,7 +12,13 @@ from django.db import connection, transaction
 from tests import factories
 from tests.stubs.mail import open_office
 from tests.stubs.web import Authority, Raw, Reply, serving
-from tests.tools.approval_requests import approve, approver, attempted, held, never_began
+from tests.tools.approval_requests import (
+    approve,
+    approver,
+    attempted,
+    call_awaiting_approval,
+    never_began,
+)
 from tools.catalog.actions import update_tool
 from tools.errors import Malformed
 from tools.execution.performance import RUN, claim
@@ -56,7 +62,7 @@ def channel(organization, **fields):
 def sent(agent, **parameters):
     """The execution after an approval and a worker's run."""
     said = {"subject": "Hello", "body": "It works.", "to": ["ada@example.com"]} | parameters
-    waiting = held(agent, "send_message", group=["messages"], **said)
+    waiting = call_awaiting_approval(agent, "send_message", group=["messages"], **said)
     with transaction.atomic():  # claimed before the crib's worker can see it
         approve(waiting, approver(agent.organization))
         performance = claim(waiting.execution_id, "tests")
