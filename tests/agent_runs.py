@@ -1,4 +1,5 @@
-"""Requests of agents without a model: their rows are written as the road would have left them."""
+"""Requests of agents without a model: the rows are written as the pipeline
+leaves them."""
 
 from datetime import timedelta
 from decimal import Decimal
@@ -19,7 +20,7 @@ from tools.models import Agent, Execution
 def request_agent_run(
     caller: Caller, question: str = "What is there to read?", **given: Any
 ) -> Execution:
-    """A request that nobody has begun. Fields a `AgentRunRequest` does not have are parameters."""
+    """An unclaimed request. Fields that `AgentRunRequest` does not have are parameters."""
     fields = {
         name: given.pop(name) for name in [*given] if name in AgentRunRequest.__dataclass_fields__
     }

@@ -139,7 +139,7 @@ def _nothing_remembered() -> None:
     """What a process keeps of the catalog belongs to a test that has been rolled back."""
     organizations.restore()
     source.forget()  # a command of the test before
-    # A test that reads all addresses leaves exports open that nobody reads to their end.
+    # A test that reads all addresses leaves exports open that are not read to their end.
     export._places = export.ExportSlots()
 
 

@@ -124,7 +124,7 @@ def workspace_file(organization: Organization, path: str, content: bytes) -> Non
 
 
 def execution(agent: Agent, name: str = "echo", **fields: Any) -> Execution:
-    """An accepted call that nobody has begun. Fields a call does not have are its parameters."""
+    """An accepted, unclaimed call. Fields that a call does not have are its parameters."""
     options = {key: fields.pop(key) for key in [*fields] if key in Call.__dataclass_fields__}
     parameters = fields or {"text": "x"}
     return admit(caller(agent), call(name, parameters, **options))
@@ -165,7 +165,7 @@ def release(execution: Execution) -> None:
 
 
 def uvx_allowed() -> dict[str, StdioServer]:
-    """An operator's list of one command, which nobody starts."""
+    """An operator's list of one command, which is never started."""
     arguments, variables = ["mcp-[a-z-]+"], ["TOKEN"]
     return read_stdio_servers(
         {"uvx": {"command": "/usr/bin/uvx", "arguments": arguments, "variables": variables}}

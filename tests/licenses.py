@@ -1,4 +1,4 @@
-"""Licences as whoever sells them would write them."""
+"""Licenses as their seller writes them."""
 
 import base64
 import json
@@ -15,7 +15,7 @@ PUBLIC = KEY.public_key().public_bytes_raw()
 
 
 def moment(days: float = 0) -> str:
-    """Days from now, as a licence writes it."""
+    """Days from now, as a license writes it."""
     return f"{datetime.now(UTC) + timedelta(days=days):%Y-%m-%dT%H:%M:%SZ}"
 
 

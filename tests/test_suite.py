@@ -33,7 +33,7 @@ def name() -> str:
     return f"org-{uuid4().hex[:12]}"
 
 
-def said(row: Any) -> dict[str, Any]:
+def comparable_fields(row: Any) -> dict[str, Any]:
     """Every field that names no other row, no moment and no key."""
     fields = {field.name: field.value_from_object(row) for field in row._meta.concrete_fields}
     return {
@@ -49,11 +49,13 @@ def contents(organization: Organization) -> dict[str, Any]:
     versions = ToolVersion.objects.filter(tool__organization=organization)
     words = ToolWords.objects.filter(organization=organization).order_by("tool__name")
     return {
-        "tools": [said(row) for row in tools],
-        "groups": {row.name: (said(row), row.parent and row.parent.name) for row in groups},
-        "versions": {row.definition["name"]: said(row) for row in versions},
-        "words": [said(row) for row in words],
-        "organization": said(organization) | {"slug": "", "name": ""},
+        "tools": [comparable_fields(row) for row in tools],
+        "groups": {
+            row.name: (comparable_fields(row), row.parent and row.parent.name) for row in groups
+        },
+        "versions": {row.definition["name"]: comparable_fields(row) for row in versions},
+        "words": [comparable_fields(row) for row in words],
+        "organization": comparable_fields(organization) | {"slug": "", "name": ""},
     }
 
 
@@ -86,8 +88,8 @@ def test_a_copied_agent_is_what_the_product_makes() -> None:
 
 
 def described(agent: Agent) -> dict[str, Any]:
-    account = said(agent.service_account) | {"username": ""}
-    return said(agent) | {"slug": ""} | account
+    account = comparable_fields(agent.service_account) | {"username": ""}
+    return comparable_fields(agent) | {"slug": ""} | account
 
 
 def test_the_shared_organization_is_as_new_for_each_test() -> None:

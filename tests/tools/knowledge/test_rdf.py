@@ -35,7 +35,7 @@ DEEP = [
 
 @pytest.mark.part("generated", but_each=3)
 @pytest.mark.parametrize(("syntax", "text"), DEEP, ids=range(len(DEEP)))
-def test_a_document_that_nests_without_end_is_refused_and_ends_nobody(syntax, text):
+def test_a_document_that_nests_without_end_is_refused_and_ends_no_process(syntax, text):
     words = [sys.executable, "-c", READS, str(syntax)]
     given = {"input": text.encode(), "cwd": settings.BASE_DIR, "timeout": 20}
     done = subprocess.run(words, check=False, capture_output=True, **given)
@@ -50,7 +50,7 @@ def test_what_only_looks_deep_is_read():
     assert graph_documents.document_contents(turtle.encode(), Syntax.TURTLE).statements == 200
 
 
-def test_the_deepest_that_is_read_is_told():
+def test_the_deepest_nesting_that_is_read_is_documented():
     def nested(count):
         return ('{"a:a":' * count + "1" + "}" * count).encode()
 
@@ -132,7 +132,7 @@ def test_what_is_no_statement_is_refused(triples):
 
 @pytest.mark.parametrize("field", ["properties", "relations"])
 @pytest.mark.parametrize("name", ["createdBy", entities.CREATED_BY.value, str(entities.CREATED_BY)])
-def test_nobody_says_which_call_created_an_entity(field, name):
+def test_no_caller_says_which_call_created_an_entity(field, name):
     given = {"type": "T", "name": "n", field: {name: ["urn:a:call"]}}
     with pytest.raises(BadTerm, match="createdBy"):
         entities.read_entity(uuid4(), given)
@@ -145,7 +145,7 @@ def read(text):
     return entity_index.parse_entries(text.encode())
 
 
-def test_texts_are_told_apart_by_what_says_them():
+def test_texts_are_divided_by_their_predicates():
     (one,) = read(
         f'<urn:a> <{RDFS}label> "Iron"@en .\n<urn:a> <{RDFS}comment> "A metal" .\n'
         f'<urn:a> <urn:p> "26" .\n<urn:a> <{entity_index.TYPE}> <http://e.org/v#Element> .\n'
@@ -156,7 +156,7 @@ def test_texts_are_told_apart_by_what_says_them():
     assert one.kinds == ["element", "http://e.org/v#Element"]
 
 
-def test_nodes_without_a_name_are_nobody():
+def test_blank_nodes_are_no_entities():
     assert read('_:b <urn:p> "x" .\n') == []
 
 
@@ -185,6 +185,6 @@ def test_the_end_of_an_iri_is_words(iri, words):
     assert entity_index.local_words(iri) == words
 
 
-def test_what_is_no_iri_is_asked_about_by_nobody():
+def test_what_is_no_iri_is_no_subject():
     given = ["urn:b", "urn:a", "urn:a", "no iri", "", "urn:\ud800", "urn:" + "x" * 2_000]
     assert entity_index.valid_subjects(given) == ["urn:a", "urn:b"]

@@ -75,7 +75,7 @@ def test_the_refusal_of_a_change_names_what_is_allowed(query):
         sparql_queries.read_query(query)
 
 
-def test_a_query_that_is_none_of_them_is_told_the_same():
+def test_a_query_of_another_form_gets_the_same_error():
     with pytest.raises(BadGraphQuery, match="must be one of ASK, CONSTRUCT, DESCRIBE or SELECT"):
         sparql_queries.read_query("SHOW TABLES", statements=True)
 
@@ -376,7 +376,7 @@ def test_the_largest_query_that_passes_is_planned_in_time_and_in_a_fifth_of_the_
 
 
 @pytest.mark.parametrize("form", GROWING)
-def test_one_more_is_refused_and_the_bound_is_told(form):
+def test_one_more_is_refused_and_the_error_names_the_bound(form):
     with pytest.raises(BadGraphQuery, match=r"has more than \d+ (patterns|clauses|operators)"):
         sparql_queries.read_query(grown(form, largest(form) + 1))
 
@@ -402,5 +402,7 @@ def test_the_bounds_are_those_the_manual_tells(settings):
         query_complexity.MOST_CLAUSES,
         query_complexity.MOST_OPERATIONS,
     )
-    told = "{} patterns (a triple, a step of a path, a block of `VALUES`), {} clauses, {} operators"
-    assert told.format(*bounds) in " ".join(manual.split())
+    sentence = (
+        "{} patterns (a triple, a step of a path, a block of `VALUES`), {} clauses, {} operators"
+    )
+    assert sentence.format(*bounds) in " ".join(manual.split())

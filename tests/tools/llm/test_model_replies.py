@@ -174,18 +174,18 @@ def test_a_long_answer_of_short_lines_is_read_in_no_time():
 def test_the_move_is_the_same_however_the_text_is_cut(text, data):
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
     pieces = [text[at:to] for at, to in zip([0, *cuts], [*cuts, len(text)], strict=True)]
-    told, whole = [], []
-    assert read(*pieces, tell=told.append) == read(text, tell=whole.append) == read(*text)
-    assert "".join(told) == "".join(whole)
+    received, whole = [], []
+    assert read(*pieces, tell=received.append) == read(text, tell=whole.append) == read(*text)
+    assert "".join(received) == "".join(whole)
 
 
 @given(TEXTS)
 def test_a_move_is_an_action_an_answer_or_a_flaw(text):
-    told = []
-    move = read(text, tell=told.append)
+    received = []
+    move = read(text, tell=received.append)
     assert move.text == text
     assert [move.action, move.answer, move.flaw].count(None) == 2
-    assert "".join(told).strip() == move.thought.strip()
+    assert "".join(received).strip() == move.thought.strip()
 
 
 @given(TEXTS, TEXTS)

@@ -49,7 +49,7 @@ def ask_model_tool(agent, messages=ASKED, **parameters):
     return Execution.objects.get(pk=execution.pk)
 
 
-def told(execution):
+def streamed_text(execution):
     return "".join(one.message for one in execution.events.all() if one.type == "InProgress")
 
 
@@ -59,7 +59,7 @@ def test_words_are_the_answer_where_words_are_asked_for(agent, model):
     assert done.status == "Success", done.error_message
     assert done.output == NOTHING | {"text": "It is 2.", "answer": "It is 2."} | COUNTED
     assert (done.metrics["input_tokens"], done.metrics["output_tokens"]) == (10, 5)
-    assert told(done) == "It is 2."
+    assert streamed_text(done) == "It is 2."
 
 
 @pytest.mark.parametrize("manner", [{"letters": 1}, {"bytewise": True}, {"whole": True}], ids=str)
@@ -70,7 +70,7 @@ def test_the_text_format_gives_an_action_and_tells_the_thought_alone(agent, mode
     action = {"name": "add", "arguments": {"a": 1}}
     said = {"text": text, "thought": "I add €.", "action": action}
     assert done.output == NOTHING | said | COUNTED
-    assert told(done).strip() == "I add €."
+    assert streamed_text(done).strip() == "I add €."
     assert model.questions[0]["stop"] == ["\nObservation:"]
 
 

@@ -271,7 +271,7 @@ def test_a_silent_model_costs_no_more_than_the_tools_time(agent, organization, m
     assert run_to_end(agent) == ("Timeout", "TIMEOUT")
 
 
-def test_a_model_that_cannot_be_reached_is_told_and_costs_nothing(agent, greet, settings):
+def test_a_model_that_cannot_be_reached_is_an_error_and_costs_nothing(agent, greet, settings):
     settings.LLM_BASE_URL, settings.LLM_MODEL = "http://127.0.0.1:1/v1", "small"
     done = called(agent)
     assert (done.status, done.error_code, done.cost) == ("Failed", "MODEL_UNAVAILABLE", 0)
@@ -328,7 +328,7 @@ def test_a_model_that_counts_more_than_it_may_overdraws_no_budget(agent, priced,
 @pytest.mark.parametrize(
     "tokens", [None, (-1, 5), ("many", 1), (True, 1), (10**15, 1), (0, 1), (1, 0)], ids=range(7)
 )
-def test_an_answer_nobody_counted_costs_what_was_held(agent, priced, model, tokens):
+def test_an_answer_without_token_counts_costs_what_was_reserved(agent, priced, model, tokens):
     allowing.bound(agent, budget=allowing.budget(WORST))
     model.says("x", tokens=tokens)
     done = called(agent)
