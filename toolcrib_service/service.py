@@ -61,15 +61,6 @@ class DynamicToolService:
         return self.request_queue or f"non-persistent://tg/request/{self.id}"
 
 
-def signed_bytes(document: str) -> bytes:
-    """What is signed for a document."""
-    return _SIGNATURE_PREFIX + document.encode()
-
-
-def announcement_digest(document: str) -> str:
-    return "sha256:" + hashlib.sha256(document.encode()).hexdigest()
-
-
 @dataclass(frozen=True, slots=True)
 class Announcer:
     """`sign` gives the Ed25519 signature of bytes; `key` is the public key, in base64."""
@@ -92,6 +83,15 @@ class Announcer:
         }
         place = announcements_key(self.organization)
         connection.xadd(place, fields, maxlen=_MOST_UNREAD, approximate=True)
+
+
+def signed_bytes(document: str) -> bytes:
+    """What is signed for a document."""
+    return _SIGNATURE_PREFIX + document.encode()
+
+
+def announcement_digest(document: str) -> str:
+    return "sha256:" + hashlib.sha256(document.encode()).hexdigest()
 
 
 def make_announcer(service: DynamicToolService, *, organization: str, key_file: Path) -> Announcer:

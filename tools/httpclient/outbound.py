@@ -66,23 +66,6 @@ class EventLoopThread:
             return self._loop
 
 
-def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
-    asyncio.set_event_loop(loop)
-    try:
-        loop.run_forever()
-        left = asyncio.all_tasks(loop)
-        for task in left:
-            task.cancel()
-        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.run_until_complete(loop.shutdown_default_executor())
-    finally:
-        loop.close()
-
-
-_LOOP = EventLoopThread()
-
-
 class OperatorNetworkGate(AddressGate):
     """Allows only the networks that the operator opened."""
 
@@ -123,6 +106,20 @@ async def send(
     except OSError as problem:
         words = f"The receiver could not be reached ({type(problem).__name__})."
         raise NotTold(words, begun=_anything_sent(reach)) from None
+
+
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.run_until_complete(loop.shutdown_default_executor())
+    finally:
+        loop.close()
 
 
 async def _body_beginning(answer: EgressResponse) -> bytes:
@@ -169,3 +166,6 @@ def _dialer(scheme: str, opened: tuple[str, ...]) -> Dialer:
     networks = [read_network(text) for text in opened]
     gate = AddressGate(networks) if scheme == "https" else OperatorNetworkGate(networks)
     return Dialer(Resolver(), gate, client_context(settings.EGRESS_CA_FILE))
+
+
+_LOOP = EventLoopThread()

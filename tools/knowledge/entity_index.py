@@ -242,6 +242,13 @@ def rebuild_index(
     return kept
 
 
+def graph_of(scope: GraphScope) -> sparql_endpoint.EndpointGraph:
+    place = sparql_endpoint.SparqlEndpoint(settings.SPARQL_URL, settings.SPARQL_UPDATE_URL)
+    return sparql_endpoint.EndpointGraph(
+        place, rdf_terms.graph_iri(scope.organization_id, scope.collection)
+    )
+
+
 def _begin_write(scope: GraphScope) -> KnowledgePending:
     if not KnowledgeIndex.objects.within(scope).exists():
         fields = {"organization_id": scope.organization_id, "collection": scope.collection}
@@ -374,10 +381,3 @@ def _database_time() -> datetime:
         cursor.execute("SELECT clock_timestamp()")
         now: datetime = cursor.fetchone()[0]
         return now
-
-
-def graph_of(scope: GraphScope) -> sparql_endpoint.EndpointGraph:
-    place = sparql_endpoint.SparqlEndpoint(settings.SPARQL_URL, settings.SPARQL_UPDATE_URL)
-    return sparql_endpoint.EndpointGraph(
-        place, rdf_terms.graph_iri(scope.organization_id, scope.collection)
-    )

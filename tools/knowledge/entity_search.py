@@ -87,51 +87,6 @@ class NoSearchWords(ValueError):
     """The question has no word to search for."""
 
 
-def search_words(question: str) -> list[str]:
-    """In order, each once, in lower case. Raises `NoSearchWords`."""
-    every = dict.fromkeys(word.lower() for word in _WORD.findall(question[:10_000]))
-    found = [word for word in every if word not in _STOP_WORDS] or list(every)
-    if not found:
-        raise NoSearchWords("The question holds no word to look for.")
-    return found[:MOST_WORDS]
-
-
-def statement_query(words: list[str], *, limit: int) -> str:
-    """Statements about the entities that match most of the words, best first."""
-    tests = [f"CONTAINS(LCASE(STR(?text)), {sparql_literal(word)})" for word in words]
-    score = " + ".join(f"MAX(IF({test}, 1, 0))" for test in tests)
-    return (
-        "SELECT ?subject ?predicate ?object WHERE {"
-        f" {{ SELECT ?subject (({score}) AS ?score) WHERE {{ ?subject ?said ?text ."
-        f" FILTER(isLiteral(?text) && ({' || '.join(tests)})) }}"
-        f" GROUP BY ?subject ORDER BY DESC(?score) ?subject LIMIT {int(limit)} }}"
-        " ?subject ?predicate ?object . }"
-        f" ORDER BY DESC(?score) ?subject ?predicate ?object LIMIT {int(limit) + 1}"
-    )
-
-
-def rows_text(rows: Iterable[dict[str, Any]]) -> str:
-    """Rows as lines of values, for a model to read."""
-    return "\n".join("\t".join(term["value"] for term in row.values()) for row in rows)
-
-
-def statements_text(rows: list[dict[str, Any]]) -> str:
-    """One statement a line, by short names: for a model to read."""
-    return "\n".join(
-        " ".join(_short_term(row.get(part)) for part in ("subject", "predicate", "object"))
-        for row in rows
-    )
-
-
-def _short_term(term: Any) -> str:
-    if not isinstance(term, dict):
-        return ""
-    value = str(term["value"])
-    if term["type"] != "uri":
-        return value
-    return re.split(r"[/#:]", value.rstrip("/#:"))[-1] or value
-
-
 class EntitySearchMode(StrEnum):
     """How the words were matched; each way is tried when the one before found nothing."""
 
@@ -178,6 +133,52 @@ class EntityIndexStatus:
     stale: bool
 
 
+@dataclass(frozen=True, slots=True)
+class EntityLabel:
+    """An entity by its label and the end of its first type; `known` where the index has it."""
+
+    iri: str
+    label: str
+    type: str = ""
+    known: bool = True
+
+
+def search_words(question: str) -> list[str]:
+    """In order, each once, in lower case. Raises `NoSearchWords`."""
+    every = dict.fromkeys(word.lower() for word in _WORD.findall(question[:10_000]))
+    found = [word for word in every if word not in _STOP_WORDS] or list(every)
+    if not found:
+        raise NoSearchWords("The question holds no word to look for.")
+    return found[:MOST_WORDS]
+
+
+def statement_query(words: list[str], *, limit: int) -> str:
+    """Statements about the entities that match most of the words, best first."""
+    tests = [f"CONTAINS(LCASE(STR(?text)), {sparql_literal(word)})" for word in words]
+    score = " + ".join(f"MAX(IF({test}, 1, 0))" for test in tests)
+    return (
+        "SELECT ?subject ?predicate ?object WHERE {"
+        f" {{ SELECT ?subject (({score}) AS ?score) WHERE {{ ?subject ?said ?text ."
+        f" FILTER(isLiteral(?text) && ({' || '.join(tests)})) }}"
+        f" GROUP BY ?subject ORDER BY DESC(?score) ?subject LIMIT {int(limit)} }}"
+        " ?subject ?predicate ?object . }"
+        f" ORDER BY DESC(?score) ?subject ?predicate ?object LIMIT {int(limit) + 1}"
+    )
+
+
+def rows_text(rows: Iterable[dict[str, Any]]) -> str:
+    """Rows as lines of values, for a model to read."""
+    return "\n".join("\t".join(term["value"] for term in row.values()) for row in rows)
+
+
+def statements_text(rows: list[dict[str, Any]]) -> str:
+    """One statement a line, by short names: for a model to read."""
+    return "\n".join(
+        " ".join(_short_term(row.get(part)) for part in ("subject", "predicate", "object"))
+        for row in rows
+    )
+
+
 def find_entities(scope: GraphScope, wanted: EntitySearchQuery) -> EntitySearchResult:
     """The best first. A phrase in quotes is exact: nothing looser is tried for it."""
     kinds = type_names(scope, wanted.type) if wanted.type else None
@@ -215,6 +216,51 @@ def load_labels(scope: GraphScope, iris: list[str], language: str | None) -> dic
     rows = KnowledgeEntry.objects.within(scope).filter(iri__in=iris).values_list("iri", "shown")
     known = {iri: _preferred_text(shown["labels"], language)[0] for iri, shown in rows}
     return {iri: known.get(iri) or entity_index.local_name(iri) for iri in iris}
+
+
+def entity_hit(
+    language: str | None, iri: str, shown: dict[str, Any], types: list[str], match: str = ""
+) -> EntityHit:
+    """A row as a result, in the wanted language or a related one."""
+    label, tag = _preferred_text(shown["labels"], language)
+    description, _ = _preferred_text(shown["descriptions"], language)
+    return EntityHit(iri, label or entity_index.local_name(iri), tag, description, types, match)
+
+
+def list_entities(scope: GraphScope, wanted: EntitySearchQuery) -> EntitySearchResult:
+    """A page of all, or of those of a type."""
+    rows = KnowledgeEntry.objects.within(scope)
+    if wanted.type:
+        rows = rows.filter(kinds__overlap=type_names(scope, wanted.type))
+    page = rows.order_by("iri").values_list("iri", "shown", "types")
+    end = wanted.offset + wanted.limit
+    hits = [entity_hit(wanted.language, *row) for row in page[wanted.offset : end]]
+    return EntitySearchResult(hits, EntitySearchMode.ALL, rows.count(), capped=False)
+
+
+def common_types(scope: GraphScope, most: int) -> list[tuple[str, int]]:
+    """The most common types, with their numbers of entities."""
+    with connection.cursor() as cursor:
+        cursor.execute(_COUNT_TYPES, [scope.organization_id, scope.collection, most])
+        return cursor.fetchall()
+
+
+def load_entity_labels(
+    scope: GraphScope, iris: list[str], language: str | None = None
+) -> dict[str, EntityLabel]:
+    """The label of each, also of those without a row in the index."""
+    found = KnowledgeEntry.objects.within(scope).filter(iri__in=iris)
+    rows = {iri: (shown, types) for iri, shown, types in found.values_list("iri", "shown", "types")}
+    return {iri: _entity_label(iri, rows.get(iri), language) for iri in iris}
+
+
+def _short_term(term: Any) -> str:
+    if not isinstance(term, dict):
+        return ""
+    value = str(term["value"])
+    if term["type"] != "uri":
+        return value
+    return re.split(r"[/#:]", value.rstrip("/#:"))[-1] or value
 
 
 def _statement(way: EntitySearchMode, query: str) -> str | None:
@@ -284,15 +330,6 @@ def _search_hit(way: EntitySearchMode, language: str | None, row: tuple[Any, ...
     return entity_hit(language, iri, said, types, match)
 
 
-def entity_hit(
-    language: str | None, iri: str, shown: dict[str, Any], types: list[str], match: str = ""
-) -> EntityHit:
-    """A row as a result, in the wanted language or a related one."""
-    label, tag = _preferred_text(shown["labels"], language)
-    description, _ = _preferred_text(shown["descriptions"], language)
-    return EntityHit(iri, label or entity_index.local_name(iri), tag, description, types, match)
-
-
 def _preferred_text(texts: list[tuple[str, str]], language: str | None) -> tuple[str, str]:
     """In the wanted language or a variant of it; otherwise in none, in English, or in any."""
     asked = (language or "en").lower()
@@ -307,43 +344,6 @@ def _preferred_text(texts: list[tuple[str, str]], language: str | None) -> tuple
 
     best = min(texts, key=distance, default=("", ""))
     return best[0], best[1]
-
-
-@dataclass(frozen=True, slots=True)
-class EntityLabel:
-    """An entity by its label and the end of its first type; `known` where the index has it."""
-
-    iri: str
-    label: str
-    type: str = ""
-    known: bool = True
-
-
-def list_entities(scope: GraphScope, wanted: EntitySearchQuery) -> EntitySearchResult:
-    """A page of all, or of those of a type."""
-    rows = KnowledgeEntry.objects.within(scope)
-    if wanted.type:
-        rows = rows.filter(kinds__overlap=type_names(scope, wanted.type))
-    page = rows.order_by("iri").values_list("iri", "shown", "types")
-    end = wanted.offset + wanted.limit
-    hits = [entity_hit(wanted.language, *row) for row in page[wanted.offset : end]]
-    return EntitySearchResult(hits, EntitySearchMode.ALL, rows.count(), capped=False)
-
-
-def common_types(scope: GraphScope, most: int) -> list[tuple[str, int]]:
-    """The most common types, with their numbers of entities."""
-    with connection.cursor() as cursor:
-        cursor.execute(_COUNT_TYPES, [scope.organization_id, scope.collection, most])
-        return cursor.fetchall()
-
-
-def load_entity_labels(
-    scope: GraphScope, iris: list[str], language: str | None = None
-) -> dict[str, EntityLabel]:
-    """The label of each, also of those without a row in the index."""
-    found = KnowledgeEntry.objects.within(scope).filter(iri__in=iris)
-    rows = {iri: (shown, types) for iri, shown, types in found.values_list("iri", "shown", "types")}
-    return {iri: _entity_label(iri, rows.get(iri), language) for iri in iris}
 
 
 def _entity_label(

@@ -17,56 +17,6 @@ LONGEST_VALUE = 2_000
 _NODE, _BLANK_NODE = "uri", "bnode"
 
 
-def find_neighbors(
-    iris: list[str], depth: int, select: Select, *, of_each: int = EDGES_PER_ENTITY
-) -> tuple[list[dict[str, Any]], bool]:
-    """Statements between entities, each once, to so many steps; and whether there are more.
-
-    `select` asks the graph. Raises what it raises.
-    """
-    seen, found, cut = set(iris), dict[tuple[str, str, str], int](), False
-    for step in range(1, depth + 1):
-        if not iris or len(found) >= MOST_EDGES:
-            break
-        rows = select(_neighbors_query(iris[:_MOST_AT_ONCE], of_each), MOST_EDGES)
-        cut = cut or rows.truncated or len(iris) > _MOST_AT_ONCE
-        edges = sorted(_edge(row) for row in rows.rows if len(row) == len("spo"))
-        cut = cut or (len(edges) >= of_each and _may_have_more(iris, edges, of_each))
-        for edge in edges:
-            found.setdefault(edge, step)
-        ends = dict.fromkeys(end for edge in edges for end in (edge[0], edge[2]))
-        iris = [end for end in ends if end not in seen]
-        seen.update(iris)
-    most = list(found.items())[:MOST_EDGES]
-    parts = ("subject", "predicate", "object")
-    stated = [dict(zip(parts, edge, strict=True)) | {"depth": step} for edge, step in most]
-    return stated, cut or len(found) > MOST_EDGES
-
-
-def _neighbors_query(iris: list[str], of_each: int) -> str:
-    """A fixed number for each, so that one with a thousand neighbors leaves room for the others."""
-    kind = rdf_terms.sparql_nodes([TYPE])[0]
-    parts = []
-    for one in rdf_terms.sparql_nodes(iris):
-        away, here = f"{one} ?p ?o", f"?s ?p {one}"
-        parts += [
-            f"{{ SELECT ({one} AS ?s) ?p ?o {{ {away} FILTER(isIRI(?o) && ?p != {kind}) }}"
-            f" LIMIT {int(of_each)} }}",
-            f"{{ SELECT ?s ?p ({one} AS ?o) {{ {here} FILTER(isIRI(?s) && ?p != {kind}) }}"
-            f" LIMIT {int(of_each)} }}",
-        ]
-    return f"SELECT ?s ?p ?o WHERE {{ {' UNION '.join(parts)} }}"
-
-
-def _edge(row: dict[str, Any]) -> tuple[str, str, str]:
-    return row["s"]["value"], row["p"]["value"], row["o"]["value"]
-
-
-def _may_have_more(iris: list[str], edges: list[tuple[str, str, str]], of_each: int) -> bool:
-    """Whether one of them may have more than were requested."""
-    return any(sum(edge[at] == one for edge in edges) >= of_each for one in iris for at in (0, 2))
-
-
 @dataclass(frozen=True)
 class StatementValue:
     """A text, a number or whatever else is no entity; `tag` is its language or its datatype."""
@@ -105,6 +55,32 @@ class EntityStatements:
         return not (said or self.leading_out or self.leading_in)
 
 
+def find_neighbors(
+    iris: list[str], depth: int, select: Select, *, of_each: int = EDGES_PER_ENTITY
+) -> tuple[list[dict[str, Any]], bool]:
+    """Statements between entities, each once, to so many steps; and whether there are more.
+
+    `select` asks the graph. Raises what it raises.
+    """
+    seen, found, cut = set(iris), dict[tuple[str, str, str], int](), False
+    for step in range(1, depth + 1):
+        if not iris or len(found) >= MOST_EDGES:
+            break
+        rows = select(_neighbors_query(iris[:_MOST_AT_ONCE], of_each), MOST_EDGES)
+        cut = cut or rows.truncated or len(iris) > _MOST_AT_ONCE
+        edges = sorted(_edge(row) for row in rows.rows if len(row) == len("spo"))
+        cut = cut or (len(edges) >= of_each and _may_have_more(iris, edges, of_each))
+        for edge in edges:
+            found.setdefault(edge, step)
+        ends = dict.fromkeys(end for edge in edges for end in (edge[0], edge[2]))
+        iris = [end for end in ends if end not in seen]
+        seen.update(iris)
+    most = list(found.items())[:MOST_EDGES]
+    parts = ("subject", "predicate", "object")
+    stated = [dict(zip(parts, edge, strict=True)) | {"depth": step} for edge, step in most]
+    return stated, cut or len(found) > MOST_EDGES
+
+
 def load_statements(iri: str, select: Select) -> EntityStatements:
     """Empty where the graph has no statement about it. `select` asks the graph; raises what it
     raises."""
@@ -129,6 +105,30 @@ def neighbor_count_query(iri: str) -> str:
     here = f"{{ ?n ?p {node} FILTER(isIRI(?n) && ?p != {kind}) }}"
     apart = f"FILTER(?n != {node})"
     return f"SELECT (COUNT(DISTINCT ?n) AS ?count) WHERE {{ {away} UNION {here} {apart} }}"
+
+
+def _neighbors_query(iris: list[str], of_each: int) -> str:
+    """A fixed number for each, so that one with a thousand neighbors leaves room for the others."""
+    kind = rdf_terms.sparql_nodes([TYPE])[0]
+    parts = []
+    for one in rdf_terms.sparql_nodes(iris):
+        away, here = f"{one} ?p ?o", f"?s ?p {one}"
+        parts += [
+            f"{{ SELECT ({one} AS ?s) ?p ?o {{ {away} FILTER(isIRI(?o) && ?p != {kind}) }}"
+            f" LIMIT {int(of_each)} }}",
+            f"{{ SELECT ?s ?p ({one} AS ?o) {{ {here} FILTER(isIRI(?s) && ?p != {kind}) }}"
+            f" LIMIT {int(of_each)} }}",
+        ]
+    return f"SELECT ?s ?p ?o WHERE {{ {' UNION '.join(parts)} }}"
+
+
+def _edge(row: dict[str, Any]) -> tuple[str, str, str]:
+    return row["s"]["value"], row["p"]["value"], row["o"]["value"]
+
+
+def _may_have_more(iris: list[str], edges: list[tuple[str, str, str]], of_each: int) -> bool:
+    """Whether one of them may have more than were requested."""
+    return any(sum(edge[at] == one for edge in edges) >= of_each for one in iris for at in (0, 2))
 
 
 def _ordered_query(question: str, by: str, most: int) -> str:

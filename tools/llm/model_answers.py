@@ -28,39 +28,6 @@ class BadStream(ValueError):
     """Not a stream of events that may be read; the message says why."""
 
 
-def event_data(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """The data of one event after the other. Raises `BadStream`."""
-    data: list[bytes] = []
-    size = 0
-    for line in _stream_lines(pieces):
-        if not line:
-            if data:
-                yield b"\n".join(data)
-            data, size = [], 0
-            continue
-        name, _, value = line.partition(b":")
-        if name == b"data":
-            data.append(value.removeprefix(b" "))
-            size += len(line)
-            if size > LONGEST_EVENT:
-                raise BadStream("an event without end")
-
-
-def _stream_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Without their ends: LF, or CR LF. An unterminated one at the end of the stream is no line."""
-    rest = bytearray()
-    for piece in pieces:
-        searched = len(rest)
-        rest += piece
-        begin = 0
-        while (end := rest.find(b"\n", max(begin, searched))) >= 0:
-            yield bytes(rest[begin:end]).removesuffix(b"\r")
-            begin = end + 1
-        del rest[:begin]
-        if len(rest) > LONGEST_EVENT:
-            raise BadStream("a line without end")
-
-
 @dataclass(frozen=True)
 class ModelToolCall:
     """A call as the model wrote it: the name may be no tool's, the arguments no JSON."""
@@ -137,28 +104,6 @@ class ModelToolCalls:
                 parts.append(text)
 
 
-def _arguments_text(arguments: Any) -> Any:
-    """Some endpoints send the object itself."""
-    return json.dumps(arguments) if isinstance(arguments, dict) else arguments
-
-
-def _begins_another_call(piece: dict[str, Any], call: _PartialToolCall) -> bool:
-    """For endpoints that give several calls one index and no id: a name begins another call where
-    the arguments of the one before were complete in one piece."""
-    function = piece.get("function")
-    if not isinstance(function, dict) or not function.get("name") or len(call.arguments) != 1:
-        return False
-    if call.name == [function["name"]] and call.arguments == [
-        _arguments_text(function.get("arguments"))
-    ]:
-        return False
-    try:
-        strict_json.parse(call.arguments[0])
-    except strict_json.BadJson:
-        return False
-    return True
-
-
 @dataclass(frozen=True)
 class ModelAnswer:
     """Tokens are None where the endpoint did not count them. `call` is the first of the tool calls
@@ -186,33 +131,6 @@ class AnswerLimits:
 
     max_tokens: int
     max_bytes: int
-
-
-def read_answer(
-    answer: UpstreamResponse, limits: AnswerLimits, tell: Callable[[str], None]
-) -> ModelAnswer:
-    """Each piece of the text is passed to `tell` as it arrives. Raises `ModelFailure`, `Broken`
-    and the errors of an invalid stream or its JSON."""
-    reader = _AnswerReader(limits, tell)
-    if answer.headers.get("content-type", "").startswith("application/json"):
-        reader.take(strict_json.parse(answer.body(6 * limits.max_bytes + LONGEST_EVENT)))
-        return reader.answer()
-    for chunk in _answer_chunks(answer, limits):
-        reader.take(chunk)
-    if not reader.finished:
-        raise Broken("the stream ended before the answer did")
-    return reader.answer()
-
-
-def _answer_chunks(answer: UpstreamResponse, limits: AnswerLimits) -> Iterator[Any]:
-    most = _CHUNKS_WITHOUT_CONTENT + _CHUNKS_PER_TOKEN * limits.max_tokens
-    for count, data in enumerate(event_data(answer.pieces)):
-        if data == b"[DONE]":
-            answer.drain()
-            return
-        if count >= most:
-            raise ModelFailure("MODEL_ENDLESS", "The model did not come to an end.", began=True)
-        yield strict_json.parse(data)
 
 
 class _AnswerReader:
@@ -288,6 +206,88 @@ class _AnswerReader:
         return ModelAnswer(
             "".join(self._parts), call, input_tokens, output_tokens, calls[1:], self._cut
         )
+
+
+def event_data(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The data of one event after the other. Raises `BadStream`."""
+    data: list[bytes] = []
+    size = 0
+    for line in _stream_lines(pieces):
+        if not line:
+            if data:
+                yield b"\n".join(data)
+            data, size = [], 0
+            continue
+        name, _, value = line.partition(b":")
+        if name == b"data":
+            data.append(value.removeprefix(b" "))
+            size += len(line)
+            if size > LONGEST_EVENT:
+                raise BadStream("an event without end")
+
+
+def read_answer(
+    answer: UpstreamResponse, limits: AnswerLimits, tell: Callable[[str], None]
+) -> ModelAnswer:
+    """Each piece of the text is passed to `tell` as it arrives. Raises `ModelFailure`, `Broken`
+    and the errors of an invalid stream or its JSON."""
+    reader = _AnswerReader(limits, tell)
+    if answer.headers.get("content-type", "").startswith("application/json"):
+        reader.take(strict_json.parse(answer.body(6 * limits.max_bytes + LONGEST_EVENT)))
+        return reader.answer()
+    for chunk in _answer_chunks(answer, limits):
+        reader.take(chunk)
+    if not reader.finished:
+        raise Broken("the stream ended before the answer did")
+    return reader.answer()
+
+
+def _stream_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Without their ends: LF, or CR LF. An unterminated one at the end of the stream is no line."""
+    rest = bytearray()
+    for piece in pieces:
+        searched = len(rest)
+        rest += piece
+        begin = 0
+        while (end := rest.find(b"\n", max(begin, searched))) >= 0:
+            yield bytes(rest[begin:end]).removesuffix(b"\r")
+            begin = end + 1
+        del rest[:begin]
+        if len(rest) > LONGEST_EVENT:
+            raise BadStream("a line without end")
+
+
+def _arguments_text(arguments: Any) -> Any:
+    """Some endpoints send the object itself."""
+    return json.dumps(arguments) if isinstance(arguments, dict) else arguments
+
+
+def _begins_another_call(piece: dict[str, Any], call: _PartialToolCall) -> bool:
+    """For endpoints that give several calls one index and no id: a name begins another call where
+    the arguments of the one before were complete in one piece."""
+    function = piece.get("function")
+    if not isinstance(function, dict) or not function.get("name") or len(call.arguments) != 1:
+        return False
+    if call.name == [function["name"]] and call.arguments == [
+        _arguments_text(function.get("arguments"))
+    ]:
+        return False
+    try:
+        strict_json.parse(call.arguments[0])
+    except strict_json.BadJson:
+        return False
+    return True
+
+
+def _answer_chunks(answer: UpstreamResponse, limits: AnswerLimits) -> Iterator[Any]:
+    most = _CHUNKS_WITHOUT_CONTENT + _CHUNKS_PER_TOKEN * limits.max_tokens
+    for count, data in enumerate(event_data(answer.pieces)):
+        if data == b"[DONE]":
+            answer.drain()
+            return
+        if count >= most:
+            raise ModelFailure("MODEL_ENDLESS", "The model did not come to an end.", began=True)
+        yield strict_json.parse(data)
 
 
 def _token_count(usage: dict[str, Any], name: str, *, least: int) -> int | None:

@@ -78,78 +78,6 @@ def masked_url(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}/…"
 
 
-def _read_columns(fields: ListedFields, kind: MessageKind) -> dict[str, Any]:
-    name = fields.text("name", longest=63)
-    if name and not PROFILE_NAME.fullmatch(name):
-        fields.wrong("name", "may hold only letters, digits, '_', '.' and '-'")
-    return {
-        "name": name,
-        "enabled": fields.boolean("enabled", True),
-        "recipients": _read_recipients(fields, kind),
-        "subject_template": _read_template(fields, "subject_template", "{{ subject }}"),
-        "body_template": _read_template(fields, "body_template", "{{ body }}"),
-        "most_recipients": fields.integer("most_recipients", 10, least=1, most=100),
-        "most_an_hour": fields.integer("most_an_hour", 60, least=1, most=10_000),
-    }
-
-
-def _read_recipients(fields: ListedFields, kind: MessageKind) -> list[str]:
-    flaw_of = flaw_in_mail_entry if kind == MessageKind.EMAIL else flaw_in_person_entry
-    found = fields.texts("recipients", [], flaw_of=flaw_of, most=500) or []
-    if found and kind in {MessageKind.WEBHOOK, MessageKind.SLACK}:
-        fields.wrong("recipients", "must be empty: the address says who receives it")
-    return found
-
-
-def _read_template(fields: ListedFields, name: str, usual: str) -> str:
-    text = fields.text(name, usual, longest=templates.LONGEST_TEMPLATE)
-    try:
-        templates.check_template(text, TEMPLATE_VARIABLES)
-    except templates.BadTemplate as flaw:
-        fields.wrong(name, str(flaw))
-    return text
-
-
-def _read_mail(fields: ListedFields) -> tuple[dict[str, Any], dict[str, str]]:
-    security = fields.text("security", "starttls", longest=10)
-    if security not in CONNECTION_SECURITIES:
-        fields.wrong("security", "must be one of " + ", ".join(CONNECTION_SECURITIES))
-    username, password = (fields.text(name, "", longest=500) for name in ("username", "password"))
-    if bool(username) != bool(password):
-        fields.wrong("password", "is needed with username, and only then")
-    if not f"{username}{password}".isascii():
-        fields.wrong("password", "and username may hold only ASCII characters")
-    sender = fields.text("sender", longest=254)
-    if sender:
-        fields.note("sender", flaw_in_address(sender))
-    port = fields.integer("port", _PORTS.get(security, 587), least=1, most=65535)
-    options = {"host": _read_host(fields), "port": port, "security": security, "username": username}
-    return {**options, "sender": sender}, {"password": password}
-
-
-def _read_host(fields: ListedFields) -> str:
-    host = fields.text("host", longest=253)
-    if not host:
-        return ""
-    try:
-        return parse_host(host).text
-    except BrokenGrammar as flaw:
-        fields.wrong("host", f"is no name of a server: {flaw}")
-        return ""
-
-
-def _read_url(fields: ListedFields) -> str:
-    url = fields.text("url", longest=2000)
-    if not url:
-        return ""
-    try:
-        if Url.parse(url).scheme not in {"http", "https"} or "#" in url:
-            raise BrokenGrammar("only http and https, without a fragment")
-    except BrokenGrammar as flaw:
-        fields.wrong("url", f"must be like https://hooks.example.com/key: {flaw}")
-    return url
-
-
 @transaction.atomic
 def create_channel(
     *, organization: Organization, channel: Any, by: Actor
@@ -254,6 +182,78 @@ def channel_secrets(row: MessageChannel) -> dict[str, str]:
 def channel_fields(row: MessageChannel) -> dict[str, Any]:
     """The form for the audit log and lists, without secrets."""
     return _stored_fields(row) | _masked_secrets(row)
+
+
+def _read_columns(fields: ListedFields, kind: MessageKind) -> dict[str, Any]:
+    name = fields.text("name", longest=63)
+    if name and not PROFILE_NAME.fullmatch(name):
+        fields.wrong("name", "may hold only letters, digits, '_', '.' and '-'")
+    return {
+        "name": name,
+        "enabled": fields.boolean("enabled", True),
+        "recipients": _read_recipients(fields, kind),
+        "subject_template": _read_template(fields, "subject_template", "{{ subject }}"),
+        "body_template": _read_template(fields, "body_template", "{{ body }}"),
+        "most_recipients": fields.integer("most_recipients", 10, least=1, most=100),
+        "most_an_hour": fields.integer("most_an_hour", 60, least=1, most=10_000),
+    }
+
+
+def _read_recipients(fields: ListedFields, kind: MessageKind) -> list[str]:
+    flaw_of = flaw_in_mail_entry if kind == MessageKind.EMAIL else flaw_in_person_entry
+    found = fields.texts("recipients", [], flaw_of=flaw_of, most=500) or []
+    if found and kind in {MessageKind.WEBHOOK, MessageKind.SLACK}:
+        fields.wrong("recipients", "must be empty: the address says who receives it")
+    return found
+
+
+def _read_template(fields: ListedFields, name: str, usual: str) -> str:
+    text = fields.text(name, usual, longest=templates.LONGEST_TEMPLATE)
+    try:
+        templates.check_template(text, TEMPLATE_VARIABLES)
+    except templates.BadTemplate as flaw:
+        fields.wrong(name, str(flaw))
+    return text
+
+
+def _read_mail(fields: ListedFields) -> tuple[dict[str, Any], dict[str, str]]:
+    security = fields.text("security", "starttls", longest=10)
+    if security not in CONNECTION_SECURITIES:
+        fields.wrong("security", "must be one of " + ", ".join(CONNECTION_SECURITIES))
+    username, password = (fields.text(name, "", longest=500) for name in ("username", "password"))
+    if bool(username) != bool(password):
+        fields.wrong("password", "is needed with username, and only then")
+    if not f"{username}{password}".isascii():
+        fields.wrong("password", "and username may hold only ASCII characters")
+    sender = fields.text("sender", longest=254)
+    if sender:
+        fields.note("sender", flaw_in_address(sender))
+    port = fields.integer("port", _PORTS.get(security, 587), least=1, most=65535)
+    options = {"host": _read_host(fields), "port": port, "security": security, "username": username}
+    return {**options, "sender": sender}, {"password": password}
+
+
+def _read_host(fields: ListedFields) -> str:
+    host = fields.text("host", longest=253)
+    if not host:
+        return ""
+    try:
+        return parse_host(host).text
+    except BrokenGrammar as flaw:
+        fields.wrong("host", f"is no name of a server: {flaw}")
+        return ""
+
+
+def _read_url(fields: ListedFields) -> str:
+    url = fields.text("url", longest=2000)
+    if not url:
+        return ""
+    try:
+        if Url.parse(url).scheme not in {"http", "https"} or "#" in url:
+            raise BrokenGrammar("only http and https, without a fragment")
+    except BrokenGrammar as flaw:
+        fields.wrong("url", f"must be like https://hooks.example.com/key: {flaw}")
+    return url
 
 
 def _lock(row: MessageChannel) -> None:

@@ -111,6 +111,62 @@ def deliver_message(message: Message, data: dict[str, Any], timeout_s: float) ->
     _store_status(message, MessageState.SENT, answer=mask.text(answer))
 
 
+def find_recipients(organization_id: UUID, names: list[str]) -> list[User]:
+    """Existing accounts that may log in."""
+    return list(_active_people(organization_id).filter(username__in=names))
+
+
+def inbox_items(user_id: UUID, organization_id: UUID) -> QuerySet[InboxItem]:
+    found = InboxItem.objects.filter(user_id=user_id, message__organization_id=organization_id)
+    return found.select_related("message")
+
+
+def mark_read(item: InboxItem) -> None:
+    """The first time counts; safe to repeat."""
+    now = timezone.now()
+    if InboxItem.objects.filter(pk=item.pk, read_at=None).update(read_at=now):
+        item.read_at = now
+    elif item.read_at is None:
+        item.refresh_from_db(fields=["read_at"])
+
+
+def authenticate_report(channel_id: UUID, signed: str, body: bytes) -> MessageChannel:
+    """The channel whose key signed the report recently. Raises `Unauthenticated`, also where there
+    is no such channel."""
+    channel = MessageChannel.objects.filter(pk=channel_id).select_related("organization").first()
+    stamp = _parse_timestamp(signed)
+    if stamp is None or abs(time.time() - stamp) > REPORT_MAX_AGE_S:
+        raise Unauthenticated(_INVALID_SIGNATURE, code="signature_invalid")
+    expected = signature(_signing_key(channel), stamp, body)
+    same = hmac.compare_digest(expected.encode(), signed.encode("utf-8", "replace"))
+    if channel is None or not same:
+        raise Unauthenticated(_INVALID_SIGNATURE, code="signature_invalid")
+    return channel
+
+
+@transaction.atomic
+def record_bounce(
+    *, channel: MessageChannel, message_id: UUID, recipient: str = "", reason: str = ""
+) -> None:
+    """A repeated report has no further effect. Raises `NotFound`."""
+    own = Message.objects.select_for_update().filter(channel=channel, pk=message_id)
+    message = own.first()
+    if message is None or (recipient and recipient not in message.recipients):
+        raise NotFound("The channel sent no such message.", code="message_not_found")
+    refused: dict[str, Any] = {one: reason for one in [recipient] if one}
+    if message.state == MessageState.BOUNCED and refused.keys() <= message.refused.keys():
+        return
+    message.state, message.refused = MessageState.BOUNCED, message.refused | refused
+    message.save(update_fields=["state", "refused", "updated_at"])
+    record(
+        Event.MESSAGE_BOUNCE,
+        by=Actor("system", f"channel:{channel.name}", channel.organization.slug),
+        outcome=Outcome.FAILURE,
+        subject=channel.name,
+        details={"message": str(message.pk), "recipient": recipient},
+    )
+
+
 def _send_through_channel(
     channel: MessageChannel,
     secrets: dict[str, str],
@@ -139,11 +195,6 @@ def _put_into_inboxes(message: Message) -> str:
         [InboxItem(message=message, user=one) for one in people], ignore_conflicts=True
     )
     return "kept"
-
-
-def find_recipients(organization_id: UUID, names: list[str]) -> list[User]:
-    """Existing accounts that may log in."""
-    return list(_active_people(organization_id).filter(username__in=names))
 
 
 def _active_people(organization_id: UUID) -> QuerySet[User]:
@@ -229,57 +280,6 @@ def _store_status(
         updated_at=timezone.now(),
     )
     message.refresh_from_db(fields=["state", "answer", "refused", "updated_at"])
-
-
-def inbox_items(user_id: UUID, organization_id: UUID) -> QuerySet[InboxItem]:
-    found = InboxItem.objects.filter(user_id=user_id, message__organization_id=organization_id)
-    return found.select_related("message")
-
-
-def mark_read(item: InboxItem) -> None:
-    """The first time counts; safe to repeat."""
-    now = timezone.now()
-    if InboxItem.objects.filter(pk=item.pk, read_at=None).update(read_at=now):
-        item.read_at = now
-    elif item.read_at is None:
-        item.refresh_from_db(fields=["read_at"])
-
-
-def authenticate_report(channel_id: UUID, signed: str, body: bytes) -> MessageChannel:
-    """The channel whose key signed the report recently. Raises `Unauthenticated`, also where there
-    is no such channel."""
-    channel = MessageChannel.objects.filter(pk=channel_id).select_related("organization").first()
-    stamp = _parse_timestamp(signed)
-    if stamp is None or abs(time.time() - stamp) > REPORT_MAX_AGE_S:
-        raise Unauthenticated(_INVALID_SIGNATURE, code="signature_invalid")
-    expected = signature(_signing_key(channel), stamp, body)
-    same = hmac.compare_digest(expected.encode(), signed.encode("utf-8", "replace"))
-    if channel is None or not same:
-        raise Unauthenticated(_INVALID_SIGNATURE, code="signature_invalid")
-    return channel
-
-
-@transaction.atomic
-def record_bounce(
-    *, channel: MessageChannel, message_id: UUID, recipient: str = "", reason: str = ""
-) -> None:
-    """A repeated report has no further effect. Raises `NotFound`."""
-    own = Message.objects.select_for_update().filter(channel=channel, pk=message_id)
-    message = own.first()
-    if message is None or (recipient and recipient not in message.recipients):
-        raise NotFound("The channel sent no such message.", code="message_not_found")
-    refused: dict[str, Any] = {one: reason for one in [recipient] if one}
-    if message.state == MessageState.BOUNCED and refused.keys() <= message.refused.keys():
-        return
-    message.state, message.refused = MessageState.BOUNCED, message.refused | refused
-    message.save(update_fields=["state", "refused", "updated_at"])
-    record(
-        Event.MESSAGE_BOUNCE,
-        by=Actor("system", f"channel:{channel.name}", channel.organization.slug),
-        outcome=Outcome.FAILURE,
-        subject=channel.name,
-        details={"message": str(message.pk), "recipient": recipient},
-    )
 
 
 def _parse_timestamp(signed: str) -> int | None:

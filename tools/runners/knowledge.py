@@ -51,6 +51,36 @@ def search_entities(scope: GraphScope, arguments: dict[str, Any], select: Select
     }
 
 
+def run_search(job: ToolRun) -> UpstreamResult:
+    """Rows of statements about entities that match the question's words, and a text of them."""
+    return _run_bounded(job, _search_statements)
+
+
+def run_query(job: ToolRun) -> UpstreamResult:
+    """Rows of a SELECT, or the result of an ASK."""
+    return _run_bounded(job, _run_query)
+
+
+def run_ckvs_query(job: ToolRun) -> UpstreamResult:
+    """The built-in tool: rows, the result of an ASK, or statements of CONSTRUCT and DESCRIBE."""
+    return _run_bounded(job, _run_ckvs_query)
+
+
+def run_search_knowledge(job: ToolRun) -> UpstreamResult:
+    """The built-in tool: entities by words, best first, and their neighbors."""
+    return _run_bounded(job, _search_graph)
+
+
+def run_create_entity(job: ToolRun) -> UpstreamResult:
+    """The built-in tool: an entity that is created, or added to."""
+    return _run_bounded(job, _store_entity)
+
+
+def run_update(job: ToolRun) -> UpstreamResult:
+    """Adding a statement that is there already changes nothing."""
+    return _run_bounded(job, _add_statements)
+
+
 def _search_query(arguments: dict[str, Any]) -> entity_search.EntitySearchQuery:
     return entity_search.EntitySearchQuery(
         query=str(arguments["query"])[: entity_search.LONGEST_QUERY],
@@ -82,36 +112,6 @@ def _hits_text(
         for one in edges
     ]
     return "\n".join([*found, *near])
-
-
-def run_search(job: ToolRun) -> UpstreamResult:
-    """Rows of statements about entities that match the question's words, and a text of them."""
-    return _run_bounded(job, _search_statements)
-
-
-def run_query(job: ToolRun) -> UpstreamResult:
-    """Rows of a SELECT, or the result of an ASK."""
-    return _run_bounded(job, _run_query)
-
-
-def run_ckvs_query(job: ToolRun) -> UpstreamResult:
-    """The built-in tool: rows, the result of an ASK, or statements of CONSTRUCT and DESCRIBE."""
-    return _run_bounded(job, _run_ckvs_query)
-
-
-def run_search_knowledge(job: ToolRun) -> UpstreamResult:
-    """The built-in tool: entities by words, best first, and their neighbors."""
-    return _run_bounded(job, _search_graph)
-
-
-def run_create_entity(job: ToolRun) -> UpstreamResult:
-    """The built-in tool: an entity that is created, or added to."""
-    return _run_bounded(job, _store_entity)
-
-
-def run_update(job: ToolRun) -> UpstreamResult:
-    """Adding a statement that is there already changes nothing."""
-    return _run_bounded(job, _add_statements)
 
 
 def _run_bounded(job: ToolRun, work: Callable[[ToolRun, RequestBounds], Any]) -> UpstreamResult:
@@ -238,9 +238,6 @@ def _store_entity(job: ToolRun, bounds: RequestBounds) -> dict[str, Any]:
     }
 
 
-_WRITES = (_add_statements, _store_entity)
-
-
 def _select(
     job: ToolRun, text: str, bounds: RequestBounds, limit: int
 ) -> sparql_endpoint.QueryRows:
@@ -281,3 +278,6 @@ def _limit(job: ToolRun) -> int:
 
 def _failure(code: str, message: str, *, cost: Decimal | None = None) -> UpstreamResult:
     return UpstreamResult(RunOutcome.FAILED, error_code=code, error_message=message, cost=cost)
+
+
+_WRITES = (_add_statements, _store_entity)

@@ -34,6 +34,10 @@ class Surroundings:
     hosts: tuple[Item, ...] = ()
 
 
+class CredentialUnavailable(Exception):
+    """A credential is not there, or cannot be read. The text names it, never its value."""
+
+
 def code_surroundings(run: ToolRun) -> Surroundings:
     """A tool of the organization's own: nothing but what its sandbox profile allows."""
     own = run.profile
@@ -87,10 +91,6 @@ def egress_policy(around: Surroundings, snapshot: Snapshot) -> EgressPolicy:
     return EgressPolicy(rules_of(around.hosts, headers))
 
 
-class CredentialUnavailable(Exception):
-    """A credential is not there, or cannot be read. The text names it, never its value."""
-
-
 def credential_headers(names: Iterable[str], snapshot: Snapshot) -> dict[str, Header]:
     """The header of each. Raises `CredentialUnavailable`."""
     headers = {}
@@ -102,6 +102,20 @@ def credential_headers(names: Iterable[str], snapshot: Snapshot) -> dict[str, He
                 f"the credential {name} cannot be read; set it again"
             ) from None
     return headers
+
+
+def missing_credential_result(error: CredentialUnavailable) -> SandboxResult:
+    return SandboxResult(
+        RunOutcome.SANDBOX_ERROR,
+        error_code=ErrorCode.EGRESS_UNAVAILABLE,
+        error_message=str(error),
+    )
+
+
+def run_code(job: ToolRun) -> SandboxResult:
+    implementation = job.definition.raw["implementation"]
+    program = CodeSource(implementation["source"], implementation["entry_point"])
+    return run_program(job, program, code_surroundings(job))
 
 
 def _network(level: IsolationLevel, own: CatalogProfile | None) -> Network:
@@ -148,17 +162,3 @@ def _workspace_limits(run: ToolRun) -> Limits:
         shared_bytes=max(2 * workspace.bytes, Limits.shared_bytes),
         shared_files=max(2 * workspace.files, Limits.shared_files),
     )
-
-
-def missing_credential_result(error: CredentialUnavailable) -> SandboxResult:
-    return SandboxResult(
-        RunOutcome.SANDBOX_ERROR,
-        error_code=ErrorCode.EGRESS_UNAVAILABLE,
-        error_message=str(error),
-    )
-
-
-def run_code(job: ToolRun) -> SandboxResult:
-    implementation = job.definition.raw["implementation"]
-    program = CodeSource(implementation["source"], implementation["entry_point"])
-    return run_program(job, program, code_surroundings(job))
