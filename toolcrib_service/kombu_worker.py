@@ -1,8 +1,9 @@
 """A service on any broker that kombu knows: RabbitMQ and the like. Needs the package `kombu`.
 
-What only Redis offers is missing here, and `docs/service-authors.md` says so: there is no liveness
-of processes, no request is withdrawn, no call is cancelled when its caller is gone, and no service
-announces itself. A request is acknowledged before it is performed: it runs once, or not at all.
+Some functions need Redis (`docs/service-authors.md`): without it no process reports its liveness,
+no request is withdrawn, no call is cancelled when its caller is gone, and no service announces
+itself.
+A request is acknowledged before it is performed: it runs once, or not at all.
 """
 
 import logging
@@ -39,7 +40,7 @@ _PAUSE_S = 1.0  # before a broker that failed is asked again
 
 
 class KombuWorker:
-    """One process of a service. As `Worker`, as far as the broker can."""
+    """One process of a service: like `Worker`, as far as the broker allows."""
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class KombuWorker:
             thread.start()
 
     def stop(self, grace_s: float = 20.0) -> bool:
-        """Take nothing more, end what is in hand. False when something had to be given up."""
+        """Takes no more requests and waits for running calls. False where one was abandoned."""
         self._stopping.set()
         deadline = time.monotonic() + grace_s
         for thread in self._readers:
@@ -88,7 +89,7 @@ class KombuWorker:
         return Connection(self._url, transport_options=self._options)
 
     def _listen(self) -> None:
-        """Each thread has a connection of its own: kombu's are not to be shared."""
+        """Each thread has its own connection: connections of kombu are not thread-safe."""
         while not self._stopping.is_set():
             connection = self._connection()
             try:
@@ -112,7 +113,7 @@ class KombuWorker:
                 except TimeoutError:
                     continue
                 while taken:
-                    consumer.cancel()  # what others could do is not kept here meanwhile
+                    consumer.cancel()  # other processes take further requests meanwhile
                     self._take(connection, taken.pop(0))
                     consumer.consume()
 
@@ -141,7 +142,7 @@ class KombuWorker:
                     call.check()
                     _publish_response(producer, place, call.request, n, shorten_error(response))
         except CallAbandoned:
-            log.info("a call was given up: its time is over")
+            log.info("a call was abandoned: its deadline has passed")
         finally:
             del self._calls[call.request.id]
 

@@ -1,7 +1,7 @@
 """One process of a service: it takes requests, answers them, and sends heartbeats.
 
-It takes no more than it has threads for, and what it cannot take is left to the others of its
-group. Once it is stopping it takes nothing, and finishes what it has.
+It takes one request per thread; other processes of its group take the rest. A stopping process
+takes no request, and finishes its calls.
 """
 
 import logging
@@ -68,12 +68,14 @@ class Worker:
         try:
             self._send_heartbeat()
         except redis.exceptions.NoPermissionError:
-            log.warning("Toolcrib has not loaded its scripts at the broker yet; it is waited for")
+            log.warning(
+                "Toolcrib has not loaded its scripts at the broker yet; the worker waits for them"
+            )
         for thread in (self._heartbeat, *self._readers):
             thread.start()
 
     def stop(self, grace_s: float = 20.0) -> bool:
-        """Take nothing more, end what is in hand. False when something had to be given up."""
+        """Takes no more requests and waits for running calls. False where one was abandoned."""
         self._stopping.set()
         self._try(self._send_heartbeat)
         deadline = time.monotonic() + grace_s
@@ -92,7 +94,7 @@ class Worker:
             self._redis.close()
         return done
 
-    # --- its life -------------------------------------------------------------------------------
+    # --- heartbeat ------------------------------------------------------------------------------
 
     def _run_heartbeat(self) -> None:
         announced = time.monotonic()
@@ -115,7 +117,7 @@ class Worker:
             self._announcer.publish(self._redis)
 
     def _cancel_calls(self) -> None:
-        """Cancelled ones, and those past their deadline."""
+        """Ends calls that their caller cancelled, and calls past their deadline."""
         held = list(self._calls.values())
         if not held:
             return
@@ -143,13 +145,13 @@ class Worker:
             self._announce()
 
     def _try(self, action: Any) -> None:
-        """A broker that is away for a moment ends nothing here."""
+        """Logs a broker that does not answer; the worker continues."""
         try:
             action()
         except redis.RedisError as error:
             log.warning("the broker did not answer: %s", type(error).__name__)
 
-    # --- its work -------------------------------------------------------------------------------
+    # --- requests -------------------------------------------------------------------------------
 
     def _read(self) -> None:
         while not self._stopping.is_set():
@@ -202,7 +204,7 @@ class Worker:
         try:
             self._answer(call)
         except CallAbandoned:
-            log.info("a call was given up: nobody waits for its answer")
+            log.info("a call was abandoned: its caller no longer waits")
         finally:
             del self._calls[call.request.id]
 
@@ -212,7 +214,7 @@ class Worker:
             self._send_response(call, n, shorten_error(response))
 
     def _send_response(self, call: Call, n: int, response: Response) -> None:
-        """Raises `CallAbandoned` where the stream for answers is gone, and with it the caller."""
+        """Raises `CallAbandoned` where the stream for answers, and so the caller, is gone."""
         place = self.queue.replies(call.request.id)
         if self._redis.xadd(place, response.fields(call.request, n), nomkstream=True) is None:
             raise CallAbandoned

@@ -1,4 +1,9 @@
-"""The base class of a service: its author writes one class with one method."""
+"""The base class of a service, whose author writes one class with one method, and the signed
+announcement of a service.
+
+The signature is over the bytes that are sent, so no canonical form is needed. An administrator
+approves an announcement by its digest.
+"""
 
 import base64
 import hashlib

@@ -31,7 +31,7 @@ def run(
     announce_with: Path | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> int:
-    """Serve until SIGTERM or SIGINT. The exit code: 0, or 1 where a call had to be given up.
+    """Serve until SIGTERM or SIGINT. The exit code is 0, or 1 where a call had to be abandoned.
 
     Call it in as many processes as you like: they share the queue. `options` are those of the
     transport, for a broker that is not Redis.
@@ -51,7 +51,7 @@ def run(
 def serve(
     service: DynamicToolService, url: str, **settings: Any
 ) -> "Iterator[Worker | KombuWorker]":
-    """The service in this process, against a real broker, for as long as the block lasts."""
+    """Runs the service in this process, against a real broker, within the block."""
     worker = _worker(service, url, **settings)
     worker.start()
     try:
@@ -61,7 +61,7 @@ def serve(
 
 
 def is_redis(url: str) -> bool:
-    """With all the guarantees; any other broker is reached by kombu."""
+    """Redis has all guarantees; any other broker is reached through kombu."""
     return url.partition(":")[0] in {"redis", "rediss", "unix"}
 
 
@@ -85,7 +85,7 @@ def _worker(
     options: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> "Worker | KombuWorker":
-    """Raises `SystemExit` where kombu is needed and not there: who needs it installs it."""
+    """Raises `SystemExit` where kombu is needed and not installed."""
     if is_redis(url):
         return Worker(service, url, **settings)
     try:

@@ -1,4 +1,4 @@
-"""The search index of a graph's entities, kept in step with the graph store.
+"""The search index of a graph's entities, which follows the graph store.
 
 Every write to a graph is made within `index_write`. A row records that a write has begun before the
 store gets it, and is deleted when the entities have been read again: an interrupted write is known,

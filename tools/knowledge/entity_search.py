@@ -1,5 +1,5 @@
-"""Full-text search of entities by words and phrases. PostgreSQL finds and ranks; this module sets
-the order of attempts, and the limits.
+"""Full-text search and lists of entities. PostgreSQL finds and ranks; this module sets the order of
+attempts, and the limits.
 
 Common words match half a graph, so only a part of the matches is ranked: all with the words as
 their name, most with them in a label, and then others.
@@ -88,7 +88,7 @@ class NoSearchWords(ValueError):
 
 
 class EntitySearchMode(StrEnum):
-    """How the words were matched; each way is tried when the one before found nothing."""
+    """How the words were matched. Each mode is tried when the one before found nothing."""
 
     ALL = "all"
     BEGINNINGS = "beginnings"
@@ -117,10 +117,10 @@ class EntityHit:
 
 @dataclass(frozen=True, slots=True)
 class EntitySearchResult:
-    """`capped` says that more match than were ranked, so that `total` is a lower bound."""
+    """`capped` says that more entities match than were ranked, so that `total` is a lower bound."""
 
     hits: list[EntityHit]
-    way: EntitySearchMode
+    mode: EntitySearchMode
     total: int
     capped: bool
 
@@ -182,11 +182,11 @@ def statements_text(rows: list[dict[str, Any]]) -> str:
 def find_entities(scope: GraphScope, wanted: EntitySearchQuery) -> EntitySearchResult:
     """The best first. A phrase in quotes is exact: nothing looser is tried for it."""
     kinds = type_names(scope, wanted.type) if wanted.type else None
-    for way in EntitySearchMode:
-        if (statement := _statement(way, wanted.query)) is None:
+    for mode in EntitySearchMode:
+        if (statement := _statement(mode, wanted.query)) is None:
             continue
-        found = _run_search(scope, wanted, way, statement, kinds)
-        if found.total or (way is EntitySearchMode.ALL and '"' in wanted.query):
+        found = _run_search(scope, wanted, mode, statement, kinds)
+        if found.total or (mode is EntitySearchMode.ALL and '"' in wanted.query):
             return found
     return EntitySearchResult([], EntitySearchMode.ALL, 0, False)
 
@@ -263,16 +263,16 @@ def _short_term(term: Any) -> str:
     return re.split(r"[/#:]", value.rstrip("/#:"))[-1] or value
 
 
-def _statement(way: EntitySearchMode, query: str) -> str | None:
-    if way is EntitySearchMode.SIMILAR:
+def _statement(mode: EntitySearchMode, query: str) -> str | None:
+    if mode is EntitySearchMode.SIMILAR:
         return _SEARCH_BY_SIMILARITY.format(scope=_SCOPE_CONDITION, kind=_TYPE_CONDITION, **_BOUNDS)
     words = _prefix_words(query)
-    if way is not EntitySearchMode.ALL and not words:
+    if mode is not EntitySearchMode.ALL and not words:
         return None
     parsed, coverage = "websearch_to_tsquery('simple', %(folded)s)", "0"
-    if way is EntitySearchMode.BEGINNINGS:
+    if mode is EntitySearchMode.BEGINNINGS:
         parsed = "to_tsquery('simple', %(every)s)"
-    if way is EntitySearchMode.ANY:
+    if mode is EntitySearchMode.ANY:
         parsed = "to_tsquery('simple', %(any)s)"
         coverage = " + ".join(
             f"(e.words @@ to_tsquery('simple', %(word{at})s))::int" for at in range(len(words))
@@ -293,7 +293,7 @@ def _prefix_words(query: str) -> list[str]:
 def _run_search(
     scope: GraphScope,
     wanted: EntitySearchQuery,
-    way: EntitySearchMode,
+    mode: EntitySearchMode,
     statement: str,
     kinds: list[str] | None,
 ) -> EntitySearchResult:
@@ -315,19 +315,19 @@ def _run_search(
         cursor.execute(statement, given)
         rows = cursor.fetchall()
     if not rows and wanted.offset:  # past the end
-        first = _run_search(scope, replace(wanted, offset=0, limit=1), way, statement, kinds)
+        first = _run_search(scope, replace(wanted, offset=0, limit=1), mode, statement, kinds)
         return replace(first, hits=[])
     if not rows:
-        return EntitySearchResult([], way, 0, False)
-    hits = [_search_hit(way, wanted.language, row) for row in rows]
-    return EntitySearchResult(hits, way, total=rows[0][4], capped=rows[0][5])
+        return EntitySearchResult([], mode, 0, False)
+    hits = [_search_hit(mode, wanted.language, row) for row in rows]
+    return EntitySearchResult(hits, mode, total=rows[0][4], capped=rows[0][5])
 
 
-def _search_hit(way: EntitySearchMode, language: str | None, row: tuple[Any, ...]) -> EntityHit:
+def _search_hit(mode: EntitySearchMode, language: str | None, row: tuple[Any, ...]) -> EntityHit:
     iri, shown, types, tier = row[:4]
-    said = json.loads(shown) if isinstance(shown, str) else shown
-    match = way.value if way is EntitySearchMode.SIMILAR else _MATCHES[tier]
-    return entity_hit(language, iri, said, types, match)
+    texts = json.loads(shown) if isinstance(shown, str) else shown
+    match = mode.value if mode is EntitySearchMode.SIMILAR else _MATCHES[tier]
+    return entity_hit(language, iri, texts, types, match)
 
 
 def _preferred_text(texts: list[tuple[str, str]], language: str | None) -> tuple[str, str]:

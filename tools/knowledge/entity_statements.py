@@ -1,4 +1,4 @@
-"""All statements of a graph about one entity, grouped for display."""
+"""Statements about one entity, grouped for display, and its neighborhood in the graph."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -12,14 +12,14 @@ type Select = Callable[[str, int], QueryRows]
 MOST_EDGES = 200  # statements in all
 EDGES_PER_ENTITY = 10  # in each direction
 _MOST_AT_ONCE = 50  # entities, whose neighbors are asked for at once
-MOST_OUTGOING, MOST_INCOMING = 500, 200  # statements of it, and of others that lead to it
+MOST_OUTGOING, MOST_INCOMING = 500, 200  # statements about it, and of others that refer to it
 LONGEST_VALUE = 2_000
 _NODE, _BLANK_NODE = "uri", "bnode"
 
 
 @dataclass(frozen=True)
 class StatementValue:
-    """A text, a number or whatever else is no entity; `tag` is its language or its datatype."""
+    """A literal, such as a text or a number; `tag` is its language or its datatype."""
 
     predicate: str
     text: str
@@ -29,7 +29,7 @@ class StatementValue:
 
 @dataclass(frozen=True)
 class Relation:
-    """`iri` is the other end; empty for one that has no name."""
+    """`iri` is the other end; empty for a blank node."""
 
     predicate: str
     iri: str
@@ -37,22 +37,22 @@ class Relation:
 
 @dataclass
 class EntityStatements:
-    """`more_said`, `more_from`: there are more statements than are listed."""
+    """`more_outgoing` and `more_incoming` say that there are more statements than are listed."""
 
     iri: str
     types: list[str] = field(default_factory=list)
     labels: list[StatementValue] = field(default_factory=list)
     descriptions: list[StatementValue] = field(default_factory=list)
     properties: list[StatementValue] = field(default_factory=list)
-    leading_out: list[Relation] = field(default_factory=list)
-    leading_in: list[Relation] = field(default_factory=list)
-    more_said: bool = False
-    more_from: bool = False
+    outgoing: list[Relation] = field(default_factory=list)
+    incoming: list[Relation] = field(default_factory=list)
+    more_outgoing: bool = False
+    more_incoming: bool = False
 
     @property
     def empty(self) -> bool:
         said = self.types or self.labels or self.descriptions or self.properties
-        return not (said or self.leading_out or self.leading_in)
+        return not (said or self.outgoing or self.incoming)
 
 
 def find_neighbors(
@@ -91,11 +91,11 @@ def load_statements(iri: str, select: Select) -> EntityStatements:
     )
     asked = f"SELECT ?s ?p WHERE {{ ?s ?p {node} }}"
     others = select(_ordered_query(asked, "?p ?s", MOST_INCOMING), MOST_INCOMING)
-    drawn = EntityStatements(iri, more_said=said.truncated, more_from=others.truncated)
+    entity = EntityStatements(iri, more_outgoing=said.truncated, more_incoming=others.truncated)
     for predicate, thing in _pairs(said, "o"):
-        _add_statement(drawn, predicate, thing)
-    drawn.leading_in = [_relation(predicate, one) for predicate, one in _pairs(others, "s")]
-    return drawn
+        _add_statement(entity, predicate, thing)
+    entity.incoming = [_relation(predicate, one) for predicate, one in _pairs(others, "s")]
+    return entity
 
 
 def neighbor_count_query(iri: str) -> str:
@@ -139,18 +139,18 @@ def _pairs(found: QueryRows, name: str) -> Iterable[tuple[str, dict[str, Any]]]:
     return ((row["p"]["value"], row[name]) for row in found.rows if {"p", name} <= row.keys())
 
 
-def _add_statement(drawn: EntityStatements, predicate: str, thing: dict[str, Any]) -> None:
+def _add_statement(entity: EntityStatements, predicate: str, thing: dict[str, Any]) -> None:
     if thing["type"] in {_NODE, _BLANK_NODE}:
         if predicate == entity_index.TYPE and thing["type"] == _NODE:
-            drawn.types.append(thing["value"])
+            entity.types.append(thing["value"])
         else:
-            drawn.leading_out.append(_relation(predicate, thing))
+            entity.outgoing.append(_relation(predicate, thing))
     elif predicate in entity_index.LABELS:
-        drawn.labels.append(_value(predicate, thing))
+        entity.labels.append(_value(predicate, thing))
     elif predicate in entity_index.DESCRIPTIONS:
-        drawn.descriptions.append(_value(predicate, thing))
+        entity.descriptions.append(_value(predicate, thing))
     else:
-        drawn.properties.append(_value(predicate, thing))
+        entity.properties.append(_value(predicate, thing))
 
 
 def _relation(predicate: str, thing: dict[str, Any]) -> Relation:

@@ -2,6 +2,10 @@
 
 The response is untrusted: its size and its counts are bounded, and an incomplete answer is an
 error.
+
+A piece of a tool call belongs to a call by its index, in a whole answer by its place in the list.
+Some endpoints give several calls one index: a new id then begins a new call, so that pieces of
+calls are never mixed.
 """
 
 import json

@@ -1,5 +1,9 @@
-"""Notification channels: created, changed and deleted by an administrator. Secrets are write-only,
-but for the signing key, which is shown when it is created."""
+"""Notification channels: an administrator's settings are validated here, and channels are created,
+changed and deleted.
+
+Every wrong field is reported. Secrets are write-only, but for the signing key, which is shown when
+it is created.
+"""
 
 import json
 import secrets

@@ -1,5 +1,8 @@
-"""The outbox of messages: each is stored before it is sent, and so is its delivery status
-afterwards."""
+"""Messages: each is stored before it is sent, and its delivery status afterwards.
+
+Bounces of a mail provider change the status; they must be signed with the key of the channel. The
+inbox of a person holds the messages of one organization.
+"""
 
 import hmac
 import time
@@ -270,8 +273,8 @@ def _store_status(
     answer: str = "",
     refused: dict[str, str] | None = None,
 ) -> None:
-    """Unless another status was stored meanwhile: a bounce may be reported before the provider's
-    answer has come. Then the message becomes what its row says."""
+    """Stores the status, unless another one was stored meanwhile: a bounce may be reported before
+    the provider has answered. The message is then reloaded from its row."""
     seen = Message.objects.filter(pk=message.pk, state=message.state)
     seen.update(
         state=state,

@@ -90,7 +90,7 @@ def _connect(options: dict[str, Any], organization: str) -> socket.socket:
 
 @contextmanager
 def _close_after(timeout_s: float, channel: socket.socket) -> Iterator[None]:
-    """The deadline holds also for a slow server."""
+    """Closes the connection at the deadline, so that a slow server cannot exceed it."""
     raw = channel.dup()
 
     def end() -> None:
@@ -118,7 +118,7 @@ class _BoundedReplies:
         line = self._file.readline(most)
         self._left -= len(line)
         if self._left < 0:
-            raise OSError("the server says too much")
+            raise OSError("the server sends too much")
         return line
 
     def close(self) -> None:
@@ -159,10 +159,10 @@ def _submit_mail(
         _announce_recipients(server, options["sender"], letter.recipients)
         data = mail_content(options["sender"], letter)
         begun = True
-        code, words = server.data(data)
+        code, reply = server.data(data)
         if code != 250:
-            raise smtplib.SMTPDataError(code, words)
-        return _reply_text(code, words)
+            raise smtplib.SMTPDataError(code, reply)
+        return _reply_text(code, reply)
     except smtplib.SMTPResponseException as refusal:
         raise NotTold(_refusal_message(refusal)) from None
     except (OSError, smtplib.SMTPException, ValueError) as problem:
@@ -173,9 +173,9 @@ def _submit_mail(
 
 
 def _log_in(server: _MailConnection, options: dict[str, Any], password: str) -> None:
-    code, words = server.connect(options["host"], options["port"])
+    code, reply = server.connect(options["host"], options["port"])
     if code != 220:
-        raise smtplib.SMTPConnectError(code, words)
+        raise smtplib.SMTPConnectError(code, reply)
     server.ehlo_or_helo_if_needed()
     if options["security"] == "starttls":
         server.starttls(context=client_context(settings.EGRESS_CA_FILE))
@@ -188,9 +188,9 @@ def _announce_recipients(server: _MailConnection, sender: str, recipients: list[
     """Raises `RecipientsRefused` where one of them is refused, so that no message goes to only
     some.
     """
-    code, words = server.mail(sender)
+    code, reply = server.mail(sender)
     if code != 250:
-        raise smtplib.SMTPResponseException(code, words)
+        raise smtplib.SMTPResponseException(code, reply)
     answers = {one: server.rcpt(one) for one in recipients}
     refused = {one: answer for one, answer in answers.items() if answer[0] not in {250, 251}}
     if refused:
@@ -208,8 +208,8 @@ def _refusal_message(refusal: smtplib.SMTPResponseException) -> str:
     return f"The mail server refused it: {_reply_text(refusal.smtp_code, said)}"
 
 
-def _reply_text(code: int, words: bytes | str) -> str:
-    text = words.decode("utf-8", "replace") if isinstance(words, bytes) else words
+def _reply_text(code: int, reply: bytes | str) -> str:
+    text = reply.decode("utf-8", "replace") if isinstance(reply, bytes) else reply
     return f"{code} {' '.join(text.split())}"[:300]
 
 

@@ -1,4 +1,5 @@
-"""Runs tools over the organization's own graphs: text search, queries, added statements."""
+"""Runs tools over the organization's own graphs: search of entities and statements, queries, and
+added entities and statements."""
 
 import time
 from collections.abc import Callable
@@ -38,7 +39,7 @@ def search_entities(scope: GraphScope, arguments: dict[str, Any], select: Select
     after = wanted.offset + len(found.hits)
     return {
         "results": [_hit_fields(hit) for hit in found.hits],
-        "matched": found.way.value,
+        "matched": found.mode.value,
         "total": found.total,
         "total_is_exact": not found.capped,
         "next_offset": after if found.hits and after < found.total else None,

@@ -1,4 +1,5 @@
-"""Derives the sandbox of a run: isolation level, mounts, network, limits, and allowed hosts."""
+"""Runs code in the sandbox, and derives the sandbox of each run: isolation level, mounts, network,
+limits, and allowed hosts."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace

@@ -17,7 +17,7 @@ __all__ = ["Runner", "ToolRun", "UpstreamResult", "discard_text", "refuse_compos
 
 
 def discard_text(_words: str) -> None:
-    """The listener of a run without followers."""
+    """The receiver of streamed text of a run without followers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,4 +83,4 @@ class Runner:
 
 def refuse_composite(_job: ToolRun) -> SandboxResult:
     """The runner of composite tools, which no runner runs. Raises `LookupError`."""
-    raise LookupError("a composite call takes turns on the road itself")
+    raise LookupError("a composite call is run by the execution pipeline itself")

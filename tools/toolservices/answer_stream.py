@@ -1,4 +1,7 @@
-"""Assembles an answer from the entries of its stream, which any service may have written."""
+"""Assembles an answer from the entries of its stream, which any service may have written.
+
+The exceptions of a call that failed say what is known about it.
+"""
 
 import hmac
 import logging

@@ -212,8 +212,7 @@ class ToolServiceClient:
         return sent
 
     def _handle_send_error(self, sent: "_SentRequest") -> None:
-        """The request may have been sent or not: withdrawn, it is certain that no process takes
-        it."""
+        """Withdraws a request that may have been sent, so that no process takes it."""
         if not self._withdraw(sent):
             raise ToolServiceCallLost(
                 "The connection to the broker broke while the request was sent."
@@ -264,7 +263,7 @@ class ToolServiceClient:
         return found[0][1] if found else []
 
     def _check_process(self, sent: "_SentRequest") -> None:
-        """No answer came for a moment: checks that a process is alive that could send one."""
+        """Checks, when no answer came for a moment, that a process that could send one is alive."""
         queue = sent.queue
         keys = (queue.replies(sent.id), queue.claim(sent.id), queue.alive, queue.accepting)
         try:

@@ -80,6 +80,6 @@ def entity(organization: Organization, iri: str, depth: int = 1) -> EntityView:
 
 def _iris(drawn: EntityStatements, edges: list[dict[str, Any]]) -> list[str]:
     """Every entity and type that a page of it names."""
-    related = [one.iri for one in (*drawn.leading_out, *drawn.leading_in) if one.iri]
+    related = [one.iri for one in (*drawn.outgoing, *drawn.incoming) if one.iri]
     ends = [end for one in edges for end in (one["subject"], one["object"])]
     return list(dict.fromkeys([drawn.iri, *drawn.types, *related, *ends]))
