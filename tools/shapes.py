@@ -539,15 +539,15 @@ def allowances_shape(standings: list[AllowanceStatus]) -> dict[str, Any]:
     """The budget, which is among the quotas too."""
     budget = next((one for one in standings if one.is_budget), None)
     return {
-        "budget": _license_status(budget) if budget else None,
+        "budget": _allowance_fields(budget) if budget else None,
         "quotas": [
-            {"tool": one.tool_name or None, "kind": one.kind} | _license_status(one)
+            {"tool": one.tool_name or None, "kind": one.kind} | _allowance_fields(one)
             for one in standings
         ],
     }
 
 
-def _license_status(one: AllowanceStatus) -> dict[str, Any]:
+def _allowance_fields(one: AllowanceStatus) -> dict[str, Any]:
     return {
         "amount": money(one.amount),
         "period": one.period,
