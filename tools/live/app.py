@@ -13,11 +13,20 @@ from urllib.parse import parse_qs
 from django.conf import settings
 from django.http.cookie import parse_cookie
 
-from tools.live.asgi import Receive, Scope, Send, head, headers_of, refuse, send_end, send_piece
-from tools.live.asking import NO_ANSWER, ReaderLookup
-from tools.live.origins import own
+from tools.live.asgi import (
+    Receive,
+    Scope,
+    Send,
+    headers_of,
+    refuse,
+    response_start,
+    send_body,
+    send_end,
+)
+from tools.live.asking import DATABASE_ERRORS, ReaderLookup
+from tools.live.origins import is_own_origin
 from tools.live.relay import Relay
-from tools.live.streams import Full, LiveStream, LiveStreams, Topics
+from tools.live.streams import LiveStream, LiveStreams, StreamLimitReached, Topics
 
 log = logging.getLogger(__name__)
 PATH = "/live/"
@@ -25,7 +34,7 @@ GAP_S = 1.0  # between two events of a stream
 HEARTBEAT_S = 15.0
 _LONGEST = 1_000  # characters of the topics of a page
 _KEY_LENGTH = 64
-_BEGIN, _ALIVE = b": following\n\n", b": still here\n\n"
+_FIRST_COMMENT, _HEARTBEAT_COMMENT = b": following\n\n", b": still here\n\n"
 
 
 class Refusal(Exception):
@@ -56,7 +65,7 @@ class Live:
                 work = (self.relay.listen, self.relay.tell, self.relay.watch, self.door.open)
                 self._tasks = [asyncio.create_task(one()) for one in work]
                 for task in self._tasks:
-                    task.add_done_callback(_never_ends)
+                    task.add_done_callback(_exit_when_done)
             else:
                 for task in self._tasks:
                     task.cancel()
@@ -72,11 +81,11 @@ class Live:
             address = scope["client"][0] if scope.get("client") else ""
             with self.streams.place(key, topics, address) as stream:
                 await self._enter(stream)
-                await send(head(200, headers.get("origin")))
+                await send(response_start(200, headers.get("origin")))
                 await self._follow(stream, receive, send)
         except Refusal as refusal:
             await refuse(send, refusal.status)
-        except Full:
+        except StreamLimitReached:
             await refuse(send, 503)
 
     def _asked(self, scope: Scope, headers: dict[str, str]) -> tuple[str, Topics]:
@@ -85,7 +94,7 @@ class Live:
             raise Refusal(404)
         if scope["method"] != "GET":
             raise Refusal(405)
-        if not own(headers):
+        if not is_own_origin(headers):
             raise Refusal(403)
         key = parse_cookie(headers.get("cookie", "")).get(settings.SESSION_COOKIE_NAME, "")
         if not key.isascii() or not key.isalnum() or len(key) > _KEY_LENGTH:
@@ -101,7 +110,7 @@ class Live:
             raise Refusal(503)
         try:
             reader = await self.door.reader(stream.key)
-        except NO_ANSWER as error:
+        except DATABASE_ERRORS as error:
             log.warning("nobody knows who is logged in: %s", type(error).__name__)
             raise Refusal(503) from error
         if reader is None:
@@ -112,9 +121,9 @@ class Live:
 
     async def _follow(self, stream: LiveStream, receive: Receive, send: Send) -> None:
         """Send events until the client disconnects or loses access."""
-        gone = asyncio.create_task(_left(receive, stream))
+        gone = asyncio.create_task(_watch_disconnect(receive, stream))
         try:
-            await send_piece(send, _BEGIN)
+            await send_body(send, _FIRST_COMMENT)
             while not stream.over:
                 await self._next(stream, send)
             await send_end(send)
@@ -128,16 +137,16 @@ class Live:
             async with asyncio.timeout(HEARTBEAT_S):
                 await stream.rung.wait()
         except TimeoutError:
-            await send_piece(send, _ALIVE)
+            await send_body(send, _HEARTBEAT_COMMENT)
             return
         if stream.over:
             return
         stream.rung.clear()
-        await send_piece(send, f"event: changed\ndata: {self.streams.spread_ms}\n\n".encode())
+        await send_body(send, f"event: changed\ndata: {self.streams.spread_ms}\n\n".encode())
         await asyncio.sleep(GAP_S)
 
 
-def _never_ends(task: asyncio.Task[None]) -> None:
+def _exit_when_done(task: asyncio.Task[None]) -> None:
     """End the process when a loop ends, since streams would get no events: the supervisor restarts
     it."""
     if not task.cancelled():
@@ -145,7 +154,7 @@ def _never_ends(task: asyncio.Task[None]) -> None:
         os._exit(1)
 
 
-async def _left(receive: Receive, stream: LiveStream) -> None:
+async def _watch_disconnect(receive: Receive, stream: LiveStream) -> None:
     try:
         with suppress(OSError, RuntimeError):  # raised by the server after a client disconnected
             while (await receive())["type"] != "http.disconnect":

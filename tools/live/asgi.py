@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-_PATIENCE_S = 30.0  # for a client that reads nothing
+_SEND_TIMEOUT_S = 30.0  # for a client that reads nothing
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -19,12 +19,12 @@ async def send_end(send: Send) -> None:
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def send_piece(send: Send, body: bytes) -> None:
-    async with asyncio.timeout(_PATIENCE_S):
+async def send_body(send: Send, body: bytes) -> None:
+    async with asyncio.timeout(_SEND_TIMEOUT_S):
         await send({"type": "http.response.body", "body": body, "more_body": True})
 
 
-def head(status: int, origin: str | None) -> MutableMapping[str, Any]:
+def response_start(status: int, origin: str | None) -> MutableMapping[str, Any]:
     headers = [
         (b"content-type", b"text/event-stream" if status == 200 else b"text/plain"),
         (b"cache-control", b"no-store"),
@@ -41,5 +41,5 @@ def head(status: int, origin: str | None) -> MutableMapping[str, Any]:
 
 
 async def refuse(send: Send, status: int) -> None:
-    await send(head(status, None))
+    await send(response_start(status, None))
     await send_end(send)

@@ -8,20 +8,20 @@ from typing import Any
 from django.db import Error, connections
 from psycopg_pool import PoolTimeout
 
-from tools.live.readers import LiveReader, readers
+from tools.live.readers import LiveReader, load_readers
 
-NO_ANSWER = (Error, PoolTimeout)
-_GATHER_S = 0.02
-_MOST = 500  # session keys per query
+DATABASE_ERRORS = (Error, PoolTimeout)
+_BATCH_DELAY_S = 0.02
+_MOST_KEYS = 500  # session keys per query
 _THREADS = ThreadPoolExecutor(2, thread_name_prefix="live")
 
 
-async def ask[T](question: Callable[[Iterable[Any]], T], of: Iterable[Any]) -> T:
+async def run_query[T](question: Callable[[Iterable[Any]], T], of: Iterable[Any]) -> T:
     """Raises what the database raises."""
-    return await asyncio.get_running_loop().run_in_executor(_THREADS, _asked, question, of)
+    return await asyncio.get_running_loop().run_in_executor(_THREADS, _run_in_thread, question, of)
 
 
-def _asked[T](question: Callable[[Iterable[Any]], T], of: Iterable[Any]) -> T:
+def _run_in_thread[T](question: Callable[[Iterable[Any]], T], of: Iterable[Any]) -> T:
     try:
         return question(of)
     finally:
@@ -46,17 +46,17 @@ class ReaderLookup:
     async def open(self) -> None:
         while True:
             await self._some.wait()
-            await asyncio.sleep(_GATHER_S)
+            await asyncio.sleep(_BATCH_DELAY_S)
             await self._answer()
 
     async def _answer(self) -> None:
-        keys = list(self._waiting)[:_MOST]
+        keys = list(self._waiting)[:_MOST_KEYS]
         asked = {key: self._waiting.pop(key) for key in keys}
         if not self._waiting:
             self._some.clear()
         try:
-            told = await ask(readers, keys)
-        except NO_ANSWER as problem:  # passed to the waiting requests; the loop continues
+            told = await run_query(load_readers, keys)
+        except DATABASE_ERRORS as problem:  # passed to the waiting requests; the loop continues
             for one in asked.values():
                 one.set_exception(problem)
                 one.exception()  # marks it as retrieved: the client may have disconnected

@@ -18,7 +18,7 @@ class ExecutionChange:
     held: bool  # it is or was awaiting approval
 
 
-def changes(ids: Iterable[UUID]) -> list[ExecutionChange]:
+def load_changes(ids: Iterable[UUID]) -> list[ExecutionChange]:
     """Uses one query for all of them. Calls that no longer exist are left out."""
     held = Exists(Confirmation.objects.filter(execution=OuterRef("pk")))
     rows = Execution.objects.filter(pk__in=list(ids)).annotate(was_held=held).values_list(

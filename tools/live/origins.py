@@ -7,7 +7,7 @@ from django.conf import settings
 from django.http.request import split_domain_port, validate_host
 
 
-def own(headers: Mapping[str, str]) -> bool:
+def is_own_origin(headers: Mapping[str, str]) -> bool:
     """Whether the request is from the product's own origin: by `Origin`, else `Sec-Fetch-Site`."""
     host = headers.get("host", "")
     domain, _ = split_domain_port(host)
@@ -16,10 +16,10 @@ def own(headers: Mapping[str, str]) -> bool:
     origin = headers.get("origin")
     if origin is None:
         return headers.get("sec-fetch-site", "none") in {"none", "same-origin"}
-    return origin in settings.CSRF_TRUSTED_ORIGINS or _beside(origin, host, domain)
+    return origin in settings.CSRF_TRUSTED_ORIGINS or _is_same_host(origin, host, domain)
 
 
-def _beside(origin: str, host: str, domain: str) -> bool:
+def _is_same_host(origin: str, host: str, domain: str) -> bool:
     """Whether the origin is this address, or that of the web process on the same host."""
     try:
         found = urlsplit(origin)

@@ -16,13 +16,13 @@ from tools.live.readers import LiveReader
 
 EXECUTIONS, CONFIRMATIONS = "executions", "confirmations"
 MOST_TOPICS = 8
-EACH = 16  # streams of one browser's session
-UNKNOWN_OF_ADDRESS = 32  # many browsers reconnect at once after the process was down
-_AT_ONCE = 50  # pages that may reload at the same moment; more are spread over time
+MOST_PER_SESSION = 16  # streams of one browser's session
+MOST_UNAUTHENTICATED_PER_ADDRESS = 32  # many browsers reconnect at once after the process was down
+_IMMEDIATE_RELOADS = 50  # pages that may reload at the same moment; more are spread over time
 _SPREAD_MS = 10
 
 
-class Full(Exception):
+class StreamLimitReached(Exception):
     """A limit of streams is reached."""
 
 
@@ -88,14 +88,14 @@ class LiveStreams:
 
     @contextmanager
     def place(self, key: str, topics: Topics, address: str) -> Iterator[LiveStream]:
-        """Open an unauthenticated stream during the context. Raises `Full`."""
+        """Open an unauthenticated stream during the context. Raises `StreamLimitReached`."""
         if (
             len(self._open) >= self._most
-            or self._of.get(key, 0) >= EACH
-            or self._unknown.get(address, 0) >= UNKNOWN_OF_ADDRESS
+            or self._of.get(key, 0) >= MOST_PER_SESSION
+            or self._unknown.get(address, 0) >= MOST_UNAUTHENTICATED_PER_ADDRESS
             or self._unknown.total() >= self._most_unknown
         ):
-            raise Full
+            raise StreamLimitReached
         stream = LiveStream(key, topics, address=address)
         self._open.add(stream)
         self._of[key] += 1
@@ -104,19 +104,19 @@ class LiveStreams:
             yield stream
         finally:
             self._open.discard(stream)
-            _one_less(self._of, key)
+            _decrement(self._of, key)
             if stream.organization_id is None:
-                _one_less(self._unknown, address)
+                _decrement(self._unknown, address)
             else:
-                _one_less(self._organizations, stream.organization_id)
+                _decrement(self._organizations, stream.organization_id)
 
     def admit(self, stream: LiveStream, reader: LiveReader) -> None:
-        """Count the stream for its reader's organization. Raises `Full`."""
+        """Count the stream for its reader's organization. Raises `StreamLimitReached`."""
         organization = reader.organization_id
         if self._organizations.get(organization, 0) >= self._most_of_organization:
-            raise Full
+            raise StreamLimitReached
         stream.reader, stream.organization_id = reader, organization
-        _one_less(self._unknown, stream.address)
+        _decrement(self._unknown, stream.address)
         self._organizations[organization] += 1
 
     @property
@@ -126,7 +126,7 @@ class LiveStreams:
     @property
     def spread_ms(self) -> int:
         """The time over which pages spread their reloads after a change."""
-        return max(0, len(self._open) - _AT_ONCE) * _SPREAD_MS
+        return max(0, len(self._open) - _IMMEDIATE_RELOADS) * _SPREAD_MS
 
     def tell(self, found: Iterable[ExecutionChange]) -> None:
         for change in found:
@@ -152,7 +152,7 @@ class LiveStreams:
                 stream.end()
 
 
-def _one_less[K](counts: Counter[K], of: K) -> None:
+def _decrement[K](counts: Counter[K], of: K) -> None:
     counts[of] -= 1
     if not counts[of]:
         del counts[of]

@@ -16,7 +16,7 @@ from config.http import errors
 from tools.accounts.login import freshness, second_factors
 from tools.models import User
 from tools.ui.accounts import again
-from tools.web.proof import SAFE, asks
+from tools.web.proof import SAFE_METHODS, needs_proof
 
 API, CALLED = "/api/", "/api/v1/"
 PROBES = frozenset({"/healthz", "/readyz", "/metrics", "/csp-report"})
@@ -56,8 +56,8 @@ def _needs_proof(
     request: HttpRequest, place: ResolverMatch, view: Callable[..., Any], place_of: dict[str, Any]
 ) -> bool:
     if ADMINISTRATION in place.namespaces:
-        return request.method not in SAFE
-    return asks(view, request, place_of)
+        return request.method not in SAFE_METHODS
+    return needs_proof(view, request, place_of)
 
 
 def _by_token(request: HttpRequest) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from django.http import HttpRequest
 
-SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 View = TypeVar("View", bound=Callable[..., Any])
 
 
@@ -22,16 +22,16 @@ class Proof(Enum):
 
 
 # From the request and the arguments of its URL: whether it grants permissions.
-Gives = Callable[..., bool]
-Mark = Proof | Gives
+GrantsPermissions = Callable[..., bool]
+ProofMark = Proof | GrantsPermissions
 
 
-def by_method(**marks: Mark) -> Mapping[str, Mark]:
+def by_method(**marks: ProofMark) -> Mapping[str, ProofMark]:
     """`proof` of a view of the API: `by_method(post=Proof.NEEDED, delete=Proof.NOT_NEEDED)`."""
     return MappingProxyType({method.upper(): mark for method, mark in marks.items()})
 
 
-def proof(mark: Mark) -> Callable[[View], View]:
+def proof(mark: ProofMark) -> Callable[[View], View]:
     """Marks a page."""
 
     def marked(view: View) -> View:
@@ -41,7 +41,7 @@ def proof(mark: Mark) -> Callable[[View], View]:
     return marked
 
 
-def mark_of(view: Callable[..., Any], method: str) -> Mark | None:
+def view_mark(view: Callable[..., Any], method: str) -> ProofMark | None:
     """The view's mark for a method; None where it has none."""
     given: Any = getattr(view, "view_initkwargs", {})
     made: Any = getattr(view, "cls", None) or getattr(view, "view_class", None) or view
@@ -49,12 +49,12 @@ def mark_of(view: Callable[..., Any], method: str) -> Mark | None:
     return found.get(method) if isinstance(found, Mapping) else found
 
 
-def asks(view: Callable[..., Any], request: HttpRequest, place: Mapping[str, Any]) -> bool:
+def needs_proof(view: Callable[..., Any], request: HttpRequest, place: Mapping[str, Any]) -> bool:
     """Whether this request needs fresh proof."""
     method = request.method or ""
-    mark = mark_of(view, method)
+    mark = view_mark(view, method)
     if mark is Proof.ALWAYS:
         return True
-    if method in SAFE or mark is Proof.NOT_NEEDED:
+    if method in SAFE_METHODS or mark is Proof.NOT_NEEDED:
         return False
     return mark in (None, Proof.NEEDED) or (callable(mark) and mark(request, **place))

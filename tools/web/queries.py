@@ -48,31 +48,31 @@ class QueryView(APIView):
         super().initial(request, *args, **kwargs)
         method = request.method or ""
         if method in self.allowed_methods:  # or it is 405
-            self.query = read(request.query_params, known(self, method))
+            self.query = parse_query(request.query_params, documented_parameters(self, method))
             if method not in _SAFE and not self.compares(method):
-                _check_unconditional(request)
+                _refuse_preconditions(request)
 
     def compares(self, method: str) -> bool:
         """Whether the method answers 412 where the preconditions do not hold."""
         return False
 
 
-def known(view: APIView, method: str) -> Parameters:
+def documented_parameters(view: APIView, method: str) -> Parameters:
     """The query parameters that a method of the view documents, by name."""
     found: dict[str, OpenApiParameter] = {}
     for name in view.http_method_names if method == "OPTIONS" else [method.lower()]:
         handler = getattr(type(view), "get" if name == "head" else name, None)
         if handler is not None:
-            found |= _documented(handler, type(view))  # type: ignore[arg-type]  # a class has a hash
+            found |= _method_parameters(handler, type(view))  # type: ignore[arg-type]  # a class has a hash
     return found
 
 
-def read(query: QueryDict, parameters: Parameters) -> dict[str, Any]:
+def parse_query(query: QueryDict, parameters: Parameters) -> dict[str, Any]:
     """The given parameters as values. Raises `BadQuery` for the first invalid one."""
-    return {name: _value(name, query.getlist(name), parameters) for name in query}
+    return {name: _parse_parameter(name, query.getlist(name), parameters) for name in query}
 
 
-def _check_unconditional(request: Request) -> None:
+def _refuse_preconditions(request: Request) -> None:
     """Raises `BadQuery`."""
     for name in _PRECONDITIONS:
         if name in request.headers:
@@ -84,7 +84,7 @@ def _check_unconditional(request: Request) -> None:
 
 
 @cache
-def _documented(handler: Callable[..., Any], view: type[APIView]) -> Parameters:
+def _method_parameters(handler: Callable[..., Any], view: type[APIView]) -> Parameters:
     schema_class = getattr(handler, "kwargs", {}).get("schema")
     if schema_class is None:
         return {}
@@ -100,11 +100,11 @@ def _documented(handler: Callable[..., Any], view: type[APIView]) -> Parameters:
     }
 
 
-def _value(name: str, texts: list[str], parameters: Parameters) -> Any:
+def _parse_parameter(name: str, texts: list[str], parameters: Parameters) -> Any:
     parameter = parameters.get(name)
     if parameter is None:
-        raise _unknown(name[:_LONGEST_NAME], sorted(parameters))
-    values = [_read(name, text, parameter) for text in texts]
+        raise _unknown_parameter(name[:_LONGEST_NAME], sorted(parameters))
+    values = [_parse_value(name, text, parameter) for text in texts]
     if parameter.many:
         return values
     if len(values) > 1:
@@ -112,7 +112,7 @@ def _value(name: str, texts: list[str], parameters: Parameters) -> Any:
     return values[0]
 
 
-def _unknown(name: str, known: list[str]) -> BadQuery:
+def _unknown_parameter(name: str, known: list[str]) -> BadQuery:
     near = get_close_matches(name, known, n=1, cutoff=0.7)
     hint = f"; is {near[0]} meant?" if near else "."
     listed = f"Known here: {', '.join(known)}." if known else "This address takes none."
@@ -121,7 +121,7 @@ def _unknown(name: str, known: list[str]) -> BadQuery:
     )
 
 
-def _read(name: str, text: str, parameter: OpenApiParameter) -> Any:
+def _parse_value(name: str, text: str, parameter: OpenApiParameter) -> Any:
     kind = OpenApiTypes.BYTE if "\0" in text else parameter.type
     reader, wanted = _READERS.get(kind, _READERS[OpenApiTypes.STR])
     if parameter.enum:
@@ -136,7 +136,7 @@ def _read(name: str, text: str, parameter: OpenApiParameter) -> Any:
     raise BadQuery(f"{name} must be {wanted}.", field=name)
 
 
-def moment(text: str) -> datetime | None:
+def parse_time(text: str) -> datetime | None:
     """A time with its zone, in UTC; None for anything else."""
     try:
         found = parse_datetime(text)
@@ -145,39 +145,39 @@ def moment(text: str) -> datetime | None:
         return None
 
 
-def _whole(text: str) -> int | None:
+def _parse_int(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
-def _identifier(text: str) -> UUID | None:
+def _parse_uuid(text: str) -> UUID | None:
     try:
         return UUID(text)
     except ValueError:
         return None
 
 
-def _day(text: str) -> date | None:
+def _parse_date(text: str) -> date | None:
     try:
         return date.fromisoformat(text) if _DATE.fullmatch(text) else None
     except ValueError:
         return None
 
 
-def _flag(text: str) -> bool | None:
+def _parse_bool(text: str) -> bool | None:
     return {"true": True, "false": False}.get(text)
 
 
 _TEXT: tuple[Callable[[str], Any], str] = (str, "a text")
-_TRUTH: tuple[Callable[[str], Any], str] = (_flag, "true or false")
-_NUMBER: tuple[Callable[[str], Any], str] = (_whole, "a whole number")
+_BOOLEAN: tuple[Callable[[str], Any], str] = (_parse_bool, "true or false")
+_NUMBER: tuple[Callable[[str], Any], str] = (_parse_int, "a whole number")
 _READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
     OpenApiTypes.STR: _TEXT,
     OpenApiTypes.BYTE: (lambda text: None, "a text without NUL"),
-    OpenApiTypes.BOOL: _TRUTH,
-    bool: _TRUTH,
+    OpenApiTypes.BOOL: _BOOLEAN,
+    bool: _BOOLEAN,
     OpenApiTypes.INT: _NUMBER,
     int: _NUMBER,
-    OpenApiTypes.UUID: (_identifier, "an id such as 01a20058-6eb6-7174-971b-ab1c8c3d25a2"),
-    OpenApiTypes.DATE: (_day, "a day such as 2026-01-31"),
-    OpenApiTypes.DATETIME: (moment, "a time such as 2026-01-31T12:00:00Z"),
+    OpenApiTypes.UUID: (_parse_uuid, "an id such as 01a20058-6eb6-7174-971b-ab1c8c3d25a2"),
+    OpenApiTypes.DATE: (_parse_date, "a day such as 2026-01-31"),
+    OpenApiTypes.DATETIME: (parse_time, "a time such as 2026-01-31T12:00:00Z"),
 }

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_POST
 from tools import metrics
 
 log = logging.getLogger(__name__)
-A_MINUTE = 30
+REPORTS_PER_MINUTE = 30
 DROPPED, MALFORMED, OTHER = "dropped", "malformed", "other"
 _LONGEST = 200
 _DIRECTIVES = frozenset({
@@ -42,7 +42,7 @@ class _Bucket:
             return allowed
 
 
-bucket = _Bucket(A_MINUTE)
+bucket = _Bucket(REPORTS_PER_MINUTE)
 
 
 @csrf_exempt
@@ -51,23 +51,23 @@ def csp_report(request: HttpRequest) -> HttpResponse:
     if not bucket.take():
         metrics.csp_reports.labels(DROPPED).inc()
         return HttpResponse(status=429, headers={"Retry-After": "60"})
-    report = _read(request)
+    report = _parse_report(request)
     if report is None:
         metrics.csp_reports.labels(MALFORMED).inc()
         return HttpResponse(status=400)
-    directive = _text(report, "effective-directive", "violated-directive").partition(" ")[0]
+    directive = _report_text(report, "effective-directive", "violated-directive").partition(" ")[0]
     metrics.csp_reports.labels(directive if directive in _DIRECTIVES else OTHER).inc()
     log.warning(
         "a browser refused %r of %r on %r (%s)",
-        _text(report, "blocked-uri"),
+        _report_text(report, "blocked-uri"),
         directive,
-        _without_query(_text(report, "document-uri")),
-        _without_query(_text(report, "source-file")),
+        _without_query(_report_text(report, "document-uri")),
+        _without_query(_report_text(report, "source-file")),
     )
     return HttpResponse(status=204)
 
 
-def _read(request: HttpRequest) -> dict[str, Any] | None:
+def _parse_report(request: HttpRequest) -> dict[str, Any] | None:
     try:
         report = json.loads(request.body)["csp-report"]
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -75,7 +75,7 @@ def _read(request: HttpRequest) -> dict[str, Any] | None:
     return report if isinstance(report, dict) else None
 
 
-def _text(report: dict[str, Any], *names: str) -> str:
+def _report_text(report: dict[str, Any], *names: str) -> str:
     found = next((report[name] for name in names if isinstance(report.get(name), str)), "")
     return str(found)[:_LONGEST]
 

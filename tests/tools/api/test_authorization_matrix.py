@@ -1226,7 +1226,7 @@ def test_every_change_says_whether_it_gives_power():
     silent = [
         (name, method)
         for name, method in sorted(every_change(EXPECTED) | every_change(PAGES))
-        if proof.mark_of(ADDRESSES[name].callback, method.upper()) is None
+        if proof.view_mark(ADDRESSES[name].callback, method.upper()) is None
     ]
     assert not silent, f"mark these views (tools/web/proof.py): {silent}"
 

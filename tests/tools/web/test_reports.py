@@ -21,7 +21,7 @@ REPORT = {
 
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reports, "bucket", reports._Bucket(reports.A_MINUTE))
+    monkeypatch.setattr(reports, "bucket", reports._Bucket(reports.REPORTS_PER_MINUTE))
 
 
 def sent(body: Any, **options: Any) -> int:
@@ -70,10 +70,10 @@ def test_a_report_that_is_too_large_is_refused() -> None:
 
 def test_a_flood_is_counted_and_told_no_more(caplog: pytest.LogCaptureFixture) -> None:
     before = count("dropped")
-    answers = [sent(REPORT) for _ in range(reports.A_MINUTE + 5)]
+    answers = [sent(REPORT) for _ in range(reports.REPORTS_PER_MINUTE + 5)]
     assert answers[0] == 204 and answers[-1] == 429
     told = [one for one in caplog.records if one.name == "tools.web.reports"]
-    assert len(told) == reports.A_MINUTE and count("dropped") == before + 5
+    assert len(told) == reports.REPORTS_PER_MINUTE and count("dropped") == before + 5
 
 
 def test_a_report_leaves_no_evidence(db: None, django_assert_num_queries: Any) -> None:

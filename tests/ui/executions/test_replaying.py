@@ -1,19 +1,19 @@
 """What was taken out of evidence is never sent as if it were the value."""
 
-from tools.ui.executions.replaying import without_marks
+from tools.ui.executions.replaying import remove_redactions
 
 MARK = "[redacted 0123456789ab]"
 
 
 def test_what_was_redacted_is_left_out_and_named() -> None:
-    kept, places = without_marks({"path": "a", "password": MARK, "n": 1})
+    kept, places = remove_redactions({"path": "a", "password": MARK, "n": 1})
     assert kept == {"path": "a", "n": 1}
     assert places == ["password"]
 
 
 def test_what_was_redacted_within_a_value_is_left_empty_at_its_place() -> None:
     asked = {"headers": {"Authorization": f"Bearer {MARK}", "Accept": "*"}, "urls": ["a", MARK]}
-    kept, places = without_marks(asked)
+    kept, places = remove_redactions(asked)
     assert kept == {"headers": {"Authorization": "", "Accept": "*"}, "urls": ["a", ""]}
     assert places == ["headers/Authorization", "urls/1"]
 
@@ -25,10 +25,10 @@ def test_what_was_cut_is_not_taken_for_the_whole() -> None:
         "object": {"a": 1, "…": "3 more"},
         "…": "4 more",
     }
-    kept, places = without_marks(asked)
+    kept, places = remove_redactions(asked)
     assert kept == {"list": ["a", ""], "object": {"a": 1}}
     assert places == ["text", "list/1", "object/what was cut", "what was cut"]
 
 
 def test_what_is_no_object_has_no_parameters() -> None:
-    assert without_marks(["a"]) == ({}, [])
+    assert remove_redactions(["a"]) == ({}, [])

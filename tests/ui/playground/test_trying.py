@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from tools.definitions.tool import read_definition
-from tools.ui.playground.trying import TryForm, form_of
+from tools.ui.playground.trying import ParameterForm, parameter_form
 
 
-def form(*parameters: dict[str, Any], **given: str) -> TryForm:
+def form(*parameters: dict[str, Any], **given: str) -> ParameterForm:
     described = [{"description": "x", **parameter} for parameter in parameters]
     source = {"source": "def main(p): return p"}
-    made = form_of(
+    made = parameter_form(
         read_definition(
             {
                 "name": "t",
@@ -61,7 +61,7 @@ def test_an_empty_field_is_left_out_unless_it_is_a_required_text() -> None:
 
 
 def test_defaults_are_filled_in_and_choices_offered() -> None:
-    made = form_of(
+    made = parameter_form(
         read_definition(
             {
                 "name": "t",
@@ -96,7 +96,7 @@ def test_flaws_of_the_road_find_their_fields() -> None:
 
 def test_an_open_schema_takes_further_parameters() -> None:
     schema = {"type": "object", "properties": {"a": True}}
-    made = form_of({"input_schema": schema, "parameters": []})
+    made = parameter_form({"input_schema": schema, "parameters": []})
     made.fill({"p.a": "1", "p.rest": '{"b": 2}'})
     assert made.parameters() == {"a": 1, "b": 2}
     made.fill({"p.rest": "[]"})

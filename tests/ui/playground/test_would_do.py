@@ -6,7 +6,7 @@ from tests import factories
 from tests.tools.held import held
 from tests.ui.pages import notes
 from tools.models import Agent, Organization
-from tools.ui.playground.would_do import would_do
+from tools.ui.playground.would_do import preview_sentences
 
 
 def test_it_says_how_it_runs_what_its_author_says_and_what_stays(
@@ -14,7 +14,7 @@ def test_it_says_how_it_runs_what_its_author_says_and_what_stays(
 ) -> None:
     tool = factories.tool(organization, description="Turns\n words round.", delivery="pure")
     assert tool.version is not None
-    how, author, effect = would_do(tool.version)
+    how, author, effect = preview_sentences(tool.version)
     assert how.startswith("Runs code behind the sandbox's wall")
     assert author == "Its author says: Turns words round."
     assert effect == "It changes nothing."
@@ -27,7 +27,7 @@ def test_a_chain_names_what_it_calls(organization: Organization) -> None:
     chain = {"name": "walk", "type": "chain", "description": "d", "implementation": implementation}
     row = factories.register(organization, chain)
     assert row.version is not None
-    assert would_do(row.version)[0] == "Calls in turn: alpha."
+    assert preview_sentences(row.version)[0] == "Calls in turn: alpha."
 
 
 def test_it_stands_where_somebody_decides(

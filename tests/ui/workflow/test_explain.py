@@ -10,7 +10,7 @@ from tests.ui.conftest import Grant
 from tests.ui.pages import codes, htmx, notes, text
 from tools.execution.pipeline import admit
 from tools.models import Agent, Execution, Organization
-from tools.ui.workflow.explain import LABELS, MOST_CALLS, MOST_NAMES
+from tools.ui.workflow.explain import GATE_LABELS, MOST_CALLS, MOST_NAMES
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -28,7 +28,9 @@ def test_every_gate_is_a_word_with_its_reason_and_remedy(
     page = text(admin_client.get("/explain/?agent=scout&q=press"))
     assert re.search(r'data-word="no" data-gate="group"><span>[^<]+</span> <b>no</b>', page)
     assert 'data-word="yes" data-gate="object_permission"' in page
-    assert "tool_not_in_group" in page and LABELS["group"].lower() in notes(page)["refused-by"][0]
+    assert (
+        "tool_not_in_group" in page and GATE_LABELS["group"].lower() in notes(page)["refused-by"][0]
+    )
     assert any("scout" in remedy and "write" in remedy for remedy in notes(page)["remedy"])
 
 

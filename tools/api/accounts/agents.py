@@ -35,7 +35,7 @@ from tools.limits import allowances
 from tools.models import Agent, Token, User
 from tools.policy import pins
 from tools.shapes import agent_shape, allowances_shape, token_shape
-from tools.web.pages import CursorPages, by_name, newest, paging
+from tools.web.pages import CursorPages, by_name, newest_first, paging_parameters
 from tools.web.proof import Proof, by_method
 
 GRANTS = ("groups", "tools", "tool_groups", "permissions")
@@ -102,7 +102,7 @@ class AgentList(OneAgent):
         parameters=[
             OpenApiParameter("q", OpenApiTypes.STR, description="In slug or description."),
             OpenApiParameter("active", OpenApiTypes.BOOL),
-            *paging(by_name("slug")),
+            *paging_parameters(by_name("slug")),
         ],
         responses=AgentPage,
     )
@@ -199,7 +199,9 @@ class TokenList(AgentView):
     proof = by_method(post=Proof.NEEDED)
 
     @extend_schema(
-        operation_id="list_agent_tokens", parameters=paging(newest()), responses=TokenPage
+        operation_id="list_agent_tokens",
+        parameters=paging_parameters(newest_first()),
+        responses=TokenPage,
     )
     def get(self, request: Request, slug: str) -> Response:
         self.require("view_token")

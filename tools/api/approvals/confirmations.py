@@ -34,7 +34,7 @@ from tools.definitions.callers import Scope
 from tools.errors import ToolcribError
 from tools.models import Confirmation, ConfirmationRule, ConfirmationStatus
 from tools.shapes import confirmation_shape, rule_shape
-from tools.web.pages import CursorPages, by_name, newest, paging
+from tools.web.pages import CursorPages, by_name, newest_first, paging_parameters
 from tools.web.proof import Proof, by_method
 
 DECIDED = {200: ConfirmationAnswer}
@@ -57,7 +57,7 @@ class ConfirmationList(CallerView):
             TOOL,
             AGENT,
             *PERIOD,
-            *paging(newest()),
+            *paging_parameters(newest_first()),
         ],
     )
     def get(self, request: Request) -> Response:
@@ -121,7 +121,7 @@ class RuleList(RuleView):
 
     @extend_schema(
         operation_id="list_confirmation_rules",
-        parameters=paging(by_name()),
+        parameters=paging_parameters(by_name()),
         responses=RulePage,
     )
     def get(self, request: Request) -> Response:

@@ -25,11 +25,11 @@ from config.http.answers import written
 from tools.web.pages import (
     CursorPages,
     PageReference,
-    bad_cursor,
-    newest,
-    paging,
-    reference,
-    size_of,
+    cursor_error,
+    newest_first,
+    page_reference,
+    paging_parameters,
+    parse_page_size,
 )
 from tools.web.proof import Proof, by_method
 from tools.web.queries import BadQuery, QueryView
@@ -115,7 +115,7 @@ FILTERS = [
 ]
 
 
-_RECORDS = newest("occurred_at")
+_RECORDS = newest_first("occurred_at")
 
 
 class EvidenceView(QueryView):
@@ -142,13 +142,13 @@ class RecordList(EvidenceView):
         responses=RecordPage,
         parameters=[
             *FILTERS,
-            *paging(_RECORDS),
+            *paging_parameters(_RECORDS),
         ],
     )
     def get(self, request: Request) -> Response:
         """Records, the newest first. That they were read is on record, with the filters."""
         wanted = _wanted(self)
-        size, position = size_of(request), _position(request)
+        size, position = parse_page_size(request), _position(request)
         ascending = self.query.get("ordering") == "occurred_at"
         if ascending and position is None:
             position = search.OLDEST
@@ -292,7 +292,7 @@ class AlertPage(serializers.Serializer[Any]):
     previous = PageReference(allow_null=True)
 
 
-_ALERTS = newest("first_at")
+_ALERTS = newest_first("first_at")
 _COLUMNS = {
     "open": "acknowledged_at__isnull",
     "severity": "severity",
@@ -315,7 +315,7 @@ class AlertList(EvidenceView):
             OpenApiParameter("rule", OpenApiTypes.STR, description="A rule's name."),
             OpenApiParameter("since", OpenApiTypes.DATETIME, description="Seen since then."),
             OpenApiParameter("until", OpenApiTypes.DATETIME, description="Begun before it."),
-            *paging(_ALERTS),
+            *paging_parameters(_ALERTS),
         ],
     )
     def get(self, request: Request) -> Response:
@@ -394,10 +394,10 @@ def _position(request: Request) -> search.Position | None:
     try:
         return search.Position.read(cursor)
     except search.BadPosition:
-        raise bad_cursor() from None
+        raise cursor_error() from None
 
 
 def _address(request: Request, position: search.Position | None) -> str | None:
     if position is None:
         return None
-    return reference(request, position.cursor)
+    return page_reference(request, position.cursor)

@@ -17,7 +17,7 @@ from rest_framework.response import Response
 from audit.log.proofs import NotProvable, proof_of
 from audit.models import AuditRecord, Checkpoint
 from tools.api.audit.audit import EvidenceView
-from tools.web.pages import CursorPages, PageReference, newest, paging
+from tools.web.pages import CursorPages, PageReference, newest_first, paging_parameters
 
 
 class RecordNotSealed(APIException):
@@ -51,7 +51,7 @@ class CheckpointList(EvidenceView):
         operation_id="list_audit_checkpoints",
         summary="List checkpoints",
         responses=CheckpointPage,
-        parameters=paging(newest()),
+        parameters=paging_parameters(newest_first()),
     )
     def get(self, request: Request) -> Response:
         """Signed statements of the log's size and root, the newest first."""

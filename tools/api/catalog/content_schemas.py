@@ -20,7 +20,7 @@ from tools.definitions.callers import Scope
 from tools.definitions.values.strict_json import MAX_VALUES
 from tools.models import ContentSchema
 from tools.shapes import content_schema_shape, content_schema_version_shape
-from tools.web.pages import CursorPages, by_name, paging
+from tools.web.pages import CursorPages, by_name, paging_parameters
 from tools.web.proof import Proof, by_method
 
 
@@ -38,7 +38,7 @@ class ContentSchemaList(ContentSchemaView):
 
     @extend_schema(
         operation_id="list_content_schemas",
-        parameters=paging(by_name()),
+        parameters=paging_parameters(by_name()),
         responses=ContentSchemaPage,
     )
     def get(self, request: Request) -> Response:

@@ -38,7 +38,7 @@ from tools.models import ToolVersion
 from tools.policy import authorization
 from tools.policy.visibility import visible_tool
 from tools.shapes import tool_here, tool_shape, version_shape
-from tools.web.pages import PAGING, CursorPages, paging
+from tools.web.pages import PAGING_PARAMETERS, CursorPages, paging_parameters
 from tools.web.proof import Proof, by_method
 
 DEFINITION = "definition"
@@ -67,7 +67,7 @@ LISTING = [
         "name, title, description, capabilities or parameters.",
     ),
     BY_NAME,
-    *PAGING,
+    *PAGING_PARAMETERS,
 ]
 
 
@@ -248,7 +248,7 @@ _VERSIONS = {"-number": "-number", "number": "number"}
 class ToolVersions(CallerView):
     @extend_schema(
         operation_id="list_tool_versions",
-        parameters=paging(_VERSIONS),
+        parameters=paging_parameters(_VERSIONS),
         responses=VersionPage,
     )
     def get(self, request: Request, name: str) -> Response:

@@ -45,7 +45,7 @@ from tools.policy import authorization
 from tools.policy.decision import EffectiveRequest
 from tools.policy.visibility import visible_tool
 from tools.shapes import execution_shape, tool_here
-from tools.web.pages import PAGING
+from tools.web.pages import PAGING_PARAMETERS
 from tools.web.proof import Proof, by_method
 from tools.workflows import chain_actions
 from tools.workflows.chain_rehearsal import rehearse
@@ -71,7 +71,7 @@ class ChainList(ChainView):
 
     @extend_schema(
         operation_id="list_chains",
-        parameters=[*REQUEST, BY_NAME, *PAGING],
+        parameters=[*REQUEST, BY_NAME, *PAGING_PARAMETERS],
         responses=ChainPage,
     )
     def get(self, request: Request) -> Response:

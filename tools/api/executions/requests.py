@@ -15,9 +15,9 @@ from tools.api.common.base import CallerView
 from tools.api.common.filters import AGENT, PERIOD, SESSION, filtered, in_period
 from tools.limits import requests
 from tools.shapes import moment
-from tools.web.pages import CursorPages, PageReference, newest, paging
+from tools.web.pages import CursorPages, PageReference, newest_first, paging_parameters
 
-_ORDERS = newest("at")
+_ORDERS = newest_first("at")
 
 
 class RequestRecordAnswer(serializers.Serializer[Any]):
@@ -56,7 +56,7 @@ class RequestRecordList(CallerView):
             OpenApiParameter("state", OpenApiTypes.STR),
             SESSION,
             *PERIOD,
-            *paging(_ORDERS),
+            *paging_parameters(_ORDERS),
         ],
     )
     def get(self, request: Request) -> Response:

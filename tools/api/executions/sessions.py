@@ -24,7 +24,7 @@ from tools.execution import session_actions as actions
 from tools.models import Session
 from tools.policy.pins import session_pins
 from tools.shapes import session_shape, step_shape, transition_shape
-from tools.web.pages import OLDEST, CursorPages, newest, paging
+from tools.web.pages import OLDEST_FIRST, CursorPages, newest_first, paging_parameters
 from tools.web.proof import Proof, by_method
 
 MOST_STEPS = 50  # of a session's history, shown with it
@@ -39,7 +39,7 @@ _COLUMNS = {
 
 
 class HistoryPages(CursorPages):
-    orders = OLDEST
+    orders = OLDEST_FIRST
 
 
 class SessionList(CallerView):
@@ -55,7 +55,7 @@ class SessionList(CallerView):
             OpenApiParameter("state", OpenApiTypes.STR, description="Only those in it."),
             AGENT,
             *PERIOD,
-            *paging(newest()),
+            *paging_parameters(newest_first()),
         ],
     )
     def get(self, request: Request) -> Response:
@@ -128,7 +128,7 @@ class SessionHistory(CallerView):
     @extend_schema(
         operation_id="list_session_history",
         responses=HistoryPage,
-        parameters=paging(OLDEST),
+        parameters=paging_parameters(OLDEST_FIRST),
     )
     def get(self, request: Request, session_id: UUID) -> Response:
         """The calls of a session in their order, refused ones too."""

@@ -20,7 +20,7 @@ from tools.insight.whatif import what_if
 from tools.policy.decision import EffectiveRequest
 from tools.policy.pins import snapshot_for
 from tools.shapes import difference_shape, explained_shape, request_shape
-from tools.web.pages import PAGING
+from tools.web.pages import PAGING_PARAMETERS
 from tools.web.proof import Proof, by_method
 
 QUERY = [
@@ -37,7 +37,7 @@ QUERY = [
     ),
     OpenApiParameter("tier", OpenApiTypes.STR, description="A supposed tier."),
     BY_NAME,
-    *PAGING,
+    *PAGING_PARAMETERS,
 ]
 SUPPOSED = {"grant_group", "grant_tool", "grant_permission", "tier"}
 

@@ -27,7 +27,7 @@ from tools.policy import authorization
 from tools.policy.decision import DEFAULT_STATE, EffectiveRequest
 from tools.policy.openings import openings_of
 from tools.shapes import group_shape
-from tools.web.pages import PAGING
+from tools.web.pages import PAGING_PARAMETERS
 from tools.web.proof import Proof, by_method
 
 CHANGED = {200: GroupAnswer}
@@ -94,7 +94,7 @@ class GroupList(GroupView):
 
     @extend_schema(
         operation_id="list_groups",
-        parameters=[IN_SESSION, BY_NAME, *PAGING],
+        parameters=[IN_SESSION, BY_NAME, *PAGING_PARAMETERS],
         responses=GroupPage,
     )
     def get(self, request: Request) -> Response:

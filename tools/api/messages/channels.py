@@ -31,7 +31,7 @@ from tools.models import MessageChannel
 from tools.models.message import MessageKind
 from tools.runners import messages
 from tools.shapes import channel_shape, message_shape
-from tools.web.pages import CursorPages, by_name, paging
+from tools.web.pages import CursorPages, by_name, paging_parameters
 from tools.web.proof import Proof, by_method
 from tools.web.queries import QueryView
 
@@ -59,7 +59,7 @@ class ChannelList(ChannelView):
 
     @extend_schema(
         operation_id="list_channels",
-        parameters=[*FILTERS, *paging(by_name())],
+        parameters=[*FILTERS, *paging_parameters(by_name())],
         responses=MessageChannelPage,
     )
     def get(self, request: Request) -> Response:

@@ -20,7 +20,7 @@ from tools.errors import NotFound
 from tools.messaging import inbox
 from tools.models import InboxItem, Message, MessageState
 from tools.shapes import inbox_shape, message_shape
-from tools.web.pages import CursorPages, newest, paging
+from tools.web.pages import CursorPages, newest_first, paging_parameters
 from tools.web.proof import Proof, by_method
 
 FILTERS = [
@@ -29,14 +29,14 @@ FILTERS = [
     *PERIOD,
 ]
 _COLUMNS = {"state": "state", "channel": "channel_name", **in_period("created_at")}
-_INBOX = newest("received_at")
+_INBOX = newest_first("received_at")
 UNREAD = OpenApiParameter("unread", bool, description="Whether it was not read yet.")
 
 
 class MessageList(CallerView):
     @extend_schema(
         operation_id="list_messages",
-        parameters=[*FILTERS, *paging(newest())],
+        parameters=[*FILTERS, *paging_parameters(newest_first())],
         responses=MessagePage,
     )
     def get(self, request: Request) -> Response:
@@ -70,7 +70,7 @@ class InboxView(CallerView):
 class InboxList(InboxView):
     @extend_schema(
         operation_id="list_inbox",
-        parameters=[UNREAD, *PERIOD, *paging(_INBOX)],
+        parameters=[UNREAD, *PERIOD, *paging_parameters(_INBOX)],
         responses=InboxPage,
     )
     def get(self, request: Request) -> Response:

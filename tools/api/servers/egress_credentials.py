@@ -17,7 +17,7 @@ from tools.catalog.sandbox import credentials
 from tools.definitions.callers import Scope
 from tools.models import EgressCredential
 from tools.shapes import credential_shape
-from tools.web.pages import CursorPages, by_name, paging
+from tools.web.pages import CursorPages, by_name, paging_parameters
 from tools.web.proof import Proof, by_method
 
 CHANGED = {200: CredentialAnswer}
@@ -35,7 +35,7 @@ class CredentialList(CredentialView):
 
     @extend_schema(
         operation_id="list_egress_credentials",
-        parameters=paging(by_name()),
+        parameters=paging_parameters(by_name()),
         responses=CredentialPage,
     )
     def get(self, request: Request) -> Response:

@@ -30,7 +30,7 @@ from tools.definitions.values.strict_json import MAX_VALUES
 from tools.errors import Malformed
 from tools.models import McpServer
 from tools.shapes import mcp_server_shape, moment
-from tools.web.pages import CursorPages, by_name, paging
+from tools.web.pages import CursorPages, by_name, paging_parameters
 from tools.web.proof import Proof, by_method
 
 CHANGED = {200: McpServerAnswer}
@@ -60,7 +60,7 @@ class McpServerList(OneMcpServer):
 
     @extend_schema(
         operation_id="list_mcp_servers",
-        parameters=paging(by_name()),
+        parameters=paging_parameters(by_name()),
         responses=McpServerPage,
     )
     def get(self, request: Request) -> Response:

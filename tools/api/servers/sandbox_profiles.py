@@ -15,7 +15,7 @@ from tools.catalog.sandbox import profiles
 from tools.definitions.callers import Scope
 from tools.models import SandboxProfile
 from tools.shapes import profile_shape
-from tools.web.pages import CursorPages, by_name, paging
+from tools.web.pages import CursorPages, by_name, paging_parameters
 from tools.web.proof import Proof, by_method
 
 CHANGED = {200: ProfileAnswer}
@@ -32,7 +32,7 @@ class ProfileList(ProfileView):
 
     @extend_schema(
         operation_id="list_sandbox_profiles",
-        parameters=paging(by_name()),
+        parameters=paging_parameters(by_name()),
         responses=ProfilePage,
     )
     def get(self, request: Request) -> Response:

@@ -29,7 +29,7 @@ from tools.models.grant_rows import GrantRow, Sought
 from tools.shapes import money
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.agents.agents import find_agent
-from tools.ui.executions.executions import BULKY
+from tools.ui.executions.executions import LARGE_FIELDS
 from tools.ui.gauges import Gauge, gauge
 from tools.ui.inputs import FormInput
 from tools.ui.shown import milliseconds
@@ -176,7 +176,7 @@ def _calls(request: PageRequest, agent: Agent) -> dict[str, Any]:
     if not may(request.caller, "view_execution"):
         return {"calls": None}
     mine = readable(request.caller).filter(user=agent.service_account_id)
-    rows = list(mine.defer(*BULKY).order_by("-created_at")[:LOOKED_AT])
+    rows = list(mine.defer(*LARGE_FIELDS).order_by("-created_at")[:LOOKED_AT])
     for row in rows:
         row.shown_duration = milliseconds(row.duration_ms)  # type: ignore[attr-defined]
     refused = [row for row in rows if row.status in REFUSED]

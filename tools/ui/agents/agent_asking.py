@@ -18,7 +18,7 @@ from tools.policy.pins import snapshot_for
 from tools.ui.access import PageRequest, page
 from tools.ui.agents.agent_requests import on_one_line, ready
 from tools.ui.agents.asking import Asking, asking_of
-from tools.ui.playground.playground import agents_of, standing_of
+from tools.ui.playground.playground import impersonable_agents, playground_context
 from tools.web.proof import Proof, proof
 
 PAGE = "agents/agent_ask.html"
@@ -37,7 +37,7 @@ class ToolboxPreview:
 @page
 def ask(request: PageRequest) -> HttpResponseBase:
     data = request.POST if request.method == "POST" else request.GET
-    asking = asking_of(standing_of(request, data.get("as", "")), data)
+    asking = asking_of(playground_context(request, data.get("as", "")), data)
     if request.method != "POST":
         return _form(request, asking)
     usual = asking.groups
@@ -70,7 +70,7 @@ def _form(request: PageRequest, asking: Asking, *, sent: bool = False) -> HttpRe
         "item": asking.inputs,
         "sent": sent,
         "agent": asking.standing.agent,
-        "agents": agents_of(request),
+        "agents": impersonable_agents(request),
         "ready": ready(),
         "preview": _preview(asking),
         "refused_as": refusal.details.get("execution_id") if refusal else None,

@@ -30,7 +30,7 @@ from tools.ui.agents.agent_plan import shown_plan
 from tools.ui.agents.agent_requests import WORDS, ready
 from tools.ui.agents.agent_steps import Reading, ShownStep, reading_of, shown_steps
 from tools.ui.gauges import Gauge, gauge
-from tools.ui.playground.snippets import curl
+from tools.ui.playground.snippets import curl_snippet
 from tools.ui.shown import DiffLine, maker_of, milliseconds, text_difference
 from tools.ui.visible import VisiblePiece, pieces
 from tools.web.proof import Proof, proof
@@ -258,7 +258,7 @@ def _snippet(request: PageRequest, run: Execution, asked: Any) -> str:
         body |= {"group": run.requested_groups, "state": run.state}
     else:
         body["session"] = str(run.session_id)
-    return curl(request.build_absolute_uri(reverse("api-agent-requests")), body)
+    return curl_snippet(request.build_absolute_uri(reverse("api-agent-requests")), body)
 
 
 def _seen(report: AgentRunReport) -> str:

@@ -22,7 +22,13 @@ from tools.models import Execution
 from tools.models.execution import ExecutionQuerySet
 from tools.shapes import money
 from tools.ui.access import PageRequest, page
-from tools.ui.executions.executions import BULKY, FAILED, fingerprint, of_agent, older_than
+from tools.ui.executions.executions import (
+    FAILED,
+    LARGE_FIELDS,
+    agent_filter,
+    filter_older,
+    list_fingerprint,
+)
 from tools.ui.results import page_or_results
 from tools.ui.shown import milliseconds
 from tools.ui.visible import VisiblePiece, pieces
@@ -31,7 +37,7 @@ LIST = "agents/agent_requests.html"
 PAGE_SIZE = 25
 MOST_WORDS = 200  # characters of a question in the list
 WORDS = {REACT: "Step by step", PLAN: "By a plan"}
-_UNREAD = tuple(name for name in BULKY if name != "parameters")
+_UNREAD = tuple(name for name in LARGE_FIELDS if name != "parameters")
 _ASKED = Q(place__startswith=THINK) & ~Q(place__contains="#")  # a retry is the same step
 
 
@@ -51,7 +57,7 @@ def request_list(request: PageRequest) -> HttpResponse:
     search = _search(request.GET)
     rows, older = _page_of(request, _found(request, search))
     newest = not request.GET.get("before")
-    seen = fingerprint(rows)
+    seen = list_fingerprint(rows)
     if request.htmx and request.GET.get("seen") == seen:
         return HttpResponse(status=204)  # nothing changed: the page keeps its scroll position
     context = {
@@ -97,7 +103,7 @@ def _search(query: QueryDict) -> dict[str, str]:
 def _found(request: PageRequest, search: dict[str, str]) -> ExecutionQuerySet:
     rows = actions.lately(request.caller)
     if search["agent"]:
-        rows = rows.filter(**of_agent(request, search["agent"]))
+        rows = rows.filter(**agent_filter(request, search["agent"]))
     if search["status"]:
         rows = rows.failed() if search["status"] == FAILED else rows.at_stage(search["status"])
     if search["pattern"] == PLAN:
@@ -109,7 +115,7 @@ def _found(request: PageRequest, search: dict[str, str]) -> ExecutionQuerySet:
 
 def _page_of(request: PageRequest, found: ExecutionQuerySet) -> tuple[list[Execution], bool]:
     if before := request.GET.get("before"):
-        found = older_than(request, found, _identifier(before))
+        found = filter_older(request, found, _identifier(before))
     rows = list(found[: PAGE_SIZE + 1])
     return rows[:PAGE_SIZE], len(rows) > PAGE_SIZE
 

@@ -27,7 +27,7 @@ from tools.errors import Forbidden, Malformed
 from tools.models import Confirmation, ConfirmationStatus
 from tools.shapes import money
 from tools.ui.access import PageRequest, page
-from tools.ui.playground.would_do import would_do
+from tools.ui.playground.would_do import preview_sentences
 from tools.ui.shown import maker_of, pretty
 from tools.ui.visible import VisiblePiece, mixed_words, pieces
 from tools.web.proof import Proof, proof
@@ -167,7 +167,7 @@ def _card(request: PageRequest, confirmation: Confirmation) -> Card:
         obstacle=_obstacle(request, confirmation),
         issued=decisions.issued_its_token(request.caller, execution),
         minutes_left=left.total_seconds() / 60,
-        would_do=would_do(execution.tool_version),
+        would_do=preview_sentences(execution.tool_version),
     )
 
 

@@ -27,10 +27,10 @@ from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.catalog.versions import flaw_of, shown_upstream, shown_versions
 from tools.ui.chains.chains import drawn
 from tools.ui.chains.rehearsing import can_be_rehearsed, rehearsed
-from tools.ui.executions.executions import shown_execution
-from tools.ui.playground.attempts import PlaygroundAttempt, attempt_of
+from tools.ui.executions.executions import execution_context
+from tools.ui.playground.attempts import PlaygroundAttempt, new_attempt
 from tools.ui.shown import difference, pretty
-from tools.ui.workflow.workflow import shown_finding
+from tools.ui.workflow.workflow import finding_row
 from tools.web.proof import Proof, proof
 
 TEMPLATE = "catalog/tool.html"
@@ -43,7 +43,7 @@ THROUGH = {Through.OWN: "", Through.SOURCE: "from its source", Through.PARENT: "
 @page
 def tool_page(request: PageRequest, name: str) -> HttpResponse:
     tool = visible_tool(request.caller, snapshot_of(request), name)
-    return _page(request, tool, attempt_of(tool, request.caller, snapshot_of(request)))
+    return _page(request, tool, new_attempt(tool, request.caller, snapshot_of(request)))
 
 
 @proof(Proof.NOT_NEEDED)
@@ -54,7 +54,7 @@ def try_tool(request: PageRequest, name: str) -> HttpResponseBase:
     if request.method == "GET":
         return redirect("tool", name=name)
     tool = visible_tool(request.caller, snapshot_of(request), name)
-    attempt = attempt_of(tool, request.caller, snapshot_of(request))
+    attempt = new_attempt(tool, request.caller, snapshot_of(request))
     attempt.fill(request.POST)
     parameters = attempt.form.parameters()
     if not attempt.form.flawed and _rehearses(tool, request.POST):
@@ -138,7 +138,7 @@ def _findings(request: PageRequest, tool: CatalogTool) -> list[dict[str, Any]]:
     """The linter's findings, for users who may view every tool, since findings name others too."""
     if not may(request.caller, "view_tool"):
         return []
-    return [shown_finding(one) for one in findings_about(snapshot_of(request), tool.name)]
+    return [finding_row(one) for one in findings_about(snapshot_of(request), tool.name)]
 
 
 def _facts(tool: CatalogTool) -> list[tuple[str, Any]]:
@@ -176,7 +176,7 @@ def _execute(caller: Caller, attempt: PlaygroundAttempt, call: Call, wait_s: flo
         execution = actions.execute(caller=caller, call=call, wait_s=wait_s)
     except ToolcribError as refusal:
         recorded = attempt.refused(refusal)
-        attempt.execution = shown_execution(recorded) if recorded else None
+        attempt.execution = execution_context(recorded) if recorded else None
     else:
         written = Execution.objects.get(pk=execution.pk)  # its times are the database's
-        attempt.execution = shown_execution(written)
+        attempt.execution = execution_context(written)

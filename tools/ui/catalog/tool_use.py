@@ -24,9 +24,9 @@ from tools.policy.pins import snapshot_for
 from tools.policy.visibility import visible_tool
 from tools.shapes import money
 from tools.ui.access import PageRequest, page, snapshot_of
-from tools.ui.home.usage import charts_of
-from tools.ui.playground.calling import usual_state
-from tools.ui.workflow.explain import LABELS
+from tools.ui.home.usage import usage_charts
+from tools.ui.playground.calling import default_state
+from tools.ui.workflow.explain import GATE_LABELS
 from tools.usage.usage import Usage, UsageQuery, UsageTotals, durations, usage
 
 PAGE_SIZE = 25
@@ -70,7 +70,7 @@ def who_page(request: PageRequest, name: str) -> HttpResponse:
         "shown": shown,
         "agents": agents,
         "yes": sum(not row.gate for row in agents),
-        "state": usual_state(tool),
+        "state": default_state(tool),
         "links": _links(tool, q, shown),
     }
     return render(request, "catalog/tool_who.html", context)
@@ -95,7 +95,7 @@ def usage_page(request: PageRequest, name: str) -> HttpResponse:
         "cost": money(total.cost),
         "p95": took.get(None),
         "most_calls": max((figures.calls for _, figures in found.rows), default=0),
-        **charts_of(found),
+        **usage_charts(found),
         "everyone": may(request.caller, "view_execution"),
         "time_zone": snapshot.time_zone.key,
         "since": since,
@@ -114,14 +114,14 @@ def _agents(shown: Page[Agent], tool: CatalogTool, snapshot: Snapshot) -> list[T
 
 def _row(caller: Caller, description: str, tool: CatalogTool) -> ToolAgentRow:
     own = snapshot_for(caller)  # with the versions that are pinned for the agent
-    asked = EffectiveRequest(caller.granted_groups, usual_state(tool))
+    asked = EffectiveRequest(caller.granted_groups, default_state(tool))
     explanation = Explanation(caller, asked, own, everything=True)
     refusal = explanation.refusal(own.tools.get(tool.name, tool))
     query = {"agent": caller.name, "q": tool.name, "state": asked.state}
     return ToolAgentRow(
         agent=caller.name,
         description=description,
-        gate=LABELS.get(refusal.gate, refusal.gate) if refusal else "",
+        gate=GATE_LABELS.get(refusal.gate, refusal.gate) if refusal else "",
         reason=refusal.reason if refusal else "",
         explain=f"{reverse('explain')}?{urlencode(query)}",
     )

@@ -28,8 +28,8 @@ from tools.web.proof import Proof, proof
 from tools.workflows import batch_actions
 from tools.workflows.batch_actions import BatchRow
 
-PAGE = "executions/batch.html"
-LINES = 50  # on a page
+BATCH_TEMPLATE = "executions/batch.html"
+CALLS_PER_PAGE = 50  # on a page
 
 
 @dataclass(frozen=True)
@@ -46,21 +46,21 @@ class BatchCallRow:
 @page
 def batch_page(request: PageRequest, batch_id: UUID) -> HttpResponse:
     batch = batch_actions.one_of(request.caller, batch_id)
-    shown = _shown(request, batch)
+    shown = _batch_context(request, batch)
     if request.htmx and request.GET.get("seen") == shown["seen"]:
         return HttpResponse(status=204)  # keeps the user's selection
     part = "lines" if request.GET.get("part") == "lines" else "moving"
-    return render(request, f"{PAGE}#{part}" if request.htmx else PAGE, shown)
+    return render(request, f"{BATCH_TEMPLATE}#{part}" if request.htmx else BATCH_TEMPLATE, shown)
 
 
 @proof(Proof.NOT_NEEDED)
 @require_POST
 @page
-def cancel(request: PageRequest, batch_id: UUID) -> HttpResponseBase:
+def cancel_batch(request: PageRequest, batch_id: UUID) -> HttpResponseBase:
     """Cancel the whole batch, or the selected calls."""
     batch = batch_actions.one_of(request.caller, batch_id)
     batch_actions.check_may_cancel(request.caller, batch)
-    wanted = None if request.POST.get("do") == "all" else _positions(request.POST)
+    wanted = None if request.POST.get("do") == "all" else _parse_positions(request.POST)
     try:
         batch_actions.cancel(caller=request.caller, batch=batch, positions=wanted)
     except ToolcribError as refusal:
@@ -71,7 +71,7 @@ def cancel(request: PageRequest, batch_id: UUID) -> HttpResponseBase:
     return redirect("batch", batch_id=batch_id)
 
 
-def _positions(data: QueryDict) -> list[int]:
+def _parse_positions(data: QueryDict) -> list[int]:
     """Raises `Malformed`."""
     given = data.getlist("position")[:MOST_INPUTS]
     if not given or not all(one.isascii() and one.isdecimal() and len(one) < 5 for one in given):
@@ -79,17 +79,17 @@ def _positions(data: QueryDict) -> list[int]:
     return [int(one) for one in given]
 
 
-def _shown(request: PageRequest, batch: Execution) -> dict[str, Any]:
+def _batch_context(request: PageRequest, batch: Execution) -> dict[str, Any]:
     total = len(batch_actions.given_to(batch))
-    pages = Paginator(range(total), LINES).get_page(request.GET.get("page"))
-    first = (pages.number - 1) * LINES
-    lines = batch_actions.lines_between(request.caller, batch, first, first + LINES)
-    counts = _counts(batch)
-    progress, over = _progress(batch, counts, total)
+    pages = Paginator(range(total), CALLS_PER_PAGE).get_page(request.GET.get("page"))
+    first = (pages.number - 1) * CALLS_PER_PAGE
+    lines = batch_actions.lines_between(request.caller, batch, first, first + CALLS_PER_PAGE)
+    counts = _count_by_status(batch)
+    progress, over = _progress_gauge(batch, counts, total)
     return {
         "batch": batch,
         "who": batch.agent.slug if batch.agent else batch.user.username,
-        "lines": [_line(batch, line) for line in lines],
+        "lines": [_call_row(batch, line) for line in lines],
         "first": first,
         "page": pages,
         "total": total,
@@ -98,19 +98,19 @@ def _shown(request: PageRequest, batch: Execution) -> dict[str, Any]:
         "over": over,
         "progress": progress,
         "duration": milliseconds(batch.duration_ms),
-        "error": _clean(batch, batch.error_message),
-        "may_cancel": not batch.over and _may_cancel(request, batch),
-        "links": _links(batch, pages),
-        "seen": _seen(batch, counts, lines),
+        "error": _redact(batch, batch.error_message),
+        "may_cancel": not batch.over and _may_cancel_batch(request, batch),
+        "links": _page_links(batch, pages),
+        "seen": _batch_fingerprint(batch, counts, lines),
     }
 
 
-def _counts(batch: Execution) -> Counter[str]:
+def _count_by_status(batch: Execution) -> Counter[str]:
     rows = Execution.objects.filter(parent=batch.pk).order_by()
     return Counter(dict(rows.values_list("status").annotate(Count("pk"))))
 
 
-def _progress(batch: Execution, counts: Counter[str], total: int) -> tuple[Gauge, int]:
+def _progress_gauge(batch: Execution, counts: Counter[str], total: int) -> tuple[Gauge, int]:
     """The progress bar, whose tone is good without failures, and the number of finished calls."""
     over = total if batch.over else sum(n for status, n in counts.items() if status not in OPEN)
     made = gauge(over, total, f"{over} of {total} calls are over")
@@ -118,26 +118,26 @@ def _progress(batch: Execution, counts: Counter[str], total: int) -> tuple[Gauge
     return Gauge(made.used, 0.0, "warn" if failed else "good", made.says), over
 
 
-def _line(batch: Execution, line: BatchRow) -> BatchCallRow:
+def _call_row(batch: Execution, line: BatchRow) -> BatchCallRow:
     call = line.execution
     if call is None:
         waits = line.status == "Pending" and not batch.over
-        return BatchCallRow(line, "–", _clean(batch, line.error_message or ""), waits)
-    return BatchCallRow(line, milliseconds(call.duration_ms), _clean(batch, call.error_message),
+        return BatchCallRow(line, "–", _redact(batch, line.error_message or ""), waits)
+    return BatchCallRow(line, milliseconds(call.duration_ms), _redact(batch, call.error_message),
                  call.status in OPEN)  # fmt: skip
 
 
-def _clean(batch: Execution, text: str) -> str:
+def _redact(batch: Execution, text: str) -> str:
     said: str = redactor_of(batch.organization.slug).clean(text)
     return said
 
 
-def _may_cancel(request: PageRequest, batch: Execution) -> bool:
+def _may_cancel_batch(request: PageRequest, batch: Execution) -> bool:
     own: bool = batch.user_id == request.caller.user_id
     return own or may(request.caller, "change_execution")
 
 
-def _seen(batch: Execution, counts: Counter[str], lines: list[BatchRow]) -> str:
+def _batch_fingerprint(batch: Execution, counts: Counter[str], lines: list[BatchRow]) -> str:
     """A fingerprint that changes when the batch changes."""
     asked = "c" if batch.cancel_requested_at else ""
     known = "".join(f"{status}{count}" for status, count in sorted(counts.items()))
@@ -145,7 +145,7 @@ def _seen(batch: Execution, counts: Counter[str], lines: list[BatchRow]) -> str:
     return f"{batch.stage}{asked}-{known}-{waiting}"
 
 
-def _links(batch: Execution, pages: Page[int]) -> dict[str, str]:
+def _page_links(batch: Execution, pages: Page[int]) -> dict[str, str]:
     def address(number: int) -> str:
         return f"{reverse('batch', args=[batch.pk])}?{urlencode({'page': number})}"
 

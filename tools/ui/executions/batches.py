@@ -19,13 +19,13 @@ from tools.execution.reading import readable
 from tools.models import Execution
 from tools.models.execution import ExecutionQuerySet
 from tools.ui.access import PageRequest, page
-from tools.ui.executions.executions import BULKY
+from tools.ui.executions.executions import LARGE_FIELDS
 
-LIST = "executions/batches.html"
+LIST_TEMPLATE = "executions/batches.html"
 PAGE_SIZE = 25
 BATCH, CHAIN = "batch", "chain"
 KINDS = {BATCH: "Batches", CHAIN: "Chain runs"}
-_OF_KIND = {
+_FILTERS_BY_KIND = {
     BATCH: {"tool_version__definition__implementation__entry_point": RUN_BATCH},
     CHAIN: {"tool_version__definition__type": str(ToolType.CHAIN)},
 }
@@ -47,21 +47,21 @@ class CompositeExecutionRow:
 @require_safe
 @page
 def batch_list(request: PageRequest) -> HttpResponse:
-    search = _search(request.GET)
-    found, older = _page_of(_found(request, search), request.GET.get("before", ""))
+    search = _parse_search(request.GET)
+    found, older = _load_page(_find_calls(request, search), request.GET.get("before", ""))
     context = {
         "search": search,
-        "kinds": [(kind, word, _address(search | {"kind": kind})) for kind, word in KINDS.items()],
-        "rows": _rows(found, search["kind"]),
-        "older": _address(search, before=str(found[-1].pk)) if older else "",
+        "kinds": [(kind, word, _list_url(search | {"kind": kind})) for kind, word in KINDS.items()],
+        "rows": _composite_rows(found, search["kind"]),
+        "older": _list_url(search, before=str(found[-1].pk)) if older else "",
         "newest": "before" not in request.GET,
-        "start": _address(search),
+        "start": _list_url(search),
         "everyone": may(request.caller, "view_execution"),
     }
-    return render(request, LIST, context)
+    return render(request, LIST_TEMPLATE, context)
 
 
-def _search(query: QueryDict) -> dict[str, str]:
+def _parse_search(query: QueryDict) -> dict[str, str]:
     kind, tool = query.get("kind", ""), query.get("tool", "")
     return {
         "kind": kind if kind in KINDS else BATCH,
@@ -69,22 +69,22 @@ def _search(query: QueryDict) -> dict[str, str]:
     }
 
 
-def _found(request: PageRequest, search: dict[str, str]) -> ExecutionQuerySet:
+def _find_calls(request: PageRequest, search: dict[str, str]) -> ExecutionQuerySet:
     rows = readable(request.caller).filter(composite=True, parent__isnull=True)
-    rows = rows.filter(**_OF_KIND[search["kind"]])
+    rows = rows.filter(**_FILTERS_BY_KIND[search["kind"]])
     if search["tool"]:
         rows = rows.filter(tool_name=search["tool"])
-    return rows.select_related("agent", "user").defer(*BULKY).order_by("-created_at")
+    return rows.select_related("agent", "user").defer(*LARGE_FIELDS).order_by("-created_at")
 
 
-def _page_of(found: ExecutionQuerySet, before: str) -> tuple[list[Execution], bool]:
+def _load_page(found: ExecutionQuerySet, before: str) -> tuple[list[Execution], bool]:
     if before:
-        found = found.filter(created_at__lt=_moment_of(found, before))
+        found = found.filter(created_at__lt=_creation_time(found, before))
     rows = list(found[: PAGE_SIZE + 1])
     return rows[:PAGE_SIZE], len(rows) > PAGE_SIZE
 
 
-def _moment_of(found: ExecutionQuerySet, text: str) -> Any:
+def _creation_time(found: ExecutionQuerySet, text: str) -> Any:
     """The time of that call; for none the minimum time, so that the page is empty."""
     try:
         rows = found.filter(pk=UUID(text))
@@ -93,7 +93,7 @@ def _moment_of(found: ExecutionQuerySet, text: str) -> Any:
     return rows.values_list("created_at", flat=True).first() or "0001-01-02T00:00Z"
 
 
-def _rows(found: list[Execution], kind: str) -> list[CompositeExecutionRow]:
+def _composite_rows(found: list[Execution], kind: str) -> list[CompositeExecutionRow]:
     """Uses one query for all their calls."""
     calls = Execution.objects.filter(parent__in=[one.pk for one in found]).order_by()
     counts: dict[Any, Counter[str]] = {one.pk: Counter() for one in found}
@@ -106,6 +106,6 @@ def _rows(found: list[Execution], kind: str) -> list[CompositeExecutionRow]:
     ]
 
 
-def _address(search: dict[str, str], **more: str) -> str:
+def _list_url(search: dict[str, str], **more: str) -> str:
     query = {name: value for name, value in (search | more).items() if value}
     return f"{reverse('batches')}?{urlencode(query)}"

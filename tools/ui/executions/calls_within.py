@@ -10,11 +10,11 @@ from tools.execution.composing import Made, absent_calls
 from tools.models import Execution
 from tools.ui.shown import milliseconds
 
-MOST_SHOWN = 100
+MOST_CHILD_CALLS = 100
 
 
 @dataclass(frozen=True)
-class CallsWithin:
+class ChildCalls:
     """The latest child calls, and the number of all of them by status."""
 
     rows: list[Execution]
@@ -43,7 +43,7 @@ class CallsWithin:
         return "-".join([*known, str(len(self.absent))])
 
 
-def calls_within(execution: Execution) -> CallsWithin | None:
+def child_calls(execution: Execution) -> ChildCalls | None:
     """None for a call that makes no calls."""
     if not execution.composite:
         return None
@@ -54,13 +54,13 @@ def calls_within(execution: Execution) -> CallsWithin | None:
         found.only(
             "place", "tool_name", "status", "parked_below", "duration_ms", "error_code",
             "created_at",
-        ).order_by("-created_at", "-pk")[:MOST_SHOWN]
+        ).order_by("-created_at", "-pk")[:MOST_CHILD_CALLS]
     )  # fmt: skip
     for row in rows:
         row.shown_duration = milliseconds(row.duration_ms)  # type: ignore[attr-defined]
-    absent = list(absent_calls(execution.memory).values())[:MOST_SHOWN]
+    absent = list(absent_calls(execution.memory).values())[:MOST_CHILD_CALLS]
     total = sum(one["count"] for one in counts)
-    return CallsWithin(
+    return ChildCalls(
         rows[::-1],
         counts,
         absent,

@@ -19,7 +19,7 @@ class ExecutionMeter:
 
 
 @dataclass(frozen=True)
-class Meters:
+class ResourceUsage:
     """`profile` names the sandbox profile whose current limits are shown."""
 
     rows: list[ExecutionMeter]
@@ -27,30 +27,33 @@ class Meters:
     walled: bool
 
 
-def meters_of(execution: Execution, snapshot: Snapshot) -> Meters | None:
+def resource_usage(execution: Execution, snapshot: Snapshot) -> ResourceUsage | None:
     """None for a call that has not run."""
     if not execution.over or execution.started_at is None:
         return None
     definition = ToolDefinition(execution.tool_version.definition)
     profile = snapshot.profiles.get(definition.sandbox_profile or "")
-    rows = [] if execution.duration_ms is None else [_time(execution, execution.duration_ms)]
+    rows = (
+        []
+        if execution.duration_ms is None
+        else [_wall_clock_meter(execution, execution.duration_ms)]
+    )
     if execution.sandbox_id:
-        rows += _walled(execution, profile)
+        rows += _sandbox_meters(execution, profile)
     if execution.output_bytes is not None:
-        most = definition.max_output_bytes
-        rows.append(_meter("Output", execution.output_bytes, most, _size(execution.output_bytes),
-                           _size(most)))  # fmt: skip
+        used, most = execution.output_bytes, definition.max_output_bytes
+        rows.append(_meter("Output", used, most, _size_text(used), _size_text(most)))
     if not rows:
         return None
-    return Meters(rows, profile.name if profile else "", bool(execution.sandbox_id))
+    return ResourceUsage(rows, profile.name if profile else "", bool(execution.sandbox_id))
 
 
-def _time(execution: Execution, used: float) -> ExecutionMeter:
+def _wall_clock_meter(execution: Execution, used: float) -> ExecutionMeter:
     most = execution.timeout_s * 1000
     return _meter("Wall clock", used, most, milliseconds(used), milliseconds(most))
 
 
-def _walled(execution: Execution, profile: CatalogProfile | None) -> list[ExecutionMeter]:
+def _sandbox_meters(execution: Execution, profile: CatalogProfile | None) -> list[ExecutionMeter]:
     """Meters by the limits of the current sandbox profile, or by the defaults of every sandbox."""
     usual = Limits()
     cpu_s, memory = (
@@ -62,7 +65,7 @@ def _walled(execution: Execution, profile: CatalogProfile | None) -> list[Execut
             _meter("Processor", used, cpu_s * 1000, milliseconds(used), milliseconds(cpu_s * 1000))
         )
     if isinstance(used := execution.metrics.get("peak_memory_bytes"), int | float) and used:
-        found.append(_meter("Peak memory", used, memory, _size(used), _size(memory)))
+        found.append(_meter("Peak memory", used, memory, _size_text(used), _size_text(memory)))
     return found
 
 
@@ -70,5 +73,5 @@ def _meter(name: str, used: float, most: float, said: str, bound: str) -> Execut
     return ExecutionMeter(name, gauge(used, most, f"{said} of {bound}"))
 
 
-def _size(size: float) -> str:
+def _size_text(size: float) -> str:
     return filesizeformat(size).replace("\xa0", " ")

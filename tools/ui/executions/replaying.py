@@ -21,10 +21,10 @@ from tools.execution.redacted import redacted
 from tools.models import Execution
 from tools.ui.shown import DiffLine, milliseconds, output_of, text_difference
 
-_MARK = re.compile(
+_REDACTION = re.compile(
     r"\[redacted [0-9a-f]{12}\]|… \d+ more(?: characters)?(?: \[whole [0-9a-f]{12}\])?\Z"
 )
-_CUT = "…"
+_TRUNCATED = "…"
 
 
 @dataclass
@@ -52,7 +52,7 @@ class ReplayComparison:
 def from_execution(person: Caller, identifier: UUID) -> ReplaySource:
     """Raises `NotFound`, also for a call that the user may not read."""
     execution = actions.one_of(person, identifier)
-    parameters, emptied = without_marks(redacted(execution)["parameters"])
+    parameters, emptied = remove_redactions(redacted(execution)["parameters"])
     return ReplaySource(
         tool=execution.tool_name,
         parameters=parameters,
@@ -73,34 +73,34 @@ def from_record(person: Caller, identifier: UUID) -> ReplaySource:
     if opened is None or not isinstance(asked, dict):
         raise NotFound("No record of yours keeps parameters under this identifier.")
     record, details = opened.record, opened.record.details
-    parameters, emptied = without_marks(asked)
-    again = _execution_of(person, record.execution_id)
+    parameters, emptied = remove_redactions(asked)
+    again = _find_execution(person, record.execution_id)
     return ReplaySource(
         tool=record.subject,
         parameters=parameters,
-        groups=_names(details.get("requested_groups")),
-        state=_text(details.get("state")),
+        groups=_string_list(details.get("requested_groups")),
+        state=_optional_string(details.get("state")),
         agent=record.actor if record.actor_kind == "agent" else "",
         again=again if again and again.over else None,
         emptied=emptied,
     )
 
 
-def without_marks(parameters: Any) -> tuple[dict[str, Any], list[str]]:
+def remove_redactions(parameters: Any) -> tuple[dict[str, Any], list[str]]:
     """The parameters without redacted or truncated values, and the paths of those."""
     places: list[str] = []
     if not isinstance(parameters, dict):
         return {}, places
     kept = {}
     for name, value in parameters.items():
-        if name == _CUT or _marked(name) or _marked(value):
-            places.append(_shown(name))
+        if name == _TRUNCATED or _is_redacted(name) or _is_redacted(value):
+            places.append(_member_label(name))
         else:
-            kept[name] = _emptied(value, _shown(name), places)
+            kept[name] = _empty_redacted(value, _member_label(name), places)
     return kept, places
 
 
-def compared(before: Execution, after: Execution) -> ReplayComparison:
+def compare_results(before: Execution, after: Execution) -> ReplayComparison:
     """Compares redacted results. Outputs are compared only if both calls succeeded."""
     said, says = redacted(before), redacted(after)
     told = [
@@ -116,7 +116,7 @@ def compared(before: Execution, after: Execution) -> ReplayComparison:
     return ReplayComparison(before, rows, text_difference(old.splitlines(), new.splitlines()))
 
 
-def replayed(person: Caller, identifier: str, tool: str) -> Execution | None:
+def find_replayed_execution(person: Caller, identifier: str, tool: str) -> Execution | None:
     """The call that a form replays; None unless it is a call of that tool that the user may
     read."""
     try:
@@ -127,39 +127,39 @@ def replayed(person: Caller, identifier: str, tool: str) -> Execution | None:
     return found if found is not None and found.over else None
 
 
-def _execution_of(person: Caller, identifier: UUID | None) -> Execution | None:
+def _find_execution(person: Caller, identifier: UUID | None) -> Execution | None:
     """None also where the user may not read it, or it was deleted."""
     return readable(person).filter(pk=identifier).first() if identifier else None
 
 
-def _emptied(value: Any, place: str, places: list[str]) -> Any:
+def _empty_redacted(value: Any, place: str, places: list[str]) -> Any:
     if isinstance(value, dict):
         kept = {}
         for name, item in value.items():
-            if name == _CUT or _marked(name):
-                places.append(f"{place}/{_shown(name)}")
+            if name == _TRUNCATED or _is_redacted(name):
+                places.append(f"{place}/{_member_label(name)}")
             else:
-                kept[name] = _emptied(item, f"{place}/{_shown(name)}", places)
+                kept[name] = _empty_redacted(item, f"{place}/{_member_label(name)}", places)
         return kept
     if isinstance(value, list):
-        return [_emptied(item, f"{place}/{at}", places) for at, item in enumerate(value)]
-    if _marked(value):
+        return [_empty_redacted(item, f"{place}/{at}", places) for at, item in enumerate(value)]
+    if _is_redacted(value):
         places.append(place)
         return ""
     return value
 
 
-def _marked(value: Any) -> bool:
-    return isinstance(value, str) and _MARK.search(value) is not None
+def _is_redacted(value: Any) -> bool:
+    return isinstance(value, str) and _REDACTION.search(value) is not None
 
 
-def _shown(name: str) -> str:
-    return name if name != _CUT else "what was cut"
+def _member_label(name: str) -> str:
+    return name if name != _TRUNCATED else "what was cut"
 
 
-def _names(value: Any) -> list[str] | None:
+def _string_list(value: Any) -> list[str] | None:
     return [str(name) for name in value] if isinstance(value, list) else None
 
 
-def _text(value: Any) -> str | None:
+def _optional_string(value: Any) -> str | None:
     return value if isinstance(value, str) else None

@@ -13,10 +13,10 @@ from django.utils import timezone
 from tools.definitions.results import REFUSED, Status
 from tools.models import Execution
 from tools.ui.shown import milliseconds
-from tools.ui.workflow.explain import LABELS
+from tools.ui.workflow.explain import GATE_LABELS
 
 # In the order of evaluation, by the names in refusals.
-GATES = (
+GATE_NAMES = (
     "nesting", "accountable", "granted_groups", "status", "group", "group_open", "source_open",
     "state", "object_permission", "required_permissions", "license", "sandbox_profile",
     "isolation_license", "isolation", "network", "rate", "validate_arguments", "budget",
@@ -29,8 +29,8 @@ _MORE_LABELS = {
     "pressure": "Load",
     "parent": "Its parent",
 }
-_LEAST = 0.6  # percent of the drawing, so that a short phase is visible
-_SOON = timedelta(milliseconds=1)
+_MIN_WIDTH = 0.6  # percent of the drawing, so that a short phase is visible
+_NEGLIGIBLE = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class ExecutionGateResult:
 
 
 @dataclass(frozen=True)
-class Stretch:
+class ExecutionPhase:
     """A phase between the call and its end; `x` and `width` are percent."""
 
     kind: str
@@ -56,10 +56,10 @@ class Stretch:
 
 
 @dataclass(frozen=True)
-class Road:
+class ExecutionTimeline:
     gates: list[ExecutionGateResult]
     again: bool  # whether the gates were evaluated again when the call started
-    stretches: list[Stretch]
+    stretches: list[ExecutionPhase]
     total: str
     open: bool
 
@@ -69,28 +69,28 @@ class Road:
         return f"{self.total} from the call to {'now' if self.open else 'its end'}: {told}"
 
 
-def road_of(execution: Execution) -> Road:
+def execution_timeline(execution: Execution) -> ExecutionTimeline:
     end = execution.completed_at or timezone.now()
     total = max(end - execution.created_at, timedelta(microseconds=1))
-    return Road(
-        gates=list(_gates(execution)),
+    return ExecutionTimeline(
+        gates=list(_gate_results(execution)),
         again=execution.started_at is not None,
-        stretches=list(_stretches(execution, end, total)),
-        total=_said(total),
+        stretches=list(_phases(execution, end, total)),
+        total=_duration_text(total),
         open=not execution.over,
     )
 
 
-def _gates(execution: Execution) -> Iterator[ExecutionGateResult]:
+def _gate_results(execution: Execution) -> Iterator[ExecutionGateResult]:
     refused = execution.status in REFUSED
     no = str(execution.error_details.get("gate") or "") if refused else ""
     late = refused and execution.started_at is not None
     at = execution.started_at if late else execution.created_at
     held = execution.status == Status.REQUIRES_CONFIRMATION
-    names = GATES if not no or no in GATES else (*GATES, no)
+    names = GATE_NAMES if not no or no in GATE_NAMES else (*GATE_NAMES, no)
     stopped = False
     for name in names:
-        label = LABELS.get(name) or _MORE_LABELS.get(name, name.replace("_", " ").capitalize())
+        label = GATE_LABELS.get(name) or _MORE_LABELS.get(name, name.replace("_", " ").capitalize())
         if name == no:
             stopped = True
             yield ExecutionGateResult(label, "no", execution.error_code, at)
@@ -102,44 +102,46 @@ def _gates(execution: Execution) -> Iterator[ExecutionGateResult]:
             yield ExecutionGateResult(label, "yes", "", at)
 
 
-def _stretches(execution: Execution, end: datetime, total: timedelta) -> Iterator[Stretch]:
+def _phases(execution: Execution, end: datetime, total: timedelta) -> Iterator[ExecutionPhase]:
     begun = execution.created_at
     at = 0.0
-    for kind, name, begins, ends in _parts(execution, end):
+    for kind, name, begins, ends in _phase_times(execution, end):
         length = ends - begins
         share = length / total * 100
-        width = max(_LEAST, share) if length else 0.0
+        width = max(_MIN_WIDTH, share) if length else 0.0
         x = min(max(at, (begins - begun) / total * 100), 100 - width)
         at = x + width
-        yield Stretch(kind, name, begins, _said(length), x, width)
+        yield ExecutionPhase(kind, name, begins, _duration_text(length), x, width)
 
 
-def _parts(execution: Execution, end: datetime) -> Iterator[tuple[str, str, datetime, datetime]]:
+def _phase_times(
+    execution: Execution, end: datetime
+) -> Iterator[tuple[str, str, datetime, datetime]]:
     """The known phases in order."""
     created, started = execution.created_at, execution.started_at
     queued = created if execution.composite else min(execution.queued_at, started or end)
     if execution.status == Status.REQUIRES_CONFIRMATION:
         yield "held", "Held for a person", created, end
         return
-    if queued - created > _SOON and not execution.attempt > 1:
+    if queued - created > _NEGLIGIBLE and not execution.attempt > 1:
         yield "held", "Held for a person", created, queued
     else:
         queued = created
     if started is None:
-        if end - queued > _SOON:
+        if end - queued > _NEGLIGIBLE:
             yield "queued", "Waited for a worker", queued, end
         return
     yield "queued", "Waited for a worker", queued, started
-    wall = timedelta(milliseconds=_number(execution.metrics.get("sandbox_start_ms")))
+    wall = timedelta(milliseconds=_non_negative(execution.metrics.get("sandbox_start_ms")))
     wall = min(wall, end - started)
     if wall:
         yield "wall", "Sandbox began", started, started + wall
     yield "ran", "Ran", started + wall, end
 
 
-def _number(value: object) -> float:
+def _non_negative(value: object) -> float:
     return float(value) if isinstance(value, int | float) and value >= 0 else 0.0
 
 
-def _said(length: timedelta) -> str:
+def _duration_text(length: timedelta) -> str:
     return milliseconds(length.total_seconds() * 1000)

@@ -17,7 +17,7 @@ from tools.policy.pins import session_pins
 from tools.ui.access import PageRequest, page
 from tools.web.proof import Proof, proof
 
-PAGE = "executions/session.html"
+SESSION_TEMPLATE = "executions/session.html"
 PAGE_SIZE = 50
 
 
@@ -35,15 +35,15 @@ def session_page(request: PageRequest, session_id: UUID) -> HttpResponse:
         "most_transitions": session_actions.MOST_TRANSITIONS,
         "pins": sorted(session_pins(session).items()),
         "page": Paginator(calls, PAGE_SIZE).get_page(request.GET.get("page")),
-        "ends": session.closed_at is None and _may_end(request, session),
+        "ends": session.closed_at is None and _may_end_session(request, session),
     }
-    return render(request, PAGE, context)
+    return render(request, SESSION_TEMPLATE, context)
 
 
 @proof(Proof.NOT_NEEDED)
 @require_POST
 @page
-def end(request: PageRequest, session_id: UUID) -> HttpResponseBase:
+def end_session(request: PageRequest, session_id: UUID) -> HttpResponseBase:
     """End the session: new calls in it are refused, and running calls finish."""
     session = session_actions.one_of(request.caller, session_id)
     session_actions.close_session(caller=request.caller, session=session)
@@ -51,6 +51,6 @@ def end(request: PageRequest, session_id: UUID) -> HttpResponseBase:
     return redirect("session", session_id=session_id)
 
 
-def _may_end(request: PageRequest, session: Session) -> bool:
+def _may_end_session(request: PageRequest, session: Session) -> bool:
     own: Any = session.user_id == request.caller.user_id
     return own or may(request.caller, "change_session")

@@ -25,19 +25,25 @@ from tools.insight.group_effects import Effects, effects_of
 from tools.models import Agent, ToolGroup
 from tools.policy.openings import openings_of
 from tools.ui.access import PageRequest, page, snapshot_of
-from tools.ui.groups.group_forms import as_line, change_from, fill, inputs_of, tell
-from tools.ui.groups.week import week_of
+from tools.ui.groups.group_forms import (
+    fill_inputs,
+    group_inputs,
+    parse_inputs,
+    set_errors,
+    window_line,
+)
+from tools.ui.groups.week import week_chart
 from tools.ui.inputs import FormInput, plain
 from tools.ui.shown import DiffLine, pretty, text_difference
 from tools.web.proof import Proof, proof
 
-LIST, FORM = "groups/groups.html", "groups/group_form.html"
+LIST_TEMPLATE, FORM_TEMPLATE = "groups/groups.html", "groups/group_form.html"
 MOST_SHOWN = 50
 MOST_GROUPS = 500
 
 
 @dataclass
-class _Form:
+class _GroupForm:
     inputs: list[FormInput]
     group: CatalogGroup | None
     flaws: list[dict[str, str]] = field(default_factory=list)
@@ -61,13 +67,13 @@ class _Form:
     def lines(self) -> list[DiffLine] | None:
         if self.effects is None:
             return []
-        before = _as_text(self.effects.before) if self.group else []
-        return text_difference(before, _as_text(self.effects.after))
+        before = _group_lines(self.effects.before) if self.group else []
+        return text_difference(before, _group_lines(self.effects.after))
 
 
-def _as_text(said: dict[str, Any]) -> list[str]:
+def _group_lines(said: dict[str, Any]) -> list[str]:
     """The values as text, each window on a line, as in the form."""
-    return pretty({**said, "schedule": [as_line(one) for one in said["schedule"]]}).splitlines()
+    return pretty({**said, "schedule": [window_line(one) for one in said["schedule"]]}).splitlines()
 
 
 @require_safe
@@ -78,16 +84,16 @@ def group_list(request: PageRequest) -> HttpResponse:
     chosen = snapshot.groups.get(name)
     if name and chosen is None:
         raise NotFound(f"There is no group {name[:100]!r}.", code="group_not_found")
-    rows = list(_tree(snapshot))
+    rows = list(_group_tree(snapshot))
     context = {
         "rows": rows[:MOST_GROUPS],
         "more": max(0, len(rows) - MOST_GROUPS),
         "chosen": chosen,
-        "about": _about(request, chosen, snapshot) if chosen else None,
+        "about": _group_details(request, chosen, snapshot) if chosen else None,
         "may_add": may(request.caller, "add_toolgroup"),
         "may_change": may(request.caller, "change_toolgroup"),
     }
-    return render(request, LIST, context)
+    return render(request, LIST_TEMPLATE, context)
 
 
 @proof(Proof.NEEDED)
@@ -95,7 +101,7 @@ def group_list(request: PageRequest) -> HttpResponse:
 @page
 def new_group(request: PageRequest) -> HttpResponseBase:
     require(request.caller, "add_toolgroup")
-    return _answered(request, None)
+    return _handle_form(request, None)
 
 
 @proof(Proof.NEEDED)
@@ -106,19 +112,19 @@ def change_group(request: PageRequest, name: str) -> HttpResponseBase:
     group = snapshot_of(request).groups.get(name)
     if group is None:
         raise NotFound(f"There is no group {name[:100]!r}.", code="group_not_found")
-    return _answered(request, group)
+    return _handle_form(request, group)
 
 
-def _answered(request: PageRequest, group: CatalogGroup | None) -> HttpResponseBase:
+def _handle_form(request: PageRequest, group: CatalogGroup | None) -> HttpResponseBase:
     """Save the form, or show the preview of its impact where that is requested."""
-    form = _Form(inputs_of(group, sorted(snapshot_of(request).groups)), group)
+    form = _GroupForm(group_inputs(group, sorted(snapshot_of(request).groups)), group)
     if request.method != "POST":
-        return render(request, FORM, {"form": form})
-    fill(form.inputs, plain(request.POST))
+        return render(request, FORM_TEMPLATE, {"form": form})
+    fill_inputs(form.inputs, plain(request.POST))
     form.sees_hits = may(request.caller, "view_tool") and may(request.caller, "view_agent")
-    change, name = change_from(form.inputs), _name(form)
+    change, name = parse_inputs(form.inputs), _group_name(form)
     if form.refused:
-        return render(request, FORM, {"form": form}, status=400)
+        return render(request, FORM_TEMPLATE, {"form": form}, status=400)
     said: dict[str, Any] = {
         "giver": request.caller,
         "organization": request.user.organization,
@@ -128,29 +134,29 @@ def _answered(request: PageRequest, group: CatalogGroup | None) -> HttpResponseB
     }
     try:
         if group is None:
-            _check_new(request, name)
+            _check_name_free(request, name)
         if request.POST.get("do") != "save":
             form.effects = effects_of(snapshot=snapshot_of(request), **said)
-            return render(request, FORM, {"form": form})
+            return render(request, FORM_TEMPLATE, {"form": form})
         (create_group if group is None else save_group)(**said)
     except ToolcribError as error:
-        form.flaws = tell(form.inputs, error)
-        return render(request, FORM, {"form": form}, status=error.http_status)
+        form.flaws = set_errors(form.inputs, error)
+        return render(request, FORM_TEMPLATE, {"form": form}, status=error.http_status)
     messages.success(request, f"{name} is kept. It holds from the next request on.")
     return redirect(f"{reverse('groups')}?{urlencode({'group': name})}")
 
 
-def _name(form: _Form) -> str:
+def _group_name(form: _GroupForm) -> str:
     return form.group.name if form.group else form.inputs[0].value.strip()
 
 
-def _check_new(request: PageRequest, name: str) -> None:
+def _check_name_free(request: PageRequest, name: str) -> None:
     rows = ToolGroup.objects.filter(organization=request.user.organization, name=name)
     if rows.exists():
         raise Conflict(f"There is a group {name} already.", code="group_exists")
 
 
-def _tree(snapshot: Snapshot) -> list[dict[str, Any]]:
+def _group_tree(snapshot: Snapshot) -> list[dict[str, Any]]:
     """Every group below its parent, sorted by name."""
     within: dict[str | None, list[str]] = {}
     for name in sorted(snapshot.groups):
@@ -175,7 +181,7 @@ def _tree(snapshot: Snapshot) -> list[dict[str, Any]]:
     return rows
 
 
-def _about(request: PageRequest, group: CatalogGroup, snapshot: Snapshot) -> dict[str, Any]:
+def _group_details(request: PageRequest, group: CatalogGroup, snapshot: Snapshot) -> dict[str, Any]:
     members = members_of(group.name, snapshot)
     closing = openings_of(snapshot).closings.get(group.name)
     shown = datetime.now(UTC).astimezone(snapshot.time_zone)
@@ -184,17 +190,17 @@ def _about(request: PageRequest, group: CatalogGroup, snapshot: Snapshot) -> dic
         "members": members[:MOST_SHOWN] if sees_tools else (),
         "sees_tools": sees_tools,
         "total": len(members),
-        "holders": _holders(request, group.name),
+        "holders": _group_agents(request, group.name),
         "closing": closing.reason if closing else "",
-        "week": week_of(schedule_of(group.schedule), shown),
-        "windows": [as_line(window) for window in group.schedule],
+        "week": week_chart(schedule_of(group.schedule), shown),
+        "windows": [window_line(window) for window in group.schedule],
         "zone": snapshot.time_zone,
         "now": shown,
         "permissions": sorted(group.permissions),
     }
 
 
-def _holders(request: PageRequest, name: str) -> dict[str, Any] | None:
+def _group_agents(request: PageRequest, name: str) -> dict[str, Any] | None:
     """The agents that may request the group; None for users who may not view agents."""
     if not may(request.caller, "view_agent"):
         return None

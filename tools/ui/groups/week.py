@@ -5,10 +5,10 @@ from datetime import datetime
 
 from tools.definitions.values.schedules import DAYS, Schedule, ScheduleWindow
 
-_HOUR, _ROW, _LEFT, _TOP = 28.0, 22.0, 44.0, 20.0
+_HOUR_WIDTH, _ROW_HEIGHT, _LEFT, _TOP = 28.0, 22.0, 44.0, 20.0
 _DAY_MINUTES = 24 * 60
-WIDTH = _LEFT + 24 * _HOUR + 12
-HEIGHT = _TOP + len(DAYS) * _ROW + 6
+WIDTH = _LEFT + 24 * _HOUR_WIDTH + 12
+HEIGHT = _TOP + len(DAYS) * _ROW_HEIGHT + 6
 
 
 @dataclass(frozen=True)
@@ -17,11 +17,11 @@ class ScheduleBar:
     y: float
     width: float
     words: str
-    height: float = _ROW - 6
+    height: float = _ROW_HEIGHT - 6
 
 
 @dataclass(frozen=True)
-class Week:
+class WeekChart:
     bars: list[ScheduleBar]
     days: list[tuple[float, str]]
     hours: list[tuple[float, str]]
@@ -30,23 +30,27 @@ class Week:
     height: float = HEIGHT
 
 
-def week_of(schedule: Schedule, shown: datetime) -> Week:
+def week_chart(schedule: Schedule, shown: datetime) -> WeekChart:
     """`shown` is the current time in the schedule's time zone."""
     minute = shown.hour * 60 + shown.minute
-    top = _row(shown.weekday())
-    return Week(
-        bars=[_bar(day, *part) for day in range(len(DAYS)) for part in _open_on(day, schedule)],
-        days=[(_row(at) + _ROW - 9, day.capitalize()) for at, day in enumerate(DAYS)],
-        hours=[(_across(hour * 60), f"{hour:02d}") for hour in range(0, 25, 3)],
-        now=(_across(minute), top, top + _ROW - 6),
+    top = _day_y(shown.weekday())
+    return WeekChart(
+        bars=[
+            _schedule_bar(day, *part)
+            for day in range(len(DAYS))
+            for part in _open_intervals(day, schedule)
+        ],
+        days=[(_day_y(at) + _ROW_HEIGHT - 9, day.capitalize()) for at, day in enumerate(DAYS)],
+        hours=[(_minute_x(hour * 60), f"{hour:02d}") for hour in range(0, 25, 3)],
+        now=(_minute_x(minute), top, top + _ROW_HEIGHT - 6),
     )
 
 
-def _open_on(day: int, schedule: Schedule) -> list[tuple[int, int]]:
+def _open_intervals(day: int, schedule: Schedule) -> list[tuple[int, int]]:
     """The opening times of a day, from and to, in minutes; the whole day without windows."""
     if not schedule:
         return [(0, _DAY_MINUTES)]
-    parts = sorted(part for window in schedule for part in _parts(window, day))
+    parts = sorted(part for window in schedule for part in _window_intervals(window, day))
     joined: list[tuple[int, int]] = []
     for begin, end in parts:
         if joined and begin <= joined[-1][1]:
@@ -56,7 +60,7 @@ def _open_on(day: int, schedule: Schedule) -> list[tuple[int, int]]:
     return joined
 
 
-def _parts(window: ScheduleWindow, day: int) -> list[tuple[int, int]]:
+def _window_intervals(window: ScheduleWindow, day: int) -> list[tuple[int, int]]:
     """A window that passes midnight has a part on each of two days."""
     over = window.end <= window.begin
     parts = []
@@ -67,18 +71,18 @@ def _parts(window: ScheduleWindow, day: int) -> list[tuple[int, int]]:
     return parts
 
 
-def _bar(day: int, begin: int, end: int) -> ScheduleBar:
-    words = f"{DAYS[day].capitalize()} {_clock(begin)} to {_clock(end)}"
-    return ScheduleBar(_across(begin), _row(day), _across(end) - _across(begin), words)
+def _schedule_bar(day: int, begin: int, end: int) -> ScheduleBar:
+    words = f"{DAYS[day].capitalize()} {_clock_text(begin)} to {_clock_text(end)}"
+    return ScheduleBar(_minute_x(begin), _day_y(day), _minute_x(end) - _minute_x(begin), words)
 
 
-def _clock(minute: int) -> str:
+def _clock_text(minute: int) -> str:
     return f"{minute // 60:02d}:{minute % 60:02d}"
 
 
-def _across(minute: int) -> float:
-    return _LEFT + minute / 60 * _HOUR
+def _minute_x(minute: int) -> float:
+    return _LEFT + minute / 60 * _HOUR_WIDTH
 
 
-def _row(day: int) -> float:
-    return _TOP + day * _ROW + 3
+def _day_y(day: int) -> float:
+    return _TOP + day * _ROW_HEIGHT + 3

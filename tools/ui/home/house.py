@@ -17,8 +17,8 @@ from tools.ui.settings import sandbox
 from tools.ui.settings.sandbox import Notice
 from tools.web.probes import CHECKS
 
-_WORDS = {"good": "good", "warn": "look", "bad": "wrong"}
-_STATUSES = {"good": "success", "warn": "pending", "bad": "denied"}  # colors of a chip
+_STATUS_WORDS = {"good": "good", "warn": "look", "bad": "wrong"}
+_CHIP_STATUSES = {"good": "success", "warn": "pending", "bad": "denied"}  # colors of a chip
 
 
 @dataclass(frozen=True)
@@ -30,26 +30,28 @@ class ComponentRow:
     url: str
 
 
-def lines(request: PageRequest) -> Iterator[ComponentRow]:
+def health_components(request: PageRequest) -> Iterator[ComponentRow]:
     """The lines without pending changes and held calls, which the home page counts itself."""
     user = request.user
-    yield _line("Health", _health(), "readyz")
-    if sandbox.manages(user):
-        yield _line("Sandbox", sandbox.in_short(), "sandbox")
-        yield _line("Accounts", _accounts(), "settings")
+    yield _component_row("Health", _probe_status(), "readyz")
+    if sandbox.manages_tools(user):
+        yield _component_row("Sandbox", sandbox.sandbox_summary(), "sandbox")
+        yield _component_row("Accounts", _account_separation(), "settings")
     if user.has_perm("tools.view_licensetier"):
-        yield _line("Licence", licenses.in_short(request), "licenses")
+        yield _component_row("Licence", licenses.license_summary(request), "licenses")
     if user.has_perm("tools.change_user"):
-        yield _line("People", _second_factors(), "factors")
+        yield _component_row("People", _second_factor_policy(), "factors")
     if user.has_perm("audit.view_auditrecord"):
-        yield _line("Sealing", _sealing(user.organization.slug), "audit")
+        yield _component_row("Sealing", _sealing_status(user.organization.slug), "audit")
 
 
-def _line(name: str, said: Notice, to: str) -> ComponentRow:
-    return ComponentRow(name, _WORDS[said.tone], _STATUSES[said.tone], said.text, reverse(to))
+def _component_row(name: str, said: Notice, to: str) -> ComponentRow:
+    return ComponentRow(
+        name, _STATUS_WORDS[said.tone], _CHIP_STATUSES[said.tone], said.text, reverse(to)
+    )
 
 
-def _health() -> Notice:
+def _probe_status() -> Notice:
     """The checks of `/readyz`; they name nothing of an organization."""
     answers = {name: check() for name, check in CHECKS.items()}
     wrong = [answer for answer in answers.values() if answer != "ok"]
@@ -58,7 +60,7 @@ def _health() -> Notice:
     return Notice("bad", f"{'; '.join(wrong)}.")
 
 
-def _accounts() -> Notice:
+def _account_separation() -> Notice:
     """Whether this process and the others of `manage.py up` run under separate OS accounts."""
     missing = missing_separation()
     if missing:
@@ -67,7 +69,7 @@ def _accounts() -> Notice:
     return Notice("good", said)
 
 
-def _second_factors() -> Notice:
+def _second_factor_policy() -> Notice:
     must = settings.MFA_REQUIRED
     if must == second_factors.NOBODY:
         said = "Nobody must have a second factor; MFA_REQUIRED=privileged asks it of who decides."
@@ -76,7 +78,7 @@ def _second_factors() -> Notice:
     return Notice("good", f"{who} must have a second factor.")
 
 
-def _sealing(organization: str) -> Notice:
+def _sealing_status(organization: str) -> Notice:
     found = standing.standing_of(organization)
     if found.halted:
         return Notice("bad", f"The log is halted: {found.halted}")

@@ -18,9 +18,9 @@ from tools.policy.visibility import visible_tools
 from tools.ui.access import PageRequest, page, snapshot_of
 
 TEMPLATE = "home/search.html"
-MENU = "base.html#links"
+MENU_TEMPLATE = "base.html#links"
 MOST_TOOLS = 8
-LONGEST = 200
+LONGEST_QUERY = 200
 
 
 @dataclass(frozen=True)
@@ -32,21 +32,21 @@ class PageLink:
 @require_safe
 @page
 def search_page(request: PageRequest) -> HttpResponse:
-    q = request.GET.get("q", "").strip()[:LONGEST]
-    context = {"q": q, "places": list(_places(request, q)), "tools": _tools(request, q)}
+    q = request.GET.get("q", "").strip()[:LONGEST_QUERY]
+    context = {"q": q, "places": list(_find_pages(request, q)), "tools": _find_tools(request, q)}
     return render(request, f"{TEMPLATE}#found" if request.htmx else TEMPLATE, context)
 
 
-def _places(request: PageRequest, q: str) -> Iterator[PageLink]:
+def _find_pages(request: PageRequest, q: str) -> Iterator[PageLink]:
     """The pages whose names have, for each word of `q`, a word that starts with it."""
     wanted = q.casefold().split()
-    for place in menu(request):
+    for place in menu_links(request):
         words = place.label.casefold().split()
         if all(any(word.startswith(one) for word in words) for one in wanted):
             yield place
 
 
-def _tools(request: PageRequest, q: str) -> list[CatalogTool]:
+def _find_tools(request: PageRequest, q: str) -> list[CatalogTool]:
     if not q:
         return []
     snapshot = snapshot_of(request)
@@ -54,14 +54,14 @@ def _tools(request: PageRequest, q: str) -> list[CatalogTool]:
     return [one.tool for one in islice(found, MOST_TOOLS)]
 
 
-def menu(request: PageRequest) -> list[PageLink]:
+def menu_links(request: PageRequest) -> list[PageLink]:
     """The links of the user's menu, parsed from its template, so that they are written once."""
-    reader = _Links()
-    reader.feed(render_to_string(MENU, request=request))
+    reader = _LinkParser()
+    reader.feed(render_to_string(MENU_TEMPLATE, request=request))
     return [*reader.found, PageLink("Profile", reverse("profile"))]
 
 
-class _Links(HTMLParser):
+class _LinkParser(HTMLParser):
     """The text of each link, without the counter beside it."""
 
     def __init__(self) -> None:

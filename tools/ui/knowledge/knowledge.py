@@ -21,15 +21,15 @@ from tools.knowledge.entries import local_name
 from tools.policy import authorization
 from tools.policy.decision import AccessRequest, EffectiveRequest
 from tools.ui.access import PageRequest, page, snapshot_of
-from tools.ui.playground.calling import usual_group, usual_state
+from tools.ui.playground.calling import default_group, default_state
 from tools.web.proof import Proof, proof
 
-TEMPLATE = "knowledge/knowledge.html"
-TOOL = "search_knowledge"
+SEARCH_TEMPLATE = "knowledge/knowledge.html"
+SEARCH_TOOL = "search_knowledge"
 PAGE_SIZE = 25
-_FURTHEST = 1_000_000
+_MOST_OFFSET = 1_000_000
 _LONGEST_TYPE = 2_000
-_FILES = {
+_EXPORT_FORMATS = {
     Syntax.TURTLE: ("ttl", "text/turtle; charset=utf-8"),
     Syntax.JSON_LD: ("jsonld", "application/ld+json"),
 }
@@ -39,35 +39,35 @@ _FILES = {
 @page
 def search_page(request: PageRequest) -> HttpResponse:
     require_reader(request)
-    place, wanted = request.user.organization, _wanted(request)
+    place, wanted = request.user.organization, _search_query(request)
     found = browsing.search(place, wanted)
     after = wanted.offset + len(found.hits)
     context = {
         "wanted": wanted,
         "found": found,
-        "rows": [_row(hit) for hit in found.hits],
-        "kinds": [_kind(iri, count) for iri, count in browsing.kinds(place)],
+        "rows": [_hit_row(hit) for hit in found.hits],
+        "kinds": [_type_row(iri, count) for iri, count in browsing.kinds(place)],
         "size": browsing.size(place),
         "standing": browsing.standing(place),
-        "before": _address(wanted, wanted.offset - PAGE_SIZE) if wanted.offset else "",
-        "after": _address(wanted, after) if found.hits and after < found.total else "",
+        "before": _search_url(wanted, wanted.offset - PAGE_SIZE) if wanted.offset else "",
+        "after": _search_url(wanted, after) if found.hits and after < found.total else "",
         "may_import": may(request.caller, "add_knowledgeentry"),
         "organization": place,
     }
-    return render(request, TEMPLATE, context)
+    return render(request, SEARCH_TEMPLATE, context)
 
 
 @proof(Proof.ALWAYS)
 @require_safe
 @page
-def export(request: PageRequest) -> HttpResponseBase:
+def export_knowledge(request: PageRequest) -> HttpResponseBase:
     """Download the whole graph. A failure is reported before the first byte is sent."""
     require_reader(request)
     given = request.GET.get("format", Syntax.TURTLE)
     if given not in set(Syntax):
         raise Malformed(f"format must be one of {', '.join(Syntax)}.", code="invalid")
     syntax, place = Syntax(given), request.user.organization
-    ending, kind = _FILES[syntax]
+    ending, kind = _EXPORT_FORMATS[syntax]
     written = export_graph(organization=place, syntax=syntax, collection=None)
     name = f"{place.slug}-knowledge.{ending}"
     return FileResponse(written, as_attachment=True, filename=name, content_type=kind)
@@ -76,23 +76,23 @@ def export(request: PageRequest) -> HttpResponseBase:
 def require_reader(request: PageRequest) -> None:
     """Raises the `NotFound` or `Refused` that a call of the tool would get."""
     snapshot = snapshot_of(request)
-    tool = snapshot.tool(TOOL)
+    tool = snapshot.tool(SEARCH_TOOL)
     if tool is None:
-        raise NotFound(f"There is no tool {TOOL} here to read with.", code="tool_not_found")
-    asked = EffectiveRequest.of(usual_group(tool, request.caller, snapshot), usual_state(tool))
+        raise NotFound(f"There is no tool {SEARCH_TOOL} here to read with.", code="tool_not_found")
+    asked = EffectiveRequest.of(default_group(tool, request.caller, snapshot), default_state(tool))
     authorization.groups_granted(request.caller, asked, snapshot)
     authorization.authorize(AccessRequest(request.caller, tool, asked, snapshot))
 
 
-def entity_address(iri: str, **more: Any) -> str:
+def entity_url(iri: str, **more: Any) -> str:
     return f"{reverse('knowledge-entity')}?{urlencode({'iri': iri, **more})}"
 
 
-def type_address(iri: str) -> str:
+def type_url(iri: str) -> str:
     return f"{reverse('knowledge')}?{urlencode({'type': iri})}"
 
 
-def _wanted(request: HttpRequest) -> finding.EntitySearchQuery:
+def _search_query(request: HttpRequest) -> finding.EntitySearchQuery:
     """Raises `Malformed`."""
     offset = request.GET.get("offset", "0")
     if not (offset.isascii() and offset.isdecimal() and len(offset) <= 15):
@@ -101,30 +101,30 @@ def _wanted(request: HttpRequest) -> finding.EntitySearchQuery:
         query=request.GET.get("q", "")[: finding.LONGEST_QUERY],
         type=request.GET.get("type", "").strip()[:_LONGEST_TYPE] or None,
         limit=PAGE_SIZE,
-        offset=min(int(offset), _FURTHEST),
+        offset=min(int(offset), _MOST_OFFSET),
     )
 
 
-def _row(hit: finding.EntityHit) -> dict[str, Any]:
+def _hit_row(hit: finding.EntityHit) -> dict[str, Any]:
     return {
         "label": visible(hit.label),
         "iri": visible(hit.iri),
         "description": visible(hit.description),
         "language": hit.language,
-        "types": [(visible(local_name(one)), type_address(one)) for one in hit.types[:5]],
-        "url": entity_address(hit.iri),
+        "types": [(visible(local_name(one)), type_url(one)) for one in hit.types[:5]],
+        "url": entity_url(hit.iri),
     }
 
 
-def _kind(iri: str, count: int) -> dict[str, Any]:
+def _type_row(iri: str, count: int) -> dict[str, Any]:
     return {
         "iri": iri,
         "name": visible(local_name(iri)),
         "count": count,
-        "url": type_address(iri),
+        "url": type_url(iri),
     }
 
 
-def _address(wanted: finding.EntitySearchQuery, offset: int) -> str:
+def _search_url(wanted: finding.EntitySearchQuery, offset: int) -> str:
     said = {"q": wanted.query, "type": wanted.type or "", "offset": str(max(0, offset))}
     return f"{reverse('knowledge')}?{urlencode({name: one for name, one in said.items() if one})}"

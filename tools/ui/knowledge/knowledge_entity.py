@@ -14,44 +14,44 @@ from tools.errors import Malformed
 from tools.knowledge.entries import local_name
 from tools.knowledge.portrait import Relation, Value
 from tools.ui.access import PageRequest, page
-from tools.ui.knowledge.knowledge import entity_address, require_reader, type_address
-from tools.ui.knowledge.neighbourhood import draw
+from tools.ui.knowledge.knowledge import entity_url, require_reader, type_url
+from tools.ui.knowledge.neighbourhood import draw_neighborhood
 
-TEMPLATE = "knowledge/knowledge_entity.html"
+ENTITY_TEMPLATE = "knowledge/knowledge_entity.html"
 
 
 @require_safe
 @page
 def entity_page(request: PageRequest) -> HttpResponse:
     require_reader(request)
-    iri, depth = request.GET.get("iri", ""), _depth(request)
+    iri, depth = request.GET.get("iri", ""), _parse_depth(request)
     seen = browsing.entity(request.user.organization, iri, depth)
     named = {one: replace(name, label=visible(name.label)) for one, name in seen.named.items()}
-    drawing = draw(iri, seen.edges, named, entity_address) if seen.edges else None
+    drawing = draw_neighborhood(iri, seen.edges, named, entity_url) if seen.edges else None
     drawn = len(drawing.things) if drawing else 1
     said = seen.portrait
     context = {
         "iri": visible(iri),
         "label": named[iri].label,
         "said": said,
-        "types": [(named[one].label, visible(one), type_address(one)) for one in said.types],
-        "labels": [_value(one) for one in said.labels],
-        "descriptions": [_value(one) for one in said.descriptions],
-        "properties": [_value(one) for one in said.properties],
-        "leading_out": [_relation(one, seen) for one in said.leading_out],
-        "leading_in": [_relation(one, seen) for one in said.leading_in],
+        "types": [(named[one].label, visible(one), type_url(one)) for one in said.types],
+        "labels": [_value_row(one) for one in said.labels],
+        "descriptions": [_value_row(one) for one in said.descriptions],
+        "properties": [_value_row(one) for one in said.properties],
+        "leading_out": [_relation_row(one, seen) for one in said.leading_out],
+        "leading_in": [_relation_row(one, seen) for one in said.leading_in],
         "drawing": drawing,
         "drawn": drawn - 1,
-        "left_out": _left_out(seen, depth, drawn),
-        "edges": [_edge(one, seen) for one in seen.edges],
+        "left_out": _count_left_out(seen, depth, drawn),
+        "edges": [_edge_row(one, seen) for one in seen.edges],
         "more": seen.more,
         "depth": depth,
-        "other_depth": entity_address(iri, **({} if depth > 1 else {"depth": browsing.DEEPEST})),
+        "other_depth": entity_url(iri, **({} if depth > 1 else {"depth": browsing.DEEPEST})),
     }
-    return render(request, TEMPLATE, context)
+    return render(request, ENTITY_TEMPLATE, context)
 
 
-def _depth(request: PageRequest) -> int:
+def _parse_depth(request: PageRequest) -> int:
     """Raises `Malformed`."""
     given = request.GET.get("depth", "1")
     if given not in {str(one) for one in range(1, browsing.DEEPEST + 1)}:
@@ -59,14 +59,14 @@ def _depth(request: PageRequest) -> int:
     return int(given)
 
 
-def _left_out(seen: EntityView, depth: int, drawn: int) -> int:
+def _count_left_out(seen: EntityView, depth: int, drawn: int) -> int:
     """The number of entities not drawn: counted at depth 1, beyond it only of the edges read."""
     ends = {end for one in seen.edges for end in (one["subject"], one["object"])}
     near = seen.neighbours + 1
     return max(0, (near if depth == 1 else max(near, len(ends))) - drawn)
 
 
-def _value(one: Value) -> dict[str, Any]:
+def _value_row(one: Value) -> dict[str, Any]:
     """A value with its datatype's name and its language tag."""
     return {
         "predicate": visible(local_name(one.predicate)),
@@ -77,27 +77,27 @@ def _value(one: Value) -> dict[str, Any]:
     }
 
 
-def _relation(one: Relation, seen: EntityView) -> dict[str, Any]:
+def _relation_row(one: Relation, seen: EntityView) -> dict[str, Any]:
     return {
         "predicate": visible(local_name(one.predicate)),
         "predicate_iri": visible(one.predicate),
-        **_end(one.iri, seen),
+        **_edge_end(one.iri, seen),
     }
 
 
-def _edge(one: dict[str, Any], seen: EntityView) -> dict[str, Any]:
+def _edge_row(one: dict[str, Any], seen: EntityView) -> dict[str, Any]:
     return {
-        "subject": _end(one["subject"], seen),
+        "subject": _edge_end(one["subject"], seen),
         "predicate": visible(local_name(one["predicate"])),
-        "object": _end(one["object"], seen),
+        "object": _edge_end(one["object"], seen),
     }
 
 
-def _end(iri: str, seen: EntityView) -> dict[str, str]:
+def _edge_end(iri: str, seen: EntityView) -> dict[str, str]:
     if not iri:
         return {"label": "", "iri": "", "url": ""}
     return {
         "label": visible(seen.named[iri].label),
         "iri": visible(iri),
-        "url": entity_address(iri),
+        "url": entity_url(iri),
     }

@@ -14,29 +14,29 @@ from tools.knowledge.entries import local_name
 from tools.knowledge.listing import Named
 from tools.ui.layout import LayoutBox, LayoutDrawing, chain, cut, drawn
 
-MOST_THINGS = 40
-MOST_WAYS = 120
+MOST_ENTITIES = 40
+MOST_EDGES = 120
 
 Edge = tuple[str, str, str]
 
 
-def draw(
+def draw_neighborhood(
     center: str, edges: list[dict[str, Any]], named: dict[str, Named], url: Callable[[str], str]
 ) -> LayoutDrawing:
     """Draw a limited number of entities: the nearest first, and some of each relation."""
-    stated = _fair(center, edges)
-    columns = _columns(center, stated)
-    boxes = {iri: _box(named[iri], at, url(iri)) for iri, at in columns.items()}
+    stated = _interleave_edges(center, edges)
+    columns = _place_entities(center, stated)
+    boxes = {iri: _entity_box(named[iri], at, url(iri)) for iri, at in columns.items()}
     boxes[center].kind, boxes[center].url = "start", ""
     ways: dict[tuple[str, str], list[str]] = defaultdict(list)
     for start, predicate, end in stated:
         if start in columns and end in columns:
             ways[start, end].append(local_name(predicate))
-    shown = list(ways.items())[:MOST_WAYS]
+    shown = list(ways.items())[:MOST_EDGES]
     return drawn([*boxes.values()], [chain(boxes[a], boxes[b], by) for (a, b), by in shown])
 
 
-def _fair(center: str, edges: list[dict[str, Any]]) -> list[Edge]:
+def _interleave_edges(center: str, edges: list[dict[str, Any]]) -> list[Edge]:
     """Edges by distance; within a distance, round-robin over relations and directions, so that
     frequent ones do not displace others."""
     kinds: dict[tuple[int, str, bool], list[Edge]] = defaultdict(list)
@@ -50,20 +50,20 @@ def _fair(center: str, edges: list[dict[str, Any]]) -> list[Edge]:
     return order
 
 
-def _columns(center: str, edges: list[Edge]) -> dict[str, int]:
+def _place_entities(center: str, edges: list[Edge]) -> dict[str, int]:
     columns = {center: 0}
     for start, _, end in edges:
         for here, there, side in ((start, end, 1), (end, start, -1)):
-            if len(columns) < MOST_THINGS and here in columns and there not in columns:
-                columns[there] = _beside(columns[here], side)
+            if len(columns) < MOST_ENTITIES and here in columns and there not in columns:
+                columns[there] = _next_column(columns[here], side)
     return columns
 
 
-def _beside(column: int, side: int) -> int:
+def _next_column(column: int, side: int) -> int:
     """The next column away from the center; from the center, on the side of the relation."""
     return 2 * side if column == 0 else column + (2 if column > 0 else -2)
 
 
-def _box(one: Named, column: int, url: str) -> LayoutBox:
+def _entity_box(one: Named, column: int, url: str) -> LayoutBox:
     caption = one.type or ("entity" if one.known else "only named")
     return LayoutBox(column, [cut(one.label), cut(caption)], kind="thing", hint=one.label, url=url)

@@ -12,7 +12,7 @@ from tools.definitions.implementations.builtin import IN_EVERY_LICENCE
 from tools.models import LicenseTier
 
 EVERY, THESE = "every", "these"
-_MOST = 1_000_000
+_MOST_TOOLS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class TierForm:
             if getattr(self, key) not in (EVERY, THESE):
                 self._flaw(key, "Choose one of the two.")
         if self.limited == THESE and not _is_count(self.max_custom_tools):
-            self._flaw("limited", f"Give a whole number from 0 to {_MOST:,}.")
+            self._flaw("limited", f"Give a whole number from 0 to {_MOST_TOOLS:,}.")
         if self.custom_sandbox_profiles and self.limited == THESE:
             self._flaw("profiles", "Only a tier without a limit of custom tools may have own ones.")
 
@@ -96,26 +96,29 @@ def builtin_choices(
     form: TierForm, names: Iterable[str], snapshot: Snapshot
 ) -> list[TierFormChoice]:
     chosen = {*form.builtin_tools}
-    return [_choice(name, name in chosen, snapshot) for name in names]
+    return [_builtin_choice(name, name in chosen, snapshot) for name in names]
 
 
 def level_choices(form: TierForm) -> list[TierFormChoice]:
     return [TierFormChoice(level, level in form.isolation_levels) for level in IsolationLevel]
 
 
-def terms_in_words(terms: Mapping[str, Any]) -> list[tuple[str, str]]:
+def term_texts(terms: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Each term as a heading and a text, as in the table of tiers."""
     most, levels = terms["max_custom_tools"], terms["isolation_levels"]
     listed = terms["builtin_tools"]
     return [
-        ("Built-in tools", "all, future ones too" if listed is None else _listed(sorted(listed))),
+        (
+            "Built-in tools",
+            "all, future ones too" if listed is None else _join_names(sorted(listed)),
+        ),
         ("Custom tools", "no limit" if most is None else f"{most:,}"),
-        ("Isolation levels", "all" if levels is None else _listed(levels)),
+        ("Isolation levels", "all" if levels is None else _join_names(levels)),
         ("Sandbox profiles", "of one's own" if terms["custom_sandbox_profiles"] else "none"),
     ]
 
 
-def _choice(name: str, chosen: bool, snapshot: Snapshot) -> TierFormChoice:
+def _builtin_choice(name: str, chosen: bool, snapshot: Snapshot) -> TierFormChoice:
     tool = snapshot.tool(name)
     if tool is None:
         return TierFormChoice(name, chosen, "not in this catalog")
@@ -123,8 +126,8 @@ def _choice(name: str, chosen: bool, snapshot: Snapshot) -> TierFormChoice:
 
 
 def _is_count(text: str) -> bool:
-    return text.isascii() and text.isdigit() and int(text) <= _MOST
+    return text.isascii() and text.isdigit() and int(text) <= _MOST_TOOLS
 
 
-def _listed(names: Iterable[str]) -> str:
+def _join_names(names: Iterable[str]) -> str:
     return ", ".join(names) or "none"

@@ -29,12 +29,12 @@ from tools.ui.licenses.tier_form import (
     builtin_choices,
     known_builtins,
     level_choices,
-    terms_in_words,
+    term_texts,
 )
 from tools.web.proof import Proof, proof
 
 TEMPLATE = "licenses/tier.html"
-UNDO = "licenses-undo"  # session key, and tag of the message that offers it
+UNDO_KEY = "licenses-undo"  # session key, and tag of the message that offers it
 _NAMED = 3
 
 
@@ -53,24 +53,24 @@ def tier_page(request: PageRequest, tier_id: int) -> HttpResponseBase:
     tier, snapshot = tier_by_id(tier_id), snapshot_of(request)
     known = known_builtins(tier, snapshot)
     if request.method == "POST":
-        return _write(request, tier, TierForm.given(request.POST, known), known)
+        return _save_terms(request, tier, TierForm.given(request.POST, known), known)
     if request.GET.get("show") != "yes":
-        return _shown(request, tier, TierForm.of_tier(tier), known)
-    return _previewed(request, tier, TierForm.given(request.GET, known), known)
+        return _render_form(request, tier, TierForm.of_tier(tier), known)
+    return _render_preview(request, tier, TierForm.given(request.GET, known), known)
 
 
 @proof(Proof.NEEDED)
 @require_POST
 @page
-def undo(request: PageRequest) -> HttpResponseBase:
+def undo_change(request: PageRequest) -> HttpResponseBase:
     """Restore the previous terms, unless the tier has changed since."""
     require_superuser(request)
-    kept = request.session.pop(UNDO, None)
+    kept = request.session.pop(UNDO_KEY, None)
     if kept is None or kept["key"] != request.POST.get("key"):
         messages.error(request, "That cannot be taken back any more.")
         return redirect("licenses")
     try:
-        messages.success(request, _taken_back(request, kept))
+        messages.success(request, _undo_change(request, kept))
     except (Conflict, NotFound, Malformed) as refusal:
         messages.error(
             request, f"That was not taken back. {refusal.message}", extra_tags=refusal.code
@@ -79,11 +79,11 @@ def undo(request: PageRequest) -> HttpResponseBase:
 
 
 def keep_undo(request: PageRequest, **kept: Any) -> None:
-    request.session[UNDO] = {"key": uuid4().hex, **kept}
+    request.session[UNDO_KEY] = {"key": uuid4().hex, **kept}
 
 
 def undo_key(request: PageRequest) -> str:
-    return str((request.session.get(UNDO) or {}).get("key", ""))
+    return str((request.session.get(UNDO_KEY) or {}).get("key", ""))
 
 
 def tier_by_id(tier_id: int) -> LicenseTier:
@@ -93,7 +93,7 @@ def tier_by_id(tier_id: int) -> LicenseTier:
     return found
 
 
-def follows(change: TierImpact) -> list[tuple[str, str, tuple[str, ...]]]:
+def impact_rows(change: TierImpact) -> list[tuple[str, str, tuple[str, ...]]]:
     """Each effect as a heading, the color of its chip, and names."""
     said = (
         ("Disabled, the newest first", "denied", change.disabled),
@@ -105,47 +105,47 @@ def follows(change: TierImpact) -> list[tuple[str, str, tuple[str, ...]]]:
     return [(heading, tone, names) for heading, tone, names in said if names]
 
 
-def outlook_context(outlook: Outlook) -> dict[str, Any]:
-    effects = [(effect, follows(effect.change)) for effect in outlook.following]
+def impact_context(outlook: Outlook) -> dict[str, Any]:
+    effects = [(effect, impact_rows(effect.change)) for effect in outlook.following]
     calm = len(outlook.effects) - len(effects)
     return {"outlook": outlook, "effects": effects, "calm": calm, "most_places": MOST_PLACES}
 
 
-def _write(
+def _save_terms(
     request: PageRequest, tier: LicenseTier, form: TierForm, known: list[str]
 ) -> HttpResponseBase:
     if form.errors:
-        return _shown(request, tier, form, known, status=400)
+        return _render_form(request, tier, form, known, status=400)
     before, terms, mark = terms_of(tier), form.terms(), request.POST.get("mark", "")
     try:
         changes = apply_terms(tier=tier, terms=terms, mark=mark, by=actor_of(request.caller))
     except (Conflict, Malformed) as refusal:
         messages.error(request, refusal.message, extra_tags=refusal.code)
-        return _previewed(request, tier, form, known, status=refusal.http_status)
+        return _render_preview(request, tier, form, known, status=refusal.http_status)
     keep_undo(request, kind="terms", tier=tier.pk, left=terms, back=before)
-    messages.success(request, _said(tier, changes), extra_tags=UNDO)
+    messages.success(request, _change_message(tier, changes), extra_tags=UNDO_KEY)
     return redirect("licenses")
 
 
-def _previewed(
+def _render_preview(
     request: PageRequest, tier: LicenseTier, form: TierForm, known: list[str], *, status: int = 200
 ) -> HttpResponse:
     if form.errors:
-        return _shown(request, tier, form, known, status=400)
+        return _render_form(request, tier, form, known, status=400)
     terms = form.terms()
     try:
         outlook = outlook_of_terms(tier, terms)
     except (Conflict, Malformed) as refusal:
         form.errors["whole"] = [refusal.message]
-        return _shown(request, tier, form, known, status=refusal.http_status)
+        return _render_form(request, tier, form, known, status=refusal.http_status)
     differs = not same_terms(terms_of(tier), terms)
-    lines = zip(terms_in_words(terms_of(tier)), terms_in_words(terms), strict=True)
+    lines = zip(term_texts(terms_of(tier)), term_texts(terms), strict=True)
     changed = [(was[0], was[1], then[1]) for was, then in lines if was[1] != then[1]]
-    more = outlook_context(outlook) | {"changed": changed, "differs": differs}
-    return _shown(request, tier, form, known, status=status, **more)
+    more = impact_context(outlook) | {"changed": changed, "differs": differs}
+    return _render_form(request, tier, form, known, status=status, **more)
 
 
-def _shown(
+def _render_form(
     request: PageRequest,
     tier: LicenseTier,
     form: TierForm,
@@ -166,7 +166,7 @@ def _shown(
     return render(request, name, context, status=200 if name != TEMPLATE else status)
 
 
-def _taken_back(request: PageRequest, kept: dict[str, Any]) -> str:
+def _undo_change(request: PageRequest, kept: dict[str, Any]) -> str:
     by = actor_of(request.caller)
     if kept["kind"] == "terms":
         tier = tier_by_id(kept["tier"])
@@ -181,7 +181,7 @@ def _taken_back(request: PageRequest, kept: dict[str, Any]) -> str:
     return f"{place.slug} is in {back_tier.name} again."
 
 
-def _said(tier: LicenseTier, changes: dict[str, TierImpact]) -> str:
+def _change_message(tier: LicenseTier, changes: dict[str, TierImpact]) -> str:
     disabled = sum(len(change.disabled) for change in changes.values())
     enabled = sum(len(change.enabled) for change in changes.values())
     parts = [f"{tier.name} is changed"]

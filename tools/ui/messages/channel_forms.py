@@ -19,14 +19,14 @@ from tools.ui.access import PageRequest, page
 from tools.ui.inputs import FormInput, Widget, choices, placed, plain, words
 from tools.web.proof import Proof, proof
 
-FORM, KEY, REMOVE = (
+FORM_TEMPLATE, KEY_TEMPLATE, REMOVE_TEMPLATE = (
     "messages/channel_form.html",
     "messages/channel_key.html",
     "messages/channel_remove.html",
 )
-_NUMBERS = frozenset({"port", "most_recipients", "most_an_hour"})
-_SECRET = frozenset({"password", "url"})
-_TO = {
+_NUMBER_FIELDS = frozenset({"port", "most_recipients", "most_an_hour"})
+_SECRET_FIELDS = frozenset({"password", "url"})
+_RECIPIENT_HELP = {
     MessageKind.EMAIL: "Addresses, or domains such as @example.com; nobody where it is empty.",
     MessageKind.INBOX: "Names of people; nobody where it is empty.",
 }
@@ -38,21 +38,21 @@ _TO = {
 def write_channel(request: PageRequest) -> HttpResponseBase:
     """Create a channel of the kind in the URL. The key is shown once; an inbox has none."""
     require(request.caller, "add_messagechannel")
-    kind = _kind(request.GET.get("kind", ""))
-    inputs = _inputs(kind, None)
+    kind = _parse_kind(request.GET.get("kind", ""))
+    inputs = _channel_inputs(kind, None)
     if request.method != "POST":
-        return _form(request, inputs, kind, None)
+        return _render_form(request, inputs, kind, None)
     try:
-        said = _said(inputs, request) | {"kind": kind}
+        said = _parse_inputs(inputs, request) | {"kind": kind}
         row, key = channels.create_channel(
             organization=request.user.organization, channel=said, by=actor_of(request.caller)
         )
     except ToolcribError as error:
-        return _form(request, inputs, kind, None, error)
+        return _render_form(request, inputs, kind, None, error)
     if kind == MessageKind.INBOX:
         notices.success(request, f"{row.name} is made.")
         return redirect("channels")
-    return render(request, KEY, {"row": row, "key": key, "made": True})
+    return render(request, KEY_TEMPLATE, {"row": row, "key": key, "made": True})
 
 
 @proof(Proof.NEEDED)
@@ -63,14 +63,14 @@ def change_channel(request: PageRequest, name: str) -> HttpResponseBase:
     require(request.caller, "change_messagechannel")
     row = channels.find_channel(request.user.organization, name)
     kind = MessageKind(row.kind)
-    inputs = _inputs(kind, row)
+    inputs = _channel_inputs(kind, row)
     if request.method != "POST":
-        return _form(request, inputs, kind, row)
+        return _render_form(request, inputs, kind, row)
     try:
-        changes = _said(inputs, request)
+        changes = _parse_inputs(inputs, request)
         channels.change_channel(row=row, changes=changes, by=actor_of(request.caller))
     except ToolcribError as error:
-        return _form(request, inputs, kind, row, error)
+        return _render_form(request, inputs, kind, row, error)
     notices.success(request, f"{row.name} is changed.")
     return redirect("channels")
 
@@ -82,7 +82,7 @@ def replace_key(request: PageRequest, name: str) -> HttpResponse:
     require(request.caller, "change_messagechannel")
     row = channels.find_channel(request.user.organization, name)
     key = channels.replace_key(row=row, by=actor_of(request.caller))
-    return render(request, KEY, {"row": row, "key": key, "made": False})
+    return render(request, KEY_TEMPLATE, {"row": row, "key": key, "made": False})
 
 
 @proof(Proof.NEEDED)
@@ -92,23 +92,25 @@ def remove_channel(request: PageRequest, name: str) -> HttpResponseBase:
     require(request.caller, "delete_messagechannel")
     row = channels.find_channel(request.user.organization, name)
     if request.method != "POST":
-        return render(request, REMOVE, {"row": row})
+        return render(request, REMOVE_TEMPLATE, {"row": row})
     channels.delete_channel(row=row, by=actor_of(request.caller))
     notices.success(request, f"{row.name} is removed.")
     return redirect("channels")
 
 
-def _kind(text: str) -> MessageKind:
+def _parse_kind(text: str) -> MessageKind:
     return MessageKind(text) if text in MessageKind.values else MessageKind.EMAIL
 
 
-def _inputs(kind: MessageKind, row: MessageChannel | None) -> list[FormInput]:
+def _channel_inputs(kind: MessageKind, row: MessageChannel | None) -> list[FormInput]:
     asked = [] if row else [
         FormInput("name", "Name", required=True, help="Letters, digits, '_', '.' and '-'."),
     ]  # fmt: skip
-    asked += _place(kind, row)
-    if kind in _TO:
-        asked.append(FormInput("recipients", "Allowed recipients", Widget.AREA, help=_TO[kind]))
+    asked += _transport_inputs(kind, row)
+    if kind in _RECIPIENT_HELP:
+        asked.append(
+            FormInput("recipients", "Allowed recipients", Widget.AREA, help=_RECIPIENT_HELP[kind])
+        )
         asked.append(FormInput("most_recipients", "Recipients of a message at most", value="10"))
     asked += [
         FormInput("most_an_hour", "Messages an hour at most", value="60"),
@@ -118,11 +120,11 @@ def _inputs(kind: MessageKind, row: MessageChannel | None) -> list[FormInput]:
         FormInput("enabled", "It is on", Widget.CHECK, value="yes"),
     ]  # fmt: skip
     if row is not None:
-        _fill(asked, channels.written(row))
+        _fill_inputs(asked, channels.written(row))
     return asked
 
 
-def _place(kind: MessageKind, row: MessageChannel | None) -> list[FormInput]:
+def _transport_inputs(kind: MessageKind, row: MessageChannel | None) -> list[FormInput]:
     stays = "Left empty, what is kept stays." if row else ""
     if kind == MessageKind.INBOX:
         return []
@@ -141,11 +143,11 @@ def _place(kind: MessageKind, row: MessageChannel | None) -> list[FormInput]:
     ]  # fmt: skip
 
 
-def _fill(inputs: list[FormInput], said: dict[str, Any]) -> None:
+def _fill_inputs(inputs: list[FormInput], said: dict[str, Any]) -> None:
     """Fill the inputs from a channel, without secrets."""
     for one in inputs:
         value = said.get(one.key, "")
-        if one.key in _SECRET:
+        if one.key in _SECRET_FIELDS:
             one.value = ""
         elif one.widget == Widget.CHECK:
             one.value = "yes" if value else ""
@@ -153,31 +155,31 @@ def _fill(inputs: list[FormInput], said: dict[str, Any]) -> None:
             one.value = ", ".join(value) if isinstance(value, list) else str(value)
 
 
-def _said(inputs: list[FormInput], request: PageRequest) -> dict[str, Any]:
+def _parse_inputs(inputs: list[FormInput], request: PageRequest) -> dict[str, Any]:
     """The submitted values in the API's format; they stay in the form, except secrets."""
     given = plain(request.POST)
     said: dict[str, Any] = {}
     for one in inputs:
         typed = given.get(one.key, "").replace("\r\n", "\n")
-        one.value = "" if one.key in _SECRET else typed
+        one.value = "" if one.key in _SECRET_FIELDS else typed
         if one.widget == Widget.CHECK:
             said[one.key] = bool(typed)
         elif one.key == "recipients":
             said[one.key] = words(typed.replace("\n", ","))
-        elif one.key in _SECRET:
+        elif one.key in _SECRET_FIELDS:
             said |= {one.key: typed} if typed and typed != MASK else {}
-        elif one.key in _NUMBERS:
-            said |= {one.key: _number(typed.strip())} if typed.strip() else {}
+        elif one.key in _NUMBER_FIELDS:
+            said |= {one.key: _parse_number(typed.strip())} if typed.strip() else {}
         else:
             said[one.key] = typed.strip()
     return said
 
 
-def _number(text: str) -> int | str:
+def _parse_number(text: str) -> int | str:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else text
 
 
-def _form(
+def _render_form(
     request: PageRequest,
     inputs: list[FormInput],
     kind: MessageKind,
@@ -190,6 +192,6 @@ def _form(
         flaws = placed([one | {"field": one["field"].partition("[")[0]} for one in told], inputs)
     context = {
         "inputs": inputs, "row": row, "kind": kind, "kinds": MessageKind.values,
-        "flaws": flaws, "refused": error is not None, "tests_to": kind in _TO,
+        "flaws": flaws, "refused": error is not None, "tests_to": kind in _RECIPIENT_HELP,
     }  # fmt: skip
-    return render(request, FORM, context, status=error.http_status if error else 200)
+    return render(request, FORM_TEMPLATE, context, status=error.http_status if error else 200)

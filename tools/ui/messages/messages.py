@@ -24,7 +24,7 @@ from tools.web.proof import Proof, proof
 
 PAGE_SIZE = 25
 # A state with the color of the corresponding status of calls.
-TONES = {
+STATE_TONES = {
     MessageState.SENT: "active",
     MessageState.QUEUED: "disabled",
     MessageState.UNKNOWN: "rejected",
@@ -45,7 +45,7 @@ def message_list(request: PageRequest) -> HttpResponseBase:
     found = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
     context = {
         "page": found,
-        "rows": [(one, TONES[MessageState(one.state)], pieces(one.subject)) for one in found],
+        "rows": [(one, STATE_TONES[MessageState(one.state)], pieces(one.subject)) for one in found],
         "state": state,
         "states": MessageState.values,
     }
@@ -84,9 +84,9 @@ def test_channel(request: PageRequest, name: str) -> HttpResponseBase:
 
 @require_safe
 @page
-def inbox(request: PageRequest) -> HttpResponseBase:
+def inbox_page(request: PageRequest) -> HttpResponseBase:
     """The user's messages, the newest first."""
-    found = Paginator(_own(request), PAGE_SIZE).get_page(request.GET.get("page"))
+    found = Paginator(_inbox_items(request), PAGE_SIZE).get_page(request.GET.get("page"))
     items = [(one, pieces(one.message.subject), pieces(one.message.body)) for one in found]
     return render(request, "messages/inbox.html", {"page": found, "items": items})
 
@@ -94,13 +94,13 @@ def inbox(request: PageRequest) -> HttpResponseBase:
 @proof(Proof.NOT_NEEDED)
 @require_http_methods(["POST"])
 @page
-def read(request: PageRequest, item_id: UUID) -> HttpResponseBase:
-    item = _own(request).filter(pk=item_id).first()
+def mark_item_read(request: PageRequest, item_id: UUID) -> HttpResponseBase:
+    item = _inbox_items(request).filter(pk=item_id).first()
     if item is None:
         raise NotFound("You have no such message.", code="message_not_found")
     mark_read(item)
     return redirect("inbox")
 
 
-def _own(request: PageRequest) -> QuerySet[InboxItem]:
+def _inbox_items(request: PageRequest) -> QuerySet[InboxItem]:
     return items_of(request.caller.user_id, request.caller.organization_id)

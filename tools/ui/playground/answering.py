@@ -28,22 +28,22 @@ class PlaygroundResponse:
         return self.status < HTTPStatus.BAD_REQUEST
 
 
-def answer_of(execution: Execution) -> PlaygroundResponse:
+def current_response(execution: Execution) -> PlaygroundResponse:
     """The current response: 200 once the call is over, 202 before, else the refusal's status."""
     refusal = actions.refusal_of(execution)
     if refusal is not None:
-        return answer_to(refusal, execution.request_id)
+        return refusal_response(refusal, execution.request_id)
     held = confirmations.of_executions([execution]).get(execution.pk)
     status = HTTPStatus.OK if execution.over else HTTPStatus.ACCEPTED
     return PlaygroundResponse(
-        status, _body(execution_shape(execution, held)), execution.observation
+        status, _body_text(execution_shape(execution, held)), execution.observation
     )
 
 
-def answer_to(refusal: ToolcribError, request_id: str = "") -> PlaygroundResponse:
+def refusal_response(refusal: ToolcribError, request_id: str = "") -> PlaygroundResponse:
     named = {"request_id": request_id} if request_id else {}
-    return PlaygroundResponse(refusal.http_status, _body(refusal_shape(refusal) | named))
+    return PlaygroundResponse(refusal.http_status, _body_text(refusal_shape(refusal) | named))
 
 
-def _body(value: dict[str, Any]) -> str:
+def _body_text(value: dict[str, Any]) -> str:
     return cut(pretty(value))

@@ -11,15 +11,15 @@ from tools.definitions.texts.names import WILDCARD
 from tools.errors import ToolcribError
 from tools.models import Execution
 from tools.policy.decision import DEFAULT_STATE
-from tools.ui.playground.calling import usual_groups, usual_state
-from tools.ui.playground.trying import TryForm, form_of
+from tools.ui.playground.calling import default_groups, default_state
+from tools.ui.playground.trying import ParameterForm, parameter_form
 
 
 @dataclass
 class PlaygroundAttempt:
     """The try-it form, and the result of its call."""
 
-    form: TryForm
+    form: ParameterForm
     groups: list[str]
     offered: list[str]
     state: str
@@ -37,9 +37,9 @@ class PlaygroundAttempt:
 
     def fill(self, data: QueryDict) -> None:
         self.form.fill({name: str(data[name]) for name in data})
-        self.groups = [_plain(name) for name in data.getlist("group")]
-        self.other = _plain(data.get("other_group", ""))
-        self.state = _plain(data.get("state", "")) or DEFAULT_STATE
+        self.groups = [_clean_name(name) for name in data.getlist("group")]
+        self.other = _clean_name(data.get("other_group", ""))
+        self.state = _clean_name(data.get("state", "")) or DEFAULT_STATE
 
     def refused(self, refusal: ToolcribError) -> Execution | None:
         """Set the refusal, with each error at its field; returns the refused execution."""
@@ -49,20 +49,20 @@ class PlaygroundAttempt:
         return Execution.objects.filter(pk=recorded).first() if recorded else None
 
 
-def attempt_of(tool: CatalogTool, caller: Caller, snapshot: Snapshot) -> PlaygroundAttempt:
+def new_attempt(tool: CatalogTool, caller: Caller, snapshot: Snapshot) -> PlaygroundAttempt:
     """A form with the defaults, and with the usual groups and state of the caller."""
     effective = sorted(snapshot.groups_of(tool))
     states = sorted(tool.definition.states - {WILDCARD})
-    groups = usual_groups(tool, caller, snapshot)
+    groups = default_groups(tool, caller, snapshot)
     others = caller.granted_groups.union(groups).difference(effective)
     return PlaygroundAttempt(
-        form=form_of(tool.definition.raw),
+        form=parameter_form(tool.definition.raw),
         groups=groups,
         offered=effective + sorted(others),
-        state=usual_state(tool),
+        state=default_state(tool),
         states=states or [DEFAULT_STATE],
     )
 
 
-def _plain(name: str) -> str:
+def _clean_name(name: str) -> str:
     return name.strip()[:100]

@@ -7,7 +7,7 @@ from tools.definitions.vocabulary import ToolType
 from tools.policy.decision import DEFAULT_STATE
 
 
-def usual_group(tool: CatalogTool, caller: Caller, snapshot: Snapshot) -> list[str]:
+def default_group(tool: CatalogTool, caller: Caller, snapshot: Snapshot) -> list[str]:
     """A granted group of the tool: its own groups come before inherited ones."""
     own = sorted(snapshot.own_groups(tool))
     every = [*own, *sorted(snapshot.groups_of(tool))]
@@ -15,19 +15,19 @@ def usual_group(tool: CatalogTool, caller: Caller, snapshot: Snapshot) -> list[s
     return (granted or own)[:1] or ([WILDCARD] if caller.is_superuser else [])
 
 
-def usual_groups(tool: CatalogTool, caller: Caller, snapshot: Snapshot) -> list[str]:
+def default_groups(tool: CatalogTool, caller: Caller, snapshot: Snapshot) -> list[str]:
     """Also groups for a chain's steps, which are called with the groups of the chain's call."""
     granted, every = caller.granted_groups, WILDCARD in caller.granted_groups
     steps = [
         name
-        for step in _steps(tool, snapshot)
-        for name in usual_group(step, caller, snapshot)
+        for step in _chain_steps(tool, snapshot)
+        for name in default_group(step, caller, snapshot)
         if every or name in granted
     ]
-    return list(dict.fromkeys([*usual_group(tool, caller, snapshot), *steps]))
+    return list(dict.fromkeys([*default_group(tool, caller, snapshot), *steps]))
 
 
-def _steps(tool: CatalogTool, snapshot: Snapshot) -> list[CatalogTool]:
+def _chain_steps(tool: CatalogTool, snapshot: Snapshot) -> list[CatalogTool]:
     """The tools that a chain calls, directly or through other chains."""
     found: dict[str, CatalogTool] = {}
     ahead = [tool]
@@ -42,6 +42,6 @@ def _steps(tool: CatalogTool, snapshot: Snapshot) -> list[CatalogTool]:
     return list(found.values())
 
 
-def usual_state(tool: CatalogTool) -> str:
+def default_state(tool: CatalogTool) -> str:
     states = sorted(tool.definition.states - {WILDCARD})
     return states[0] if states and DEFAULT_STATE not in states else DEFAULT_STATE

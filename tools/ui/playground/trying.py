@@ -15,9 +15,9 @@ from tools.ui.shown import pretty
 
 PREFIX = "p."
 REST = "rest"
-_LONG = re.compile(r"content|body|text|source|query|message|prompt", re.IGNORECASE)
+_LONG_NAMES = re.compile(r"content|body|text|source|query|message|prompt", re.IGNORECASE)
 _WIDGETS = {"integer": "number", "number": "number", "boolean": "select", "string": "text"}
-_WHOLE = re.compile(r"[+-]?\d{1,17}")
+_INTEGER = re.compile(r"[+-]?\d{1,17}")
 _REQUIRED = re.compile(r'^"(.+)" is a required property')
 
 
@@ -41,7 +41,7 @@ class ParameterField:
 
 
 @dataclass
-class TryForm:
+class ParameterForm:
     """`rest` has the properties that the schema allows without naming them."""
 
     fields: list[ParameterField]
@@ -65,9 +65,9 @@ class TryForm:
         wanted: dict[str, Any] = {}
         for item in self.fields:
             if item.value != "" or (item.required and item.kind == "string"):
-                wanted[item.name] = _read(item)
+                wanted[item.name] = _parse_value(item)
         if self.rest and self.rest.value.strip():
-            more = _json(self.rest)
+            more = _parse_json(self.rest)
             if isinstance(more, dict):
                 return more | wanted
             self.rest.errors = self.rest.errors or ["Give a JSON object such as {}."]
@@ -77,7 +77,7 @@ class TryForm:
         """Fill in the arguments of a call; returns whether the fields can represent all of them."""
         left = dict(parameters)
         for item in self.fields:
-            item.value = _written(item, left.pop(item.name)) if item.name in left else ""
+            item.value = _format_value(item, left.pop(item.name)) if item.name in left else ""
         if self.rest:
             self.rest.value = pretty(left) if left else ""
         held = self.parameters()
@@ -90,88 +90,90 @@ class TryForm:
         named = {item.name: item for item in self.fields}
         left = []
         for flaw in flaws:
-            owner = named.get(_owner(flaw))
+            owner = named.get(_error_parameter(flaw))
             if owner is None:
                 left.append(flaw)
             else:
-                owner.errors.append(_reason(flaw))
+                owner.errors.append(_error_text(flaw))
         return left
 
 
-def form_of(definition: dict[str, Any]) -> TryForm:
+def parameter_form(definition: dict[str, Any]) -> ParameterForm:
     """Fields in the order of the definition's parameters, since PostgreSQL's JSON has no order."""
     schema = definition["input_schema"]
     required = set(schema.get("required") or [])
     properties = schema.get("properties") or {}
     order = [item["name"] for item in definition["parameters"]] or list(properties)
-    fields = [_field(name, properties[name], name in required) for name in order]
+    fields = [_parameter_field(name, properties[name], name in required) for name in order]
     closed = schema.get("additionalProperties") is False and not schema.get("patternProperties")
     rest = ParameterField(REST, "object", "json", False, "Further parameters, as one JSON object.")
-    return TryForm(fields, None if closed else rest)
+    return ParameterForm(fields, None if closed else rest)
 
 
-def _field(name: str, schema: Any, required: bool) -> ParameterField:
+def _parameter_field(name: str, schema: Any, required: bool) -> ParameterField:
     schema = schema if isinstance(schema, dict) else {}
-    kind, default = _kind(schema), schema.get("default")
+    kind, default = _json_type(schema), schema.get("default")
     made = ParameterField(
         name=name,
         kind=kind,
-        widget=_widget(name, kind, schema),
+        widget=_choose_widget(name, kind, schema),
         required=required,
         description=str(schema.get("description") or ""),
-        hint=_hint(schema),
-        options=_options(kind, schema, required),
+        hint=_constraint_text(schema),
+        options=_select_options(kind, schema, required),
     )
     if default is not None:
         plain = isinstance(default, str) and made.widget in {"text", "area"}
-        made.value = default if plain else _option(default, made.widget)
+        made.value = default if plain else _option_value(default, made.widget)
     return made
 
 
-def _kind(schema: dict[str, Any]) -> str:
+def _json_type(schema: dict[str, Any]) -> str:
     kinds = schema.get("type")
     if isinstance(kinds, list):
         kinds = next((kind for kind in kinds if kind != "null"), None)
     return kinds if isinstance(kinds, str) else "any"
 
 
-def _widget(name: str, kind: str, schema: dict[str, Any]) -> str:
+def _choose_widget(name: str, kind: str, schema: dict[str, Any]) -> str:
     if isinstance(schema.get("enum"), list):
         return "select"
     length = schema.get("maxLength")
-    long = kind == "string" and (_LONG.search(name) or (isinstance(length, int) and length > 5000))
+    long = kind == "string" and (
+        _LONG_NAMES.search(name) or (isinstance(length, int) and length > 5000)
+    )
     return "area" if long else _WIDGETS.get(kind, "json")
 
 
-def _options(kind: str, schema: dict[str, Any], required: bool) -> list[tuple[str, str]]:
+def _select_options(kind: str, schema: dict[str, Any], required: bool) -> list[tuple[str, str]]:
     values = schema.get("enum")
     if not isinstance(values, list):
         values = [True, False] if kind == "boolean" else None
     if values is None:
         return []
     blank = [] if required and "default" not in schema else [("", "– leave out –")]
-    return blank + [(json.dumps(item), _label(item)) for item in values]
+    return blank + [(json.dumps(item), _option_label(item)) for item in values]
 
 
-def _written(item: ParameterField, value: Any) -> str:
+def _format_value(item: ParameterField, value: Any) -> str:
     """A value as a browser keeps it: an input has one line, a select only its options."""
     if item.widget in {"text", "area"}:
         fits = isinstance(value, str) and "\r" not in value
         return value if fits and (item.widget == "area" or "\n" not in value) else ""
-    written = _option(value, item.widget)
+    written = _option_value(value, item.widget)
     offered = item.widget != "select" or written in dict(item.options)
     return written if offered else ""
 
 
-def _label(item: Any) -> str:
+def _option_label(item: Any) -> str:
     return item if isinstance(item, str) else json.dumps(item)
 
 
-def _option(value: Any, widget: str) -> str:
+def _option_value(value: Any, widget: str) -> str:
     return json.dumps(value) if widget in {"select", "number"} else pretty(value)
 
 
-def _hint(schema: dict[str, Any]) -> str:
+def _constraint_text(schema: dict[str, Any]) -> str:
     words = {
         "minimum": "at least {}", "maximum": "at most {}", "minLength": "{} characters or more",
         "maxLength": "at most {} characters", "pattern": "matches {}", "format": "{}",
@@ -179,18 +181,18 @@ def _hint(schema: dict[str, Any]) -> str:
     return ", ".join(text.format(schema[key]) for key, text in words.items() if key in schema)
 
 
-def _read(item: ParameterField) -> Any:
+def _parse_value(item: ParameterField) -> Any:
     if item.kind == "integer" and item.widget == "number":
-        return _number(item, whole=True)
+        return _parse_number(item, whole=True)
     if item.widget == "number":
-        return _number(item, whole=False)
-    return _json(item) if item.widget in {"json", "select"} else item.value
+        return _parse_number(item, whole=False)
+    return _parse_json(item) if item.widget in {"json", "select"} else item.value
 
 
-def _number(item: ParameterField, *, whole: bool) -> int | float | None:
+def _parse_number(item: ParameterField, *, whole: bool) -> int | float | None:
     text = item.value.strip()
     try:
-        return int(text) if _WHOLE.fullmatch(text) else _fraction(text, whole)
+        return int(text) if _INTEGER.fullmatch(text) else _fraction(text, whole)
     except ValueError:
         item.errors.append("Give a whole number." if whole else "Give a number such as 1.5.")
         return None
@@ -202,7 +204,7 @@ def _fraction(text: str, whole: bool) -> float:
     return float(text)
 
 
-def _json(item: ParameterField) -> Any:
+def _parse_json(item: ParameterField) -> Any:
     try:
         return strict_json.parse(item.value)
     except strict_json.BadJson as error:
@@ -211,14 +213,14 @@ def _json(item: ParameterField) -> Any:
         return None
 
 
-def _owner(flaw: dict[str, str]) -> str:
+def _error_parameter(flaw: dict[str, str]) -> str:
     missing = _REQUIRED.match(flaw["message"]) if flaw["place"] == "/" else None
     if missing:
         return missing[1]
     return flaw["place"].split("/")[1].replace("~1", "/").replace("~0", "~")
 
 
-def _reason(flaw: dict[str, str]) -> str:
+def _error_text(flaw: dict[str, str]) -> str:
     if _REQUIRED.match(flaw["message"]) and flaw["place"] == "/":
         return "This is required."
     inside = flaw["place"].count("/") > 1

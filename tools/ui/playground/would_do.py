@@ -9,8 +9,14 @@ from tools.models import ToolVersion
 
 _MOST_STEPS = 12
 _LONGEST = 400
-_NAMED = ("method", "url", "tool", "server", "service")  # fields of an implementation
-_HOW = {
+_IMPLEMENTATION_FIELDS = (
+    "method",
+    "url",
+    "tool",
+    "server",
+    "service",
+)  # fields of an implementation
+_SENTENCES = {
     ToolType.BUILTIN: "Runs a tool that comes with the product.",
     ToolType.CODE: "Runs code behind the sandbox's wall{level}.",
     ToolType.HTTP: "Sends {method} to {url}.",
@@ -30,46 +36,53 @@ _EFFECTS = {
 }
 
 
-def would_do(version: ToolVersion) -> list[str]:
+def preview_sentences(version: ToolVersion) -> list[str]:
     """How the tool runs, its author's description, and whether it has side effects."""
     definition = ToolDefinition(version.definition)
-    said = [_how(definition), _described(definition.raw), _effect(definition)]
+    said = [
+        _execution_sentence(definition),
+        _description_sentence(definition.raw),
+        _effect_sentence(definition),
+    ]
     return [sentence for sentence in said if sentence]
 
 
-def _how(tool: ToolDefinition) -> str:
+def _execution_sentence(tool: ToolDefinition) -> str:
     how = dict(tool.raw.get("implementation") or {})
     if tool.type == ToolType.CHAIN:
-        return _shown(_steps(tool))
-    said = {"level": _level(tool.raw), **{name: how.get(name, "") for name in _NAMED}}
-    return _shown(_HOW[tool.type].format_map(said))
+        return _visible_text(_chain_sentence(tool))
+    said = {
+        "level": _isolation_text(tool.raw),
+        **{name: how.get(name, "") for name in _IMPLEMENTATION_FIELDS},
+    }
+    return _visible_text(_SENTENCES[tool.type].format_map(said))
 
 
-def _steps(tool: ToolDefinition) -> str:
+def _chain_sentence(tool: ToolDefinition) -> str:
     names = [step.tool_name for step in tool.chain.steps]
     more = len(names) - _MOST_STEPS
     listed = ", ".join(names[:_MOST_STEPS]) + (f" and {more} more" if more > 0 else "")
     return f"Calls in turn: {listed}."
 
 
-def _level(raw: dict[str, Any]) -> str:
+def _isolation_text(raw: dict[str, Any]) -> str:
     level = (raw.get("constraints") or {}).get("required_isolation")
     return f", at {level} or stronger" if level and level != "None" else ""
 
 
-def _described(raw: dict[str, Any]) -> str:
+def _description_sentence(raw: dict[str, Any]) -> str:
     text = " ".join(str(raw.get("description") or "").split())
-    return f"Its author says: {_shown(text)}" if text else ""
+    return f"Its author says: {_visible_text(text)}" if text else ""
 
 
-def _effect(tool: ToolDefinition) -> str:
+def _effect_sentence(tool: ToolDefinition) -> str:
     constraints = tool.raw.get("constraints") or {}
     if constraints.get("allow_side_effects") is False:
         return _EFFECTS[Delivery.PURE]
     return _EFFECTS.get(tool.raw.get("delivery", Delivery.EXTERNAL), "")
 
 
-def _shown(text: str) -> str:
+def _visible_text(text: str) -> str:
     """The text with invisible characters shown, cut to a readable length."""
     seen = visible(text)
     return seen if len(seen) <= _LONGEST else f"{seen[:_LONGEST]} …"

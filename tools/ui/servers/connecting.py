@@ -16,7 +16,7 @@ from tools.models import Grant, McpOAuthClient, McpServer
 from tools.ui.access import PageRequest, page
 from tools.web.proof import Proof, proof
 
-GO, CLIENT, BACK = (
+CONSENT_TEMPLATE, CLIENT_TEMPLATE, CALLBACK_TEMPLATE = (
     "servers/server_connect.html",
     "servers/server_client.html",
     "servers/server_connected.html",
@@ -26,11 +26,11 @@ GO, CLIENT, BACK = (
 @proof(Proof.NEEDED)
 @require_POST
 @page
-def connect(request: PageRequest, name: str) -> HttpResponseBase:
+def connect_server(request: PageRequest, name: str) -> HttpResponseBase:
     """Shows the address of the authorization server before the user is redirected to it."""
     owner = request.POST.get("owner", "")[:200]
-    _check(request, owner)
-    row = _row(request, name)
+    _require_owner(request, owner)
+    row = _find_server(request, name)
     client = McpOAuthClient.objects.filter(server=row).first()
     try:
         if client is not None and client.grant == Grant.CLIENT_CREDENTIALS:
@@ -50,12 +50,12 @@ def connect(request: PageRequest, name: str) -> HttpResponseBase:
         )
         return redirect("server", name=row.name)
     context = {"row": row, "url": url, "host": Url.parse(url).host.text, "expires_at": expires_at}
-    return render(request, GO, context)
+    return render(request, CONSENT_TEMPLATE, context)
 
 
 @require_safe
 @page
-def come_back(request: PageRequest) -> HttpResponseBase:
+def oauth_callback(request: PageRequest) -> HttpResponseBase:
     """The callback of the authorization server. Valid once, for the user who started it."""
     given = {name: str(value)[:8_192] for name, value in request.GET.items()}
     try:
@@ -63,7 +63,7 @@ def come_back(request: PageRequest) -> HttpResponseBase:
             user=request.user, parameters=given, by=actor_of(request.caller)
         )
     except (Conflict, NotFound, Unavailable) as problem:
-        return render(request, BACK, {"problem": problem.message}, status=400)
+        return render(request, CALLBACK_TEMPLATE, {"problem": problem.message}, status=400)
     messages.success(request, f"{made.server.name} is connected.")
     return redirect("server", name=made.server.name)
 
@@ -71,10 +71,10 @@ def come_back(request: PageRequest) -> HttpResponseBase:
 @proof(Proof.NOT_NEEDED)
 @require_POST
 @page
-def disconnect(request: PageRequest, name: str) -> HttpResponseBase:
+def disconnect_server(request: PageRequest, name: str) -> HttpResponseBase:
     owner = request.POST.get("owner", "")[:200]
-    _check(request, owner)
-    row = _row(request, name)
+    _require_owner(request, owner)
+    row = _find_server(request, name)
     try:
         mcp_consents.disconnect(row=row, owner=owner, by=actor_of(request.caller))
     except NotFound as problem:
@@ -87,13 +87,13 @@ def disconnect(request: PageRequest, name: str) -> HttpResponseBase:
 @proof(Proof.NEEDED)
 @require_http_methods(["GET", "POST"])
 @page
-def client(request: PageRequest, name: str) -> HttpResponseBase:
+def client_page(request: PageRequest, name: str) -> HttpResponseBase:
     """The OAuth client that an administrator enters for the authorization server."""
     require(request.caller, "change_mcpserver")
-    row = _row(request, name)
+    row = _find_server(request, name)
     known = McpOAuthClient.objects.filter(server=row).first()
     if request.method == "GET":
-        return _form(request, row, known)
+        return _render_form(request, row, known)
     by = actor_of(request.caller)
     if request.POST.get("do") == "remove":
         mcp_consents.delete_client(row=row, by=by)
@@ -105,12 +105,12 @@ def client(request: PageRequest, name: str) -> HttpResponseBase:
     try:
         mcp_consents.set_client(row=row, client=given, by=by)
     except Malformed as problem:
-        return _form(request, row, known, given, problem)
+        return _render_form(request, row, known, given, problem)
     messages.success(request, "The client is kept.")
     return redirect("server", name=row.name)
 
 
-def _form(
+def _render_form(
     request: PageRequest,
     row: McpServer,
     known: McpOAuthClient | None,
@@ -123,14 +123,14 @@ def _form(
     context = {
         "row": row, "known": known, "given": given, "flaws": flaws, "grants": Grant.choices,
     }  # fmt: skip
-    return render(request, CLIENT, context, status=400 if problem else 200)
+    return render(request, CLIENT_TEMPLATE, context, status=400 if problem else 200)
 
 
-def _row(request: PageRequest, name: str) -> McpServer:
+def _find_server(request: PageRequest, name: str) -> McpServer:
     return mcp_servers.find_server(request.user.organization, name)
 
 
-def _check(request: PageRequest, owner: str) -> None:
+def _require_owner(request: PageRequest, owner: str) -> None:
     """Users who may view servers may connect them for themselves."""
     own = owner == f"user:{request.caller.name}"
     require(request.caller, "view_mcpserver" if own else "change_mcpserver")

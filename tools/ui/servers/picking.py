@@ -15,9 +15,9 @@ from tools.ui.inputs import DEFAULT, GROUPS, NONE, THESE, FormInput, Widget, cho
 from tools.ui.shown import pretty
 from tools.ui.visible import VisiblePiece, pieces
 
-LONGEST_LINE = 240
-_STATES = ((DEFAULT, "every state"), (THESE, "these:"), (NONE, "never"))
-_HINTS = {
+LONGEST_DESCRIPTION = 240
+_STATE_CHOICES = ((DEFAULT, "every state"), (THESE, "these:"), (NONE, "never"))
+_HINT_TEXTS = {
     "pure": "says it only reads",
     "idempotent": "says it may be repeated",
     "requires_confirmation": "says it may destroy",
@@ -44,7 +44,7 @@ class ListedTool:
 
 
 @dataclass
-class Pick:
+class ToolSelection:
     """A selected tool, with its whole definition and the inputs of an import."""
 
     listed: ListedTool
@@ -58,23 +58,23 @@ def listed_tools(row: McpServer) -> list[ListedTool]:
     """Changed tools first, then new ones, then the rest."""
     raws = {raw["name"]: raw for raw in row.snapshot or ()}
     entries = difference(row) if row.snapshot is not None else []
-    found = [_listed(one, raws.get(one["tool"])) for one in entries]
+    found = [_listed_tool(one, raws.get(one["tool"])) for one in entries]
     rank = {"changed": 0, "gone": 1, "unpinned": 2, "new": 3, "same": 4}
     return sorted(found, key=lambda one: (rank[one.change], one.tool, one.ours))
 
 
-def pick(row: McpServer, one: ListedTool, tool: Tool | None) -> Pick:
+def select_tool(row: McpServer, one: ListedTool, tool: Tool | None) -> ToolSelection:
     raw = next(raw for raw in row.snapshot or () if raw["name"] == one.tool)
-    asked = _questions(one, tool.version.definition if tool and tool.version else None)
-    return Pick(one, read_digest_of(raw), definition_text(raw, one.suspicions), asked)
+    asked = _import_inputs(one, tool.version.definition if tool and tool.version else None)
+    return ToolSelection(one, read_digest_of(raw), definition_text(raw, one.suspicions), asked)
 
 
-def fill(picked: Pick, given: Mapping[str, str]) -> None:
+def fill_inputs(picked: ToolSelection, given: Mapping[str, str]) -> None:
     for one in picked.inputs:
         one.value = given.get(one.key, "")
 
 
-def item_of(picked: Pick) -> dict[str, Any]:
+def import_item(picked: ToolSelection) -> dict[str, Any]:
     """The selected tool in the format of an import."""
     told = {one.answers: one.value.strip() for one in picked.inputs}
     return {
@@ -89,10 +89,11 @@ def item_of(picked: Pick) -> dict[str, Any]:
     }
 
 
-def _listed(entry: dict[str, Any], raw: dict[str, Any] | None) -> ListedTool:
+def _listed_tool(entry: dict[str, Any], raw: dict[str, Any] | None) -> ListedTool:
     raw, ours = raw or {}, entry["name"] or ""
     identity = f"{ours}\n{entry['tool']}".encode(errors="replace")
     about = str(raw.get("description") or "")
+    cut = "…" if len(about) > LONGEST_DESCRIPTION else ""
     hint = suggested(raw)
     return ListedTool(
         key=hashlib.sha256(identity).hexdigest()[:16],
@@ -100,19 +101,19 @@ def _listed(entry: dict[str, Any], raw: dict[str, Any] | None) -> ListedTool:
         ours=ours,
         change=entry["change"],
         title=pieces(entry["tool"]),
-        about=pieces(about[:LONGEST_LINE] + ("…" if len(about) > LONGEST_LINE else "")),
-        hint=_HINTS.get(str(hint.get("delivery") or next(iter(hint), "")), ""),
+        about=pieces(about[:LONGEST_DESCRIPTION] + cut),
+        hint=_HINT_TEXTS.get(str(hint.get("delivery") or next(iter(hint), "")), ""),
         suspicions=entry["suspicions"],
-        fields=[(one["field"], _shown(one["before"]), _shown(one["after"]))
+        fields=[(one["field"], _value_pieces(one["before"]), _value_pieces(one["after"]))
                 for one in entry["fields"] if entry["change"] == "changed"],
     )  # fmt: skip
 
 
-def _shown(value: Any) -> list[VisiblePiece]:
+def _value_pieces(value: Any) -> list[VisiblePiece]:
     return pieces("" if value is None else value if isinstance(value, str) else pretty(value))
 
 
-def _questions(one: ListedTool, current: dict[str, Any] | None) -> list[FormInput]:
+def _import_inputs(one: ListedTool, current: dict[str, Any] | None) -> list[FormInput]:
     """The inputs with the values of the imported tool, else with the defaults."""
     holds = current or {}
 
@@ -126,10 +127,11 @@ def _questions(one: ListedTool, current: dict[str, Any] | None) -> list[FormInpu
         ask("name", "Name here", value=name, required=True, help=known),
         ask("delivery", "Delivery", Widget.SELECT, options=choices(Delivery),
             value=holds.get("delivery", Delivery.EXTERNAL), help="external: at most once."),
-        ask("group_kind", "Groups", Widget.SELECT, options=GROUPS, value=_kind(groups)),
+        ask("group_kind", "Groups", Widget.SELECT, options=GROUPS, value=_list_kind(groups)),
         ask("group", "Names of groups", value=", ".join(groups or ()),
             help="Separated by commas."),
-        ask("states_kind", "States", Widget.SELECT, options=_STATES, value=_kind(states)),
+        ask("states_kind", "States", Widget.SELECT, options=_STATE_CHOICES,
+            value=_list_kind(states)),
         ask("available_in_states", "Names of states", value=", ".join(states or ()),
             help="Separated by commas."),
         ask("state", "State after success", value=holds.get("state") or "",
@@ -139,5 +141,5 @@ def _questions(one: ListedTool, current: dict[str, Any] | None) -> list[FormInpu
     ]  # fmt: skip
 
 
-def _kind(names: list[str] | None) -> str:
+def _list_kind(names: list[str] | None) -> str:
     return DEFAULT if names is None else THESE if names else NONE

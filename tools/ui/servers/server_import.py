@@ -17,11 +17,17 @@ from tools.errors import Malformed
 from tools.models import McpServer
 from tools.ui.access import PageRequest, page
 from tools.ui.inputs import placed, plain
-from tools.ui.servers.picking import Pick, fill, item_of, listed_tools, pick
+from tools.ui.servers.picking import (
+    ToolSelection,
+    fill_inputs,
+    import_item,
+    listed_tools,
+    select_tool,
+)
 from tools.web.proof import Proof, proof
 
 TEMPLATE = "servers/server_import.html"
-MOST = 50  # tools that a user can review at once
+MOST_SELECTED = 50  # tools that a user can review at once
 
 
 @proof(Proof.NOT_NEEDED)
@@ -31,27 +37,29 @@ def import_tools(request: PageRequest, name: str) -> HttpResponseBase:
     require(request.caller, "add_tool")
     row = mcp_servers.find_server(request.user.organization, name)
     given = plain(request.POST)
-    picks = _picked(row, request.POST.getlist("pick"))
+    picks = _selected_tools(row, request.POST.getlist("pick"))
     if not picks:
         messages.warning(request, "No tool was picked, or none that the server still lists.")
         return redirect("server", name=row.name)
     if given.get("do") != "import":
-        return _shown(request, row, picks)
+        return _render_selection(request, row, picks)
     for one in picks:
-        fill(one, given)
-    if _stale(picks, given):
-        return _shown(request, row, picks, stale=True, status=409)
-    return _imported(request, row, picks)
+        fill_inputs(one, given)
+    if _is_stale(picks, given):
+        return _render_selection(request, row, picks, stale=True, status=409)
+    return _import_selected(request, row, picks)
 
 
-def _imported(request: PageRequest, row: McpServer, picks: list[Pick]) -> HttpResponseBase:
+def _import_selected(
+    request: PageRequest, row: McpServer, picks: list[ToolSelection]
+) -> HttpResponseBase:
     """Import all selected tools, or none."""
-    items, by = [item_of(one) for one in picks], actor_of(request.caller)
+    items, by = [import_item(one) for one in picks], actor_of(request.caller)
     tried = mcp_import.import_tools(row=row, items=items, by=by, dry_run=True)
     for one, said in zip(picks, tried, strict=True):
         one.flaws = placed(said.errors, one.inputs)
     if any(said.result == "refused" for said in tried):
-        return _shown(request, row, picks, status=400)
+        return _render_selection(request, row, picks, status=400)
     with transaction.atomic():
         done = mcp_import.import_tools(row=row, items=items, by=by)
         if mcp_import.has_changed(done):
@@ -64,24 +72,24 @@ def _imported(request: PageRequest, row: McpServer, picks: list[Pick]) -> HttpRe
     return redirect("server", name=row.name)
 
 
-def _picked(row: McpServer, keys: list[str]) -> list[Pick]:
-    if len(keys) > MOST:
-        raise Malformed(f"At most {MOST} tools are imported at once; pick fewer.")
+def _selected_tools(row: McpServer, keys: list[str]) -> list[ToolSelection]:
+    if len(keys) > MOST_SELECTED:
+        raise Malformed(f"At most {MOST_SELECTED} tools are imported at once; pick fewer.")
     wanted = set(keys)
     found = [one for one in listed_tools(row) if one.key in wanted and one.change != "gone"]
     tools = mcp_servers.tools_of(row).select_related("version")
     ours = {tool.name: tool for tool in tools.filter(name__in=[one.ours for one in found])}
-    return [pick(row, one, ours.get(one.ours)) for one in found]
+    return [select_tool(row, one, ours.get(one.ours)) for one in found]
 
 
-def _stale(picks: list[Pick], given: Mapping[str, str]) -> bool:
+def _is_stale(picks: list[ToolSelection], given: Mapping[str, str]) -> bool:
     return any(given.get(f"seen-{one.listed.key}") != one.digest for one in picks)
 
 
-def _shown(
+def _render_selection(
     request: PageRequest,
     row: McpServer,
-    picks: list[Pick],
+    picks: list[ToolSelection],
     *,
     stale: bool = False,
     status: int = 200,

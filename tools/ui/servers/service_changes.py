@@ -15,16 +15,16 @@ from tools.errors import Conflict, InvalidDefinition, Malformed, ToolcribError
 from tools.models import ToolService
 from tools.ui.access import PageRequest, page
 from tools.ui.inputs import DEFAULT, GROUPS, NONE, THESE, FormInput, Widget, listed, placed, plain
-from tools.ui.servers.services import shown
+from tools.ui.servers.services import render_service
 from tools.web.proof import Proof, proof
 
-FORM, REMOVE = "servers/service_form.html", "servers/service_remove.html"
+FORM_TEMPLATE, REMOVE_TEMPLATE = "servers/service_form.html", "servers/service_remove.html"
 
 
 @proof(Proof.NEEDED)
 @require_POST
 @page
-def decide(request: PageRequest, name: str) -> HttpResponseBase:
+def decide_announcement(request: PageRequest, name: str) -> HttpResponseBase:
     """Decide on the announcement with the digest that was shown; of another one, show the page
     again and decide nothing."""
     require(request.caller, "change_toolservice")
@@ -43,10 +43,10 @@ def decide(request: PageRequest, name: str) -> HttpResponseBase:
     except Conflict as conflict:
         if conflict.code == "digest_differs":
             fresh = services.find_service(request.user.organization, name)
-            return shown(request, fresh, stale=True, status=409)
+            return render_service(request, fresh, stale=True, status=409)
         messages.error(request, conflict.message, extra_tags=conflict.code)
     except InvalidDefinition as error:
-        messages.error(request, _in_words(error))
+        messages.error(request, _error_text(error))
     else:
         said = "holds now as you read it" if word == "approve" else "is rejected"
         messages.success(request, f"What {row.name} announced {said}.")
@@ -58,18 +58,18 @@ def decide(request: PageRequest, name: str) -> HttpResponseBase:
 @page
 def write_service(request: PageRequest) -> HttpResponseBase:
     require(request.caller, "add_toolservice")
-    inputs = _inputs(None)
+    inputs = _service_inputs(None)
     if request.method == "GET":
-        return _form(request, inputs, None)
-    _fill(inputs, plain(request.POST))
+        return _render_form(request, inputs, None)
+    _fill_inputs(inputs, plain(request.POST))
     try:
         row = services.create_service(
             organization=request.user.organization,
-            service={"id": _told(inputs)["id"], **_said(inputs)},
+            service={"id": _input_values(inputs)["id"], **_parse_inputs(inputs)},
             by=actor_of(request.caller),
         )
     except ToolcribError as error:
-        return _form(request, inputs, None, error)
+        return _render_form(request, inputs, None, error)
     messages.success(request, f"{row.name} is registered.")
     return redirect("service", name=row.name)
 
@@ -80,14 +80,14 @@ def write_service(request: PageRequest) -> HttpResponseBase:
 def change_service(request: PageRequest, name: str) -> HttpResponseBase:
     require(request.caller, "change_toolservice")
     row = services.find_service(request.user.organization, name)
-    inputs = _inputs(row)
+    inputs = _service_inputs(row)
     if request.method == "GET":
-        return _form(request, inputs, row)
-    _fill(inputs, plain(request.POST))
+        return _render_form(request, inputs, row)
+    _fill_inputs(inputs, plain(request.POST))
     try:
-        services.change_service(row=row, changes=_said(inputs), by=actor_of(request.caller))
+        services.change_service(row=row, changes=_parse_inputs(inputs), by=actor_of(request.caller))
     except ToolcribError as error:
-        return _form(request, inputs, row, error)
+        return _render_form(request, inputs, row, error)
     messages.success(request, f"{row.name} is changed.")
     return redirect("service", name=row.name)
 
@@ -101,13 +101,13 @@ def remove_service(request: PageRequest, name: str) -> HttpResponseBase:
     row = services.find_service(request.user.organization, name)
     if request.method == "GET":
         tools = [tool.name for tool in services.tools_of(row)]
-        return render(request, REMOVE, {"row": row, "tools": tools})
+        return render(request, REMOVE_TEMPLATE, {"row": row, "tools": tools})
     services.delete_service(row=row, by=actor_of(request.caller))
     messages.success(request, f"{row.name} is removed.")
     return redirect("services")
 
 
-def _inputs(row: ToolService | None) -> list[FormInput]:
+def _service_inputs(row: ToolService | None) -> list[FormInput]:
     """The inputs of the form; only the groups of a service that announced itself can be changed."""
     params = "\n".join(
         f"{one['name']}{'' if one.get('required') else ' optional'}"
@@ -135,32 +135,32 @@ def _inputs(row: ToolService | None) -> list[FormInput]:
     return [*([] if row else [own]), *queues, *groups]
 
 
-def _fill(inputs: list[FormInput], given: dict[str, str]) -> None:
+def _fill_inputs(inputs: list[FormInput], given: dict[str, str]) -> None:
     for one in inputs:
         one.value = given.get(one.key, "").replace("\r\n", "\n")
 
 
-def _told(inputs: list[FormInput]) -> dict[str, str]:
+def _input_values(inputs: list[FormInput]) -> dict[str, str]:
     return {one.key: one.value.strip() for one in inputs}
 
 
-def _said(inputs: list[FormInput]) -> dict[str, Any]:
-    told = _told(inputs)
+def _parse_inputs(inputs: list[FormInput]) -> dict[str, Any]:
+    told = _input_values(inputs)
     said: dict[str, Any] = {"default_groups": listed(told["groups_kind"], told["groups"])}
     if "request_queue" in told:
         said |= {key: told[key] for key in ("request_queue", "response_queue")}
         lines = [line.split() for line in told["config_params"].splitlines() if line.strip()]
-        said["config_params"] = [_parameter(words) for words in lines]
+        said["config_params"] = [_config_parameter(words) for words in lines]
     return said
 
 
-def _parameter(words: list[str]) -> dict[str, Any]:
+def _config_parameter(words: list[str]) -> dict[str, Any]:
     optional = len(words) > 1 and words[-1].lower() == "optional"
     name = " ".join(words[:-1] if optional else words)
     return {"name": name, "required": not optional}
 
 
-def _form(
+def _render_form(
     request: PageRequest,
     inputs: list[FormInput],
     row: ToolService | None,
@@ -171,10 +171,10 @@ def _form(
         told = error.details.get("errors") or [{"field": "", "message": error.message}]
         flaws = placed([one | {"field": one["field"].partition("[")[0]} for one in told], inputs)
     context = {"inputs": inputs, "row": row, "flaws": flaws, "refused": error is not None}
-    return render(request, FORM, context, status=error.http_status if error else 200)
+    return render(request, FORM_TEMPLATE, context, status=error.http_status if error else 200)
 
 
-def _in_words(error: InvalidDefinition) -> str:
+def _error_text(error: InvalidDefinition) -> str:
     flaws = error.details.get("errors") or []
     told = "; ".join(f"{one['field']} {one['message']}" for one in flaws[:5])
     return f"{error.message} {told}".strip()

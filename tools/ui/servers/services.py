@@ -28,9 +28,9 @@ from tools.ui.access import PageRequest, page
 from tools.ui.shown import SourceStatus, difference, pretty
 from tools.ui.visible import VisiblePiece, mixed_words, pieces
 
-LIST, ONE = "servers/services.html", "servers/service.html"
+LIST_TEMPLATE, SERVICE_TEMPLATE = "servers/services.html", "servers/service.html"
 PAGE_SIZE = 50
-LATELY = timedelta(hours=1)
+RECENT = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
@@ -67,48 +67,50 @@ def service_list(request: PageRequest) -> HttpResponse:
     names = _tools_by_service(request)
     pending = rows.filter(status=ServiceStatus.PENDING).count()
     context = {
-        "rows": [(row, standing(row, life_of(row)), names.get(row.name, [])) for row in shown],
+        "rows": [
+            (row, service_status(row, queue_status(row)), names.get(row.name, [])) for row in shown
+        ],
         "page": shown,
         "pending": pending,
         "full": pending >= MOST_PENDING,
         "may_add": may(request.caller, "add_toolservice"),
     }
     part = request.htmx and request.htmx.target == "results"
-    return render(request, f"{LIST}#results" if part else LIST, context)
+    return render(request, f"{LIST_TEMPLATE}#results" if part else LIST_TEMPLATE, context)
 
 
 @require_safe
 @page
 def service_page(request: PageRequest, name: str) -> HttpResponse:
     require(request.caller, "view_toolservice")
-    return shown(request, find_service(request.user.organization, name))
+    return render_service(request, find_service(request.user.organization, name))
 
 
-def shown(
+def render_service(
     request: PageRequest, row: ToolService, *, stale: bool = False, status: int = 200
 ) -> HttpResponse:
-    life = life_of(row)
+    life = queue_status(row)
     tools = sorted(tools_of(row), key=lambda tool: tool.name)
     waits = row.announced and row.status != ServiceStatus.APPROVED
     context = {
         "row": row,
-        "standing": standing(row, life),
+        "standing": service_status(row, life),
         "life": life,
         "tools": tools,
-        "review": review(row, tools) if row.announced else None,
+        "review": review_announcement(row, tools) if row.announced else None,
         "waits": waits,
         "stale": stale,
-        "calls": _lately(request, [tool.name for tool in tools]),
+        "calls": _recent_calls(request, [tool.name for tool in tools]),
         "may_change": may(request.caller, "change_toolservice"),
         "may_delete": may(request.caller, "delete_toolservice"),
     }
-    return render(request, ONE, context, status=status)
+    return render(request, SERVICE_TEMPLATE, context, status=status)
 
 
-def standing(row: ToolService, life: ToolServiceQueueStatus | None) -> SourceStatus:
+def service_status(row: ToolService, life: ToolServiceQueueStatus | None) -> SourceStatus:
     """The status of a service, as its list shows it."""
     if not row.announced:
-        return _by_hand(life)
+        return _unannounced_status(life)
     if not row.digest:
         if row.status == ServiceStatus.REJECTED:
             return SourceStatus("rejected", "rejected", since=row.last_seen)
@@ -123,7 +125,7 @@ def standing(row: ToolService, life: ToolServiceQueueStatus | None) -> SourceSta
     return SourceStatus("lapsed", "denied", since=since, about="its tools are closed")
 
 
-def life_of(row: ToolService) -> ToolServiceQueueStatus | None:
+def queue_status(row: ToolService) -> ToolServiceQueueStatus | None:
     """The state of the service in the broker; None where the broker does not answer."""
     if not row.request_queue:
         return ToolServiceQueueStatus(0, 0, 0.0, 0.0)
@@ -133,7 +135,7 @@ def life_of(row: ToolService) -> ToolServiceQueueStatus | None:
         return None
 
 
-def review(row: ToolService, tools: list[Tool]) -> AnnouncementReview:
+def review_announcement(row: ToolService, tools: list[Tool]) -> AnnouncementReview:
     text = pieces(row.announcement)
     hidden, mixed = sum(bool(piece.name) for piece in text), mixed_words(row.announcement)
     try:
@@ -148,13 +150,13 @@ def review(row: ToolService, tools: list[Tool]) -> AnnouncementReview:
         # JSON may escape hidden characters, so they are counted in the parsed values.
         hidden=max(hidden, sum(bool(one.name) for one in pieces(pretty([*said.tools])))),
         mixed=mixed or mixed_words(pretty([*said.tools])),
-        service=_beside(row, said),
-        tools=[_offered(one, there.get(one["name"])) for one in said.tools],
+        service=_service_differences(row, said),
+        tools=[_compare_tool(one, there.get(one["name"])) for one in said.tools],
         retired=sorted(set(there) - named) if named else [],
     )
 
 
-def _by_hand(life: ToolServiceQueueStatus | None) -> SourceStatus:
+def _unannounced_status(life: ToolServiceQueueStatus | None) -> SourceStatus:
     if life is None:
         return SourceStatus("unknown", "pending", about="the broker does not answer")
     if life.processes:
@@ -162,35 +164,44 @@ def _by_hand(life: ToolServiceQueueStatus | None) -> SourceStatus:
     return SourceStatus("silent", "denied", about="no process takes its requests")
 
 
-def _beside(row: ToolService, said: Announcement) -> list[tuple[str, str, str]]:
+def _service_differences(row: ToolService, said: Announcement) -> list[tuple[str, str, str]]:
     wanted = said.service
-    groups = _groups(wanted["default_groups"])
-    now = (row.request_queue, row.response_queue, _params(row.config_params))
-    holds = (*now, _groups(row.default_groups)) if row.digest else ("",) * 4
-    new = (wanted["request_queue"], wanted["response_queue"], _params(wanted["config_params"]))
+    groups = _groups_text(wanted["default_groups"])
+    now = (row.request_queue, row.response_queue, _parameters_text(row.config_params))
+    holds = (*now, _groups_text(row.default_groups)) if row.digest else ("",) * 4
+    new = (
+        wanted["request_queue"],
+        wanted["response_queue"],
+        _parameters_text(wanted["config_params"]),
+    )
     labels = ("Requests", "Answers", "Parameters", "Groups")
     return list(zip(labels, holds, (*new, groups), strict=True))
 
 
-def _params(params: list[dict[str, Any]]) -> str:
+def _parameters_text(params: list[dict[str, Any]]) -> str:
     words = (f"{one['name']}{'' if one.get('required') else ' (optional)'}" for one in params)
     return ", ".join(words) or "none"
 
 
-def _groups(names: list[str] | None) -> str:
+def _groups_text(names: list[str] | None) -> str:
     return "default" if names is None else ", ".join(names) or "none: only through *"
 
 
-def _offered(definition: dict[str, Any], tool: Tool | None) -> OfferedTool:
+def _compare_tool(definition: dict[str, Any], tool: Tool | None) -> OfferedTool:
     whole = pieces(pretty(in_order(definition)))
     if tool is None or tool.version is None:
         return OfferedTool(definition["name"], "new", whole)
-    lines = difference(_even(tool.version.definition), _even(definition)) or []
+    lines = (
+        difference(
+            _canonical_definition(tool.version.definition), _canonical_definition(definition)
+        )
+        or []
+    )
     told = [(line.kind, pieces(line.text)) for line in lines]
     return OfferedTool(definition["name"], "changed" if lines else "same", whole, told)
 
 
-def _even(definition: dict[str, Any]) -> dict[str, Any]:
+def _canonical_definition(definition: dict[str, Any]) -> dict[str, Any]:
     """A definition in a canonical order: the database has another one than a document."""
     said = in_order(definition).items()
     return {key: json.loads(json.dumps(value, sort_keys=True)) for key, value in said}
@@ -209,13 +220,13 @@ def _tools_by_service(request: PageRequest) -> dict[str, list[str]]:
     return found
 
 
-def _lately(request: PageRequest, names: list[str]) -> list[tuple[str, int]] | None:
+def _recent_calls(request: PageRequest, names: list[str]) -> list[tuple[str, int]] | None:
     """Calls of the last hour by result; None for users who may not view executions."""
     if not may(request.caller, "view_execution"):
         return None
     rows = Execution.objects.filter(
         organization_id=request.caller.organization_id,
         tool_name__in=names,
-        created_at__gte=timezone.now() - LATELY,
+        created_at__gte=timezone.now() - RECENT,
     )
     return list(rows.order_by("status").values_list("status").annotate(Count("pk")))

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from django.contrib.staticfiles import finders
 
-LEAST = 4.5  # contrast of text and background: WCAG 2, level AA
-GROUNDS = ("ground", "sheet", "sunken")
-TEXTS = ("ink", "ink-soft", "accent", "accent-strong", "good", "warn", "bad", "calm")
+MIN_CONTRAST = 4.5  # contrast of text and background: WCAG 2, level AA
+BACKGROUNDS = ("ground", "sheet", "sunken")
+TEXT_COLORS = ("ink", "ink-soft", "accent", "accent-strong", "good", "warn", "bad", "calm")
 # Colored texts on their washes, and texts on the accent color.
-WASHED = (
+COLORED_PAIRS = (
     ("good", "good-wash"),
     ("warn", "warn-wash"),
     ("bad", "bad-wash"),
@@ -25,25 +25,30 @@ WASHED = (
     ("on-accent", "accent-strong"),
     ("ground", "ink"),
 )
-PAIRS = (*product(TEXTS, GROUNDS), *WASHED)
-_COLOUR = re.compile(r"--([a-z-]+):\s*(#[0-9a-f]{6});")
+PAIRS = (*product(TEXT_COLORS, BACKGROUNDS), *COLORED_PAIRS)
+_COLOR = re.compile(r"--([a-z-]+):\s*(#[0-9a-f]{6});")
 
 Palette = dict[str, str]
 
 
 @dataclass(frozen=True)
-class Pair:
+class ContrastPair:
     text: str
     ground: str
     light: float
     dark: float
 
 
-def measured() -> list[Pair]:
+def contrast_pairs() -> list[ContrastPair]:
     """Every used pair of text and background, in both schemes."""
     light, dark = palettes()
     return [
-        Pair(text, ground, contrast(light[text], light[ground]), contrast(dark[text], dark[ground]))
+        ContrastPair(
+            text,
+            ground,
+            contrast_ratio(light[text], light[ground]),
+            contrast_ratio(dark[text], dark[ground]),
+        )
         for text, ground in PAIRS
     ]
 
@@ -51,19 +56,19 @@ def measured() -> list[Pair]:
 @cache
 def palettes() -> tuple[Palette, Palette]:
     """The light scheme, and the dark one, which defines only what differs."""
-    light, _, dark = part_of_product("css/tokens.css").partition("prefers-color-scheme: dark")
-    base = dict(_COLOUR.findall(light))
-    return base, base | dict(_COLOUR.findall(dark))
+    light, _, dark = read_static("css/tokens.css").partition("prefers-color-scheme: dark")
+    base = dict(_COLOR.findall(light))
+    return base, base | dict(_COLOR.findall(dark))
 
 
-def part_of_product(name: str) -> str:
+def read_static(name: str) -> str:
     """The text of a static file of the product."""
     found = finders.find(name)
     assert found, f"static/{name} is part of the product"
     return Path(str(found)).read_text()
 
 
-def contrast(one: str, other: str) -> float:
+def contrast_ratio(one: str, other: str) -> float:
     """The contrast ratio, from 1 (same color) to 21 (black on white)."""
     darker, lighter = sorted((_luminance(one), _luminance(other)))
     return (lighter + 0.05) / (darker + 0.05)

@@ -18,13 +18,13 @@ from tools.models import SigningKey, ToolVersion
 from tools.ui.access import PageRequest, page
 from tools.web.proof import Proof, proof
 
-LIST, ONE = "settings/keys.html", "settings/key.html"
+LIST_TEMPLATE, DISTRUST_TEMPLATE = "settings/keys.html", "settings/key.html"
 PAGE_SIZE = 25
 MOST_NAMED = 60
 
 
 @dataclass(frozen=True)
-class KeyRow:
+class SigningKeyRow:
     """A key, its state as a word with its color, and how many versions it signed."""
 
     key: SigningKey
@@ -53,17 +53,17 @@ def key_list(request: PageRequest) -> HttpResponseBase:
     found = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
     context = {
         "page": found,
-        "keys": _shown(request, list(found)),
+        "keys": _key_rows(request, list(found)),
         "rotates": may(request.caller, "add_signingkey"),
         "distrusts": may(request.caller, "change_signingkey"),
     }
-    return render(request, LIST, context)
+    return render(request, LIST_TEMPLATE, context)
 
 
 @proof(Proof.ALWAYS)
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
-def distrust(request: PageRequest, key_id: str) -> HttpResponseBase:
+def distrust_key(request: PageRequest, key_id: str) -> HttpResponseBase:
     """Distrust a key, after a preview of the tools that this closes."""
     require(request.caller, "change_signingkey")
     row = keys.find_key(request.user.organization, key_id)
@@ -72,31 +72,31 @@ def distrust(request: PageRequest, key_id: str) -> HttpResponseBase:
         keys.distrust_key(organization=request.user.organization, key_id=key_id, by=by)
         messages.success(request, f"{row.key_id} is distrusted: nothing that it signed runs.")
         return redirect("keys")
-    return _asked(request, row)
+    return _render_preview(request, row)
 
 
-def _asked(request: PageRequest, row: SigningKey) -> HttpResponse:
+def _render_preview(request: PageRequest, row: SigningKey) -> HttpResponse:
     closes = keys.closed_without(row)
     context = {
-        "row": _shown(request, [row])[0],
+        "row": _key_rows(request, [row])[0],
         "closes": closes[:MOST_NAMED],
         "more": max(0, len(closes) - MOST_NAMED),
         "count": len(closes),
     }
-    return render(request, ONE, context)
+    return render(request, DISTRUST_TEMPLATE, context)
 
 
-def _shown(request: PageRequest, rows: list[SigningKey]) -> list[KeyRow]:
+def _key_rows(request: PageRequest, rows: list[SigningKey]) -> list[SigningKeyRow]:
     organization_id = request.caller.organization_id
     noted = newest.of(organization_id)
     signed = ToolVersion.objects.filter(
         tool__organization_id=organization_id, key_id__in=[row.key_id for row in rows]
     )
     counts = dict(signed.order_by().values_list("key_id").annotate(Count("pk")))
-    return [KeyRow(row, *_state(row, noted), counts.get(row.key_id, 0)) for row in rows]
+    return [SigningKeyRow(row, *_key_state(row, noted), counts.get(row.key_id, 0)) for row in rows]
 
 
-def _state(row: SigningKey, noted: SignatureFileState) -> tuple[str, str]:
+def _key_state(row: SigningKey, noted: SignatureFileState) -> tuple[str, str]:
     if not keys.vouched(row):
         return "not made here", "rejected"
     if not keys.believed(row, noted):

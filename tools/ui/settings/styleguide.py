@@ -11,7 +11,7 @@ from django.views.decorators.http import require_safe
 
 from tools.errors import Forbidden
 from tools.ui.access import PageRequest, page
-from tools.ui.settings.contrast import LEAST, measured, part_of_product
+from tools.ui.settings.contrast import MIN_CONTRAST, contrast_pairs, read_static
 
 STATUSES = (
     "Success", "Running", "Pending", "RequiresConfirmation", "Failed", "Timeout", "Cancelled",
@@ -28,14 +28,14 @@ _DENSITY = re.compile(r"--(row|control|cell):\s*([0-9.]+rem);")
 def styleguide_page(request: PageRequest) -> HttpResponse:
     if not (request.user.is_staff or request.user.is_superuser):
         raise Forbidden("The style guide is shown to staff.", code="not_permitted")
-    said = part_of_product("css/tokens.css")
+    said = read_static("css/tokens.css")
     context = {
         "sizes": _SIZE.findall(said),
         "spaces": _SPACE.findall(said),
         "densities": _DENSITY.findall(said),
-        "drawn": _ICON.findall(part_of_product("img/icons.svg")),
-        "pairs": measured(),
-        "least": LEAST,
+        "drawn": _ICON.findall(read_static("img/icons.svg")),
+        "pairs": contrast_pairs(),
+        "least": MIN_CONTRAST,
         "statuses": STATUSES,
         "tones": ("good", "calm", "warn", "bad"),
     }

@@ -8,15 +8,15 @@ from tools.catalog.workflow.workflow import START, StateNode, WorkflowGraph
 from tools.ui.layout import LABEL, LayoutBox, LayoutDrawing, chain, cut, drawn, label
 
 MOST_STATES = 40
-MOST_WAYS = 120
+MOST_TRANSITIONS = 120
 
-Ways = dict[tuple[str | None, str], list[str]]
+Transitions = dict[tuple[str | None, str], list[str]]
 EVERY_STATE = "from every state"
 CAPTIONS = {"no_tool": "dead end: no tool", "no_way_on": "end: no way on"}
 
 
 @dataclass(frozen=True)
-class Mark:
+class FindingMark:
     """The mark of a finding in the drawing: its number in the list, and its severity."""
 
     number: int
@@ -24,33 +24,33 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Marks:
+class FindingMarks:
     """Marks by state and by tool: a tool is marked at its transitions between states."""
 
-    states: Mapping[str, Mark] = field(default_factory=dict)
-    tools: Mapping[str, Mark] = field(default_factory=dict)
+    states: Mapping[str, FindingMark] = field(default_factory=dict)
+    tools: Mapping[str, FindingMark] = field(default_factory=dict)
 
 
-_UNMARKED = Marks()
+_NO_MARKS = FindingMarks()
 
 
-def draw(
-    graph: WorkflowGraph, marks: Marks = _UNMARKED, here: str | None = None
+def draw_workflow(
+    graph: WorkflowGraph, marks: FindingMarks = _NO_MARKS, here: str | None = None
 ) -> LayoutDrawing | None:
     """None for a graph that is too large to draw. `here` is the simulator's current state."""
-    ways = _ways(graph)
-    if len(graph.nodes) > MOST_STATES or len(ways) > MOST_WAYS or graph.left_off:
+    ways = _transitions(graph)
+    if len(graph.nodes) > MOST_STATES or len(ways) > MOST_TRANSITIONS or graph.left_off:
         return None
-    columns = _columns(graph, ways)
-    states = {node.name: _state(node, columns[node.name]) for node in graph.nodes}
-    chains = [_chain(way, tools, states) for way, tools in ways.items()]
-    _mark(states, marks, here)
+    columns = _state_columns(graph, ways)
+    states = {node.name: _state_box(node, columns[node.name]) for node in graph.nodes}
+    chains = [_transition_boxes(way, tools, states) for way, tools in ways.items()]
+    _mark_states(states, marks, here)
     for (_, tools), boxes in zip(ways.items(), chains, strict=True):
-        _mark_way(next(box for box in boxes if box.kind == LABEL), tools, marks)
+        _mark_transition(next(box for box in boxes if box.kind == LABEL), tools, marks)
     return drawn([*states.values()], chains)
 
 
-def _mark(states: dict[str, LayoutBox], marks: Marks, here: str | None) -> None:
+def _mark_states(states: dict[str, LayoutBox], marks: FindingMarks, here: str | None) -> None:
     """Mark the states. A link leads to the first state that has the number."""
     led_to: set[int] = set()
     for name, box in states.items():
@@ -61,7 +61,7 @@ def _mark(states: dict[str, LayoutBox], marks: Marks, here: str | None) -> None:
             led_to.add(mark.number)
 
 
-def _mark_way(box: LayoutBox, tools: list[str], marks: Marks) -> None:
+def _mark_transition(box: LayoutBox, tools: list[str], marks: FindingMarks) -> None:
     """Mark a label with the most severe finding of its tools, which has the lowest number."""
     found = [marks.tools[name] for name in tools if name in marks.tools]
     if found:
@@ -69,15 +69,15 @@ def _mark_way(box: LayoutBox, tools: list[str], marks: Marks) -> None:
         box.mark, box.tone = str(mark.number), mark.tone
 
 
-def _ways(graph: WorkflowGraph) -> Ways:
+def _transitions(graph: WorkflowGraph) -> Transitions:
     """The tools of each pair of states; a tool that is available in every state starts at None."""
-    ways: Ways = defaultdict(list)
+    ways: Transitions = defaultdict(list)
     for edge in graph.edges:
         ways[edge.start, edge.end].append(edge.tool)
     return dict(ways)
 
 
-def _columns(graph: WorkflowGraph, ways: Ways) -> dict[str, int]:
+def _state_columns(graph: WorkflowGraph, ways: Transitions) -> dict[str, int]:
     """Columns by distance from the start; an unreachable state starts another count."""
     after: dict[str, list[str]] = defaultdict(list)
     for start, end in ways:
@@ -97,7 +97,7 @@ def _columns(graph: WorkflowGraph, ways: Ways) -> dict[str, int]:
     return columns
 
 
-def _state(node: StateNode, column: int) -> LayoutBox:
+def _state_box(node: StateNode, column: int) -> LayoutBox:
     count = f"{node.tool_count} tool{'' if node.tool_count == 1 else 's'}"
     if not node.reachable:
         caption = f"never entered · {count}"
@@ -105,16 +105,16 @@ def _state(node: StateNode, column: int) -> LayoutBox:
         caption = CAPTIONS[node.ended]
     else:
         caption = f"start · {count}" if node.name == START else count
-    return LayoutBox(column, [cut(node.name), caption], kind=_kind(node), hint=node.name)
+    return LayoutBox(column, [cut(node.name), caption], kind=_state_kind(node), hint=node.name)
 
 
-def _kind(node: StateNode) -> str:
+def _state_kind(node: StateNode) -> str:
     if not node.reachable:
         return "unreachable"
     return node.ended or ("start" if node.name == START else "state")
 
 
-def _chain(
+def _transition_boxes(
     way: tuple[str | None, str], tools: list[str], states: dict[str, LayoutBox]
 ) -> list[LayoutBox]:
     """The boxes of an edge, from one state to the other."""

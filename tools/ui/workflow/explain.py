@@ -33,7 +33,7 @@ TEMPLATE = "workflow/explain.html"
 PAGE_SIZE = 25
 MOST_LISTED, MOST_SUGGESTED = 500, 200  # agents that a form offers, and tools
 MOST_NAMES, MOST_CALLS = 12, 50  # in a row, and in a table, of an impact preview
-LABELS = {
+GATE_LABELS = {
     "status": "In service",
     "group": "Group",
     "group_open": "Group open",
@@ -52,11 +52,11 @@ LABELS = {
     "standing": "The agent",
     "granted_groups": "Its request",
 }
-DAYS = ("1", "3", "7")
+PERIOD_DAYS = ("1", "3", "7")
 
 
 @dataclass(frozen=True)
-class ExplainSearch:
+class ExplanationQuery:
     """The search of the URL. `of` is the agent whose groups are in `groups`."""
 
     agent: str = ""
@@ -67,7 +67,7 @@ class ExplainSearch:
     refused: str = ""
 
     @classmethod
-    def of_query(cls, query: QueryDict) -> "ExplainSearch":
+    def of_query(cls, query: QueryDict) -> "ExplanationQuery":
         """Groups that were entered for another agent are dropped."""
         given = {name: query.get(name, "").strip()[:2000] for name in cls.__dataclass_fields__}
         if given["of"] != given["agent"]:
@@ -76,7 +76,7 @@ class ExplainSearch:
 
     def named(self, caller: Caller) -> list[str]:
         """The groups of the request; an empty input means all granted groups."""
-        return listed(self.groups) or sorted(caller.granted_groups)
+        return split_names(self.groups) or sorted(caller.granted_groups)
 
     def matches(self, tool: CatalogTool) -> bool:
         if not self.q:
@@ -91,7 +91,7 @@ class ExplainSearch:
         return reverse("explain") + (f"?{urlencode(query)}" if query else "")
 
 
-def listed(text: str) -> list[str]:
+def split_names(text: str) -> list[str]:
     """Comma-separated names."""
     return list(dict.fromkeys(name for part in text.split(",") if (name := part.strip())))
 
@@ -99,11 +99,11 @@ def listed(text: str) -> list[str]:
 @require_safe
 @page
 def explain_page(request: PageRequest) -> HttpResponse:
-    search = ExplainSearch.of_query(request.GET)
+    search = ExplanationQuery.of_query(request.GET)
     about, everything = subject_of(request.caller, search.agent or None)
     asked = EffectiveRequest.of(search.named(about), search.state or None)
     explanation = Explanation(about, asked, snapshot_for(about), everything)
-    tools, refused = _found(explanation, search)
+    tools, refused = _find_tools(explanation, search)
     shown = Paginator(refused if search.refused else tools, PAGE_SIZE).get_page(
         request.GET.get("page")
     )
@@ -112,14 +112,14 @@ def explain_page(request: PageRequest) -> HttpResponse:
         "groups": ", ".join(sorted(asked.groups)),
         "about": about,
         "himself": about is request.caller,
-        "agents": agents_for_explaining(request),
+        "agents": explainable_agents(request),
         "may_ask_what_if": _may_ask_what_if(request),
-        "request_rows": _labelled(explanation.request),
+        "request_rows": _label_rows(explanation.request),
         "allowed": explanation.allowed,
         "counts": {"all": len(tools), "refused": len(refused)},
         "shown": shown,
-        "links": _links(search, shown),
-        "rows": [_row(explanation.of(tool)) for tool in shown.object_list],
+        "links": _page_links(search, shown),
+        "rows": [_tool_row(explanation.of(tool)) for tool in shown.object_list],
         "state": asked.state,
         "default_state": DEFAULT_STATE,
         "part": wants_results(request),
@@ -136,26 +136,26 @@ def what_if_page(request: PageRequest) -> HttpResponse:
     snapshot, query = snapshot_of(request), request.GET
     context: dict[str, Any] = {
         "query": query,
-        "agents": agents_for_explaining(request),
+        "agents": explainable_agents(request),
         "tools": snapshot.sorted_tools[:MOST_SUGGESTED],
         "tiers": LicenseTier.objects.all(),
         "tier": snapshot.tier,
-        "days": DAYS,
-        "labels": LABELS,
+        "days": PERIOD_DAYS,
+        "labels": GATE_LABELS,
         "most_names": MOST_NAMES,
         "shown_names": f":{MOST_NAMES}",
         "most_calls": MOST_CALLS,
         "shown_calls": f":{MOST_CALLS}",
-        "allowed": {kind: may(request.caller, of.permission) for kind, of in _KINDS.items()},
+        "allowed": {kind: may(request.caller, of.permission) for kind, of in _CHANGE_TYPES.items()},
     }
-    read = _CHANGES.get(query.get("kind", ""))
+    read = _CHANGE_READERS.get(query.get("kind", ""))
     if read is not None:
         try:
             difference = what_if(
                 viewer=request.caller,
                 change=read(query, request.caller),
                 snapshot=snapshot,
-                since=timezone.now() - _since(query),
+                since=timezone.now() - _parse_period(query),
             )
             context["difference"] = difference_shape(difference)
             context["cut_at"] = difference.cut
@@ -165,40 +165,40 @@ def what_if_page(request: PageRequest) -> HttpResponse:
     return render(request, "workflow/what_if.html", context, status=status)
 
 
-def _found(
-    explanation: Explanation, search: ExplainSearch
+def _find_tools(
+    explanation: Explanation, search: ExplanationQuery
 ) -> tuple[list[CatalogTool], list[CatalogTool]]:
     """The tools that match, and those of them that are not available to the request."""
     tools = [tool for tool in explanation.tools if search.matches(tool)]
     return tools, [tool for tool in tools if not explanation.available(tool)]
 
 
-def _row(explained: Explained) -> dict[str, Any]:
+def _tool_row(explained: Explained) -> dict[str, Any]:
     refused_by = explained.refused_by
-    cells = _labelled(explained.rows)
+    cells = _label_rows(explained.rows)
     return {
         "tool": explained.tool,
         "available": explained.available,
         "held": explained.held,
-        "refused_by": LABELS.get(refused_by.gate, refused_by.gate) if refused_by else "",
+        "refused_by": GATE_LABELS.get(refused_by.gate, refused_by.gate) if refused_by else "",
         "cells": cells,
         "refusals": [cell for cell in cells if not cell["passed"]],
         "passed": [cell["label"] for cell in cells if cell["passed"]],
     }
 
 
-def _labelled(rows: Any) -> list[dict[str, Any]]:
+def _label_rows(rows: Any) -> list[dict[str, Any]]:
     return [
         {
             **row.as_dict(),
-            "label": LABELS.get(row.gate, row.gate),
+            "label": GATE_LABELS.get(row.gate, row.gate),
             "word": "yes" if row.passed else "asks" if row.gate == "confirmation" else "no",
         }
         for row in rows
     ]
 
 
-def _links(search: ExplainSearch, shown: Page[CatalogTool]) -> dict[str, str]:
+def _page_links(search: ExplanationQuery, shown: Page[CatalogTool]) -> dict[str, str]:
     last, further = shown.has_previous(), shown.has_next()
     return {
         "previous": search.address(page=shown.number - 1) if last else "",
@@ -207,7 +207,7 @@ def _links(search: ExplainSearch, shown: Page[CatalogTool]) -> dict[str, str]:
     }
 
 
-def agents_for_explaining(request: PageRequest) -> list[str]:
+def explainable_agents(request: PageRequest) -> list[str]:
     """The agents that the user may ask about."""
     if not (may(request.caller, "view_agent") and may(request.caller, "view_tool")):
         return []
@@ -219,18 +219,18 @@ def _may_ask_what_if(request: PageRequest) -> bool:
     return all(may(request.caller, name) for name in ("view_agent", "view_tool"))
 
 
-def _since(query: QueryDict) -> timedelta:
+def _parse_period(query: QueryDict) -> timedelta:
     days = query.get("days", "1")
-    return timedelta(days=int(days) if days in DAYS else 1) - timedelta(seconds=1)
+    return timedelta(days=int(days) if days in PERIOD_DAYS else 1) - timedelta(seconds=1)
 
 
-def _grant(query: QueryDict, viewer: Caller) -> PreviewedChange:
+def _grant_change(query: QueryDict, viewer: Caller) -> PreviewedChange:
     """The change of the agent's current grants."""
     about, _ = subject_of(viewer, query.get("agent", "")[:63])
     if about.kind != CallerKind.AGENT:
         raise Malformed("Choose an agent.")
-    what, names = query.get("what", ""), listed(query.get("names", "")[:2000])
-    held = _held(about, what)
+    what, names = query.get("what", ""), split_names(query.get("names", "")[:2000])
+    held = _current_grants(about, what)
     if query.get("do") == "take":
         left = tuple(name for name in held if name not in names)
     else:
@@ -238,7 +238,7 @@ def _grant(query: QueryDict, viewer: Caller) -> PreviewedChange:
     return GrantChange(about.name, **{what: left})
 
 
-def _held(about: Caller, what: str) -> list[str]:
+def _current_grants(about: Caller, what: str) -> list[str]:
     if what == "groups":
         return sorted(about.granted_groups)
     if what == "permissions":
@@ -250,23 +250,23 @@ def _held(about: Caller, what: str) -> list[str]:
     raise Malformed("Groups, tools or permissions can be granted.")
 
 
-def _tool_groups(query: QueryDict, viewer: Caller) -> PreviewedChange:
-    names = listed(query.get("names", "")[:2000])
+def _tool_groups_change(query: QueryDict, viewer: Caller) -> PreviewedChange:
+    names = split_names(query.get("names", "")[:2000])
     absent = query.get("absent") == "on"
     return ToolGroups(query.get("tool", "")[:128], None if absent else tuple(names))
 
 
-def _tier(query: QueryDict, viewer: Caller) -> PreviewedChange:
+def _tier_change(query: QueryDict, viewer: Caller) -> PreviewedChange:
     return Tier(query.get("tier", "")[:60])
 
 
-_KINDS: dict[str, type[PreviewedChange]] = {
+_CHANGE_TYPES: dict[str, type[PreviewedChange]] = {
     "grant": GrantChange,
     "tool_groups": ToolGroups,
     "tier": Tier,
 }
-_CHANGES: dict[str, Callable[[QueryDict, Caller], PreviewedChange]] = {
-    "grant": _grant,
-    "tool_groups": _tool_groups,
-    "tier": _tier,
+_CHANGE_READERS: dict[str, Callable[[QueryDict, Caller], PreviewedChange]] = {
+    "grant": _grant_change,
+    "tool_groups": _tool_groups_change,
+    "tier": _tier_change,
 }

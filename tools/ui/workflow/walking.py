@@ -19,8 +19,8 @@ from tools.insight.walks import MOST_STEPS, Walk, walked
 from tools.policy.decision import DEFAULT_STATE, EffectiveRequest
 from tools.policy.pins import snapshot_for
 from tools.ui.access import PageRequest, page
-from tools.ui.workflow.drawing import draw
-from tools.ui.workflow.explain import agents_for_explaining, listed
+from tools.ui.workflow.drawing import draw_workflow
+from tools.ui.workflow.explain import explainable_agents, split_names
 
 TEMPLATE = "workflow/walk.html"
 PAGE_SIZE = 25
@@ -39,11 +39,11 @@ class SimulatorQuery:
     @classmethod
     def of_query(cls, query: QueryDict) -> "SimulatorQuery":
         return cls(
-            agent=_plain(query.get("agent", ""), 63),
-            groups=_plain(query.get("groups", ""), 2000),
-            start=_plain(query.get("start", ""), 200),
-            q=_plain(query.get("q", ""), 200),
-            steps=tuple(_plain(name, 128) for name in query.getlist("step")[:MOST_STEPS]),
+            agent=_clean_text(query.get("agent", ""), 63),
+            groups=_clean_text(query.get("groups", ""), 2000),
+            start=_clean_text(query.get("start", ""), 200),
+            q=_clean_text(query.get("q", ""), 200),
+            steps=tuple(_clean_text(name, 128) for name in query.getlist("step")[:MOST_STEPS]),
         )
 
     def address(self, steps: tuple[str, ...], **more: Any) -> str:
@@ -59,10 +59,10 @@ class SimulatorQuery:
 
 @require_safe
 @page
-def walk_page(request: PageRequest) -> HttpResponse:
+def simulator_page(request: PageRequest) -> HttpResponse:
     way = SimulatorQuery.of_query(request.GET)
     about, everything = subject_of(request.caller, way.agent or None)
-    groups = listed(way.groups) or sorted(about.granted_groups)
+    groups = split_names(way.groups) or sorted(about.granted_groups)
     walk = walked(
         about,
         EffectiveRequest.of(groups, way.start or None),
@@ -77,18 +77,18 @@ def walk_page(request: PageRequest) -> HttpResponse:
         "about": about,
         "himself": about is request.caller,
         "groups": ", ".join(groups),
-        "agents": agents_for_explaining(request),
+        "agents": explainable_agents(request),
         "start": way.start or DEFAULT_STATE,
-        "trod": _trod(way, walk),
+        "trod": _taken_steps(way, walk),
         "back": way.address(way.steps[:-1]) if way.steps else "",
         "again": way.address(()),
-        "drawing": _picture(walk, groups) if everything else None,
-        **_choices(request, way, walk, offered),
+        "drawing": _draw_walk(walk, groups) if everything else None,
+        **_tool_choices(request, way, walk, offered),
     }
     return render(request, TEMPLATE, context)
 
 
-def _trod(way: SimulatorQuery, walk: Walk) -> list[dict[str, Any]]:
+def _taken_steps(way: SimulatorQuery, walk: Walk) -> list[dict[str, Any]]:
     """Each step, with the URL of the simulation after it."""
     return [
         {"step": step, "address": way.address(way.steps[: at + 1])}
@@ -96,7 +96,7 @@ def _trod(way: SimulatorQuery, walk: Walk) -> list[dict[str, Any]]:
     ]
 
 
-def _choices(
+def _tool_choices(
     request: PageRequest, way: SimulatorQuery, walk: Walk, offered: list[CatalogTool]
 ) -> dict[str, Any]:
     """Tools that can be called in this state, and the others with the refusal, a page of each."""
@@ -131,10 +131,10 @@ def _page_address(way: SimulatorQuery, name: str, shown: Any) -> str:
     return way.address(way.steps, q=way.q, **{name: shown.next_page_number()})
 
 
-def _picture(walk: Walk, groups: list[str]) -> Any:
+def _draw_walk(walk: Walk, groups: list[str]) -> Any:
     asked = frozenset([WILDCARD]) if WILDCARD in groups else frozenset(groups)
-    return draw(graph(walk.explanation.snapshot, asked), here=walk.state)
+    return draw_workflow(graph(walk.explanation.snapshot, asked), here=walk.state)
 
 
-def _plain(text: str, longest: int) -> str:
+def _clean_text(text: str, longest: int) -> str:
     return text.strip()[:longest]

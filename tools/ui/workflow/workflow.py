@@ -14,7 +14,7 @@ from tools.catalog.workflow.lint import WorkflowFinding, WorkflowSeverity
 from tools.catalog.workflow.workflow import EVERY_GROUP, WorkflowEdge, WorkflowGraph, graph
 from tools.insight.findings import findings
 from tools.ui.access import PageRequest, page, snapshot_of
-from tools.ui.workflow.drawing import Mark, Marks, draw
+from tools.ui.workflow.drawing import FindingMark, FindingMarks, draw_workflow
 
 TEMPLATE = "workflow/workflow.html"
 MOST_FINDINGS = 100
@@ -39,13 +39,13 @@ def workflow_page(request: PageRequest) -> HttpResponse:
     chosen = frozenset(name[:200] for name in request.GET.getlist("group") if name)
     groups = chosen or EVERY_GROUP
     shown, found = graph(snapshot, groups), findings(snapshot, groups)
-    marks = marks_of(found[:MOST_FINDINGS])
-    drawing = draw(shown, marks)
+    marks = finding_marks(found[:MOST_FINDINGS])
+    drawing = draw_workflow(shown, marks)
     context = {
         "graph": shown,
         "drawing": drawing,
-        "rows": _rows(shown),
-        "kinds": _kinds(found[:MOST_FINDINGS], marks if drawing else Marks()),
+        "rows": _state_rows(shown),
+        "kinds": _group_findings(found[:MOST_FINDINGS], marks if drawing else FindingMarks()),
         "more_findings": max(0, len(found) - MOST_FINDINGS),
         "groups": sorted({*snapshot.groups, *chosen}),
         "chosen": sorted(chosen),
@@ -54,18 +54,18 @@ def workflow_page(request: PageRequest) -> HttpResponse:
     return render(request, f"{TEMPLATE}{part}", context)
 
 
-def shown_finding(finding: WorkflowFinding) -> dict[str, Any]:
+def finding_row(finding: WorkflowFinding) -> dict[str, Any]:
     chip, word = _CHIPS[finding.severity]
     return {"finding": finding, "chip": chip, "word": word}
 
 
-def marks_of(found: Sequence[WorkflowFinding]) -> Marks:
+def finding_marks(found: Sequence[WorkflowFinding]) -> FindingMarks:
     """Each state and tool with its most severe finding. A finding about one state or one tool marks
     that; a finding about a cycle of states marks all of them."""
-    states: dict[str, Mark] = {}
-    tools: dict[str, Mark] = {}
+    states: dict[str, FindingMark] = {}
+    tools: dict[str, FindingMark] = {}
     for number, finding in enumerate(found, start=1):
-        mark = Mark(number, _TONES[finding.severity])
+        mark = FindingMark(number, _TONES[finding.severity])
         about_one = finding.state or finding.tool
         for state in () if about_one else finding.states:
             states.setdefault(state, mark)
@@ -75,21 +75,23 @@ def marks_of(found: Sequence[WorkflowFinding]) -> Marks:
             states.setdefault(finding.state, mark)
         if finding.tool:
             tools.setdefault(finding.tool, mark)
-    return Marks(states, tools)
+    return FindingMarks(states, tools)
 
 
-def _kinds(found: tuple[WorkflowFinding, ...], marks: Marks) -> list[list[dict[str, Any]]]:
+def _group_findings(
+    found: tuple[WorkflowFinding, ...], marks: FindingMarks
+) -> list[list[dict[str, Any]]]:
     """The findings grouped by kind, in the order of severity, with their numbers and their places
     in the drawing: a state has the number of the most severe one."""
     shown = [
-        shown_finding(finding) | {"number": number, "at": marks.states.get(finding.state or "")}
+        finding_row(finding) | {"number": number, "at": marks.states.get(finding.state or "")}
         for number, finding in enumerate(found, start=1)
     ]
     kinds = groupby(shown, key=lambda one: (one["finding"].severity, one["finding"].code))
     return [list(kind) for _, kind in kinds]
 
 
-def _rows(shown: WorkflowGraph) -> list[dict[str, Any]]:
+def _state_rows(shown: WorkflowGraph) -> list[dict[str, Any]]:
     """The drawing as a table, for accessibility: each state, its tools, and the next states."""
     everywhere = [edge for edge in shown.edges if edge.start is None]
     leaving: dict[str, list[WorkflowEdge]] = {node.name: [] for node in shown.nodes}
