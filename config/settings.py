@@ -235,7 +235,7 @@ REST_FRAMEWORK = {
     "DEFAULT_THROTTLE_CLASSES": ["tools.api.common.throttling.Reads"],
     "DEFAULT_PARSER_CLASSES": ["tools.api.common.parsers.StrictJSONParser"],
     "DEFAULT_RENDERER_CLASSES": ["tools.api.common.renderers.JSONRenderer"],
-    "DEFAULT_PAGINATION_CLASS": "tools.web.pages.CursorPages",
+    "DEFAULT_PAGINATION_CLASS": "tools.web.pagination.CursorPages",
     "DEFAULT_SCHEMA_CLASS": "tools.api.documentation.schema.ApiSchema",
     "EXCEPTION_HANDLER": "tools.api.common.errors.answer",
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "rest_framework.negotiation.DefaultContentNegotiation",

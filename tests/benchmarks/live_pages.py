@@ -37,7 +37,7 @@ from django.test import Client  # noqa: E402
 from config.local import leftovers  # noqa: E402
 from tests import crib, factories  # noqa: E402
 from tools.execution import bell  # noqa: E402
-from tools.live.streams import MOST_PER_SESSION  # noqa: E402
+from tools.live.live_streams import MOST_PER_SESSION  # noqa: E402
 from tools.models import Execution, Organization  # noqa: E402
 
 _TICKS_S = os.sysconf("SC_CLK_TCK")

@@ -15,7 +15,7 @@ from tests.tools.held import held
 from tests.waiting import until
 from tools.execution.actions import execute
 from tools.models import Confirmation, Organization, Tool, User
-from tools.ui.workflow.explain import GATE_LABELS
+from tools.ui.workflow.explanations import GATE_LABELS
 
 BROWSER = pytest.mark.part("browser")
 ELSEWHERE = [

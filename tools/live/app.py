@@ -24,9 +24,9 @@ from tools.live.asgi import (
     send_end,
 )
 from tools.live.asking import DATABASE_ERRORS, ReaderLookup
+from tools.live.live_streams import LiveStream, LiveStreams, StreamLimitReached, Topics
 from tools.live.origins import is_own_origin
 from tools.live.relay import Relay
-from tools.live.streams import LiveStream, LiveStreams, StreamLimitReached, Topics
 
 log = logging.getLogger(__name__)
 PATH = "/live/"

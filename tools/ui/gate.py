@@ -1,7 +1,8 @@
 """The middleware that enforces second factors and reauthentication for requests with a browser
 session, before every view of pages, the admin site and the API: a second factor where the policy
-requires one, and fresh proof of identity for sensitive actions (`tools/web/proof.py`). Requests
-with bearer tokens are exempt: creating a token needed the proof.
+requires one, and fresh proof of identity for sensitive actions
+(`tools/web/reauthentication.py`). Requests with bearer tokens are exempt: creating a token needed
+the proof.
 """
 
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from config.http import errors
 from tools.accounts.login import freshness, second_factors
 from tools.models import User
 from tools.ui.accounts import again
-from tools.web.proof import SAFE_METHODS, needs_proof
+from tools.web.reauthentication import SAFE_METHODS, needs_proof
 
 API, CALLED = "/api/", "/api/v1/"
 PROBES = frozenset({"/healthz", "/readyz", "/metrics", "/csp-report"})

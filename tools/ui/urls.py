@@ -17,21 +17,21 @@ from tools.ui.chains import chains
 from tools.ui.editor import content_schemas, editor
 from tools.ui.executions import batch, batches, executions, outputs, sessions
 from tools.ui.groups import groups
-from tools.ui.home import home, search, usage
+from tools.ui.home import home, site_search, usage
 from tools.ui.knowledge import knowledge, knowledge_entity, knowledge_import
 from tools.ui.licenses import licenses, tiers
 from tools.ui.messages import channel_forms, messages
 from tools.ui.playground import playground
 from tools.ui.servers import (
-    connecting,
     server_forms,
     server_import,
+    server_oauth,
     servers,
     service_changes,
     services,
 )
-from tools.ui.settings import keys, sandbox, settings, styleguide, workspace
-from tools.ui.workflow import explain, walking, workflow
+from tools.ui.settings import sandbox, settings, signing_keys, styleguide, workspace
+from tools.ui.workflow import explanations, workflow, workflow_simulator
 
 EXECUTION = "executions/<uuid:execution_id>/"
 AGENT_REQUEST = "agent/requests/<uuid:request_id>/"
@@ -39,7 +39,7 @@ AGENT_REQUEST = "agent/requests/<uuid:request_id>/"
 urlpatterns: list[URLPattern] = [
     path("", catalog.tool_list, name="catalog"),
     path("home/", home.home_page, name="home"),
-    path("search/", search.search_page, name="search"),
+    path("search/", site_search.search_page, name="search"),
     path("catalog/change/", catalog_change.change_page, name="catalog-change"),
     path("catalog/undo", catalog_change.undo, name="catalog-undo"),
     path("login/", login.log_in, name="login"),
@@ -81,8 +81,8 @@ urlpatterns: list[URLPattern] = [
     path("changes/", changes.change_list, name="changes"),
     path("changes/<uuid:change_id>/", changes.change_page, name="change"),
     path("changes/<uuid:change_id>/decide", changes.decide, name="change-decide"),
-    path("keys/", keys.key_list, name="keys"),
-    path("keys/<str:key_id>/distrust", keys.distrust_key, name="key-distrust"),
+    path("keys/", signing_keys.key_list, name="keys"),
+    path("keys/<str:key_id>/distrust", signing_keys.distrust_key, name="key-distrust"),
     path("editor/", editor.write_tool, name="tool-new"),
     path("editor/<str:name>/", editor.change_tool, name="tool-edit"),
     path("tools/<str:name>/export", exporting.export_tool, name="tool-export"),
@@ -96,9 +96,9 @@ urlpatterns: list[URLPattern] = [
     path("groups/new/", groups.new_group, name="group-new"),
     path("groups/change/<path:name>", groups.change_group, name="group-change"),
     path("workflow/", workflow.workflow_page, name="workflow"),
-    path("workflow/walk/", walking.simulator_page, name="walk"),
-    path("explain/", explain.explain_page, name="explain"),
-    path("explain/what-if/", explain.what_if_page, name="what-if"),
+    path("workflow/walk/", workflow_simulator.simulator_page, name="walk"),
+    path("explain/", explanations.explain_page, name="explain"),
+    path("explain/what-if/", explanations.what_if_page, name="what-if"),
     path("sandbox/", sandbox.sandbox_page, name="sandbox"),
     path("ui/styleguide/", styleguide.styleguide_page, name="styleguide"),
     path("licenses/", licenses.license_page, name="licenses"),
@@ -143,10 +143,10 @@ urlpatterns: list[URLPattern] = [
     path(
         "servers/<str:name>/credentials/", server_forms.credentials_page, name="server-credentials"
     ),
-    path("servers/<str:name>/connect", connecting.connect_server, name="server-connect"),
-    path("servers/<str:name>/disconnect", connecting.disconnect_server, name="server-disconnect"),
-    path("servers/<str:name>/client/", connecting.client_page, name="server-client"),
-    path("oauth/callback/", connecting.oauth_callback, name="oauth-callback"),
+    path("servers/<str:name>/connect", server_oauth.connect_server, name="server-connect"),
+    path("servers/<str:name>/disconnect", server_oauth.disconnect_server, name="server-disconnect"),
+    path("servers/<str:name>/client/", server_oauth.client_page, name="server-client"),
+    path("oauth/callback/", server_oauth.oauth_callback, name="oauth-callback"),
     path("servers/<str:name>/remove/", servers.remove_server, name="server-remove"),
     path("confirmations/", confirmations.queue, name="confirmations"),
     path("confirmations/decide", confirmations.decide, name="confirmations-decide"),

@@ -30,7 +30,7 @@ from tools.models import (
     Pin,
     Tool,
 )
-from tools.web.queries import documented_parameters
+from tools.web.query_parameters import documented_parameters
 
 FEW = 3
 

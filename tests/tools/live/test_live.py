@@ -13,14 +13,14 @@ import pytest
 from tests import crib as cribs
 from tests import factories
 from tests.tools.held import held
-from tests.tools.live import reading as reads
-from tests.tools.live.reading import logged_in, reading
+from tests.tools.live import stream_client as reads
+from tests.tools.live.stream_client import logged_in, reading
 from tests.waiting import until
 from tools.accounts.login import person_sessions
 from tools.execution import bell
 from tools.live import relay
+from tools.live.live_streams import MOST_PER_SESSION, LiveStream, LiveStreams, Topics
 from tools.live.readers import load_readers
-from tools.live.streams import MOST_PER_SESSION, LiveStream, LiveStreams, Topics
 from tools.models import Agent, Execution, Organization, User
 
 SOON_S, NEVER_S = 5, 1.5

@@ -7,7 +7,7 @@ from django.contrib.sessions.models import Session as BrowserSession
 from django.utils import timezone
 
 from tests import factories
-from tests.tools.live.reading import logged_in
+from tests.tools.live.stream_client import logged_in
 from tools.live.readers import load_readers
 from tools.models import Organization, User
 

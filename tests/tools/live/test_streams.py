@@ -5,8 +5,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from tools.live.changes import ExecutionChange
-from tools.live.readers import LiveReader
-from tools.live.streams import (
+from tools.live.live_streams import (
     MOST_PER_SESSION,
     MOST_UNAUTHENTICATED_PER_ADDRESS,
     LiveStream,
@@ -14,6 +13,7 @@ from tools.live.streams import (
     StreamLimitReached,
     Topics,
 )
+from tools.live.readers import LiveReader
 
 HERE, THERE, ME, OTHER = uuid4(), uuid4(), uuid4(), uuid4()
 CALL, PARENT = uuid4(), uuid4()

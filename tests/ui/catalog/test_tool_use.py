@@ -13,7 +13,7 @@ from tests.ui.conftest import Grant
 from tests.ui.pages import notes, text
 from tools.accounts.actions import change_agent
 from tools.models import Agent, Execution, Organization
-from tools.ui.workflow.explain import GATE_LABELS
+from tools.ui.workflow.explanations import GATE_LABELS
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from django.utils import timezone
 from tests import factories
 from tests.ui.pages import codes, notes, text
 from tools.models import Agent, Execution, Organization
+from tools.ui.executions.execution_timeline import execution_timeline
 from tools.ui.executions.meters import resource_usage
-from tools.ui.executions.road import execution_timeline
-from tools.ui.workflow.explain import GATE_LABELS
+from tools.ui.workflow.explanations import GATE_LABELS
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from tests.ui.pages import fields, inline_code, notes, text
 from tools.catalog.actions import save_group
 from tools.definitions.values.schedules import schedule_of
 from tools.models import Organization, ToolGroup
-from tools.ui.groups.week import week_chart
+from tools.ui.groups.week_chart import week_chart
 
 DAY = closed_now()[0]["days"][0]
 

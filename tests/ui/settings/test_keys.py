@@ -9,7 +9,7 @@ from tests.ui.conftest import Grant
 from tests.ui.pages import inline_code, notes, text
 from tools.catalog.signatures.newest import newest
 from tools.models import Organization, SigningKey
-from tools.ui.settings.keys import _key_state
+from tools.ui.settings.signing_keys import _key_state
 
 
 @pytest.fixture

@@ -35,8 +35,8 @@ from tools.limits import allowances
 from tools.models import Agent, Token, User
 from tools.policy import pins
 from tools.shapes import agent_shape, allowances_shape, token_shape
-from tools.web.pages import CursorPages, by_name, newest_first, paging_parameters
-from tools.web.proof import Proof, by_method
+from tools.web.pagination import CursorPages, by_name, newest_first, paging_parameters
+from tools.web.reauthentication import Proof, by_method
 
 GRANTS = ("groups", "tools", "tool_groups", "permissions")
 BOUNDS = ("budget", "quotas")

@@ -16,8 +16,8 @@ from tools.api.common.conditional import ConditionalView, Representation, condit
 from tools.definitions.callers import Scope
 from tools.errors import Malformed, NotFound
 from tools.models.grant_rows import GrantRow, Sought
-from tools.web.pages import cursor_error, page_reference, paging_parameters, parse_page_size
-from tools.web.proof import Proof, by_method
+from tools.web.pagination import cursor_error, page_reference, paging_parameters, parse_page_size
+from tools.web.reauthentication import Proof, by_method
 
 FILTERS = (*SUBJECTS, "tool", "group")
 _DESCENDING = "-subject"

@@ -36,8 +36,8 @@ from tools.licensing import tiers as tier_actions
 from tools.licensing.licenses import preview
 from tools.models import LicenseTier, Organization
 from tools.shapes import organization_shape, tier_shape
-from tools.web.pages import CursorPages, by_name, paging_parameters
-from tools.web.proof import Proof, by_method
+from tools.web.pagination import CursorPages, by_name, paging_parameters
+from tools.web.reauthentication import Proof, by_method
 
 _TIERS = {"rank": "rank", "-rank": "-rank", "name": "name", "-name": "-name"}
 LIMITS = ("max_concurrency", "max_queue_depth")

@@ -27,8 +27,8 @@ from tools.definitions.callers import Caller, Scope
 from tools.errors import Forbidden, NotFound, Unauthenticated
 from tools.models import Token, User
 from tools.shapes import token_shape
-from tools.web.pages import CursorPages, newest_first, paging_parameters
-from tools.web.proof import Proof, by_method
+from tools.web.pagination import CursorPages, newest_first, paging_parameters
+from tools.web.reauthentication import Proof, by_method
 
 
 class PersonalTokens(CallerView):

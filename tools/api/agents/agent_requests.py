@@ -28,8 +28,8 @@ from tools.definitions.results import Status
 from tools.definitions.values.strict_json import MAX_VALUES
 from tools.models import Execution
 from tools.shapes import agent_request_line, agent_request_shape
-from tools.web.pages import CursorPages, newest_first, paging_parameters
-from tools.web.proof import Proof, by_method
+from tools.web.pagination import CursorPages, newest_first, paging_parameters
+from tools.web.reauthentication import Proof, by_method
 
 ANSWERS: dict[Any, Any] = {
     200: AgentRequestAnswer,

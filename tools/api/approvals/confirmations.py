@@ -34,8 +34,8 @@ from tools.definitions.callers import Scope
 from tools.errors import ToolcribError
 from tools.models import Confirmation, ConfirmationRule, ConfirmationStatus
 from tools.shapes import confirmation_shape, rule_shape
-from tools.web.pages import CursorPages, by_name, newest_first, paging_parameters
-from tools.web.proof import Proof, by_method
+from tools.web.pagination import CursorPages, by_name, newest_first, paging_parameters
+from tools.web.reauthentication import Proof, by_method
 
 DECIDED = {200: ConfirmationAnswer}
 ALL = "all"

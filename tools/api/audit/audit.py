@@ -22,7 +22,7 @@ from audit.export import export
 from audit.models import Alert, AuditRecord
 from audit.records import erasure, reading, search
 from config.http.answers import written
-from tools.web.pages import (
+from tools.web.pagination import (
     CursorPages,
     PageReference,
     cursor_error,
@@ -31,8 +31,8 @@ from tools.web.pages import (
     paging_parameters,
     parse_page_size,
 )
-from tools.web.proof import Proof, by_method
-from tools.web.queries import BadQuery, QueryView
+from tools.web.query_parameters import BadQuery, QueryView
+from tools.web.reauthentication import Proof, by_method
 
 PERMISSION = "audit.view_auditrecord"
 _DESCRIBED = {"execution", "code", "since", "until", "q"}

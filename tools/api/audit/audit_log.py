@@ -17,7 +17,7 @@ from rest_framework.response import Response
 from audit.log.proofs import NotProvable, proof_of
 from audit.models import AuditRecord, Checkpoint
 from tools.api.audit.audit import EvidenceView
-from tools.web.pages import CursorPages, PageReference, newest_first, paging_parameters
+from tools.web.pagination import CursorPages, PageReference, newest_first, paging_parameters
 
 
 class RecordNotSealed(APIException):

@@ -21,7 +21,7 @@ from tools.definitions.capability.wishes import PlanningTarget, had, wanted
 from tools.definitions.chains.values import OUTPUT
 from tools.policy import authorization
 from tools.policy.decision import EffectiveRequest
-from tools.web.proof import Proof, by_method
+from tools.web.reauthentication import Proof, by_method
 
 MOST_EDGES = 1_000
 

@@ -9,7 +9,7 @@ from tools.catalog.signatures.drift import difference_of
 from tools.definitions.differences import DifferenceKind
 from tools.models import Decision, UpstreamChange
 from tools.shapes import moment
-from tools.web.pages import PageReference
+from tools.web.pagination import PageReference
 
 
 class FieldDifference(serializers.Serializer[Any]):

@@ -25,8 +25,8 @@ from tools.catalog.signatures.compared import versions_apart
 from tools.definitions.callers import Scope
 from tools.errors import Malformed
 from tools.models import Decision, UpstreamChange
-from tools.web.pages import CursorPages, newest_first, paging_parameters
-from tools.web.proof import Proof, by_method
+from tools.web.pagination import CursorPages, newest_first, paging_parameters
+from tools.web.reauthentication import Proof, by_method
 
 _ORDERS = newest_first("seen_at")
 _COLUMNS = {"decision": "decision", "tool": "tool__name", **in_period("seen_at")}

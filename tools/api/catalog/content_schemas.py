@@ -20,8 +20,8 @@ from tools.definitions.callers import Scope
 from tools.definitions.values.strict_json import MAX_VALUES
 from tools.models import ContentSchema
 from tools.shapes import content_schema_shape, content_schema_version_shape
-from tools.web.pages import CursorPages, by_name, paging_parameters
-from tools.web.proof import Proof, by_method
+from tools.web.pagination import CursorPages, by_name, paging_parameters
+from tools.web.reauthentication import Proof, by_method
 
 
 class ContentSchemaView(ConditionalView):

@@ -20,7 +20,7 @@ from tools.definitions.dialects.given import operation_line
 from tools.definitions.dialects.items import ImportSelection, ImportSource
 from tools.definitions.values.strict_json import MAX_VALUES
 from tools.errors import Malformed
-from tools.web.proof import Proof, by_method
+from tools.web.reauthentication import Proof, by_method
 
 EXAMPLE = OpenApiExample(
     "A tool service and a tool of it",

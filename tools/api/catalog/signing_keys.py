@@ -15,8 +15,8 @@ from tools.definitions.callers import Scope
 from tools.errors import NotFound
 from tools.models import SigningKey
 from tools.shapes import signing_key_shape
-from tools.web.pages import CursorPages, newest_first, paging_parameters
-from tools.web.proof import Proof, by_method
+from tools.web.pagination import CursorPages, newest_first, paging_parameters
+from tools.web.reauthentication import Proof, by_method
 
 
 class SigningKeyAnswer(serializers.Serializer[Any]):

@@ -38,8 +38,8 @@ from tools.models import ToolVersion
 from tools.policy import authorization
 from tools.policy.visibility import visible_tool
 from tools.shapes import tool_here, tool_shape, version_shape
-from tools.web.pages import PAGING_PARAMETERS, CursorPages, paging_parameters
-from tools.web.proof import Proof, by_method
+from tools.web.pagination import PAGING_PARAMETERS, CursorPages, paging_parameters
+from tools.web.reauthentication import Proof, by_method
 
 DEFINITION = "definition"
 FORMAT = OpenApiParameter(

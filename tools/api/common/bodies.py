@@ -33,7 +33,7 @@ from tools.definitions.vocabulary import (
 from tools.limits.allowances import MOST_QUOTAS
 from tools.models import Resolution
 from tools.models.tool import Origin, ToolStatus
-from tools.web.pages import PageReference
+from tools.web.pagination import PageReference
 
 
 def one_of(kind: Iterable[str], **options: Any) -> serializers.ChoiceField:

@@ -12,7 +12,7 @@ from rest_framework.request import Request
 
 from tools.catalog.registry import CatalogTool
 from tools.errors import Malformed
-from tools.web.pages import cursor_error, page_reference, parse_page_size
+from tools.web.pagination import cursor_error, page_reference, parse_page_size
 
 BY_NAME = OpenApiParameter(
     "ordering",

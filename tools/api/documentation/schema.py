@@ -10,7 +10,7 @@ from drf_spectacular.utils import OpenApiExample, OpenApiParameter
 from rest_framework import serializers
 
 from tools.api.common.bodies import ErrorAnswer, ProblemAnswer
-from tools.web.proof import Proof
+from tools.web.reauthentication import Proof
 
 ERRORS = {
     "400": "A field or parameter is missing, malformed or unknown; `details` names each one.",

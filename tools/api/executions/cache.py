@@ -11,7 +11,7 @@ from tools.api.common.base import CallerView
 from tools.api.common.fields import Strict, Text
 from tools.definitions.callers import Scope
 from tools.execution import cache
-from tools.web.proof import Proof, by_method
+from tools.web.reauthentication import Proof, by_method
 
 
 class InvalidationBody(Strict):

@@ -45,8 +45,8 @@ from tools.policy import authorization
 from tools.policy.decision import EffectiveRequest
 from tools.policy.visibility import visible_tool
 from tools.shapes import execution_shape, tool_here
-from tools.web.pages import PAGING_PARAMETERS
-from tools.web.proof import Proof, by_method
+from tools.web.pagination import PAGING_PARAMETERS
+from tools.web.reauthentication import Proof, by_method
 from tools.workflows import chain_actions
 from tools.workflows.chain_rehearsal import rehearse
 

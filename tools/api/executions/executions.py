@@ -32,8 +32,8 @@ from tools.execution.call import Call
 from tools.execution.reading import readable
 from tools.models import Agent, Execution, ExecutionEvent, Resolution
 from tools.shapes import execution_shape
-from tools.web.pages import CursorPages, newest_first, paging_parameters
-from tools.web.proof import Proof, by_method
+from tools.web.pagination import CursorPages, newest_first, paging_parameters
+from tools.web.reauthentication import Proof, by_method
 
 ANSWERS = {
     200: ExecutionAnswer,

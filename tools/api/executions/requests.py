@@ -15,7 +15,7 @@ from tools.api.common.base import CallerView
 from tools.api.common.filters import AGENT, PERIOD, SESSION, filtered, in_period
 from tools.limits import requests
 from tools.shapes import moment
-from tools.web.pages import CursorPages, PageReference, newest_first, paging_parameters
+from tools.web.pagination import CursorPages, PageReference, newest_first, paging_parameters
 
 _ORDERS = newest_first("at")
 

@@ -24,8 +24,8 @@ from tools.execution import session_actions as actions
 from tools.models import Session
 from tools.policy.pins import session_pins
 from tools.shapes import session_shape, step_shape, transition_shape
-from tools.web.pages import OLDEST_FIRST, CursorPages, newest_first, paging_parameters
-from tools.web.proof import Proof, by_method
+from tools.web.pagination import OLDEST_FIRST, CursorPages, newest_first, paging_parameters
+from tools.web.reauthentication import Proof, by_method
 
 MOST_STEPS = 50  # of a session's history, shown with it
 

@@ -20,8 +20,8 @@ from tools.insight.whatif import what_if
 from tools.policy.decision import EffectiveRequest
 from tools.policy.pins import snapshot_for
 from tools.shapes import difference_shape, explained_shape, request_shape
-from tools.web.pages import PAGING_PARAMETERS
-from tools.web.proof import Proof, by_method
+from tools.web.pagination import PAGING_PARAMETERS
+from tools.web.reauthentication import Proof, by_method
 
 QUERY = [
     OpenApiParameter("agent", OpenApiTypes.STR, description="Whom it is about; for people."),

@@ -27,8 +27,8 @@ from tools.policy import authorization
 from tools.policy.decision import DEFAULT_STATE, EffectiveRequest
 from tools.policy.openings import openings_of
 from tools.shapes import group_shape
-from tools.web.pages import PAGING_PARAMETERS
-from tools.web.proof import Proof, by_method
+from tools.web.pagination import PAGING_PARAMETERS
+from tools.web.reauthentication import Proof, by_method
 
 CHANGED = {200: GroupAnswer}
 NEW: dict[str, Any] = {

@@ -19,7 +19,7 @@ from tools.definitions.values.strict_json import MAX_VALUES
 from tools.insight.findings import findings, findings_of_proposal
 from tools.insight.reach import reach_of
 from tools.policy.decision import EffectiveRequest
-from tools.web.proof import Proof, by_method
+from tools.web.reauthentication import Proof, by_method
 
 MOST_FINDINGS = 500
 GROUPS = [

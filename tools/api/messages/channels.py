@@ -31,9 +31,9 @@ from tools.models import MessageChannel
 from tools.models.message import MessageKind
 from tools.runners import messages
 from tools.shapes import channel_shape, message_shape
-from tools.web.pages import CursorPages, by_name, paging_parameters
-from tools.web.proof import Proof, by_method
-from tools.web.queries import QueryView
+from tools.web.pagination import CursorPages, by_name, paging_parameters
+from tools.web.query_parameters import QueryView
+from tools.web.reauthentication import Proof, by_method
 
 FILTERS = [
     OpenApiParameter("kind", OpenApiTypes.STR, enum=MessageKind.values),

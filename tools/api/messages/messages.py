@@ -20,8 +20,8 @@ from tools.errors import NotFound
 from tools.messaging import inbox
 from tools.models import InboxItem, Message, MessageState
 from tools.shapes import inbox_shape, message_shape
-from tools.web.pages import CursorPages, newest_first, paging_parameters
-from tools.web.proof import Proof, by_method
+from tools.web.pagination import CursorPages, newest_first, paging_parameters
+from tools.web.reauthentication import Proof, by_method
 
 FILTERS = [
     OpenApiParameter("state", str, enum=MessageState.values),

@@ -17,8 +17,8 @@ from tools.catalog.sandbox import credentials
 from tools.definitions.callers import Scope
 from tools.models import EgressCredential
 from tools.shapes import credential_shape
-from tools.web.pages import CursorPages, by_name, paging_parameters
-from tools.web.proof import Proof, by_method
+from tools.web.pagination import CursorPages, by_name, paging_parameters
+from tools.web.reauthentication import Proof, by_method
 
 CHANGED = {200: CredentialAnswer}
 

@@ -23,8 +23,8 @@ from tools.catalog.mcp import mcp_consents, owners
 from tools.errors import Malformed
 from tools.models import Grant, McpAuthorization, McpOAuthClient, User
 from tools.shapes import mcp_authorization_shape, moment
-from tools.web.pages import CursorPages, newest_first, paging_parameters
-from tools.web.proof import Proof, by_method
+from tools.web.pagination import CursorPages, newest_first, paging_parameters
+from tools.web.reauthentication import Proof, by_method
 
 _ORDERS = {"owner": "owner", "-owner": "-owner", **newest_first()}
 EVERYBODY = "organization"  # in a URL, which cannot have an empty owner

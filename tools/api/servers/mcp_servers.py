@@ -30,8 +30,8 @@ from tools.definitions.values.strict_json import MAX_VALUES
 from tools.errors import Malformed
 from tools.models import McpServer
 from tools.shapes import mcp_server_shape, moment
-from tools.web.pages import CursorPages, by_name, paging_parameters
-from tools.web.proof import Proof, by_method
+from tools.web.pagination import CursorPages, by_name, paging_parameters
+from tools.web.reauthentication import Proof, by_method
 
 CHANGED = {200: McpServerAnswer}
 

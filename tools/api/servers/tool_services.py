@@ -19,8 +19,8 @@ from tools.errors import Unavailable
 from tools.models import ServiceStatus, ToolService
 from tools.runners.service import client
 from tools.shapes import service_shape
-from tools.web.pages import CursorPages, by_name, paging_parameters
-from tools.web.proof import Proof, by_method
+from tools.web.pagination import CursorPages, by_name, paging_parameters
+from tools.web.reauthentication import Proof, by_method
 
 
 class ParameterOfService(serializers.Serializer[Any]):

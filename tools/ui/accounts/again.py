@@ -27,7 +27,7 @@ from tools.ui import carried
 from tools.ui.access import PageRequest, address_of, page
 from tools.ui.accounts import proving
 from tools.ui.accounts.entering import safe_next
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 PAGE, DONE = "accounts/again.html", "accounts/again_done.html"
 ANSWERS = ("again.password", "again.code", "again.key")

@@ -21,7 +21,7 @@ from tools.models import AuthenticatorApp, User
 from tools.ui.access import PageRequest, address_of, page
 from tools.ui.accounts import entering, proving
 from tools.ui.accounts.entering import Entering, admit, safe_next
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 PAGE, SECOND = "accounts/login.html", "accounts/second_factor.html"
 WRONG = "That name and password do not belong together. Check both and try again."

@@ -33,7 +33,7 @@ from tools.ui.access import PageRequest, page
 from tools.ui.accounts import factors, proving
 from tools.ui.accounts.browsers import browser
 from tools.ui.inputs import FormInput, Widget
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 PAGE, PASSWORD = "accounts/profile.html", "accounts/profile_password.html"
 MOST_SHOWN = 100

@@ -19,7 +19,7 @@ from tools.ui.access import PageRequest, page
 from tools.ui.agents.agent_requests import on_one_line, ready
 from tools.ui.agents.asking import Asking, asking_of
 from tools.ui.playground.playground import impersonable_agents, playground_context
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 PAGE = "agents/agent_ask.html"
 

@@ -22,7 +22,7 @@ from tools.ui.access import PageRequest, page
 from tools.ui.agents.agent import show, token_inputs
 from tools.ui.agents.agents import find_agent
 from tools.ui.inputs import FormInput, plain, words
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 LONGEST_LABEL = 100
 MOST_DAYS = 365

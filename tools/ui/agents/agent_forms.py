@@ -18,7 +18,7 @@ from tools.models import Agent
 from tools.ui.access import PageRequest, page
 from tools.ui.agents.agents import find_agent
 from tools.ui.inputs import FormInput, Widget, plain, words
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 FORM = "agents/agent_form.html"
 LONGEST = {"slug": 63, "description": 500}

@@ -33,7 +33,7 @@ from tools.ui.gauges import Gauge, gauge
 from tools.ui.playground.snippets import curl_snippet
 from tools.ui.shown import DiffLine, maker_of, milliseconds, text_difference
 from tools.ui.visible import VisiblePiece, pieces
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 PAGE = "agents/agent_request.html"
 TO_DO = {

@@ -25,7 +25,7 @@ from tools.ui.approvals.drawn import draw_difference, fields_of
 from tools.ui.catalog.origins import ToolOrigin, source_of
 from tools.ui.results import page_or_results
 from tools.ui.shown import pretty
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 LIST, ONE = "approvals/changes.html", "approvals/change.html"
 PAGE_SIZE = 25

@@ -27,10 +27,10 @@ from tools.errors import Forbidden, Malformed
 from tools.models import Confirmation, ConfirmationStatus
 from tools.shapes import money
 from tools.ui.access import PageRequest, page
-from tools.ui.playground.would_do import preview_sentences
+from tools.ui.approvals.call_preview import preview_sentences
 from tools.ui.shown import maker_of, pretty
 from tools.ui.visible import VisiblePiece, mixed_words, pieces
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 QUEUE, ONE = "approvals/confirmations.html", "approvals/confirmation.html"
 PAGE_SIZE = 25

@@ -20,7 +20,7 @@ from audit.models import AlertRule
 from tools.ui.audit.rule_form import KINDS_IN_WORDS, AlertRuleForm
 from tools.ui.audit.spans import span
 from tools.ui.audit.views import PERMISSION, actor_of
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 LIST, ONE = "audit/rules.html", "audit/rule.html"
 

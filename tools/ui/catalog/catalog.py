@@ -27,7 +27,7 @@ from tools.policy.visibility import visible_tools
 from tools.ui.access import PageRequest, current_snapshot, page, snapshot_of
 from tools.ui.catalog.facets import LABELS, CatalogFacet, Kinds, chips, counted, facets, kinds_of
 from tools.ui.results import page_or_results
-from tools.web.proof import proof
+from tools.web.reauthentication import proof
 
 PAGE_SIZE = 25
 SORTS: dict[str, Callable[[CatalogTool], Any]] = {

@@ -33,7 +33,7 @@ from tools.policy.licensing import lowest_tiers
 from tools.policy.visibility import visible_tools
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.catalog.catalog import UNDO, CatalogSearch, back_of
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 TEMPLATE = "catalog/catalog_change.html"
 _NAMED = 5

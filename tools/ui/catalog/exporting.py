@@ -10,7 +10,7 @@ from tools.definitions.vocabulary import ToolType
 from tools.errors import Conflict, Malformed
 from tools.ui.access import PageRequest, page
 from tools.ui.shown import pretty
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 
 @proof(Proof.ALWAYS)

@@ -35,7 +35,7 @@ from tools.ui.catalog.import_form import (
     asked,
 )
 from tools.ui.catalog.import_shown import DIALECTS, echo, shown_row
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 TEMPLATE = "catalog/import.html"
 ALL, EACH = "all", "each"

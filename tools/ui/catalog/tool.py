@@ -31,7 +31,7 @@ from tools.ui.executions.executions import execution_context
 from tools.ui.playground.attempts import PlaygroundAttempt, new_attempt
 from tools.ui.shown import difference, pretty
 from tools.ui.workflow.workflow import finding_row
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 TEMPLATE = "catalog/tool.html"
 WAIT_S = 20.0

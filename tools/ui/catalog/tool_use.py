@@ -26,7 +26,7 @@ from tools.shapes import money
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.home.usage import usage_charts
 from tools.ui.playground.calling import default_state
-from tools.ui.workflow.explain import GATE_LABELS
+from tools.ui.workflow.explanations import GATE_LABELS
 from tools.usage.usage import Usage, UsageQuery, UsageTotals, durations, usage
 
 PAGE_SIZE = 25

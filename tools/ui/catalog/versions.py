@@ -34,7 +34,7 @@ from tools.policy.visibility import visible_tool
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.approvals.drawn import draw_difference
 from tools.ui.catalog.origins import source_of
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 TEMPLATE = "catalog/difference.html"
 MOST_VERSIONS = 20

@@ -25,7 +25,7 @@ from tools.policy.visibility import visible_tools
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.chains.chain_drawing import ChainDrawing, draw, inputs_of
 from tools.ui.inputs import plain
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 LIST, FORM = "chains/chains.html", "chains/chain_form.html"
 PAGE_SIZE = 25

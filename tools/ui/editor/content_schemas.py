@@ -19,7 +19,7 @@ from tools.ui.access import PageRequest, page
 from tools.ui.inputs import FormInput, Widget, choices, placed, plain
 from tools.ui.shown import pretty, text_difference
 from tools.ui.visible import mixed_words, pieces
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 LIST, ONE = "editor/schemas.html", "editor/schema.html"
 FORM, REMOVE = "editor/schema_form.html", "editor/schema_remove.html"

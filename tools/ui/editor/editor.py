@@ -25,7 +25,7 @@ from tools.ui.editor.draft_testing import Test, asked_of, run_test
 from tools.ui.editor.drafts import ToolDraft, definition_from, draft_from, draft_of, new_draft
 from tools.ui.inputs import json_of, plain
 from tools.ui.shown import DiffLine, difference
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 TEMPLATE = "editor/editor.html"
 CHANGED = (

@@ -24,7 +24,7 @@ from tools.models import Execution
 from tools.ui.access import PageRequest, page
 from tools.ui.gauges import Gauge, gauge
 from tools.ui.shown import milliseconds
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 from tools.workflows import batch_actions
 from tools.workflows.batch_actions import BatchRow
 

@@ -26,11 +26,11 @@ from tools.models.execution import ExecutionQuerySet
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.chains.chain_run import drawn_run
 from tools.ui.executions.calls_within import child_calls
+from tools.ui.executions.execution_timeline import execution_timeline
 from tools.ui.executions.meters import resource_usage
-from tools.ui.executions.road import execution_timeline
 from tools.ui.results import page_or_results
 from tools.ui.shown import cut, maker_of, milliseconds, output_of, pretty
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 PAGE_SIZE = 50
 FAILED = "failed"  # a filter for every status of failure

@@ -15,7 +15,7 @@ from tools.execution import session_actions
 from tools.models import Session
 from tools.policy.pins import session_pins
 from tools.ui.access import PageRequest, page
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 SESSION_TEMPLATE = "executions/session.html"
 PAGE_SIZE = 50

@@ -32,10 +32,10 @@ from tools.ui.groups.group_forms import (
     set_errors,
     window_line,
 )
-from tools.ui.groups.week import week_chart
+from tools.ui.groups.week_chart import week_chart
 from tools.ui.inputs import FormInput, plain
 from tools.ui.shown import DiffLine, pretty, text_difference
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 LIST_TEMPLATE, FORM_TEMPLATE = "groups/groups.html", "groups/group_form.html"
 MOST_SHOWN = 50

@@ -23,7 +23,7 @@ from tools.shapes import money
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.charts import Chart, lined, stacked
 from tools.ui.executions.executions import FAILED, LARGE_FIELDS
-from tools.ui.home.house import health_components
+from tools.ui.home.health import health_components
 from tools.ui.shown import milliseconds
 from tools.usage import lately
 from tools.usage.lately import MOST_COUNTED, Series, UsageStatistics

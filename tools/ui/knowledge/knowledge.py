@@ -22,7 +22,7 @@ from tools.policy import authorization
 from tools.policy.decision import AccessRequest, EffectiveRequest
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.playground.calling import default_group, default_state
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 SEARCH_TEMPLATE = "knowledge/knowledge.html"
 SEARCH_TOOL = "search_knowledge"

@@ -22,7 +22,7 @@ from tools.knowledge.entries import local_name
 from tools.ui import kept
 from tools.ui.access import PageRequest, page
 from tools.ui.knowledge.knowledge import entity_url
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 TEMPLATE = "knowledge/knowledge_import.html"
 MOST_BYTES = 4 * 1024 * 1024  # the command allows more: here the browser carries the document

@@ -32,7 +32,7 @@ from tools.policy.licensing import includes, standing_of
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.licenses.tiers import UNDO_KEY, impact_context, keep_undo, require_superuser, undo_key
 from tools.ui.settings.sandbox import Notice, manages_tools
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 TEMPLATE = "licenses/licenses.html"
 _MOST_NAMED = 3  # in a notice

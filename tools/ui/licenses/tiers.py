@@ -31,7 +31,7 @@ from tools.ui.licenses.tier_form import (
     level_choices,
     term_texts,
 )
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 TEMPLATE = "licenses/tier.html"
 UNDO_KEY = "licenses-undo"  # session key, and tag of the message that offers it

@@ -17,7 +17,7 @@ from tools.messaging.channel_fields import SECURITIES
 from tools.models import MessageChannel, MessageKind
 from tools.ui.access import PageRequest, page
 from tools.ui.inputs import FormInput, Widget, choices, placed, plain, words
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 FORM_TEMPLATE, KEY_TEMPLATE, REMOVE_TEMPLATE = (
     "messages/channel_form.html",

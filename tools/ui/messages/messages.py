@@ -20,7 +20,7 @@ from tools.runners.messages import try_channel
 from tools.ui.access import PageRequest, page
 from tools.ui.inputs import plain
 from tools.ui.visible import pieces
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 PAGE_SIZE = 25
 # A state with the color of the corresponding status of calls.

@@ -27,7 +27,9 @@ from tools.policy.pins import snapshot_for
 from tools.policy.visibility import visible_tool, visible_tools
 from tools.ui.access import PageRequest, address_of, page
 from tools.ui.executions.executions import execution_context
-from tools.ui.executions.replaying import (
+from tools.ui.playground.answering import PlaygroundResponse, current_response, refusal_response
+from tools.ui.playground.attempts import PlaygroundAttempt, new_attempt
+from tools.ui.playground.replay import (
     ReplayComparison,
     ReplaySource,
     compare_results,
@@ -35,11 +37,9 @@ from tools.ui.executions.replaying import (
     from_execution,
     from_record,
 )
-from tools.ui.playground.answering import PlaygroundResponse, current_response, refusal_response
-from tools.ui.playground.attempts import PlaygroundAttempt, new_attempt
 from tools.ui.playground.snippets import Snippet, code_snippets
 from tools.ui.shown import milliseconds, pretty
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 TEMPLATE = "playground/playground.html"
 WAIT_S = 20.0

@@ -32,7 +32,7 @@ from tools.ui.inputs import (
 )
 from tools.ui.servers.secrets import parse_secrets, secret_inputs
 from tools.ui.servers.servers import TRANSPORTS
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 FORM_TEMPLATE, CREDENTIALS_TEMPLATE = "servers/server_form.html", "servers/server_credentials.html"
 _ADDRESS_FIELDS = frozenset({"name", "url", "command", "args"})

@@ -24,7 +24,7 @@ from tools.ui.servers.picking import (
     listed_tools,
     select_tool,
 )
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 TEMPLATE = "servers/server_import.html"
 MOST_SELECTED = 50  # tools that a user can review at once

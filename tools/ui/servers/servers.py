@@ -24,7 +24,7 @@ from tools.ui.access import PageRequest, page
 from tools.ui.servers.picking import ListedTool, listed_tools
 from tools.ui.shown import SourceStatus
 from tools.ui.visible import VisiblePiece, pieces
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 LIST_TEMPLATE, SERVER_TEMPLATE, REMOVE_TEMPLATE = (
     "servers/servers.html",

@@ -16,7 +16,7 @@ from tools.models import ToolService
 from tools.ui.access import PageRequest, page
 from tools.ui.inputs import DEFAULT, GROUPS, NONE, THESE, FormInput, Widget, listed, placed, plain
 from tools.ui.servers.services import render_service
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 FORM_TEMPLATE, REMOVE_TEMPLATE = "servers/service_form.html", "servers/service_remove.html"
 

@@ -1,6 +1,6 @@
 """What was taken out of evidence is never sent as if it were the value."""
 
-from tools.ui.executions.replaying import remove_redactions
+from tools.ui.playground.replay import remove_redactions
 
 MARK = "[redacted 0123456789ab]"
 

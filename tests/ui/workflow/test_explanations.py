@@ -10,7 +10,7 @@ from tests.ui.conftest import Grant
 from tests.ui.pages import codes, htmx, notes, text
 from tools.execution.pipeline import admit
 from tools.models import Agent, Execution, Organization
-from tools.ui.workflow.explain import GATE_LABELS, MOST_CALLS, MOST_NAMES
+from tools.ui.workflow.explanations import GATE_LABELS, MOST_CALLS, MOST_NAMES
 
 HOSTILE = "<script>alert(1)</script>"
 

@@ -13,7 +13,7 @@ from django.utils import timezone
 from tools.definitions.results import REFUSED, Status
 from tools.models import Execution
 from tools.ui.shown import milliseconds
-from tools.ui.workflow.explain import GATE_LABELS
+from tools.ui.workflow.explanations import GATE_LABELS
 
 # In the order of evaluation, by the names in refusals.
 GATE_NAMES = (

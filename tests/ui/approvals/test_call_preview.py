@@ -6,7 +6,7 @@ from tests import factories
 from tests.tools.held import held
 from tests.ui.pages import notes
 from tools.models import Agent, Organization
-from tools.ui.playground.would_do import preview_sentences
+from tools.ui.approvals.call_preview import preview_sentences
 
 
 def test_it_says_how_it_runs_what_its_author_says_and_what_stays(

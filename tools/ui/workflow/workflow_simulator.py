@@ -20,9 +20,9 @@ from tools.policy.decision import DEFAULT_STATE, EffectiveRequest
 from tools.policy.pins import snapshot_for
 from tools.ui.access import PageRequest, page
 from tools.ui.workflow.drawing import draw_workflow
-from tools.ui.workflow.explain import explainable_agents, split_names
+from tools.ui.workflow.explanations import explainable_agents, split_names
 
-TEMPLATE = "workflow/walk.html"
+TEMPLATE = "workflow/workflow_simulator.html"
 PAGE_SIZE = 25
 
 

@@ -18,7 +18,7 @@ from rest_framework.pagination import Cursor, CursorPagination
 from rest_framework.request import Request
 from rest_framework.utils.urls import replace_query_param
 
-from tools.web.queries import BadQuery
+from tools.web.query_parameters import BadQuery
 
 MAX_PAGE_SIZE = 200
 DEFAULT_PAGE_SIZE = 50

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 
 from tools import metrics
-from tools.web import reports
+from tools.web import csp_reports
 
 REPORT = {
     "csp-report": {
@@ -21,7 +21,7 @@ REPORT = {
 
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reports, "bucket", reports._Bucket(reports.REPORTS_PER_MINUTE))
+    monkeypatch.setattr(csp_reports, "bucket", csp_reports._Bucket(csp_reports.REPORTS_PER_MINUTE))
 
 
 def sent(body: Any, **options: Any) -> int:
@@ -36,7 +36,7 @@ def count(directive: str) -> float:
 
 def test_a_report_is_a_line_and_a_count(caplog: pytest.LogCaptureFixture) -> None:
     before = count("style-src-elem")
-    with caplog.at_level(logging.WARNING, "tools.web.reports"):
+    with caplog.at_level(logging.WARNING, "tools.web.csp_reports"):
         assert sent(REPORT) == 204
     assert count("style-src-elem") == before + 1
     assert "'inline' of 'style-src-elem' on 'http://127.0.0.1:8000/tools/x/'" in caplog.text
@@ -70,10 +70,10 @@ def test_a_report_that_is_too_large_is_refused() -> None:
 
 def test_a_flood_is_counted_and_told_no_more(caplog: pytest.LogCaptureFixture) -> None:
     before = count("dropped")
-    answers = [sent(REPORT) for _ in range(reports.REPORTS_PER_MINUTE + 5)]
+    answers = [sent(REPORT) for _ in range(csp_reports.REPORTS_PER_MINUTE + 5)]
     assert answers[0] == 204 and answers[-1] == 429
-    told = [one for one in caplog.records if one.name == "tools.web.reports"]
-    assert len(told) == reports.REPORTS_PER_MINUTE and count("dropped") == before + 5
+    told = [one for one in caplog.records if one.name == "tools.web.csp_reports"]
+    assert len(told) == csp_reports.REPORTS_PER_MINUTE and count("dropped") == before + 5
 
 
 def test_a_report_leaves_no_evidence(db: None, django_assert_num_queries: Any) -> None:

@@ -16,7 +16,7 @@ from tools.catalog.signatures import keys
 from tools.catalog.signatures.newest import SignatureFileState, newest
 from tools.models import SigningKey, ToolVersion
 from tools.ui.access import PageRequest, page
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 LIST_TEMPLATE, DISTRUST_TEMPLATE = "settings/keys.html", "settings/key.html"
 PAGE_SIZE = 25
