@@ -26,7 +26,7 @@ from tools.models.execution import ExecutionQuerySet
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.chains.chain_run import drawn_run
 from tools.ui.executions.calls_within import child_calls
-from tools.ui.executions.execution_timeline import execution_timeline
+from tools.ui.executions.execution_details import execution_timeline
 from tools.ui.executions.meters import resource_usage
 from tools.ui.results import page_or_results
 from tools.ui.shown import cut, maker_of, milliseconds, output_of, pretty

@@ -12,7 +12,7 @@ from tools.errors import ToolcribError
 from tools.models import Execution
 from tools.policy.decision import DEFAULT_STATE
 from tools.ui.playground.calling import default_groups, default_state
-from tools.ui.playground.parameter_form import ParameterForm, parameter_form
+from tools.ui.playground.call_form import ParameterForm, parameter_form
 
 
 @dataclass

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tools.definitions.tool import read_definition
-from tools.ui.playground.parameter_form import ParameterForm, parameter_form
+from tools.ui.playground.call_form import ParameterForm, parameter_form
 
 
 def form(*parameters: dict[str, Any], **given: str) -> ParameterForm:
