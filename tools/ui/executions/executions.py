@@ -83,7 +83,7 @@ def execution_page(request: PageRequest, execution_id: UUID) -> HttpResponse:
     shown = execution_context(execution)
     if request.htmx and request.GET.get("seen") == shown["seen"]:
         return HttpResponse(status=204)  # keeps the focus and selection of the page
-    context = {"shown": shown, **execution_details(request, execution)}
+    context = {"shown": shown, **detail_context(request, execution)}
     return render(
         request, f"{EXECUTION_TEMPLATE}#{part}" if request.htmx else EXECUTION_TEMPLATE, context
     )
@@ -98,7 +98,7 @@ def cancel_execution(request: PageRequest, execution_id: UUID) -> HttpResponseBa
     if not request.htmx:
         return redirect("execution", execution_id=execution_id)
     execution = actions.one_of(request.caller, execution_id)
-    context = {"shown": execution_context(execution), **execution_details(request, execution)}
+    context = {"shown": execution_context(execution), **detail_context(request, execution)}
     return render(request, f"{EXECUTION_TEMPLATE}#moving", context)
 
 
@@ -134,7 +134,7 @@ def resolve(request: PageRequest, execution_id: UUID) -> HttpResponseBase:
     return redirect("execution", execution_id=execution_id)
 
 
-def execution_details(request: PageRequest, execution: Execution) -> dict[str, Any]:
+def detail_context(request: PageRequest, execution: Execution) -> dict[str, Any]:
     """More data for the call's page: its gates and durations, its usage, and whether it can be
     retried."""
     failed = execution.over and execution.status != Status.SUCCESS
