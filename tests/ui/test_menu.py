@@ -8,7 +8,7 @@ from django.test import Client
 
 from tests.ui.conftest import Grant
 from tests.ui.pages import text
-from tools.ui.settings.contrast import read_static
+from tools.ui.settings.styleguide import read_static
 
 GROUPS = ["work", "catalog", "sources", "evidence", "administration"]
 USED = re.compile(r'<use href="[^"#]*img/icons[^"#]*\.svg#([a-z-]+)"')

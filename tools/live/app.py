@@ -1,5 +1,5 @@
-"""`GET /live/?of=…`: an ASGI application that serves page updates as server-sent events. An event
-reports that something changed, without content.
+"""`GET /live/?of=…`: an ASGI application that serves page updates as server-sent events, only to
+pages of the product. An event reports that something changed, without content.
 
 A stream costs a coroutine: no thread, and no connection to any store.
 """
@@ -7,27 +7,22 @@ A stream costs a coroutine: no thread, and no connection to any store.
 import asyncio
 import logging
 import os
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
-from urllib.parse import parse_qs
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 from django.conf import settings
 from django.http.cookie import parse_cookie
+from django.http.request import split_domain_port, validate_host
 
-from tools.live.asgi import (
-    Receive,
-    Scope,
-    Send,
-    headers_of,
-    refuse,
-    response_start,
-    send_body,
-    send_end,
-)
-from tools.live.asking import DATABASE_ERRORS, ReaderLookup
 from tools.live.live_streams import LiveStream, LiveStreams, StreamLimitReached, Topics
-from tools.live.origins import is_own_origin
+from tools.live.readers import DATABASE_ERRORS, ReaderLookup
 from tools.live.relay import Relay
 
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 log = logging.getLogger(__name__)
 PATH = "/live/"
 GAP_S = 1.0  # between two events of a stream
@@ -35,6 +30,7 @@ HEARTBEAT_S = 15.0
 _LONGEST = 1_000  # characters of the topics of a page
 _KEY_LENGTH = 64
 _FIRST_COMMENT, _HEARTBEAT_COMMENT = b": following\n\n", b": still here\n\n"
+_SEND_TIMEOUT_S = 30.0  # for a client that reads nothing
 
 
 class Refusal(Exception):
@@ -146,6 +142,55 @@ class Live:
         await asyncio.sleep(GAP_S)
 
 
+application = Live()
+
+
+def is_own_origin(headers: Mapping[str, str]) -> bool:
+    """Whether the request is from the product's own origin: by `Origin`, else `Sec-Fetch-Site`."""
+    host = headers.get("host", "")
+    domain, _ = split_domain_port(host)
+    if not domain or not validate_host(domain, settings.ALLOWED_HOSTS):
+        return False
+    origin = headers.get("origin")
+    if origin is None:
+        return headers.get("sec-fetch-site", "none") in {"none", "same-origin"}
+    return origin in settings.CSRF_TRUSTED_ORIGINS or _is_same_host(origin, host, domain)
+
+
+def headers_of(scope: Scope) -> dict[str, str]:
+    return {name.decode("latin-1"): said.decode("latin-1") for name, said in scope["headers"]}
+
+
+async def send_end(send: Send) -> None:
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def send_body(send: Send, body: bytes) -> None:
+    async with asyncio.timeout(_SEND_TIMEOUT_S):
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+def response_start(status: int, origin: str | None) -> MutableMapping[str, Any]:
+    headers = [
+        (b"content-type", b"text/event-stream" if status == 200 else b"text/plain"),
+        (b"cache-control", b"no-store"),
+        (b"x-accel-buffering", b"no"),
+        (b"x-content-type-options", b"nosniff"),
+        (b"vary", b"Origin, Cookie"),
+    ]
+    if origin:
+        headers += [
+            (b"access-control-allow-origin", origin.encode("latin-1")),
+            (b"access-control-allow-credentials", b"true"),
+        ]
+    return {"type": "http.response.start", "status": status, "headers": headers}
+
+
+async def refuse(send: Send, status: int) -> None:
+    await send(response_start(status, None))
+    await send_end(send)
+
+
 def _exit_when_done(task: asyncio.Task[None]) -> None:
     """End the process when a loop ends, since streams would get no events: the supervisor restarts
     it."""
@@ -163,4 +208,14 @@ async def _watch_disconnect(receive: Receive, stream: LiveStream) -> None:
         stream.end()
 
 
-application = Live()
+def _is_same_host(origin: str, host: str, domain: str) -> bool:
+    """Whether the origin is this address, or that of the web process on the same host."""
+    try:
+        found = urlsplit(origin)
+        port = found.port or {"http": 80, "https": 443}.get(found.scheme)
+    except ValueError:
+        return False
+    if found.scheme not in {"http", "https"} or origin != f"{found.scheme}://{found.netloc}":
+        return False
+    at, _ = split_domain_port(found.netloc)
+    return found.netloc.lower() == host.lower() or (at == domain and port == settings.WEB_PORT)

@@ -1,7 +1,8 @@
 """The open streams: their limits, and which of them a change is sent to.
 
 Unauthenticated streams have a small limit, and a smaller one per address. Authenticated streams
-count for the reader's organization, which never gets the last quarter.
+count for the reader's organization, which never gets the last quarter. A change says which call
+changed, and whose it is, without its content.
 """
 
 import asyncio
@@ -11,8 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from tools.live.changes import ExecutionChange
+from django.db.models import Exists, OuterRef
+
 from tools.live.readers import LiveReader
+from tools.models import Confirmation, Execution
 
 EXECUTIONS, CONFIRMATIONS = "executions", "confirmations"
 MOST_TOPICS = 8
@@ -20,6 +23,15 @@ MOST_PER_SESSION = 16  # streams of one browser's session
 MOST_UNAUTHENTICATED_PER_ADDRESS = 32  # many browsers reconnect at once after the process was down
 _IMMEDIATE_RELOADS = 50  # pages that may reload at the same moment; more are spread over time
 _SPREAD_MS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionChange:
+    execution_id: UUID
+    parent_id: UUID | None
+    organization_id: UUID
+    people: frozenset[UUID | None]  # the caller, and the user who made the call
+    held: bool  # it is or was awaiting approval
 
 
 class StreamLimitReached(Exception):
@@ -150,6 +162,18 @@ class LiveStreams:
             stream.reader = told.get(stream.key)
             if stream.reader is None:
                 stream.end()
+
+
+def load_changes(ids: Iterable[UUID]) -> list[ExecutionChange]:
+    """Uses one query for all of them. Calls that no longer exist are left out."""
+    held = Exists(Confirmation.objects.filter(execution=OuterRef("pk")))
+    rows = Execution.objects.filter(pk__in=list(ids)).annotate(was_held=held).values_list(
+        "pk", "parent_id", "organization_id", "user_id", "made_by_id", "was_held"
+    )  # fmt: skip
+    return [
+        ExecutionChange(pk, parent, organization, frozenset({user, maker}), was_held)
+        for pk, parent, organization, user, maker, was_held in rows
+    ]
 
 
 def _decrement[K](counts: Counter[K], of: K) -> None:

@@ -8,10 +8,8 @@ import redis.asyncio as redis
 from django.conf import settings
 
 from tools.execution.bell import CHANNEL, NEWS
-from tools.live.asking import DATABASE_ERRORS, run_query
-from tools.live.changes import load_changes
-from tools.live.live_streams import LiveStreams
-from tools.live.readers import LiveReader, load_readers
+from tools.live.live_streams import LiveStreams, load_changes
+from tools.live.readers import DATABASE_ERRORS, LiveReader, load_readers, run_query
 
 log = logging.getLogger(__name__)
 CHECK_S = 20.0  # between two checks of who is still logged in

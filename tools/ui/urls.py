@@ -15,21 +15,14 @@ from tools.ui.approvals import changes, confirmations
 from tools.ui.catalog import catalog, catalog_change, exporting, importing, tool, tool_use, versions
 from tools.ui.chains import chains
 from tools.ui.editor import content_schemas, editor
-from tools.ui.executions import batch, batches, executions, outputs, sessions
+from tools.ui.executions import batches, executions, outputs
 from tools.ui.groups import groups
 from tools.ui.home import home, site_search, usage
-from tools.ui.knowledge import knowledge, knowledge_entity, knowledge_import
+from tools.ui.knowledge import knowledge, knowledge_import
 from tools.ui.licenses import licenses, tiers
-from tools.ui.messages import channel_forms, messages
+from tools.ui.messages import messages
 from tools.ui.playground import playground
-from tools.ui.servers import (
-    server_forms,
-    server_import,
-    server_oauth,
-    servers,
-    service_changes,
-    services,
-)
+from tools.ui.servers import server_forms, server_import, server_oauth, servers, services
 from tools.ui.settings import sandbox, settings, signing_keys, styleguide, workspace
 from tools.ui.workflow import explanations, workflow, workflow_simulator
 
@@ -126,14 +119,14 @@ urlpatterns: list[URLPattern] = [
     path("agent/requests/new/", agent_asking.ask, name="agent-request-new"),
     path(AGENT_REQUEST, agent_request.request_page, name="agent-request"),
     path(f"{AGENT_REQUEST}cancel", agent_request.cancel, name="agent-request-cancel"),
-    path("sessions/<uuid:session_id>/", sessions.session_page, name="session"),
-    path("sessions/<uuid:session_id>/end", sessions.end_session, name="session-end"),
+    path("sessions/<uuid:session_id>/", executions.session_page, name="session"),
+    path("sessions/<uuid:session_id>/end", executions.end_session, name="session-end"),
     path("services/", services.service_list, name="services"),
-    path("services/new/", service_changes.write_service, name="service-new"),
+    path("services/new/", services.write_service, name="service-new"),
     path("services/<str:name>/", services.service_page, name="service"),
-    path("services/<str:name>/decide", service_changes.decide_announcement, name="service-decide"),
-    path("services/<str:name>/edit/", service_changes.change_service, name="service-edit"),
-    path("services/<str:name>/remove/", service_changes.remove_service, name="service-remove"),
+    path("services/<str:name>/decide", services.decide_announcement, name="service-decide"),
+    path("services/<str:name>/edit/", services.change_service, name="service-edit"),
+    path("services/<str:name>/remove/", services.remove_service, name="service-remove"),
     path("servers/", servers.server_list, name="servers"),
     path("servers/new/", server_forms.write_server, name="server-new"),
     path("servers/<str:name>/", servers.server_page, name="server"),
@@ -154,10 +147,10 @@ urlpatterns: list[URLPattern] = [
     path("playground/", playground.playground_page, name="playground"),
     path("messages/", messages.message_list, name="messages"),
     path("channels/", messages.channel_list, name="channels"),
-    path("channels/new/", channel_forms.write_channel, name="channel-new"),
-    path("channels/<str:name>/edit/", channel_forms.change_channel, name="channel-edit"),
-    path("channels/<str:name>/key", channel_forms.replace_key, name="channel-key"),
-    path("channels/<str:name>/remove/", channel_forms.remove_channel, name="channel-remove"),
+    path("channels/new/", messages.write_channel, name="channel-new"),
+    path("channels/<str:name>/edit/", messages.change_channel, name="channel-edit"),
+    path("channels/<str:name>/key", messages.replace_key, name="channel-key"),
+    path("channels/<str:name>/remove/", messages.remove_channel, name="channel-remove"),
     path("channels/<str:name>/try", messages.test_channel, name="channel-try"),
     path("inbox/", messages.inbox_page, name="inbox"),
     path("inbox/<uuid:item_id>/read", messages.mark_item_read, name="inbox-read"),
@@ -165,7 +158,7 @@ urlpatterns: list[URLPattern] = [
     path("workspace/file/", workspace.file_page, name="workspace-file"),
     path("workspace/download/", workspace.download_file, name="workspace-download"),
     path("knowledge/", knowledge.search_page, name="knowledge"),
-    path("knowledge/entity/", knowledge_entity.entity_page, name="knowledge-entity"),
+    path("knowledge/entity/", knowledge.entity_page, name="knowledge-entity"),
     path("knowledge/import/", knowledge_import.import_page, name="knowledge-import"),
     path("knowledge/export", knowledge.export_knowledge, name="knowledge-export"),
     path("schemas/", content_schemas.schema_list, name="schemas"),
@@ -177,8 +170,8 @@ urlpatterns: list[URLPattern] = [
     path("settings/organization/", settings.change_organization, name="settings-organization"),
     path("usage/", usage.usage_page, name="usage"),
     path("batches/", batches.batch_list, name="batches"),
-    path("batches/<uuid:batch_id>/", batch.batch_page, name="batch"),
-    path("batches/<uuid:batch_id>/cancel", batch.cancel_batch, name="batch-cancel"),
+    path("batches/<uuid:batch_id>/", batches.batch_page, name="batch"),
+    path("batches/<uuid:batch_id>/cancel", batches.cancel_batch, name="batch-cancel"),
     path("executions/", executions.execution_list, name="executions"),
     path(EXECUTION, executions.execution_page, name="execution"),
     path(f"{EXECUTION}cancel", executions.cancel_execution, name="execution-cancel"),

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from tools.live.origins import is_own_origin
+from tools.live.app import is_own_origin
 
 BESIDE = {"host": "127.0.0.1:8001"}
 

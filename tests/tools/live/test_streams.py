@@ -4,10 +4,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from tools.live.changes import ExecutionChange
 from tools.live.live_streams import (
     MOST_PER_SESSION,
     MOST_UNAUTHENTICATED_PER_ADDRESS,
+    ExecutionChange,
     LiveStream,
     LiveStreams,
     StreamLimitReached,

@@ -10,8 +10,7 @@ from django.utils import timezone
 from tests import factories
 from tests.ui.pages import codes, notes, text
 from tools.models import Agent, Execution, Organization
-from tools.ui.executions.execution_details import execution_timeline
-from tools.ui.executions.meters import resource_usage
+from tools.ui.executions.execution_details import execution_timeline, resource_usage
 from tools.ui.workflow.explanations import GATE_LABELS
 
 

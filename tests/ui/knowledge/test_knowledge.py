@@ -22,7 +22,7 @@ from tools.knowledge.documents import Syntax
 from tools.knowledge.listing import Named
 from tools.models import Organization
 from tools.ui.knowledge import knowledge_import
-from tools.ui.knowledge.neighbourhood import MOST_ENTITIES, draw_neighborhood
+from tools.ui.knowledge.knowledge import MOST_ENTITIES, draw_neighborhood
 from tools.ui.layout import LayoutBox
 
 pytestmark = [pytest.mark.django_db, pytest.mark.own_organization]

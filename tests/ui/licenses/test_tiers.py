@@ -13,7 +13,7 @@ from tests.ui.licenses.test_licenses import fields, move, tools
 from tests.ui.pages import codes, htmx, inline_code, notes, text
 from tools.licensing.tier_terms import terms_of
 from tools.models import LicenseTier, Organization, Tool
-from tools.ui.licenses.tier_form import term_texts
+from tools.ui.licenses.tiers import term_texts
 
 CORE = ["read_file", "write_file", "search_knowledge", "web_fetch", "execute_ckvs_query"]
 GIVEN: dict[str, Any] = {

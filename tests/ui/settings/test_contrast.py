@@ -5,7 +5,7 @@ import re
 import pytest
 from django.conf import settings
 
-from tools.ui.settings.contrast import (
+from tools.ui.settings.styleguide import (
     MIN_CONTRAST,
     PAIRS,
     ContrastPair,
@@ -44,7 +44,7 @@ def test_a_text_is_read_on_its_ground(pair: ContrastPair) -> None:
 def test_every_pair_that_a_rule_names_is_measured() -> None:
     assert paired(), "no rule names a text and its ground: is the pattern still right?"
     strangers = {pair: where for pair, where in paired().items() if pair not in PAIRS}
-    assert not strangers, "add these to PAIRS of tools/ui/settings/contrast.py"
+    assert not strangers, "add these to PAIRS of tools/ui/settings/styleguide.py"
 
 
 def test_only_the_tokens_name_a_colour() -> None:

@@ -18,7 +18,7 @@ from tools.catalog.workflow.workflow import graph
 from tools.insight.findings import findings_about
 from tools.models import Organization
 from tools.ui.layout import LayoutBox
-from tools.ui.workflow.drawing import EVERY_STATE, MOST_STATES, draw_workflow
+from tools.ui.workflow.workflow import EVERY_STATE, MOST_STATES, draw_workflow
 
 HOSTILE = '"><script>alert(1)</script>'
 

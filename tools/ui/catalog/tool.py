@@ -28,7 +28,7 @@ from tools.ui.catalog.versions import flaw_of, shown_upstream, shown_versions
 from tools.ui.chains.chains import drawn
 from tools.ui.chains.rehearsing import can_be_rehearsed, rehearsed
 from tools.ui.executions.executions import execution_context
-from tools.ui.playground.attempts import PlaygroundAttempt, new_attempt
+from tools.ui.playground.call_form import PlaygroundAttempt, new_attempt
 from tools.ui.shown import difference, pretty
 from tools.ui.workflow.workflow import finding_row
 from tools.web.reauthentication import Proof, proof

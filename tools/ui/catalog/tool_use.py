@@ -25,7 +25,7 @@ from tools.policy.visibility import visible_tool
 from tools.shapes import money
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.home.usage import usage_charts
-from tools.ui.playground.calling import default_state
+from tools.ui.playground.call_form import default_state
 from tools.ui.workflow.explanations import GATE_LABELS
 from tools.usage.usage import Usage, UsageQuery, UsageTotals, durations, usage
 

@@ -1,4 +1,5 @@
-"""The execution pipeline of one call: the gates that it passed, and the duration of each phase.
+"""What the page of one execution shows beside its result: its timeline through the execution
+pipeline, its resource usage, and its child calls.
 
 Gates are evaluated together, within one request, without a time for each: only the time of the
 evaluation and the durations of the phases in between are known.
@@ -7,11 +8,19 @@ evaluation and the durations of the phases in between are known.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
+from django.db.models import Count
+from django.template.defaultfilters import filesizeformat
 from django.utils import timezone
 
-from tools.definitions.results import REFUSED, Status
+from sandbox.spec import Limits
+from tools.catalog.registry import CatalogProfile, Snapshot
+from tools.definitions.results import OPEN, REFUSED, Status
+from tools.definitions.tool import ToolDefinition
+from tools.execution.composing import Made, absent_calls
 from tools.models import Execution
+from tools.ui.gauges import Gauge, gauge
 from tools.ui.shown import milliseconds
 from tools.ui.workflow.explanations import GATE_LABELS
 
@@ -31,6 +40,7 @@ _MORE_LABELS = {
 }
 _MIN_WIDTH = 0.6  # percent of the drawing, so that a short phase is visible
 _NEGLIGIBLE = timedelta(milliseconds=1)
+MOST_CHILD_CALLS = 100
 
 
 @dataclass(frozen=True)
@@ -69,6 +79,51 @@ class ExecutionTimeline:
         return f"{self.total} from the call to {'now' if self.open else 'its end'}: {told}"
 
 
+@dataclass(frozen=True)
+class ExecutionMeter:
+    name: str
+    gauge: Gauge
+
+
+@dataclass(frozen=True)
+class ResourceUsage:
+    """`profile` names the sandbox profile whose current limits are shown."""
+
+    rows: list[ExecutionMeter]
+    profile: str
+    walled: bool
+
+
+@dataclass(frozen=True)
+class ChildCalls:
+    """The latest child calls, and the number of all of them by status."""
+
+    rows: list[Execution]
+    counts: list[dict[str, Any]]
+    absent: list[Made]
+    total: int
+    open: int
+
+    @property
+    def more(self) -> int:
+        return self.total - len(self.rows)
+
+    @property
+    def over(self) -> int:
+        return self.total - self.open
+
+    @property
+    def asks(self) -> bool:
+        """Whether one of them awaits approval."""
+        return any(one["status"] == Status.REQUIRES_CONFIRMATION for one in self.counts)
+
+    @property
+    def seen(self) -> str:
+        """A fingerprint that changes when a call changes."""
+        known = [f"{one['status']}{one['count']}" for one in self.counts]
+        return "-".join([*known, str(len(self.absent))])
+
+
 def execution_timeline(execution: Execution) -> ExecutionTimeline:
     end = execution.completed_at or timezone.now()
     total = max(end - execution.created_at, timedelta(microseconds=1))
@@ -78,6 +133,53 @@ def execution_timeline(execution: Execution) -> ExecutionTimeline:
         stretches=list(_phases(execution, end, total)),
         total=_duration_text(total),
         open=not execution.over,
+    )
+
+
+def resource_usage(execution: Execution, snapshot: Snapshot) -> ResourceUsage | None:
+    """None for a call that has not run."""
+    if not execution.over or execution.started_at is None:
+        return None
+    definition = ToolDefinition(execution.tool_version.definition)
+    profile = snapshot.profiles.get(definition.sandbox_profile or "")
+    rows = (
+        []
+        if execution.duration_ms is None
+        else [_wall_clock_meter(execution, execution.duration_ms)]
+    )
+    if execution.sandbox_id:
+        rows += _sandbox_meters(execution, profile)
+    if execution.output_bytes is not None:
+        used, most = execution.output_bytes, definition.max_output_bytes
+        rows.append(_meter("Output", used, most, _size_text(used), _size_text(most)))
+    if not rows:
+        return None
+    return ResourceUsage(rows, profile.name if profile else "", bool(execution.sandbox_id))
+
+
+def child_calls(execution: Execution) -> ChildCalls | None:
+    """None for a call that makes no calls."""
+    if not execution.composite:
+        return None
+    found = Execution.objects.filter(parent=execution.pk)
+    counted = found.values("status").annotate(count=Count("pk")).order_by("status")
+    counts: list[dict[str, Any]] = [dict(one) for one in counted]
+    rows = list(
+        found.only(
+            "place", "tool_name", "status", "parked_below", "duration_ms", "error_code",
+            "created_at",
+        ).order_by("-created_at", "-pk")[:MOST_CHILD_CALLS]
+    )  # fmt: skip
+    for row in rows:
+        row.shown_duration = milliseconds(row.duration_ms)  # type: ignore[attr-defined]
+    absent = list(absent_calls(execution.memory).values())[:MOST_CHILD_CALLS]
+    total = sum(one["count"] for one in counts)
+    return ChildCalls(
+        rows[::-1],
+        counts,
+        absent,
+        total,
+        sum(one["count"] for one in counts if one["status"] in OPEN),
     )
 
 
@@ -145,3 +247,32 @@ def _non_negative(value: object) -> float:
 
 def _duration_text(length: timedelta) -> str:
     return milliseconds(length.total_seconds() * 1000)
+
+
+def _wall_clock_meter(execution: Execution, used: float) -> ExecutionMeter:
+    most = execution.timeout_s * 1000
+    return _meter("Wall clock", used, most, milliseconds(used), milliseconds(most))
+
+
+def _sandbox_meters(execution: Execution, profile: CatalogProfile | None) -> list[ExecutionMeter]:
+    """Meters by the limits of the current sandbox profile, or by the defaults of every sandbox."""
+    usual = Limits()
+    cpu_s, memory = (
+        (profile.cpu_s, profile.memory_bytes) if profile else (usual.cpu_s, usual.memory_bytes)
+    )
+    found = []
+    if isinstance(used := execution.metrics.get("cpu_time_ms"), int | float):
+        found.append(
+            _meter("Processor", used, cpu_s * 1000, milliseconds(used), milliseconds(cpu_s * 1000))
+        )
+    if isinstance(used := execution.metrics.get("peak_memory_bytes"), int | float) and used:
+        found.append(_meter("Peak memory", used, memory, _size_text(used), _size_text(memory)))
+    return found
+
+
+def _meter(name: str, used: float, most: float, said: str, bound: str) -> ExecutionMeter:
+    return ExecutionMeter(name, gauge(used, most, f"{said} of {bound}"))
+
+
+def _size_text(size: float) -> str:
+    return filesizeformat(size).replace("\xa0", " ")

@@ -1,4 +1,5 @@
-"""`/executions/`: the list of calls, with live updates, and the page of one call."""
+"""`/executions/`: the list of calls, with live updates, and the page of one call.
+`/sessions/<id>/`: a workflow session of a caller, with its state, transitions and calls."""
 
 import hashlib
 from datetime import datetime
@@ -6,6 +7,8 @@ from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
+from django.contrib import messages
+from django.core.paginator import Paginator
 from django.db.models import Q
 from django.http import HttpResponse, QueryDict
 from django.http.response import HttpResponseBase
@@ -21,13 +24,12 @@ from tools.errors import Malformed, ToolcribError
 from tools.execution import actions, retrying, session_actions
 from tools.execution.reading import readable
 from tools.execution.redacted import redacted, redacted_message
-from tools.models import Agent, Execution, Resolution
+from tools.models import Agent, Execution, Resolution, Session
 from tools.models.execution import ExecutionQuerySet
+from tools.policy.pins import session_pins
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.chains.chain_run import drawn_run
-from tools.ui.executions.calls_within import child_calls
-from tools.ui.executions.execution_details import execution_timeline
-from tools.ui.executions.meters import resource_usage
+from tools.ui.executions.execution_details import child_calls, execution_timeline, resource_usage
 from tools.ui.results import page_or_results
 from tools.ui.shown import cut, maker_of, milliseconds, output_of, pretty
 from tools.web.reauthentication import Proof, proof
@@ -46,6 +48,7 @@ LARGE_FIELDS = (
     "warnings",
     "metrics",
 )
+SESSION_TEMPLATE = "executions/session.html"
 
 
 @require_safe
@@ -182,6 +185,62 @@ def execution_context(execution: Execution) -> dict[str, Any]:
     }
 
 
+def agent_filter(request: PageRequest, slug: str) -> dict[str, Any]:
+    """A filter by the agent's service account, whose calls are all of that agent, and which has an
+    index. With a filter by both, PostgreSQL's generic plan would expect few rows and read all
+    calls of the busiest agent."""
+    rows = Agent.objects.filter(organization_id=request.caller.organization_id, slug=slug)
+    agent = rows.only("service_account_id").first()
+    if agent is None:
+        return {"user": None}  # matches no call: the page is empty
+    return {"user": agent.service_account_id}
+
+
+def filter_older(request: PageRequest, found: ExecutionQuerySet, before: UUID) -> ExecutionQuerySet:
+    """The calls older than that call, which may have changed since; none where it is unknown."""
+    of_it = readable(request.caller).filter(pk=before).values_list("created_at", flat=True)
+    moment = of_it.first()
+    if moment is None:
+        return found.none()
+    same = Q(created_at=moment, pk__lt=before)
+    return found.filter(Q(created_at__lt=moment) | same, created_at__lte=moment)
+
+
+def list_fingerprint(rows: list[Execution]) -> str:
+    text = " ".join(f"{row.pk}{row.stage}" for row in rows)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@require_safe
+@page
+def session_page(request: PageRequest, session_id: UUID) -> HttpResponse:
+    session = session_actions.one_of(request.caller, session_id)
+    calls = session.executions.only(
+        "tool_name", "status", "parked_below", "state", "state_after", "error_code", "created_at",
+    ).order_by("-pk")  # fmt: skip
+    context = {
+        "session": session,
+        "who": session.agent.slug if session.agent else session.user.username,
+        "transitions": session_actions.transitions(session),
+        "most_transitions": session_actions.MOST_TRANSITIONS,
+        "pins": sorted(session_pins(session).items()),
+        "page": Paginator(calls, PAGE_SIZE).get_page(request.GET.get("page")),
+        "ends": session.closed_at is None and _may_end_session(request, session),
+    }
+    return render(request, SESSION_TEMPLATE, context)
+
+
+@proof(Proof.NOT_NEEDED)
+@require_POST
+@page
+def end_session(request: PageRequest, session_id: UUID) -> HttpResponseBase:
+    """End the session: new calls in it are refused, and running calls finish."""
+    session = session_actions.one_of(request.caller, session_id)
+    session_actions.close_session(caller=request.caller, session=session)
+    messages.success(request, "The session is ended: no call begins in it any more.")
+    return redirect("session", session_id=session_id)
+
+
 def _parent_agent_request(execution: Execution) -> UUID | None:
     """The agent request that made the call."""
     parent = execution.parent
@@ -234,17 +293,6 @@ def _find_executions(request: PageRequest, search: dict[str, str]) -> ExecutionQ
     )
 
 
-def agent_filter(request: PageRequest, slug: str) -> dict[str, Any]:
-    """A filter by the agent's service account, whose calls are all of that agent, and which has an
-    index. With a filter by both, PostgreSQL's generic plan would expect few rows and read all
-    calls of the busiest agent."""
-    rows = Agent.objects.filter(organization_id=request.caller.organization_id, slug=slug)
-    agent = rows.only("service_account_id").first()
-    if agent is None:
-        return {"user": None}  # matches no call: the page is empty
-    return {"user": agent.service_account_id}
-
-
 def _parse_since(search: dict[str, str]) -> datetime | None:
     """Raises `Malformed` for a text that is not a time of this millennium with a UTC offset."""
     if not search["since"]:
@@ -275,16 +323,6 @@ def _load_page(request: PageRequest, found: ExecutionQuerySet) -> tuple[list[Exe
     return rows[:PAGE_SIZE], len(rows) > PAGE_SIZE
 
 
-def filter_older(request: PageRequest, found: ExecutionQuerySet, before: UUID) -> ExecutionQuerySet:
-    """The calls older than that call, which may have changed since; none where it is unknown."""
-    of_it = readable(request.caller).filter(pk=before).values_list("created_at", flat=True)
-    moment = of_it.first()
-    if moment is None:
-        return found.none()
-    same = Q(created_at=moment, pk__lt=before)
-    return found.filter(Q(created_at__lt=moment) | same, created_at__lte=moment)
-
-
 def _parse_id(text: str) -> UUID:
     try:
         return UUID(text)
@@ -292,11 +330,11 @@ def _parse_id(text: str) -> UUID:
         return UUID(int=0)  # matches no call: the page is empty and explains it
 
 
-def list_fingerprint(rows: list[Execution]) -> str:
-    text = " ".join(f"{row.pk}{row.stage}" for row in rows)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
 def _list_url(search: dict[str, str], **more: str) -> str:
     query = {name: value for name, value in (search | more).items() if value}
     return reverse("executions") + (f"?{urlencode(query)}" if query else "")
+
+
+def _may_end_session(request: PageRequest, session: Session) -> bool:
+    own: Any = session.user_id == request.caller.user_id
+    return own or may(request.caller, "change_session")

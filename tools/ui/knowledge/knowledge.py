@@ -1,6 +1,12 @@
-"""`/knowledge/`: full-text search of the entities of the organization's graph, by type too, and
-export of the graph. Users who may call the tool that searches the graph may use it."""
+"""`/knowledge/`: full-text search of the entities of the organization's graph, by type too, the
+page of one entity with a drawing of its neighborhood, and export of the graph. Users who may
+call the tool that searches the graph may use them."""
 
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import chain as joined
+from itertools import zip_longest
 from typing import Any
 from urllib.parse import urlencode
 
@@ -13,15 +19,19 @@ from django.views.decorators.http import require_safe
 from tools.accounts.people import may
 from tools.catalog.knowledge import knowledge_browsing as browsing
 from tools.catalog.knowledge.knowledge import export_graph
+from tools.catalog.knowledge.knowledge_browsing import EntityView
 from tools.definitions.texts.visible import visible
 from tools.errors import Malformed, NotFound
 from tools.knowledge import finding
 from tools.knowledge.documents import Syntax
 from tools.knowledge.entries import local_name
+from tools.knowledge.listing import Named
+from tools.knowledge.portrait import Relation, Value
 from tools.policy import authorization
 from tools.policy.decision import AccessRequest, EffectiveRequest
 from tools.ui.access import PageRequest, page, snapshot_of
-from tools.ui.playground.calling import default_group, default_state
+from tools.ui.layout import LayoutBox, LayoutDrawing, chain, cut, drawn
+from tools.ui.playground.call_form import default_group, default_state
 from tools.web.reauthentication import Proof, proof
 
 SEARCH_TEMPLATE = "knowledge/knowledge.html"
@@ -33,6 +43,10 @@ _EXPORT_FORMATS = {
     Syntax.TURTLE: ("ttl", "text/turtle; charset=utf-8"),
     Syntax.JSON_LD: ("jsonld", "application/ld+json"),
 }
+ENTITY_TEMPLATE = "knowledge/knowledge_entity.html"
+MOST_ENTITIES = 40
+MOST_EDGES = 120
+Edge = tuple[str, str, str]
 
 
 @require_safe
@@ -92,6 +106,53 @@ def type_url(iri: str) -> str:
     return f"{reverse('knowledge')}?{urlencode({'type': iri})}"
 
 
+@require_safe
+@page
+def entity_page(request: PageRequest) -> HttpResponse:
+    require_reader(request)
+    iri, depth = request.GET.get("iri", ""), _parse_depth(request)
+    seen = browsing.entity(request.user.organization, iri, depth)
+    named = {one: replace(name, label=visible(name.label)) for one, name in seen.named.items()}
+    drawing = draw_neighborhood(iri, seen.edges, named, entity_url) if seen.edges else None
+    drawn = len(drawing.things) if drawing else 1
+    said = seen.portrait
+    context = {
+        "iri": visible(iri),
+        "label": named[iri].label,
+        "said": said,
+        "types": [(named[one].label, visible(one), type_url(one)) for one in said.types],
+        "labels": [_value_row(one) for one in said.labels],
+        "descriptions": [_value_row(one) for one in said.descriptions],
+        "properties": [_value_row(one) for one in said.properties],
+        "leading_out": [_relation_row(one, seen) for one in said.leading_out],
+        "leading_in": [_relation_row(one, seen) for one in said.leading_in],
+        "drawing": drawing,
+        "drawn": drawn - 1,
+        "left_out": _count_left_out(seen, depth, drawn),
+        "edges": [_edge_row(one, seen) for one in seen.edges],
+        "more": seen.more,
+        "depth": depth,
+        "other_depth": entity_url(iri, **({} if depth > 1 else {"depth": browsing.DEEPEST})),
+    }
+    return render(request, ENTITY_TEMPLATE, context)
+
+
+def draw_neighborhood(
+    center: str, edges: list[dict[str, Any]], named: dict[str, Named], url: Callable[[str], str]
+) -> LayoutDrawing:
+    """Draw a limited number of entities: the nearest first, and some of each relation."""
+    stated = _interleave_edges(center, edges)
+    columns = _place_entities(center, stated)
+    boxes = {iri: _entity_box(named[iri], at, url(iri)) for iri, at in columns.items()}
+    boxes[center].kind, boxes[center].url = "start", ""
+    ways: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for start, predicate, end in stated:
+        if start in columns and end in columns:
+            ways[start, end].append(local_name(predicate))
+    shown = list(ways.items())[:MOST_EDGES]
+    return drawn([*boxes.values()], [chain(boxes[a], boxes[b], by) for (a, b), by in shown])
+
+
 def _search_query(request: HttpRequest) -> finding.EntitySearchQuery:
     """Raises `Malformed`."""
     offset = request.GET.get("offset", "0")
@@ -128,3 +189,88 @@ def _type_row(iri: str, count: int) -> dict[str, Any]:
 def _search_url(wanted: finding.EntitySearchQuery, offset: int) -> str:
     said = {"q": wanted.query, "type": wanted.type or "", "offset": str(max(0, offset))}
     return f"{reverse('knowledge')}?{urlencode({name: one for name, one in said.items() if one})}"
+
+
+def _parse_depth(request: PageRequest) -> int:
+    """Raises `Malformed`."""
+    given = request.GET.get("depth", "1")
+    if given not in {str(one) for one in range(1, browsing.DEEPEST + 1)}:
+        raise Malformed(f"depth must be a whole number from 1 to {browsing.DEEPEST}.")
+    return int(given)
+
+
+def _count_left_out(seen: EntityView, depth: int, drawn: int) -> int:
+    """The number of entities not drawn: counted at depth 1, beyond it only of the edges read."""
+    ends = {end for one in seen.edges for end in (one["subject"], one["object"])}
+    near = seen.neighbours + 1
+    return max(0, (near if depth == 1 else max(near, len(ends))) - drawn)
+
+
+def _value_row(one: Value) -> dict[str, Any]:
+    """A value with its datatype's name and its language tag."""
+    return {
+        "predicate": visible(local_name(one.predicate)),
+        "predicate_iri": visible(one.predicate),
+        "text": visible(one.text),
+        "tag": visible(local_name(one.tag)) if one.tag else "",
+        "cut": one.cut,
+    }
+
+
+def _relation_row(one: Relation, seen: EntityView) -> dict[str, Any]:
+    return {
+        "predicate": visible(local_name(one.predicate)),
+        "predicate_iri": visible(one.predicate),
+        **_edge_end(one.iri, seen),
+    }
+
+
+def _edge_row(one: dict[str, Any], seen: EntityView) -> dict[str, Any]:
+    return {
+        "subject": _edge_end(one["subject"], seen),
+        "predicate": visible(local_name(one["predicate"])),
+        "object": _edge_end(one["object"], seen),
+    }
+
+
+def _edge_end(iri: str, seen: EntityView) -> dict[str, str]:
+    if not iri:
+        return {"label": "", "iri": "", "url": ""}
+    return {
+        "label": visible(seen.named[iri].label),
+        "iri": visible(iri),
+        "url": entity_url(iri),
+    }
+
+
+def _interleave_edges(center: str, edges: list[dict[str, Any]]) -> list[Edge]:
+    """Edges by distance; within a distance, round-robin over relations and directions, so that
+    frequent ones do not displace others."""
+    kinds: dict[tuple[int, str, bool], list[Edge]] = defaultdict(list)
+    for one in edges:
+        edge = one["subject"], one["predicate"], one["object"]
+        kinds[one["depth"], one["predicate"], one["subject"] == center].append(edge)
+    order: list[Edge] = []
+    for depth in sorted({kind[0] for kind in kinds}):
+        lists = [found for kind, found in sorted(kinds.items()) if kind[0] == depth]
+        order += [edge for edge in joined(*zip_longest(*lists)) if edge is not None]
+    return order
+
+
+def _place_entities(center: str, edges: list[Edge]) -> dict[str, int]:
+    columns = {center: 0}
+    for start, _, end in edges:
+        for here, there, side in ((start, end, 1), (end, start, -1)):
+            if len(columns) < MOST_ENTITIES and here in columns and there not in columns:
+                columns[there] = _next_column(columns[here], side)
+    return columns
+
+
+def _next_column(column: int, side: int) -> int:
+    """The next column away from the center; from the center, on the side of the relation."""
+    return 2 * side if column == 0 else column + (2 if column > 0 else -2)
+
+
+def _entity_box(one: Named, column: int, url: str) -> LayoutBox:
+    caption = one.type or ("entity" if one.known else "only named")
+    return LayoutBox(column, [cut(one.label), cut(caption)], kind="thing", hint=one.label, url=url)

@@ -1,4 +1,5 @@
-"""Generates a form from a tool's JSON Schema, and converts its submitted values to parameters.
+"""The form that calls a tool: the fields of its JSON Schema, and the groups and the state of the
+call.
 
 The form refuses only values that cannot be sent, such as broken JSON. The execution pipeline
 validates the parameters, as it does for an agent.
@@ -10,7 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from django.http import QueryDict
+
+from tools.catalog.registry import CatalogTool, Snapshot
+from tools.definitions.callers import Caller
+from tools.definitions.texts.names import WILDCARD
 from tools.definitions.values import strict_json
+from tools.definitions.vocabulary import ToolType
+from tools.errors import ToolcribError
+from tools.models import Execution
+from tools.policy.decision import DEFAULT_STATE
 from tools.ui.shown import pretty
 
 PREFIX = "p."
@@ -98,6 +108,40 @@ class ParameterForm:
         return left
 
 
+@dataclass
+class PlaygroundAttempt:
+    """The try-it form, and the result of its call."""
+
+    form: ParameterForm
+    groups: list[str]
+    offered: list[str]
+    state: str
+    states: list[str]
+    execution: dict[str, Any] | None = None
+    rehearsal: list[dict[str, Any]] | None = None
+    refusal: ToolcribError | None = None
+    flaws: list[dict[str, str]] = field(default_factory=list)
+    other: str = ""
+
+    @property
+    def asked(self) -> list[str]:
+        other = [self.other] if self.other and self.other not in self.groups else []
+        return self.groups + other
+
+    def fill(self, data: QueryDict) -> None:
+        self.form.fill({name: str(data[name]) for name in data})
+        self.groups = [_clean_name(name) for name in data.getlist("group")]
+        self.other = _clean_name(data.get("other_group", ""))
+        self.state = _clean_name(data.get("state", "")) or DEFAULT_STATE
+
+    def refused(self, refusal: ToolcribError) -> Execution | None:
+        """Set the refusal, with each error at its field; returns the refused execution."""
+        self.refusal = refusal
+        self.flaws = self.form.place(refusal.details.get("errors") or [])
+        recorded = refusal.details.get("execution_id")
+        return Execution.objects.filter(pk=recorded).first() if recorded else None
+
+
 def parameter_form(definition: dict[str, Any]) -> ParameterForm:
     """Fields in the order of the definition's parameters, since PostgreSQL's JSON has no order."""
     schema = definition["input_schema"]
@@ -108,6 +152,46 @@ def parameter_form(definition: dict[str, Any]) -> ParameterForm:
     closed = schema.get("additionalProperties") is False and not schema.get("patternProperties")
     rest = ParameterField(REST, "object", "json", False, "Further parameters, as one JSON object.")
     return ParameterForm(fields, None if closed else rest)
+
+
+def new_attempt(tool: CatalogTool, caller: Caller, snapshot: Snapshot) -> PlaygroundAttempt:
+    """A form with the defaults, and with the usual groups and state of the caller."""
+    effective = sorted(snapshot.groups_of(tool))
+    states = sorted(tool.definition.states - {WILDCARD})
+    groups = default_groups(tool, caller, snapshot)
+    others = caller.granted_groups.union(groups).difference(effective)
+    return PlaygroundAttempt(
+        form=parameter_form(tool.definition.raw),
+        groups=groups,
+        offered=effective + sorted(others),
+        state=default_state(tool),
+        states=states or [DEFAULT_STATE],
+    )
+
+
+def default_group(tool: CatalogTool, caller: Caller, snapshot: Snapshot) -> list[str]:
+    """A granted group of the tool: its own groups come before inherited ones."""
+    own = sorted(snapshot.own_groups(tool))
+    every = [*own, *sorted(snapshot.groups_of(tool))]
+    granted = [name for name in every if name in caller.granted_groups]
+    return (granted or own)[:1] or ([WILDCARD] if caller.is_superuser else [])
+
+
+def default_groups(tool: CatalogTool, caller: Caller, snapshot: Snapshot) -> list[str]:
+    """Also groups for a chain's steps, which are called with the groups of the chain's call."""
+    granted, every = caller.granted_groups, WILDCARD in caller.granted_groups
+    steps = [
+        name
+        for step in _chain_steps(tool, snapshot)
+        for name in default_group(step, caller, snapshot)
+        if every or name in granted
+    ]
+    return list(dict.fromkeys([*default_group(tool, caller, snapshot), *steps]))
+
+
+def default_state(tool: CatalogTool) -> str:
+    states = sorted(tool.definition.states - {WILDCARD})
+    return states[0] if states and DEFAULT_STATE not in states else DEFAULT_STATE
 
 
 def _parameter_field(name: str, schema: Any, required: bool) -> ParameterField:
@@ -225,3 +309,22 @@ def _error_text(flaw: dict[str, str]) -> str:
         return "This is required."
     inside = flaw["place"].count("/") > 1
     return f"{flaw['place']}: {flaw['message']}" if inside else flaw["message"]
+
+
+def _clean_name(name: str) -> str:
+    return name.strip()[:100]
+
+
+def _chain_steps(tool: CatalogTool, snapshot: Snapshot) -> list[CatalogTool]:
+    """The tools that a chain calls, directly or through other chains."""
+    found: dict[str, CatalogTool] = {}
+    ahead = [tool]
+    while ahead:
+        one = ahead.pop(0)
+        if one.definition.type != ToolType.CHAIN:
+            continue
+        named = [snapshot.tool(step.tool_name) for step in one.definition.chain.steps]
+        new = {step.name: step for step in named if step and step.name not in found}
+        found |= new
+        ahead += new.values()
+    return list(found.values())

@@ -1,6 +1,8 @@
-"""`/playground/`: call any tool, as the user or as an agent that they may impersonate."""
+"""`/playground/`: call any tool, as the user or as an agent that they may impersonate, and show the
+response as a REST client gets it."""
 
 from dataclasses import dataclass, field, replace
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
@@ -19,16 +21,16 @@ from tools.catalog.search.search import ranked, relevant
 from tools.definitions.callers import Caller
 from tools.definitions.values import strict_json
 from tools.errors import Malformed, NotFound, ToolcribError
-from tools.execution import actions
+from tools.execution import actions, confirmations
 from tools.execution.call import Call
 from tools.execution.reading import readable
 from tools.models import Execution
 from tools.policy.pins import snapshot_for
 from tools.policy.visibility import visible_tool, visible_tools
+from tools.shapes import execution_shape, refusal_shape
 from tools.ui.access import PageRequest, address_of, page
 from tools.ui.executions.executions import execution_context
-from tools.ui.playground.answering import PlaygroundResponse, current_response, refusal_response
-from tools.ui.playground.attempts import PlaygroundAttempt, new_attempt
+from tools.ui.playground.call_form import PlaygroundAttempt, new_attempt
 from tools.ui.playground.replay import (
     ReplayComparison,
     ReplaySource,
@@ -38,7 +40,7 @@ from tools.ui.playground.replay import (
     from_record,
 )
 from tools.ui.playground.snippets import Snippet, code_snippets
-from tools.ui.shown import milliseconds, pretty
+from tools.ui.shown import cut, milliseconds, pretty
 from tools.web.reauthentication import Proof, proof
 
 TEMPLATE = "playground/playground.html"
@@ -51,6 +53,23 @@ MOST_HISTORY = 20
 _HISTORY_FIELDS = (
     "tool_name", "status", "parked_below", "agent__slug", "created_at", "duration_ms", "error_code",
 )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PlaygroundResponse:
+    """`body` is the body of the response, indented."""
+
+    status: int
+    body: str
+    observation: str = ""
+
+    @property
+    def phrase(self) -> str:
+        return HTTPStatus(self.status).phrase
+
+    @property
+    def good(self) -> bool:
+        return self.status < HTTPStatus.BAD_REQUEST
 
 
 @dataclass(frozen=True)
@@ -145,6 +164,34 @@ def playground_page(request: PageRequest) -> HttpResponse:
     return _render_page(request, standing, play)
 
 
+def playground_context(request: PageRequest, agent: str) -> PlaygroundContext:
+    caller = caller_at_playground(request.caller, agent, source_ip=address_of(request))
+    return PlaygroundContext(request.caller, agent, caller, snapshot_for(caller))
+
+
+def impersonable_agents(request: PageRequest) -> list[str]:
+    """The agents that the user may impersonate."""
+    active = agents_for(request.caller.user_id).filter(active=True)
+    return list(active.order_by("slug").values_list("slug", flat=True)[:MOST_AGENTS])
+
+
+def current_response(execution: Execution) -> PlaygroundResponse:
+    """The current response: 200 once the call is over, 202 before, else the refusal's status."""
+    refusal = actions.refusal_of(execution)
+    if refusal is not None:
+        return refusal_response(refusal, execution.request_id)
+    held = confirmations.of_executions([execution]).get(execution.pk)
+    status = HTTPStatus.OK if execution.over else HTTPStatus.ACCEPTED
+    return PlaygroundResponse(
+        status, _body_text(execution_shape(execution, held)), execution.observation
+    )
+
+
+def refusal_response(refusal: ToolcribError, request_id: str = "") -> PlaygroundResponse:
+    named = {"request_id": request_id} if request_id else {}
+    return PlaygroundResponse(refusal.http_status, _body_text(refusal_shape(refusal) | named))
+
+
 def _handle_form(request: PageRequest) -> HttpResponse:
     """Call through the execution pipeline; or show the form for another caller, or snippets."""
     data = request.POST
@@ -214,11 +261,6 @@ def _find_own_execution(person: Caller, identifier: UUID) -> Execution:
     if found is None:
         raise NotFound("There is no such call among yours.", code="execution_not_found")
     return found
-
-
-def playground_context(request: PageRequest, agent: str) -> PlaygroundContext:
-    caller = caller_at_playground(request.caller, agent, source_ip=address_of(request))
-    return PlaygroundContext(request.caller, agent, caller, snapshot_for(caller))
 
 
 def _replay_source(request: PageRequest) -> ReplaySource | None:
@@ -306,12 +348,6 @@ def _search_tools(standing: PlaygroundContext, words: str) -> dict[str, Any]:
     return {"found": tools[:MOST_FOUND], "total": len(tools)}
 
 
-def impersonable_agents(request: PageRequest) -> list[str]:
-    """The agents that the user may impersonate."""
-    active = agents_for(request.caller.user_id).filter(active=True)
-    return list(active.order_by("slug").values_list("slug", flat=True)[:MOST_AGENTS])
-
-
 def _call_history(request: PageRequest) -> list[Execution]:
     """The user's calls, the newest first."""
     rows = readable(request.caller).filter(made_by=request.caller.user_id, parent=None)
@@ -333,3 +369,7 @@ def _parse_id(text: str) -> UUID:
 def _playground_url(asked: dict[str, str]) -> str:
     query = {name: value for name, value in asked.items() if value}
     return reverse("playground") + (f"?{urlencode(query)}" if query else "")
+
+
+def _body_text(value: dict[str, Any]) -> str:
+    return cut(pretty(value))

@@ -1,7 +1,11 @@
-"""`/servers/<name>/import`: the user reviews the full definitions of the selected tools, then
-imports them. If the server's list changed meanwhile, it is shown again and nothing is imported."""
+"""`/servers/<name>/import`: the tools that an MCP server lists are compared with the approved ones.
+The user reviews the full definitions of the selected tools, then imports them. If the server's list
+changed meanwhile, it is shown again and nothing is imported."""
 
+import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from django.contrib import messages
 from django.db import transaction
@@ -13,21 +17,68 @@ from django.views.decorators.http import require_POST
 from tools.accounts.callers import actor_of
 from tools.accounts.people import require
 from tools.catalog.mcp import mcp_import, mcp_servers
+from tools.catalog.mcp.mcp_import import difference, local_name, suggested
+from tools.definitions.mcp.listed_tools import read_digest_of
+from tools.definitions.vocabulary import Delivery
 from tools.errors import Malformed
-from tools.models import McpServer
+from tools.models import McpServer, Tool
 from tools.ui.access import PageRequest, page
-from tools.ui.inputs import placed, plain
-from tools.ui.servers.picking import (
-    ToolSelection,
-    fill_inputs,
-    import_item,
-    listed_tools,
-    select_tool,
+from tools.ui.definition_text import DefinitionText, definition_text
+from tools.ui.inputs import (
+    DEFAULT,
+    GROUPS,
+    NONE,
+    THESE,
+    FormInput,
+    Widget,
+    choices,
+    listed,
+    placed,
+    plain,
 )
+from tools.ui.shown import pretty
+from tools.ui.visible import VisiblePiece, pieces
 from tools.web.reauthentication import Proof, proof
 
 TEMPLATE = "servers/server_import.html"
 MOST_SELECTED = 50  # tools that a user can review at once
+LONGEST_DESCRIPTION = 240
+_STATE_CHOICES = ((DEFAULT, "every state"), (THESE, "these:"), (NONE, "never"))
+_HINT_TEXTS = {
+    "pure": "says it only reads",
+    "idempotent": "says it may be repeated",
+    "requires_confirmation": "says it may destroy",
+}
+
+
+@dataclass(frozen=True)
+class ListedTool:
+    """A tool as its server lists it now; `ours` is its name in the catalog, if it is imported."""
+
+    key: str  # prefix of its form fields: independent of the name that the server gives it
+    tool: str
+    ours: str
+    change: str
+    title: list[VisiblePiece]
+    about: list[VisiblePiece]
+    hint: str
+    suspicions: list[str]
+    fields: list[tuple[str, list[VisiblePiece], list[VisiblePiece]]] = field(default_factory=list)
+
+    @property
+    def differs(self) -> bool:
+        return self.change in {"changed", "gone"}
+
+
+@dataclass
+class ToolSelection:
+    """A selected tool, with its whole definition and the inputs of an import."""
+
+    listed: ListedTool
+    digest: str
+    text: DefinitionText
+    inputs: list[FormInput]
+    flaws: list[dict[str, str]] = field(default_factory=list)
 
 
 @proof(Proof.NOT_NEEDED)
@@ -48,6 +99,41 @@ def import_tools(request: PageRequest, name: str) -> HttpResponseBase:
     if _is_stale(picks, given):
         return _render_selection(request, row, picks, stale=True, status=409)
     return _import_selected(request, row, picks)
+
+
+def listed_tools(row: McpServer) -> list[ListedTool]:
+    """Changed tools first, then new ones, then the rest."""
+    raws = {raw["name"]: raw for raw in row.snapshot or ()}
+    entries = difference(row) if row.snapshot is not None else []
+    found = [_listed_tool(one, raws.get(one["tool"])) for one in entries]
+    rank = {"changed": 0, "gone": 1, "unpinned": 2, "new": 3, "same": 4}
+    return sorted(found, key=lambda one: (rank[one.change], one.tool, one.ours))
+
+
+def select_tool(row: McpServer, one: ListedTool, tool: Tool | None) -> ToolSelection:
+    raw = next(raw for raw in row.snapshot or () if raw["name"] == one.tool)
+    asked = _import_inputs(one, tool.version.definition if tool and tool.version else None)
+    return ToolSelection(one, read_digest_of(raw), definition_text(raw, one.suspicions), asked)
+
+
+def fill_inputs(picked: ToolSelection, given: Mapping[str, str]) -> None:
+    for one in picked.inputs:
+        one.value = given.get(one.key, "")
+
+
+def import_item(picked: ToolSelection) -> dict[str, Any]:
+    """The selected tool in the format of an import."""
+    told = {one.answers: one.value.strip() for one in picked.inputs}
+    return {
+        "tool": picked.listed.tool,
+        "digest": picked.digest,
+        "name": told["name"],
+        "group": listed(told["group_kind"], told["group"]),
+        "available_in_states": listed(told["states_kind"], told["available_in_states"]),
+        "state": told["state"] or None,
+        "delivery": told["delivery"],
+        "requires_confirmation": bool(told["requires_confirmation"]),
+    }
 
 
 def _import_selected(
@@ -97,3 +183,59 @@ def _render_selection(
     flawed = any(one.flaws or any(asked.errors for asked in one.inputs) for one in picks)
     context = {"row": row, "picks": picks, "stale": stale, "flawed": flawed}
     return render(request, TEMPLATE, context, status=status)
+
+
+def _listed_tool(entry: dict[str, Any], raw: dict[str, Any] | None) -> ListedTool:
+    raw, ours = raw or {}, entry["name"] or ""
+    identity = f"{ours}\n{entry['tool']}".encode(errors="replace")
+    about = str(raw.get("description") or "")
+    cut = "…" if len(about) > LONGEST_DESCRIPTION else ""
+    hint = suggested(raw)
+    return ListedTool(
+        key=hashlib.sha256(identity).hexdigest()[:16],
+        tool=entry["tool"],
+        ours=ours,
+        change=entry["change"],
+        title=pieces(entry["tool"]),
+        about=pieces(about[:LONGEST_DESCRIPTION] + cut),
+        hint=_HINT_TEXTS.get(str(hint.get("delivery") or next(iter(hint), "")), ""),
+        suspicions=entry["suspicions"],
+        fields=[(one["field"], _value_pieces(one["before"]), _value_pieces(one["after"]))
+                for one in entry["fields"] if entry["change"] == "changed"],
+    )  # fmt: skip
+
+
+def _value_pieces(value: Any) -> list[VisiblePiece]:
+    return pieces("" if value is None else value if isinstance(value, str) else pretty(value))
+
+
+def _import_inputs(one: ListedTool, current: dict[str, Any] | None) -> list[FormInput]:
+    """The inputs with the values of the imported tool, else with the defaults."""
+    holds = current or {}
+
+    def ask(name: str, label: str, widget: Widget = Widget.TEXT, **more: Any) -> FormInput:
+        return FormInput(f"{name}-{one.key}", label, widget, place=name, **more)
+
+    groups, states = holds.get("group"), holds.get("available_in_states")
+    name = one.ours or local_name(one.tool)
+    known = "As it is here already." if one.ours else ""
+    return [
+        ask("name", "Name here", value=name, required=True, help=known),
+        ask("delivery", "Delivery", Widget.SELECT, options=choices(Delivery),
+            value=holds.get("delivery", Delivery.EXTERNAL), help="external: at most once."),
+        ask("group_kind", "Groups", Widget.SELECT, options=GROUPS, value=_list_kind(groups)),
+        ask("group", "Names of groups", value=", ".join(groups or ()),
+            help="Separated by commas."),
+        ask("states_kind", "States", Widget.SELECT, options=_STATE_CHOICES,
+            value=_list_kind(states)),
+        ask("available_in_states", "Names of states", value=", ".join(states or ()),
+            help="Separated by commas."),
+        ask("state", "State after success", value=holds.get("state") or "",
+            help="Empty: the state stays."),
+        ask("requires_confirmation", "A person must confirm each call", Widget.CHECK,
+            value="yes" if holds.get("requires_confirmation") else ""),
+    ]  # fmt: skip
+
+
+def _list_kind(names: list[str] | None) -> str:
+    return DEFAULT if names is None else THESE if names else NONE

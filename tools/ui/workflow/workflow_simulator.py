@@ -19,8 +19,8 @@ from tools.insight.walks import MOST_STEPS, Walk, walked
 from tools.policy.decision import DEFAULT_STATE, EffectiveRequest
 from tools.policy.pins import snapshot_for
 from tools.ui.access import PageRequest, page
-from tools.ui.workflow.drawing import draw_workflow
 from tools.ui.workflow.explanations import explainable_agents, split_names
+from tools.ui.workflow.workflow import draw_workflow
 
 TEMPLATE = "workflow/workflow_simulator.html"
 PAGE_SIZE = 25
