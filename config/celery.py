@@ -18,7 +18,7 @@ app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks(["audit", "tools.worker"])
 # Not tasks: modules that a worker runs beside them, by Celery's signals.
 app.autodiscover_tasks(["tools.worker"], related_name="heartbeat")
-app.autodiscover_tasks(["tools.worker"], related_name="worker")
+app.autodiscover_tasks(["tools.worker"], related_name="worker_process")
 
 
 @setup_logging.connect

@@ -7,8 +7,8 @@ from typing import Any
 from django.utils import timezone
 
 from tests import factories
-from tools.agents import actions
-from tools.agents.actions import AgentRunRequest
+from tools.agents import agent_requests
+from tools.agents.agent_requests import AgentRunRequest
 from tools.definitions.callers import Caller
 from tools.definitions.implementations.builtin import ASK_MODEL
 from tools.definitions.results import Status
@@ -22,7 +22,7 @@ def asked(caller: Caller, question: str = "What is there to read?", **given: Any
         name: given.pop(name) for name in [*given] if name in AgentRunRequest.__dataclass_fields__
     }
     wanted = AgentRunRequest({"question": question, **given}, **fields)
-    return admit(caller, actions.call_of(caller, wanted))
+    return admit(caller, agent_requests.call_of(caller, wanted))
 
 
 def of_agent(agent: Agent, question: str = "What is there to read?", **given: Any) -> Execution:

@@ -17,8 +17,8 @@ from tools.catalog.knowledge.knowledge import import_graph
 from tools.catalog.search import words
 from tools.catalog.signatures.keys import current_key
 from tools.catalog.signatures.versions import statement_of
-from tools.definitions.tool import digest, read_definition
-from tools.knowledge.documents import Syntax
+from tools.definitions.tool import definition_digest, read_definition
+from tools.knowledge.graph_documents import Syntax
 from tools.models import (
     Agent,
     InboxItem,
@@ -135,10 +135,11 @@ def _key(organization: Organization) -> Any:
 def _version(organization: Organization, tool: Tool, one: Any, key: Any) -> ToolVersion:
     statement = statement_of(
         organization=organization.slug, tool=tool.pk, name=tool.name, number=1, label="1.0.0",
-        version_digest=digest(one), origin="person",
+        version_digest=definition_digest(one), origin="person",
     )  # fmt: skip
     return ToolVersion(
-        tool=tool, number=1, label="1.0.0", definition=one, digest=digest(one), key_id=key.key_id,
+        tool=tool, number=1, label="1.0.0", definition=one,
+        digest=definition_digest(one), key_id=key.key_id,
         signature=key.sign(statement), created_by="person:bulk", origin="person",
     )  # fmt: skip
 

@@ -28,7 +28,7 @@ from tests.tools.execution.workers import stopped
 from tests.tools.held import held
 from tools.definitions.results import Status
 from tools.models import Agent, Confirmation, Execution, Organization, Tool, User
-from tools.runners.base import sandbox
+from tools.runners.tool_runs import sandbox
 
 # The same examples in every run, so that a failure is of the change under test. What new examples
 # would find, the part `exploring` looks for. How long one takes says something of the machine

@@ -11,12 +11,12 @@ from django.contrib.auth.models import Permission
 from django.utils import timezone
 
 from audit.actions import Actor
-from config.stdio import StdioServer, read_allowed
+from config.external_servers import StdioServer, read_stdio_servers
 from tests import organizations
 from tests.api import Api
-from tools.accounts import actions
+from tools.accounts import account_actions
 from tools.accounts.callers import caller_of_token
-from tools.builtin.workspace import workspace_of
+from tools.builtin.workspace_lock import workspace_of
 from tools.catalog.actions import register_tool
 from tools.catalog.builtins import install_builtins
 from tools.definitions.callers import Caller
@@ -42,7 +42,9 @@ def agent(organization: Organization, slug: str | None = None, **grants: Any) ->
     slug = slug or f"agent-{uuid4().hex[:8]}"
     if not {"tools", "tool_groups", "giver"} & grants.keys():
         return organizations.copied_agent(organization, slug, **grants)
-    return actions.create_agent(organization=organization, slug=slug, by=by(organization), **grants)
+    return account_actions.create_agent(
+        organization=organization, slug=slug, by=by(organization), **grants
+    )
 
 
 def person(organization: Organization, **fields: Any) -> User:
@@ -67,7 +69,7 @@ def _hashed(password: str) -> str:
 
 
 def token(user: User, **options: Any) -> str:
-    return actions.create_token(user=user, by=by(user.organization), **options)[1]
+    return account_actions.create_token(user=user, by=by(user.organization), **options)[1]
 
 
 def caller(agent: Agent) -> Caller:
@@ -162,6 +164,6 @@ def release(execution: Execution) -> None:
 def uvx_allowed() -> dict[str, StdioServer]:
     """An operator's list of one command, which nobody starts."""
     arguments, variables = ["mcp-[a-z-]+"], ["TOKEN"]
-    return read_allowed(
+    return read_stdio_servers(
         {"uvx": {"command": "/usr/bin/uvx", "arguments": arguments, "variables": variables}}
     )

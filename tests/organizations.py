@@ -19,16 +19,16 @@ from django.db import connection, transaction
 from django.db.models import ForeignObjectRel, Model
 
 from audit.actions import Actor
-from tools.accounts import actions
+from tools.accounts import account_actions
 from tools.accounts.grants.grants import EXECUTE, grants
-from tools.builtin.workspace import workspace_of
+from tools.builtin.workspace_lock import workspace_of
 from tools.catalog.builtins import install_builtins
 from tools.catalog.registry import Snapshot, registry
 from tools.catalog.signatures import newest
 from tools.catalog.signatures.keys import current_key
 from tools.catalog.signatures.versions import statement_of
 from tools.models import Agent, LicenseTier, Organization, Tool, ToolGroup, ToolVersion, User
-from tools.models.tool_words import ToolWords
+from tools.models.tool import ToolWords
 from tools.models.user import default_groups
 
 _USE_VERSIONS = """
@@ -60,7 +60,7 @@ def by(slug: str) -> Actor:
 
 def made(slug: str, tier: str = "Enterprise") -> Organization:
     """As the product makes one, with a record of each tool and group."""
-    row = actions.create_organization(slug=slug, name=slug, tier=_tier(tier), by=by(slug))
+    row = account_actions.create_organization(slug=slug, name=slug, tier=_tier(tier), by=by(slug))
     install_builtins(organization=row, by=by(slug))
     row.refresh_from_db()
     return row
@@ -107,7 +107,7 @@ def _newest_versions() -> tuple[Path, bytes]:
 
 def copied(slug: str, tier: str) -> Organization:
     template = _template()
-    row = actions.create_organization(slug=slug, name=slug, tier=_tier(tier), by=by(slug))
+    row = account_actions.create_organization(slug=slug, name=slug, tier=_tier(tier), by=by(slug))
     Organization.objects.filter(pk=row.pk).update(revision=template.revision)
     row.revision = template.revision
     workspace_of(slug)
@@ -126,7 +126,8 @@ def copied_agent(
     strict: bool = False,
 ) -> Agent:
     """An agent that may execute every tool of its groups, in four statements rather than the 26 of
-    `tools.accounts.actions.create_agent`; it lacks the audit records of its creation and grants."""
+    `tools.accounts.account_actions.create_agent`; it lacks the audit records of its creation and
+    grants."""
     account = User.objects.create(
         username=f"agent:{organization.slug}:{slug}",
         password="!",

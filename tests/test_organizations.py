@@ -7,11 +7,11 @@ import pytest
 from django.apps import apps
 
 from tests import factories, organizations
-from tools.accounts import actions
+from tools.accounts import account_actions
 from tools.accounts.grants.grant_actions import held_by, subject_of
 from tools.catalog.registry import registry
 from tools.models import Agent, Organization, Tool, ToolGroup, ToolVersion
-from tools.models.tool_words import ToolWords
+from tools.models.tool import ToolWords
 
 pytestmark = pytest.mark.django_db
 OWN = {
@@ -71,7 +71,9 @@ def test_a_copied_agent_is_what_the_product_makes() -> None:
     place = organizations.ready()
     given: dict[str, Any] = {"groups": ["write"], "permissions": ["p"], "description": "d"}
     by = organizations.by(place.slug)
-    made = actions.create_agent(organization=place, slug="magpie", by=by, strict=True, **given)
+    made = account_actions.create_agent(
+        organization=place, slug="magpie", by=by, strict=True, **given
+    )
     copied = organizations.copied_agent(place, "jackdaw", strict=True, **given)
     assert (described(copied), held_by(subject_of(copied))) == (
         described(made), held_by(subject_of(made))

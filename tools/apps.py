@@ -15,5 +15,5 @@ class ToolsConfig(AppConfig):
         for listener in ("freshness", "person_sessions"):  # they listen for logins
             import_module(f"tools.accounts.login.{listener}")
         metrics_files.merge_ended(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]))
-        for kinds in ("tools.workflows.kinds", "tools.agents.turns"):
+        for kinds in ("tools.workflows.kinds", "tools.agents.run_agent"):
             import_module(kinds)  # registers composite calls, which the pipeline does not import

@@ -8,7 +8,7 @@ from django.db import transaction
 from audit.actions import Actor, record
 from audit.changes import difference
 from audit.events import Event, Outcome
-from tools.accounts.actions import create_organization
+from tools.accounts.account_actions import create_organization
 from tools.accounts.installation import record_settings
 from tools.accounts.roles import keep_roles
 from tools.catalog.builtins import install_builtins

@@ -9,12 +9,13 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from config.http.errors import body as error_body
-from tools.agents.actions import AgentRunReport
-from tools.agents.asked import REACT
+from config.http.errors import error_body
+from tools.agents.agent_requests import AgentRunReport
 from tools.agents.following import spent_shape
+from tools.agents.run_parameters import REACT
 from tools.agents.steps import AgentStep
 from tools.approvals import confirmation_rules
+from tools.catalog.group_openings import Closing
 from tools.catalog.mcp.mcp_servers import written as mcp_written
 from tools.catalog.mcp.owners import owner_text, owner_texts
 from tools.catalog.membership import Member
@@ -22,13 +23,13 @@ from tools.catalog.registry import CatalogGroup, CatalogTool, Snapshot
 from tools.catalog.sandbox.credentials import MASK
 from tools.catalog.sandbox.profiles import written
 from tools.definitions.texts.names import WILDCARD
-from tools.definitions.tool import as_stored
+from tools.definitions.tool import ordered_if_valid
 from tools.errors import ToolcribError
 from tools.insight.explain import Explained, Explanation
 from tools.insight.replay import MOST_TURNED, ChangedVerdict
 from tools.insight.whatif import ImpactPreview
 from tools.limits.allowances import AllowanceStatus
-from tools.messaging.channels import written as channel_written
+from tools.messaging.message_channels import written as channel_written
 from tools.models import (
     Agent,
     Confirmation,
@@ -53,10 +54,9 @@ from tools.models import (
     ToolService,
     ToolVersion,
 )
-from tools.policy.isolation import effective_level
-from tools.policy.licensing import standing_of
-from tools.policy.openings import Closing
-from tools.usage.usage import Usage, UsageTotals
+from tools.policy.isolation_levels import effective_level
+from tools.policy.license_gates import standing_of
+from tools.usage.usage_reports import Usage, UsageTotals
 
 
 def tool_shape(tool: CatalogTool) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def version_shape(version: ToolVersion) -> dict[str, Any]:
         "created_by": version.created_by,
         "change_note": version.note,
         "origin": version.origin,
-        "definition": as_stored(version.definition),
+        "definition": ordered_if_valid(version.definition),
     }
 
 

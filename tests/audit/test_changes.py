@@ -10,7 +10,7 @@ from audit.changes import difference
 from audit.events import Event
 from audit.models import AuditRecord
 from tests import factories
-from tools.accounts import actions
+from tools.accounts import account_actions
 from tools.accounts.grants.grant_actions import grant
 from tools.accounts.installation import record_settings
 from tools.approvals import confirmation_rules
@@ -22,7 +22,7 @@ from tools.catalog.services.sources import save_source
 from tools.catalog.signatures import drift
 from tools.licensing import tiers
 from tools.limits import allowances
-from tools.messaging import channels
+from tools.messaging import message_channels
 from tools.models import LicenseTier, McpServer, Token
 
 pytestmark = pytest.mark.django_db
@@ -95,7 +95,7 @@ def _places(organization, by):
     tiers.set_tier(
         organization=organization, tier=LicenseTier.objects.get(name="Enterprise"), by=by
     )
-    actions.rename_organization(organization=organization, name="New", by=by)
+    account_actions.rename_organization(organization=organization, name="New", by=by)
     row = profiles.create_profile(organization=organization, profile=PROFILE, by=by)
     profiles.replace_profile(row=row, profile=PROFILE | {"max_files": 20}, by=by)
     profiles.delete_profile(row=row, by=by)
@@ -105,9 +105,9 @@ def _places(organization, by):
     credentials.replace_credential(row=credential, credential=said | {"header": "X-Key"}, by=by)
     credentials.delete_credential(row=credential, by=by)
     said = {"name": "hook", "kind": "webhook", "url": "https://hooks.example/swordfish"}
-    channel, _ = channels.create_channel(organization=organization, channel=said, by=by)
-    channels.change_channel(row=channel, changes={"enabled": False}, by=by)
-    channels.delete_channel(row=channel, by=by)
+    channel, _ = message_channels.create_channel(organization=organization, channel=said, by=by)
+    message_channels.change_channel(row=channel, changes={"enabled": False}, by=by)
+    message_channels.delete_channel(row=channel, by=by)
 
 
 def _schema(organization, by):
@@ -118,14 +118,14 @@ def _schema(organization, by):
 
 
 def _agents(organization, by):
-    agent = actions.create_agent(organization=organization, slug="magpie", by=by)
-    actions.change_agent(agent=agent, by=by, description="d")
-    actions.change_agent(agent=agent, by=by, active=False)
+    agent = account_actions.create_agent(organization=organization, slug="magpie", by=by)
+    account_actions.change_agent(agent=agent, by=by, description="d")
+    account_actions.change_agent(agent=agent, by=by, active=False)
     grant(agent=agent, by=by, groups=["write"])
     quota = {"tool": None, "kind": "calls", "period": "day", "amount": Decimal(5)}
     allowances.set_allowances(agent=agent, by=by, changes={"quotas": [quota]})
     factories.token(agent.service_account)
-    actions.revoke_token(token=Token.objects.get(user=agent.service_account), by=by)
+    account_actions.revoke_token(token=Token.objects.get(user=agent.service_account), by=by)
 
 
 def _rules(organization, by):

@@ -32,7 +32,7 @@ from tools.accounts.grants.grants import EXECUTE  # noqa: E402
 from tools.catalog.registry import registry  # noqa: E402
 from tools.definitions.callers import Caller  # noqa: E402
 from tools.definitions.results import Status  # noqa: E402
-from tools.definitions.tool import digest, read_definition  # noqa: E402
+from tools.definitions.tool import definition_digest, read_definition  # noqa: E402
 from tools.execution.acceptance import accept  # noqa: E402
 from tools.execution.admission import ADMISSION  # noqa: E402
 from tools.execution.call import Call  # noqa: E402
@@ -48,8 +48,8 @@ from tools.models import (  # noqa: E402
     ToolUserObjectPermission,
     ToolVersion,
 )
-from tools.policy.authorization import usable_tools  # noqa: E402
-from tools.policy.decision import EffectiveRequest  # noqa: E402
+from tools.policy.gates import usable_tools  # noqa: E402
+from tools.policy.questions import EffectiveRequest  # noqa: E402
 
 TOOLS, GROUPS, GRANTS = 10_000, 200, 1_000
 TARGET_MS = 2.0
@@ -167,7 +167,7 @@ def _tools(organization: Organization) -> list[Tool]:
                 number=1,
                 label="1.0.0",
                 definition=definition,
-                digest=digest(definition),
+                digest=definition_digest(definition),
                 key_id="benchmark",
                 signature="benchmark",
                 created_by="benchmark",

@@ -31,7 +31,7 @@ django.setup()
 from django.db import connections  # noqa: E402
 
 from tests import crib, factories  # noqa: E402
-from tools.definitions.chains.written import definition_of  # noqa: E402
+from tools.definitions.chains.written import chain_definition  # noqa: E402
 
 GROUPS = ["default", "read-only", "composition"]
 READ = {"tool_name": "read_file", "parameters": {"path": "note.txt"}}
@@ -59,7 +59,7 @@ def _poster(url: str, calls: int) -> Callable[[str, dict[str, Any]], Any]:
     factories.workspace_file(place, "note.txt", b"a note")
     steps = [{"id": f"s{number}", **READ} for number in range(min(calls, MOST_STEPS))]
     chain = {"name": "reads", "description": "Reads.", "group": ["default"], "steps": steps}
-    factories.register(place, definition_of(chain))
+    factories.register(place, chain_definition(chain))
     agent = factories.agent(place, groups=GROUPS)
     token, where = factories.token(agent.service_account), urlsplit(url)
     client = HTTPConnection(where.hostname or "", where.port, timeout=600)

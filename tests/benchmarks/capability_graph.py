@@ -22,7 +22,7 @@ django.setup()
 from tests.tools.policy.catalog_of import snapshot, tool  # noqa: E402
 from tools.catalog.registry import CatalogTool, Snapshot  # noqa: E402
 from tools.catalog.workflow import capabilities  # noqa: E402
-from tools.definitions.capability.wishes import PlanningTarget, had, wanted  # noqa: E402
+from tools.definitions.capability.wishes import PlanningTarget, given_ports, target_port  # noqa: E402
 
 TOOLS, FIELDS = 10_000, 500
 VALUES = ["customer", "order", "invoice", "report", "address", "route", "sample", "summary"]
@@ -62,7 +62,9 @@ def _warm(tools: list[CatalogTool]) -> float:
 
 
 def _ask(place: Snapshot, usable: frozenset[str], have: str, want: str) -> Any:
-    return capabilities.proposals(place, usable, had({have: None}), PlanningTarget(wanted(want)))
+    return capabilities.proposals(
+        place, usable, given_ports({have: None}), PlanningTarget(target_port(want))
+    )
 
 
 def _within(dice: random.Random) -> tuple[str, str]:

@@ -21,10 +21,10 @@ django.setup()
 from tests.factories import definition  # noqa: E402
 from tools.catalog.registry import CatalogGroup, CatalogTool, Snapshot  # noqa: E402
 from tools.definitions.callers import Caller, CallerKind  # noqa: E402
-from tools.definitions.tool import ToolDefinition, digest, read_definition  # noqa: E402
+from tools.definitions.tool import ToolDefinition, definition_digest, read_definition  # noqa: E402
 from tools.models import LicenseTier  # noqa: E402
-from tools.policy import authorization  # noqa: E402
-from tools.policy.decision import AccessRequest, EffectiveRequest  # noqa: E402
+from tools.policy import gates  # noqa: E402
+from tools.policy.questions import AccessRequest, EffectiveRequest  # noqa: E402
 
 SIZES = (10, 1_000, 10_000)
 
@@ -39,14 +39,14 @@ def main() -> None:
         print(
             f"{size:>8}"
             f"{_median_us(lambda s=snapshot, n=name: s.tool(n)):>12.2f}"
-            f"{_median_us(lambda q=question: authorization.authorize(q)):>12.2f}"
+            f"{_median_us(lambda q=question: gates.authorize(q)):>12.2f}"
             f"{_median_us(lambda t=tool: t.input_validator.flaws({'text': 'x'})):>14.2f}"
             f"{_listing_ms(caller, asked, snapshot):>10.2f}"
         )
 
 
 def _listing_ms(caller: Caller, asked: EffectiveRequest, snapshot: Snapshot) -> float:
-    return _median_us(lambda: authorization.usable_tools(caller, asked, snapshot), 5) / 1000
+    return _median_us(lambda: gates.usable_tools(caller, asked, snapshot), 5) / 1000
 
 
 def _median_us(work: Callable[[], object], rounds: int = 2_000) -> float:
@@ -71,7 +71,7 @@ def _snapshot(size: int) -> Snapshot:
 def _tool(name: str) -> CatalogTool:
     canonical, now = read_definition(definition(name)), datetime.now(UTC)
     return CatalogTool(
-        uuid4(), name, "active", uuid4(), "1.0.0", 1, digest(canonical), "", "",
+        uuid4(), name, "active", uuid4(), "1.0.0", 1, definition_digest(canonical), "", "",
         ToolDefinition(canonical), now, now,
     )  # fmt: skip
 

@@ -32,7 +32,7 @@ from tools.limits import budgets, ratelimits  # noqa: E402
 from tools.limits.ratewindow import RateWindow  # noqa: E402
 from tools.models import Agent, Organization  # noqa: E402
 from tools.models.ids import new_id  # noqa: E402
-from tools.policy.decision import EffectiveRequest  # noqa: E402
+from tools.policy.questions import EffectiveRequest  # noqa: E402
 
 ROUNDS = 1_000
 PRICE = Decimal("0.001")

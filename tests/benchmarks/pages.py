@@ -50,7 +50,7 @@ from tests.ui.knowledge.test_knowledge import ELEMENTS, teller  # noqa: E402
 from tests.waiting import until  # noqa: E402
 from tools.catalog.actions import delete_tool  # noqa: E402
 from tools.models import Agent, Execution, Organization, Tool, ToolService, User  # noqa: E402
-from tools.usage import days  # noqa: E402
+from tools.usage import usage_rollups  # noqa: E402
 
 _OURS = "benchmark of pages"
 _ONCE = ("held", "drifted")  # names that it gives
@@ -120,7 +120,7 @@ def _analyze() -> None:
 
 def _add_up() -> None:
     """As a worker does every ten minutes."""
-    began, count = time.monotonic(), days.add_up()
+    began, count = time.monotonic(), usage_rollups.add_up()
     _analyze()
     print(f"{count} days added up in {time.monotonic() - began:.1f} s", flush=True)
 

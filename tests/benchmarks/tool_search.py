@@ -36,10 +36,10 @@ from tools.catalog.registry import CatalogTool, Snapshot  # noqa: E402
 from tools.catalog.search import words  # noqa: E402
 from tools.catalog.search.search import ranked, relevant  # noqa: E402
 from tools.definitions.callers import Caller  # noqa: E402
-from tools.definitions.tool import ToolDefinition, digest, read_definition  # noqa: E402
+from tools.definitions.tool import ToolDefinition, definition_digest, read_definition  # noqa: E402
 from tools.models import LicenseTier, Organization, Tool, ToolVersion  # noqa: E402
-from tools.policy import authorization  # noqa: E402
-from tools.policy.decision import EffectiveRequest  # noqa: E402
+from tools.policy import gates  # noqa: E402
+from tools.policy.questions import EffectiveRequest  # noqa: E402
 
 TOOLS, ROUNDS, TARGET_MS = 10_000, 400, 20.0
 _VERBS = ("read", "write", "list", "create", "delete", "update", "convert", "send", "fetch", "sum")
@@ -96,7 +96,7 @@ def _search(snapshot: Snapshot, ask: Callable[[], str], tools: list[CatalogTool]
 def _listed(snapshot: Snapshot, ask: Callable[[], str], caller: Caller) -> None:
     """As `GET /tools?q=` and `find_tools` do."""
     asked = EffectiveRequest.of(None, None)
-    _search(snapshot, ask, authorization.usable_tools(caller, asked, snapshot))
+    _search(snapshot, ask, gates.usable_tools(caller, asked, snapshot))
 
 
 def _anybody(snapshot: Snapshot) -> Caller:
@@ -145,7 +145,8 @@ def _stored(place: Organization, count: int) -> Snapshot:
     )
     versions = ToolVersion.objects.bulk_create(
         ToolVersion(
-            tool=row, number=1, label="1.0.0", definition=one, digest=digest(one), key_id="x",
+            tool=row, number=1, label="1.0.0", definition=one,
+            digest=definition_digest(one), key_id="x",
             signature="x", created_by="bench",
         )
         for row, one in zip(rows, definitions, strict=True)

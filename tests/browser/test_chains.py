@@ -13,9 +13,9 @@ from tests.browser.conftest import context_of
 from tests.browser.test_pages import PHONE, mark, marked
 from tests.crib import CHECKOUT
 from tests.stubs.web import Reply, serving
-from tools.accounts.actions import set_allowed_hosts
+from tools.accounts.account_actions import set_allowed_hosts
 from tools.catalog.sandbox.content_schemas import create_schema
-from tools.messaging.channels import create_channel
+from tools.messaging.message_channels import create_channel
 from tools.models import Organization, User
 
 pytestmark = pytest.mark.part("browser")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from config.local import leftovers
+from config.local import orphans
 from tests import crib as cribs
 from tests import factories
 from tests.browser.conftest import context_of
@@ -37,9 +37,9 @@ def hears(page: Page, *, soon: bool = True) -> None:
     page.locator(f"html[data-stream={state}]").wait_for(state="attached", timeout=30_000)
 
 
-def live_process(crib: cribs.Crib) -> leftovers.Process:
+def live_process(crib: cribs.Crib) -> orphans.Process:
     """The first of its session."""
-    found = leftovers.survivors(crib.data / "processes.json")
+    found = orphans.survivors(crib.data / "processes.json")
     live = b"tools.live.app:application"
     words = {one.pid: Path(f"/proc/{one.pid}/cmdline").read_bytes() for one in found}
     return next(one for one in found if one.pid == one.session and live in words[one.pid])

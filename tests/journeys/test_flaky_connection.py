@@ -22,7 +22,7 @@ from tests.journeys.test_confirmations import Browser
 from tests.waiting import until
 from tools.catalog.actions import amended
 from tools.catalog.signatures.drift import note_upstream
-from tools.definitions.tool import in_order
+from tools.definitions.tool import ordered_definition
 from tools.models import IdempotencyKey, Organization, RateHit, RequestRecord, Token, Tool, User
 
 API = "/api/v1"
@@ -152,7 +152,7 @@ class Day:
         tool = Tool.objects.select_related("version").get(
             organization=self.organization, name="upstream"
         )
-        says = amended(in_order(tool.version.definition), {"description": "Other words."})
+        says = amended(ordered_definition(tool.version.definition), {"description": "Other words."})
         note_upstream(tool=tool, seen=says, by=factories.by(self.organization))
         (change,) = api.get(f"{API}/tools/changes?decision=open").shape["results"]
         read = api.get(f"{API}/tools/changes/{change['id']}").shape

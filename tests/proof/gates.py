@@ -16,7 +16,7 @@ _ADMISSION = "tools/execution/admission.py"
 _ACCEPTANCE = "tools/execution/acceptance.py"
 _PERFORMANCE = "tools/execution/performance.py"
 _EXECUTION = "tools/models/execution.py"
-_SANDBOXING = "tools/runners/sandboxing.py"
+_SANDBOXING = "tools/runners/sandbox_runs.py"
 _AVAILABILITY = tuple(
     f"tools/policy/availability.py:{name}"
     for name in ("in_service", "source_open", "in_group", "group_open", "in_state")
@@ -25,18 +25,18 @@ _PERMISSION = tuple(
     f"tools/policy/permissions.py:{name}" for name in ("object_permission", "required_permissions")
 )
 _LICENSE = tuple(
-    f"tools/policy/licensing.py:{name}"
+    f"tools/policy/license_gates.py:{name}"
     for name in ("_included", "_seated", "_profile_included", "_level_included")
 )
 _ISOLATION = tuple(
-    f"tools/policy/isolation.py:{name}" for name in ("profile_there", "network_permitted")
+    f"tools/policy/isolation_levels.py:{name}" for name in ("profile_there", "network_permitted")
 )
 # Entries of a tuple, one a line, which are taken out.
 _STEPS: dict[str, dict[str, tuple[str, ...]]] = {
     _ADMISSION: {
         "resolve": (f"{_ADMISSION}:resolve",),
         "nested": (f"{_ADMISSION}:nested",),
-        "accountable": ("tools/policy/accountability.py:check_lately",),
+        "accountable": ("tools/authorization/accountability.py:check_lately",),
         "shed_load": ("tools/limits/pressure.py:enter",),
         "limit_fan_out": ("tools/limits/fan_out.py:check",),
         "enter_session": ("tools/execution/sessions.py:enter",),
@@ -50,7 +50,7 @@ _STEPS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     _ACCEPTANCE: {
         "confirm_rate": ("tools/limits/ratelimits.py:confirm",),
-        "find_need": (f"{_ACCEPTANCE}:find_need", "tools/policy/confirmations.py:needed"),
+        "find_need": (f"{_ACCEPTANCE}:find_need", "tools/policy/approval_requirements.py:needed"),
         "reserve_budget": ("tools/limits/budgets.py:reserve",),
         "put_on_record": (f"{_ACCEPTANCE}:put_on_record",),
         "hold": ("tools/execution/confirmations.py:hold",),
@@ -76,12 +76,12 @@ _TUPLES: dict[str, tuple[str, tuple[str, ...], tuple[tuple[str, ...], ...]]] = {
         ("object_permission", "required_permissions"),
         tuple((name,) for name in _PERMISSION),
     ),
-    "tools/policy/licensing.py": (
+    "tools/policy/license_gates.py": (
         "LICENSE",
         ("licensed", "profiles_licensed", "isolation_licensed", "*ISOLATION"),
         (_LICENSE[:2], _LICENSE[2:3], _LICENSE[3:], _ISOLATION),
     ),
-    "tools/policy/isolation.py": (
+    "tools/policy/isolation_levels.py": (
         "ISOLATION",
         ("profile_there", "network_permitted"),
         tuple((name,) for name in _ISOLATION),

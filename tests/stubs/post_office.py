@@ -16,7 +16,7 @@ from typing import Any
 
 from aiosmtpd.smtp import SMTP, AuthResult, LoginPassword
 
-from tools.httpclient.loop import EventLoopThread
+from tools.httpclient.outbound import EventLoopThread
 
 
 @dataclass(frozen=True)

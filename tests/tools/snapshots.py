@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 from tests.factories import definition
 from tools.catalog.registry import CatalogGroup, CatalogTool, Snapshot, registry
 from tools.definitions.callers import Caller, CallerKind
-from tools.definitions.tool import ToolDefinition, digest, read_definition
+from tools.definitions.tool import ToolDefinition, definition_digest, read_definition
 from tools.definitions.values.schedules import DAYS
 from tools.models import LicenseTier, Organization
 
@@ -19,7 +19,7 @@ BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 def tool(name: str, status: str = "active", **fields: Any) -> CatalogTool:
     canonical = read_definition(definition(name, **fields))
     return CatalogTool(
-        uuid4(), name, status, uuid4(), "1.0.0", 1, digest(canonical), "", "",
+        uuid4(), name, status, uuid4(), "1.0.0", 1, definition_digest(canonical), "", "",
         ToolDefinition(canonical), BEGAN, BEGAN, origin="person",
     )  # fmt: skip
 

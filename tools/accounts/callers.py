@@ -11,8 +11,8 @@ from django.utils import timezone
 from audit.actions import Actor
 from config.logs import request_id
 from tools.accounts import dead_tokens
+from tools.accounts.bearer_tokens import Presented, hashed, matches, read_token
 from tools.accounts.impersonation import agents_for
-from tools.accounts.tokens import Presented, hashed, matches, read_token
 from tools.definitions.callers import Caller, CallerKind, Maker, Scope
 from tools.definitions.texts.names import WILDCARD
 from tools.errors import Forbidden, NotFound, Unauthenticated

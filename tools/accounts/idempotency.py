@@ -19,8 +19,8 @@ from psycopg.errors import LockNotAvailable
 
 from audit.actions import record
 from audit.events import Event, Outcome
-from config.http.answers import written
-from tools.accounts import people
+from config.http.errors import encode_json
+from tools.accounts import user_permissions
 from tools.accounts.callers import actor_of
 from tools.catalog.signatures import sealing
 from tools.definitions.callers import Caller
@@ -184,7 +184,7 @@ def _opened(row: IdempotencyKey) -> dict[str, Any] | None:
 
 def _check_may_still(caller: Caller, authority: Mapping[str, Any]) -> None:
     for permission in authority.get("relied_on", ()):
-        people.require_held(caller, permission)
+        user_permissions.require_held(caller, permission)
     now = _held(caller)
     lost = authority["superuser"] and not now["superuser"]
     for kind in ("groups", "permissions"):
@@ -240,4 +240,4 @@ def _in_progress() -> InProgress:
 
 
 def _text(answer: Any) -> str:
-    return written(answer).decode()
+    return encode_json(answer).decode()

@@ -18,7 +18,7 @@ from django.db.models import Q
 from audit.actions import Actor, record
 from audit.changes import difference
 from audit.events import Event, Outcome
-from tools.accounts.people import count_up
+from tools.accounts.user_permissions import count_up
 from tools.definitions.callers import CallerKind
 from tools.models import Organization, User
 

@@ -20,7 +20,7 @@ from tools.catalog.services.sources import save_source
 from tools.definitions.callers import Caller
 from tools.definitions.values import strict_json
 from tools.errors import ToolcribError
-from tools.insight.findings import findings_about
+from tools.insight.workflow_findings import findings_about
 from tools.models import McpServer, Organization, Tool, ToolGroup, ToolService, ToolVersion
 from tools.models.source import Source
 

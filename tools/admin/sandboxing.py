@@ -34,7 +34,7 @@ class ProfileForm(ActionForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.initial["max_cpu_time"] = durations.duration(self.instance.max_cpu_s)
+        self.initial["max_cpu_time"] = durations.format_duration(self.instance.max_cpu_s)
 
     def act(self, data: dict[str, Any]) -> SandboxProfile:
         said = {name: data[name] for name in profiles.FIELDS if name in data}
@@ -70,7 +70,7 @@ class SandboxProfileAdmin(RefusesAloud):
 
     def max_cpu_time(self, profile: SandboxProfile) -> str:
         """Read-only form of the field, for users who may only view."""
-        return durations.duration(profile.max_cpu_s)
+        return durations.format_duration(profile.max_cpu_s)
 
     def delete(self, row: SandboxProfile, request: HttpRequest) -> None:
         profiles.delete_profile(row=row, by=actor(request, row.organization))

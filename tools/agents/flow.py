@@ -15,9 +15,9 @@ from django.db import transaction
 
 from audit.canonical import commitment
 from tools.agents.call_rows import ACT
-from tools.agents.ground import Barred
 from tools.agents.planning import plan_records, planner
-from tools.agents.planning.planned import (
+from tools.agents.planning.plan_language import AgentPlan, PlanStep
+from tools.agents.planning.plan_outcomes import (
     ANSWER,
     PLANS,
     SETTLED,
@@ -27,16 +27,16 @@ from tools.agents.planning.planned import (
     PlannedRows,
 )
 from tools.agents.planning.planner import rows_of
-from tools.agents.planning.plans import AgentPlan, PlanStep
 from tools.agents.runs import AgentRun, RunMustWait, RunOver
 from tools.agents.steps import AgentAction
+from tools.agents.usable_tools import Barred
 from tools.definitions.chains import values
-from tools.definitions.chains.values import Unknown, ValueTooLarge
+from tools.definitions.chains.values import MissingValue, ValueTooLarge
 from tools.execution import outputs
 from tools.execution.composition import Waiting
 from tools.models import Execution
-from tools.workflows import attempts
-from tools.workflows.attempts import Open
+from tools.workflows import call_attempts
+from tools.workflows.call_attempts import Open
 
 MOST_PLANS = 2
 MOST_ATTEMPTS = 3  # of a step that may be repeated
@@ -107,10 +107,10 @@ def _take(run: AgentRun, number: int, step: PlanStep) -> None:
 
 def _standing(
     run: AgentRun, number: int
-) -> attempts.Succeeded | attempts.AttemptFailure | Open | str:
+) -> call_attempts.Succeeded | call_attempts.AttemptFailure | Open | str:
     """A recorded step is not retried: it had its attempts when it was recorded."""
     most = MOST_ATTEMPTS if run.asked.replays is None else 1
-    return attempts.standing(
+    return call_attempts.standing(
         rows_of(run).calls,
         f"{ACT}{number}",
         run.ground().snapshot,
@@ -122,9 +122,9 @@ def _standing(
 def _begin(run: AgentRun, number: int, step: PlanStep, place: str) -> None:
     """Its call, where it may still be made. Raises `RunMustWait` as long as it is open."""
     try:
-        resolved = values.resolved(step.arguments, _StepArguments(rows_of(run)))
+        resolved = values.resolve_value(step.arguments, _StepArguments(rows_of(run)))
         arguments = run.fence.unmarked(resolved)
-    except Unknown as absence:
+    except MissingValue as absence:
         bar: Barred | None = Barred(absence.code, f"{absence}.")
     else:
         bar = _bar(run, step, arguments)
@@ -185,17 +185,17 @@ class _StepArguments:
     def output(self, step: str) -> Any:
         outcome = self._rows.outcomes[step]
         if outcome.word != SUCCEEDED or outcome.made is None or outcome.made.id is None:
-            raise Unknown(f"it is {outcome.word}")
+            raise MissingValue(f"it is {outcome.word}")
         self._left -= outcome.made.output_bytes or 0
         if self._left < 0:
             raise ValueTooLarge(f"what the arguments refer to is more than {MOST_READ} bytes")
         row = Execution.objects.get(pk=outcome.made.id)
         if row.output_expired_at is not None:
-            raise Unknown("what it gave back has expired")
+            raise MissingValue("what it gave back has expired")
         return outputs.whole(row)
 
     def item(self) -> Any:
-        raise Unknown("there is no item outside a loop")
+        raise MissingValue("there is no item outside a loop")
 
     def outputs(self, text: str) -> dict[str, Any]:
         return {}

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tools.agents.asked import PastStep
 from tools.agents.call_rows import MOST_OBSERVATION
 from tools.agents.fences import Fence
+from tools.agents.run_parameters import PastStep
 from tools.agents.steps import AgentStep
 from tools.agents.toolbox import Toolbox
 from tools.definitions.texts.names import TOOL_NAME

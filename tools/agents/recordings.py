@@ -10,10 +10,11 @@ from uuid import UUID
 
 from audit.canonical import commitment
 from tools.accounts.callers import caller_of_account
-from tools.agents.asked import PastStep
 from tools.agents.call_rows import MOST_OBSERVATION
-from tools.agents.planning.planned import rows_of
+from tools.agents.planning.plan_outcomes import rows_of
+from tools.agents.run_parameters import PastStep
 from tools.agents.steps import AgentAction, AgentStep
+from tools.authorization.pins import snapshot_for
 from tools.definitions.callers import Caller, CallerKind
 from tools.definitions.implementations.builtin import RUN_AGENT
 from tools.definitions.results import REFUSED
@@ -22,10 +23,9 @@ from tools.errors import Forbidden, NotFound
 from tools.execution.reading import readable
 from tools.models import Execution, User
 from tools.models.execution import ExecutionQuerySet
-from tools.policy import authorization
+from tools.policy import gates
 from tools.policy.availability import STATE
-from tools.policy.decision import AccessRequest, EffectiveRequest
-from tools.policy.pins import snapshot_for
+from tools.policy.questions import AccessRequest, EffectiveRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ def _may_call(caller: Caller, asked: EffectiveRequest, name: str) -> bool:
     tool = snapshot.tool(name)
     if tool is None:
         return False
-    verdicts = authorization.explain(AccessRequest(caller, tool, asked, snapshot))
+    verdicts = gates.explain(AccessRequest(caller, tool, asked, snapshot))
     return all(one.passed for one in verdicts if one.gate != STATE)
 
 

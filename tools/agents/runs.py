@@ -11,15 +11,16 @@ from django.utils.crypto import salted_hmac
 
 from tools.accounts.callers import actor_of
 from tools.agents import recordings
-from tools.agents.asked import AgentRunParameters, PastStep, UnusableParameters
 from tools.agents.call_rows import ACT, THINK, Spent
 from tools.agents.fences import Fence
-from tools.agents.ground import Ground
-from tools.agents.planning.planned import rows_of
+from tools.agents.planning.plan_outcomes import rows_of
 from tools.agents.prompts import Prompt
 from tools.agents.recordings import Recording
+from tools.agents.run_parameters import AgentRunParameters, PastStep, UnusableParameters
 from tools.agents.steps import AgentAction, AgentReply
 from tools.agents.toolbox import Toolbox, toolbox_of, workflow_toolbox
+from tools.agents.usable_tools import Ground
+from tools.authorization import pins
 from tools.catalog.registry import Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.implementations.builtin import ASK_MODEL
@@ -31,8 +32,7 @@ from tools.execution.composing import CannotGoOn, Composition, Made
 from tools.execution.composition import Waiting
 from tools.execution.context import Result
 from tools.models import Execution, Session
-from tools.policy import pins
-from tools.policy.decision import EffectiveRequest
+from tools.policy.questions import EffectiveRequest
 
 MOST_SAID = 4_096  # tokens of one reply
 clock = timezone.now

@@ -15,8 +15,8 @@ from tools.definitions.callers import Caller
 from tools.definitions.implementations.builtin import ASK_MODEL, CALL_TOOL, FIND_TOOLS, RUN_AGENT
 from tools.definitions.texts import told
 from tools.definitions.tool import ToolDefinition
-from tools.policy import authorization
-from tools.policy.decision import EffectiveRequest
+from tools.policy import gates
+from tools.policy.questions import EffectiveRequest
 
 MOST_TOOLS = 64  # in a prompt; more are found by find_tools
 MOST_STATES = 32  # examined for a workflow
@@ -33,17 +33,17 @@ class Toolbox:
     @cached_property
     def functions(self) -> list[dict[str, Any]]:
         """As chat endpoints take them."""
-        return [told.function(tool) for tool in self.tools]
+        return [told.chat_function(tool) for tool in self.tools]
 
     @cached_property
     def text(self) -> str:
         """A paragraph for each, with every argument (checklist S5, 2)."""
-        return "\n".join(map(told.paragraph, self.tools))
+        return "\n".join(map(told.prompt_paragraph, self.tools))
 
     @cached_property
     def workflow_text(self) -> str:
         """The same, with the states that each is available in and leads to, and what it gives."""
-        return "\n".join(map(told.in_workflow, self.tools))
+        return "\n".join(map(told.planner_paragraph, self.tools))
 
     def named(self, name: str) -> str:
         """The tool's own name for the model's name of it; unchanged where it is unknown."""
@@ -81,7 +81,7 @@ def usable_by(caller: Caller, asked: EffectiveRequest, snapshot: Snapshot) -> li
     """Without the tools that agents are built on."""
     return [
         tool
-        for tool in authorization.usable_tools(caller, asked, snapshot)
+        for tool in gates.usable_tools(caller, asked, snapshot)
         if tool.definition.entry_point not in _ITS_OWN
     ]
 

@@ -19,7 +19,7 @@ from tools.catalog.uniqueness import unique
 from tools.definitions.texts import names
 from tools.errors import Conflict, Malformed, NotFound
 from tools.models import Agent, ConfirmationRule, Organization
-from tools.policy.confirmations import touches_tool
+from tools.policy.approval_requirements import touches_tool
 
 MOST_RULES = 200  # each is checked at every call
 _NAMED = 50

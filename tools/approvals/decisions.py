@@ -20,8 +20,9 @@ from django.utils import timezone
 from audit.actions import record
 from audit.events import Event, Outcome
 from tools.accounts.callers import actor_of, caller_of_execution
-from tools.accounts.people import may, require
+from tools.accounts.user_permissions import may, require
 from tools.approvals import expiry
+from tools.authorization import pins
 from tools.definitions.callers import Caller, CallerKind
 from tools.definitions.results import EventType, Status
 from tools.definitions.tool import ToolDefinition
@@ -38,7 +39,6 @@ from tools.models import (
     Token,
     User,
 )
-from tools.policy import pins
 
 MOST_AT_ONCE = 100
 LONGEST_REASON = 1000

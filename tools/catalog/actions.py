@@ -42,8 +42,8 @@ from tools.definitions.tool import (
     DEFAULT_GROUP,
     Definition,
     ToolDefinition,
-    digest,
-    passed_on,
+    definition_digest,
+    passes_arguments,
     read_definition,
 )
 from tools.definitions.vocabulary import ToolType
@@ -89,7 +89,7 @@ def update_tool(*, tool: Tool, definition: Any, by: Actor, note: str = "") -> To
     check_service(tool.organization, canonical)
     check_chain(tool.organization, canonical)
     assert tool.version is not None
-    if digest(canonical) == tool.version.digest:
+    if definition_digest(canonical) == tool.version.digest:
         return tool
     before = tool.version.definition
     add_version(tool, canonical, label=_label(definition), by=by, note=note or _said(definition))
@@ -102,7 +102,7 @@ def amended(definition: Definition, changes: dict[str, Any]) -> dict[str, Any]:
     """A definition with some fields replaced, in any dialect. Parameters and schema go together."""
     wanted = canonical_keys(changes, [])
     kept = dict(definition)
-    if {"parameters", "input_schema"} & wanted.keys() and passed_on(kept):
+    if {"parameters", "input_schema"} & wanted.keys() and passes_arguments(kept):
         kept.pop("argument_validation")  # the new parameters decide (ruling 13)
     if "parameters" in wanted and "input_schema" not in wanted:
         kept.pop("input_schema")
@@ -421,7 +421,7 @@ def add_version(
     latest = tool.versions.order_by("-number").first() if tool.version else None
     number = latest.number + 1 if latest else 1
     label = next_label(tool, canonical, label)
-    version_digest, origin = digest(canonical), origin_of(tool, canonical, by)
+    version_digest, origin = definition_digest(canonical), origin_of(tool, canonical, by)
     key = current_key(tool.organization, by)
     statement = statement_of(
         organization=tool.organization.slug,

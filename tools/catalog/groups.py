@@ -5,7 +5,7 @@ from enum import Enum, auto
 from typing import Any
 
 from tools.catalog.listed import ListedFields
-from tools.definitions.texts.names import WILDCARD, flaw_in_group, is_address
+from tools.definitions.texts.names import WILDCARD, flaw_in_group, is_reserved_address
 from tools.definitions.values.schedules import read_schedule
 from tools.errors import Malformed
 from tools.models import McpServer, Organization, Tool, ToolGroup, ToolService
@@ -28,7 +28,7 @@ def check_names(name: str, permissions: Iterable[str]) -> None:
     """Raises `Malformed`."""
     if name == WILDCARD:
         raise Malformed("'*' stands for every group and cannot be one.", code="name_invalid")
-    if is_address("group", name):
+    if is_reserved_address("group", name):
         raise Malformed(f"The name {name} is reserved; choose another.", code="name_invalid")
     for text in (name, *permissions):
         if flaw := flaw_in_group(text):

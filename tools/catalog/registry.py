@@ -36,7 +36,7 @@ from tools.definitions.tool import (
     DEFAULT_GROUP,
     Definition,
     ToolDefinition,
-    in_order,
+    ordered_definition,
     read_definition,
 )
 from tools.definitions.vocabulary import ToolType
@@ -527,7 +527,7 @@ def catalog_tool(
     """A tool in one of its versions. `noted` is given for the version in use, to detect a
     rollback."""
     flaw = _flaw(row, version, organization, keys, noted)
-    raw = _readable(row, version) if flaw else in_order(version.definition)
+    raw = _readable(row, version) if flaw else ordered_definition(version.definition)
     return CatalogTool(
         id=row.pk,
         name=row.name,
@@ -568,7 +568,7 @@ def _flaw(
 def _readable(row: Tool, version: ToolVersion) -> Definition:
     """A row that was edited into an invalid definition must not break the catalog."""
     try:
-        return in_order(read_definition(version.definition))
+        return ordered_definition(read_definition(version.definition))
     except (InvalidDefinition, UnicodeEncodeError):
         blank = {"name": row.name, "type": "code", "description": ALTERED, "group": []}
         return read_definition(blank | {"implementation": {"source": "def main(p): ...\n"}})

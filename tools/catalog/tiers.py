@@ -14,7 +14,7 @@ from sandbox.levels import at_least, strongest
 from sandbox.spec import IsolationLevel
 from tools.builtin.manifest import DEFINITIONS
 from tools.catalog.registry import Snapshot
-from tools.definitions.licenses import LicenseState, ends_at, state_of
+from tools.definitions.licenses import LicenseState, grace_end, license_state
 from tools.definitions.tool import ToolDefinition
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Forbidden
@@ -51,7 +51,7 @@ def state_now(snapshot: Snapshot) -> LicenseState:
     held = snapshot.license
     if held.expires_at is None:
         return LicenseState.NONE
-    return state_of(held.expires_at, held.grace_days, timezone.now())
+    return license_state(held.expires_at, held.grace_days, timezone.now())
 
 
 def tier_of(organization_id: UUID) -> LicenseTier:
@@ -65,7 +65,7 @@ def standing_of(organization: Organization, lowest: LicenseTier | None = None) -
     expires_at, days = organization.license_expires_at, organization.license_grace_days
     state = LicenseState.NONE
     if organization.license_id or expires_at is not None:
-        state = state_of(expires_at, days, timezone.now())
+        state = license_state(expires_at, days, timezone.now())
     own = organization.tier
     return LicenseStatus(
         state=state,
@@ -73,7 +73,7 @@ def standing_of(organization: Organization, lowest: LicenseTier | None = None) -
         own=own,
         license_id=organization.license_id,
         expires_at=expires_at,
-        grace_ends_at=ends_at(expires_at, days) if expires_at else None,
+        grace_ends_at=grace_end(expires_at, days) if expires_at else None,
     )
 
 
@@ -122,4 +122,4 @@ def levels_of(tier: LicenseTier) -> str:
 
 
 def _end_s(expires_at: datetime, grace_days: int) -> float:
-    return ends_at(expires_at, grace_days).timestamp()
+    return grace_end(expires_at, grace_days).timestamp()

@@ -8,11 +8,11 @@ from typing import Any
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from toolcrib_service.announcing import MOST, digest_of, statement
-from tools.definitions.dialects.settling import KnownReferences, settled
+from toolcrib_service.service import MOST, digest_of, statement
+from tools.definitions.dialects.settling import KnownReferences, resolve_references
 from tools.definitions.services import (
     Descriptor,
-    flaws_in_config,
+    config_flaws,
     read_service,
 )
 from tools.definitions.texts import names
@@ -39,7 +39,7 @@ class Announcement:
         return str(self.service["id"])
 
 
-def verified(document: str, key: str, signature: str) -> bool:
+def has_valid_signature(document: str, key: str, signature: str) -> bool:
     """Whether the key signed exactly these bytes."""
     try:
         public = Ed25519PublicKey.from_public_bytes(base64.b64decode(key, validate=True))
@@ -52,59 +52,61 @@ def verified(document: str, key: str, signature: str) -> bool:
 def read_announcement(document: str, *, organization: str) -> Announcement:
     """Raises `InvalidDefinition`."""
     if len(document) > MOST:
-        raise _wrong(f"it is longer than {MOST} characters")
+        raise _rejection(f"it is longer than {MOST} characters")
     try:
         said = strict_json.parse(document)
     except strict_json.BadJson as error:
-        raise _wrong(str(error)) from None
+        raise _rejection(str(error)) from None
     if not isinstance(said, dict) or set(said) != {"organization", "service", "groups", "tools"}:
-        raise _wrong("it names its organization, service, groups and tools")
+        raise _rejection("it names its organization, service, groups and tools")
     if said["organization"] != organization:
-        raise _wrong("it is meant for another organization")
+        raise _rejection("it is meant for another organization")
     service = read_service(said["service"])
-    service["default_groups"] = _groups(said["groups"])
-    return Announcement(service, _tools(said["tools"], service), document, digest_of(document))
+    service["default_groups"] = _parse_groups(said["groups"])
+    return Announcement(
+        service, _parse_tools(said["tools"], service), document, digest_of(document)
+    )
 
 
-def _groups(value: Any) -> list[str] | None:
+def _parse_groups(value: Any) -> list[str] | None:
     if value is None:
         return None
     good = isinstance(value, list) and len(value) <= MOST_GROUPS
     if not good or any(not isinstance(one, str) or names.flaw_in_group(one) for one in value):
-        raise _wrong("its groups are a list of names, or null")
+        raise _rejection("its groups are a list of names, or null")
     return list(value)
 
 
-def _tools(value: Any, service: Descriptor) -> tuple[Definition, ...]:
+def _parse_tools(value: Any, service: Descriptor) -> tuple[Definition, ...]:
     if not isinstance(value, list) or len(value) > MOST_TOOLS:
-        raise _wrong(f"its tools are a list of at most {MOST_TOOLS}")
-    tools = tuple(_tool(one, service) for one in value)
+        raise _rejection(f"its tools are a list of at most {MOST_TOOLS}")
+    tools = tuple(_parse_tool(one, service) for one in value)
     if len({one["name"].lower() for one in tools}) != len(tools):
-        raise _wrong("two of its tools have one name")
+        raise _rejection("two of its tools have one name")
     return tools
 
 
-def _tool(raw: Any, service: Descriptor) -> Definition:
+def _parse_tool(raw: Any, service: Descriptor) -> Definition:
     """In its own groups or those of the announcement, written out, so that they cannot be widened
     later."""
     if not isinstance(raw, dict):
-        raise _wrong("each of its tools is an object")
+        raise _rejection("each of its tools is an object")
     known = KnownReferences(services={service["id"]: service["config_params"]})
-    raw, flaws = settled(raw, known)
+    raw, flaws = resolve_references(raw, known)
     if flaws:
         raise InvalidDefinition("A tool of the announcement is wrong.", errors=flaws)
     definition = read_definition(raw)
     if definition["type"] != ToolType.SERVICE:
-        raise _wrong("its tools are of the type tool-service")
+        raise _rejection("its tools are of the type tool-service")
     implementation = definition["implementation"]
     if implementation["service"] != service["id"]:
-        raise _wrong("its tools are its own")
-    if flaws := flaws_in_config(service["config_params"], implementation["config"]):
+        raise _rejection("its tools are its own")
+    if flaws := config_flaws(service["config_params"], implementation["config"]):
         raise InvalidDefinition("A tool of the announcement is wrong.", errors=flaws)
     if definition["group"] is None:
         definition["group"] = service["default_groups"]
     return definition
 
 
-def _wrong(why: str) -> InvalidDefinition:
+def _rejection(why: str) -> InvalidDefinition:
     return InvalidDefinition(f"The announcement was not accepted: {why}.", errors=[])

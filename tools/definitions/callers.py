@@ -23,7 +23,7 @@ class Scope(StrEnum):
     MANAGE = "manage"  # all four
 
 
-MANAGING = frozenset({Scope.CATALOG, Scope.AGENTS, Scope.AUDIT, Scope.ORGANIZATION})
+MANAGING_SCOPES = frozenset({Scope.CATALOG, Scope.AGENTS, Scope.AUDIT, Scope.ORGANIZATION})
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,5 +69,5 @@ class Caller:
         """Whether the token has the scope; `manage` includes every managing scope, and all of these
         together are `manage`."""
         if scope == Scope.MANAGE:
-            return scope in self.scopes or self.scopes >= MANAGING
-        return scope in self.scopes or (scope in MANAGING and Scope.MANAGE in self.scopes)
+            return scope in self.scopes or self.scopes >= MANAGING_SCOPES
+        return scope in self.scopes or (scope in MANAGING_SCOPES and Scope.MANAGE in self.scopes)

@@ -9,11 +9,11 @@ from difflib import SequenceMatcher
 from enum import StrEnum
 from typing import Any
 
-from tools.definitions.texts.visible import hidden_in, lookalikes_in, visible
+from tools.definitions.texts.visible import find_invisible, find_lookalikes, make_visible
 
 Json = Any
-_NAMED = frozenset({"parameters"})  # lists whose members have names
-MOST = 500  # differences that are listed individually
+_NAMED_LISTS = frozenset({"parameters"})  # lists whose members have names
+MOST_DIFFERENCES = 500  # differences that are listed individually
 
 
 class DifferenceKind(StrEnum):
@@ -39,21 +39,24 @@ class DefinitionDifference:
         return asdict(self) | {"kind": str(self.kind), "warnings": list(self.warnings)}
 
 
-def differences(before: Json, after: Json) -> list[DefinitionDifference]:
-    """At most `MOST`, in the order of the fields of the later definition."""
-    return [found for _, found in zip(range(MOST), _between(before, after, ""), strict=False)]
+def compare_definitions(before: Json, after: Json) -> list[DefinitionDifference]:
+    """At most `MOST_DIFFERENCES`, in the order of the fields of the later definition."""
+    return [
+        found
+        for _, found in zip(range(MOST_DIFFERENCES), _compare(before, after, ""), strict=False)
+    ]
 
 
-def alarming(text: str) -> list[str]:
+def character_warnings(text: str) -> list[str]:
     """Names the invisible characters of a text."""
-    hidden = [f"holds {one}, which cannot be seen" for one in hidden_in(text)]
-    alike = dict.fromkeys(f"holds {one.told}" for one in lookalikes_in(text))
+    hidden = [f"holds {one}, which cannot be seen" for one in find_invisible(text)]
+    alike = dict.fromkeys(f"holds {one.description}" for one in find_lookalikes(text))
     return [*hidden, *alike]
 
 
-def words_changed(before: str, after: str) -> list[tuple[str, str]]:
+def diff_words(before: str, after: str) -> list[tuple[str, str]]:
     """Two texts as pieces, each `same`, `removed` or `added`, for a page to mark."""
-    old, new = visible(before).split(" "), visible(after).split(" ")
+    old, new = make_visible(before).split(" "), make_visible(after).split(" ")
     pieces: list[tuple[str, str]] = []
     for what, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if what == "equal":
@@ -66,39 +69,39 @@ def words_changed(before: str, after: str) -> list[tuple[str, str]]:
     return pieces
 
 
-def _between(before: Json, after: Json, path: str) -> Iterator[DefinitionDifference]:
+def _compare(before: Json, after: Json, path: str) -> Iterator[DefinitionDifference]:
     if isinstance(before, dict) and isinstance(after, dict):
-        yield from _of_members(before, after, path)
+        yield from _compare_members(before, after, path)
     elif isinstance(before, list) and isinstance(after, list):
-        yield from _of_lists(before, after, path)
+        yield from _compare_lists(before, after, path)
     elif before != after or isinstance(before, bool) != isinstance(after, bool):
-        yield _one(path, DifferenceKind.CHANGED, before, after)
+        yield _difference(path, DifferenceKind.CHANGED, before, after)
 
 
-def _of_members(
+def _compare_members(
     before: dict[str, Json], after: dict[str, Json], path: str
 ) -> Iterator[DefinitionDifference]:
     gone = [key for key in before if key not in after]
     for key in [*after, *gone]:
-        place = f"{path}/{visible(key).replace('~', '~0').replace('/', '~1')}"
+        place = f"{path}/{make_visible(key).replace('~', '~0').replace('/', '~1')}"
         if key not in after:
-            yield _one(place, DifferenceKind.REMOVED, before[key], None)
+            yield _difference(place, DifferenceKind.REMOVED, before[key], None)
         elif key not in before:
-            yield _one(place, DifferenceKind.ADDED, None, after[key])
-        elif key in _NAMED:
-            yield from _of_named(before[key], after[key], place)
+            yield _difference(place, DifferenceKind.ADDED, None, after[key])
+        elif key in _NAMED_LISTS:
+            yield from _compare_named(before[key], after[key], place)
         else:
-            yield from _between(before[key], after[key], place)
+            yield from _compare(before[key], after[key], place)
 
 
-def _of_named(before: Json, after: Json, path: str) -> Iterator[DefinitionDifference]:
+def _compare_named(before: Json, after: Json, path: str) -> Iterator[DefinitionDifference]:
     old, new = _by_name(before), _by_name(after)
     if old is None or new is None:
-        yield from _between(before, after, path)
+        yield from _compare(before, after, path)
         return
-    yield from _of_members(old, new, path)
+    yield from _compare_members(old, new, path)
     if [name for name in old if name in new] != [name for name in new if name in old]:
-        yield _one(f"{path}/order", DifferenceKind.CHANGED, list(old), list(new))
+        yield _difference(f"{path}/order", DifferenceKind.CHANGED, list(old), list(new))
 
 
 def _by_name(items: Json) -> dict[str, Json] | None:
@@ -108,36 +111,42 @@ def _by_name(items: Json) -> dict[str, Json] | None:
     return named if len(named) == len(items) else None
 
 
-def _of_lists(before: list[Json], after: list[Json], path: str) -> Iterator[DefinitionDifference]:
+def _compare_lists(
+    before: list[Json], after: list[Json], path: str
+) -> Iterator[DefinitionDifference]:
     for at in range(max(len(before), len(after))):
         place = f"{path}/{at}"
         if at >= len(after):
-            yield _one(place, DifferenceKind.REMOVED, before[at], None)
+            yield _difference(place, DifferenceKind.REMOVED, before[at], None)
         elif at >= len(before):
-            yield _one(place, DifferenceKind.ADDED, None, after[at])
+            yield _difference(place, DifferenceKind.ADDED, None, after[at])
         else:
-            yield from _between(before[at], after[at], place)
+            yield from _compare(before[at], after[at], place)
 
 
-def _one(path: str, kind: DifferenceKind, before: Json, after: Json) -> DefinitionDifference:
+def _difference(path: str, kind: DifferenceKind, before: Json, after: Json) -> DefinitionDifference:
     warnings = [one for one in _warnings(after) if one not in set(_warnings(before))]
     return DefinitionDifference(
-        path, kind, shown(before), shown(after), tuple(dict.fromkeys(warnings))
+        path,
+        kind,
+        make_value_visible(before),
+        make_value_visible(after),
+        tuple(dict.fromkeys(warnings)),
     )
 
 
 def _warnings(value: Json) -> list[str]:
     if isinstance(value, str):
-        return alarming(value)
+        return character_warnings(value)
     if isinstance(value, dict):
         return [one for pair in value.items() for part in pair for one in _warnings(part)]
     return [one for part in value for one in _warnings(part)] if isinstance(value, list) else []
 
 
-def shown(value: Json) -> Json:
+def make_value_visible(value: Json) -> Json:
     """The same value with its texts made visible."""
     if isinstance(value, str):
-        return visible(value)
+        return make_visible(value)
     if isinstance(value, dict):
-        return {visible(key): shown(one) for key, one in value.items()}
-    return [shown(one) for one in value] if isinstance(value, list) else value
+        return {make_visible(key): make_value_visible(one) for key, one in value.items()}
+    return [make_value_visible(one) for one in value] if isinstance(value, list) else value

@@ -29,7 +29,7 @@ class DefinitionFields:
     def known(self, allowed: Iterable[str]) -> None:
         """An unknown key is an error: ignoring one could make a tool visible everywhere."""
         for key in sorted(set(self.raw) - set(allowed)):
-            self.wrong(key, f"is not a field of a definition{names.meant(key, allowed)}")
+            self.wrong(key, f"is not a field of a definition{names.suggestion(key, allowed)}")
 
     def given(self, name: str) -> bool:
         return self.raw.get(name) is not None
@@ -95,14 +95,14 @@ class DefinitionFields:
         if value is None:
             return default
         try:
-            length = durations.seconds(value) if isinstance(value, str) else -1
+            length = durations.parse_duration(value) if isinstance(value, str) else -1
         except ValueError:
             length = -1
         if not 0 < length <= longest_s:
-            limit = durations.duration(longest_s)
+            limit = durations.format_duration(longest_s)
             self.wrong(name, f"must be an ISO 8601 duration such as PT30S, at most {limit}")
             return default
-        return durations.duration(length)
+        return durations.format_duration(length)
 
     def money(self, name: str) -> str:
         """A text of digits and a point, or a number: `Decimal` itself accepts much else."""

@@ -58,16 +58,16 @@ class License:
     grace_days: int
 
 
-def state_of(expires_at: datetime | None, grace_days: int, now: datetime) -> LicenseState:
+def license_state(expires_at: datetime | None, grace_days: int, now: datetime) -> LicenseState:
     """The state of an installed license, which is valid up to and including its last second."""
     if expires_at is None or now + EXPIRING < expires_at:
         return LicenseState.VALID
     if now <= expires_at:
         return LicenseState.EXPIRING
-    return LicenseState.GRACE if now <= ends_at(expires_at, grace_days) else LicenseState.EXPIRED
+    return LicenseState.GRACE if now <= grace_end(expires_at, grace_days) else LicenseState.EXPIRED
 
 
-def ends_at(expires_at: datetime, grace_days: int) -> datetime:
+def grace_end(expires_at: datetime, grace_days: int) -> datetime:
     """The end of the days of grace."""
     try:
         return expires_at + timedelta(days=grace_days)
@@ -75,12 +75,12 @@ def ends_at(expires_at: datetime, grace_days: int) -> datetime:
         return datetime.max.replace(tzinfo=expires_at.tzinfo)
 
 
-def key_id_of(public_key: bytes) -> str:
+def license_key_id(public_key: bytes) -> str:
     """As for the keys that sign tools: the beginning of the raw public key's hash."""
     return hashlib.sha256(public_key).hexdigest()[:16]
 
 
-def message_of(license_object: dict[str, Any]) -> bytes:
+def signed_message(license_object: dict[str, Any]) -> bytes:
     """The bytes that are signed. Raises `Malformed` for what has no canonical form."""
     try:
         return PREFIX + rfc8785.dumps(license_object)
@@ -94,12 +94,12 @@ def read_license(raw: bytes, trusted_keys: Iterable[bytes]) -> tuple[License, di
     Raises `Malformed`, and `BadSignature` unless one of the trusted raw public keys signed it. The
     terms are read only after the signature is verified.
     """
-    document = _document(raw)
-    _verify(document, {key_id_of(key): key for key in trusted_keys})
-    return _license(document["license"]), document
+    document = _parse_document(raw)
+    _verify_signature(document, {license_key_id(key): key for key in trusted_keys})
+    return _parse_license(document["license"]), document
 
 
-def _document(raw: bytes) -> dict[str, Any]:
+def _parse_document(raw: bytes) -> dict[str, Any]:
     if len(raw) > MOST_BYTES:
         raise _malformed(f"it is longer than {MOST_BYTES} bytes")
     try:
@@ -115,7 +115,7 @@ def _document(raw: bytes) -> dict[str, Any]:
     return document
 
 
-def _verify(document: dict[str, Any], keys: dict[str, bytes]) -> None:
+def _verify_signature(document: dict[str, Any], keys: dict[str, bytes]) -> None:
     if not keys:
         raise Malformed(
             "This installation trusts no key, so no licence can be installed. Put the public key "
@@ -130,7 +130,10 @@ def _verify(document: dict[str, Any], keys: dict[str, bytes]) -> None:
             f"does not trust, only: {known}.",
             code="license_key_unknown",
         )
-    signature, message = _decoded(document["signature"]), message_of(document["license"])
+    signature, message = (
+        _decode_signature(document["signature"]),
+        signed_message(document["license"]),
+    )
     try:
         Ed25519PublicKey.from_public_bytes(key).verify(signature, message)
     except InvalidSignature:
@@ -140,7 +143,7 @@ def _verify(document: dict[str, Any], keys: dict[str, bytes]) -> None:
         ) from None
 
 
-def _decoded(text: str) -> bytes:
+def _decode_signature(text: str) -> bytes:
     """Only the canonical base64 of 64 bytes; other texts can decode to the same bytes."""
     try:
         signature = base64.b64decode(text, validate=True)
@@ -151,30 +154,30 @@ def _decoded(text: str) -> bytes:
     return signature
 
 
-def _license(said: dict[str, Any]) -> License:
+def _parse_license(said: dict[str, Any]) -> License:
     if set(said) != _FIELDS:
         raise _malformed(f"license must have exactly the fields {', '.join(sorted(_FIELDS))}")
     read = License(
-        id=_text(said, "id", _IDENTIFIER),
-        organization=_text(said, "organization", SLUG),
-        tier=_text(said, "tier", re.compile(r".{1,60}")),
-        issued_at=_moment(said, "issued_at"),
-        expires_at=None if said["expires_at"] is None else _moment(said, "expires_at"),
-        grace_days=_days(said["grace_days"]),
+        id=_parse_text(said, "id", _IDENTIFIER),
+        organization=_parse_text(said, "organization", SLUG),
+        tier=_parse_text(said, "tier", re.compile(r".{1,60}")),
+        issued_at=_parse_moment(said, "issued_at"),
+        expires_at=None if said["expires_at"] is None else _parse_moment(said, "expires_at"),
+        grace_days=_parse_grace_days(said["grace_days"]),
     )
     if read.expires_at is not None and read.expires_at <= read.issued_at:
         raise _malformed("license.expires_at must be after license.issued_at")
     return read
 
 
-def _text(said: dict[str, Any], field: str, pattern: re.Pattern[str]) -> str:
+def _parse_text(said: dict[str, Any], field: str, pattern: re.Pattern[str]) -> str:
     value = said[field]
     if not isinstance(value, str) or not pattern.fullmatch(value):
         raise _malformed(f"license.{field} cannot be read")
     return value
 
 
-def _moment(said: dict[str, Any], field: str) -> datetime:
+def _parse_moment(said: dict[str, Any], field: str) -> datetime:
     value = said[field]
     if isinstance(value, str) and _MOMENT.fullmatch(value):
         try:
@@ -184,7 +187,7 @@ def _moment(said: dict[str, Any], field: str) -> datetime:
     raise _malformed(f"license.{field} must be a moment such as 2027-01-31T00:00:00Z")
 
 
-def _days(value: Any) -> int:
+def _parse_grace_days(value: Any) -> int:
     if type(value) is not int or not 0 <= value <= MOST_GRACE_DAYS:
         raise _malformed(f"license.grace_days must be a whole number from 0 to {MOST_GRACE_DAYS}")
     return value

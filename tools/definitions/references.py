@@ -16,7 +16,7 @@ ROOT = "/output"
 LONGEST_PATH = 1_000
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 _ESCAPED = re.compile(r"~(?![01])")
-Place = tuple[str | int, ...]
+ParameterPlace = tuple[str | int, ...]
 
 
 class BadReference(ValueError):
@@ -27,16 +27,16 @@ class BadReference(ValueError):
 class OutputReference:
     execution_id: UUID
     path: str
-    place: Place  # in the parameters
+    place: ParameterPlace  # in the parameters
 
     @property
     def where(self) -> str:
-        return pointer(self.place)
+        return pointer_to(self.place)
 
 
-def found(parameters: Any) -> Iterator[tuple[Place, dict[str, Any]]]:
+def find_references(parameters: Any) -> Iterator[tuple[ParameterPlace, dict[str, Any]]]:
     """Every object with the form of a reference, and its place; none within another."""
-    pending: list[tuple[Place, Any]] = [((), parameters)]
+    pending: list[tuple[ParameterPlace, Any]] = [((), parameters)]
     while pending:
         place, value = pending.pop()
         if isinstance(value, dict):
@@ -48,7 +48,7 @@ def found(parameters: Any) -> Iterator[tuple[Place, dict[str, Any]]]:
             pending += [((*place, at), item) for at, item in enumerate(value)]
 
 
-def read(place: Place, raw: dict[str, Any]) -> OutputReference:
+def parse_reference(place: ParameterPlace, raw: dict[str, Any]) -> OutputReference:
     """Raises `BadReference`."""
     if not place:
         raise BadReference("the parameters as a whole cannot be a reference")
@@ -67,7 +67,7 @@ def read(place: Place, raw: dict[str, Any]) -> OutputReference:
         raise BadReference(f"{MARK} must be the identifier of an execution") from None
 
 
-def at(output: Any, path: str) -> Any:
+def output_at_path(output: Any, path: str) -> Any:
     """The value at a parsed path. Raises `BadReference`."""
     value = output
     for step in _steps(path):
@@ -80,17 +80,17 @@ def at(output: Any, path: str) -> Any:
     return value
 
 
-def put(parameters: Any, place: Place, value: Any) -> Any:
+def replace_at(parameters: Any, place: ParameterPlace, value: Any) -> Any:
     """A copy of the parameters with the value in its place; only its containers are copied."""
     if not place:
         return value
     step, *rest = place
     copy = parameters.copy()
-    copy[step] = put(parameters[step], tuple(rest), value)
+    copy[step] = replace_at(parameters[step], tuple(rest), value)
     return copy
 
 
-def pointer(place: Place) -> str:
+def pointer_to(place: ParameterPlace) -> str:
     return "".join(f"/{_escaped(str(step))}" for step in place)
 
 

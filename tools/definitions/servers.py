@@ -14,7 +14,7 @@ from tools.definitions.fields import DefinitionFields
 from tools.definitions.texts import names
 from tools.errors import InvalidDefinition
 
-MOST = 100
+MOST_ENTRIES = 100
 MASK = "•••"  # in place of a value that is kept unchanged
 _HEADER = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
@@ -39,7 +39,7 @@ _KNOWN = (
     "remote-name", "auth-token", "group", "enabled", "disabled",
 )  # fmt: skip
 # Settings for desktop clients only. None of them gives a tool more rights.
-_SET_ASIDE = ("autoApprove", "alwaysAllow", "description", "gallery", "timeout", "version")
+_IGNORED = ("autoApprove", "alwaysAllow", "description", "gallery", "timeout", "version")
 
 
 @dataclass(frozen=True)
@@ -75,13 +75,13 @@ def read_server(raw: Any, name: str = "") -> ServerDescriptor:
         raise InvalidDefinition("A server's configuration is a JSON object.", errors=[])
     flaws: list[dict[str, str]] = []
     fields = DefinitionFields({str(key): value for key, value in raw.items()}, flaws)
-    fields.known((*_KNOWN, *_SET_ASIDE))
+    fields.known((*_KNOWN, *_IGNORED))
     group = fields.texts("group", None, flaw_of=names.flaw_in_group)
-    transport = _transport(fields)
+    transport = _read_transport(fields)
     descriptor = ServerDescriptor(
-        name=_name(fields, name),
+        name=_read_name(fields, name),
         transport=transport,
-        **(_started(fields) if transport == ServerTransport.STDIO else _reached(fields)),
+        **(_read_stdio(fields) if transport == ServerTransport.STDIO else _read_http(fields)),
         remote_name=fields.text("remote-name", "", longest=256),
         group=None if group is None else tuple(group),
         enabled=fields.boolean("enabled", True) and not fields.boolean("disabled", False),
@@ -91,19 +91,19 @@ def read_server(raw: Any, name: str = "") -> ServerDescriptor:
     return descriptor
 
 
-def _name(fields: DefinitionFields, given: str) -> str:
+def _read_name(fields: DefinitionFields, given: str) -> str:
     name = fields.text("name", given or None, longest=128)
     if name and not names.TOOL_NAME.fullmatch(name):
         fields.wrong("name", "may hold only letters, digits, '_', '.' and '-', at most 128")
     return name
 
 
-def _transport(fields: DefinitionFields) -> ServerTransport:
+def _read_transport(fields: DefinitionFields) -> ServerTransport:
     if fields.given("command") and (fields.given("url") or fields.given("serverUrl")):
         fields.wrong("url", "stands beside command; a server is started or reached, not both")
     said = fields.raw.get("transport", fields.raw.get("type"))
     if said is None:
-        return ServerTransport.STDIO if fields.given("command") else _guessed(fields)
+        return ServerTransport.STDIO if fields.given("command") else _guess_transport(fields)
     kind = _TRANSPORTS.get(said) if isinstance(said, str) else None
     if kind is None:
         key = "transport" if "transport" in fields.raw else "type"
@@ -111,13 +111,13 @@ def _transport(fields: DefinitionFields) -> ServerTransport:
     return kind or ServerTransport.HTTP
 
 
-def _guessed(fields: DefinitionFields) -> ServerTransport:
+def _guess_transport(fields: DefinitionFields) -> ServerTransport:
     url = fields.raw.get("url")
-    old = isinstance(url, str) and urlsplit_safe(url).endswith("/sse")
+    old = isinstance(url, str) and url_path(url).endswith("/sse")
     return ServerTransport.SSE if old else ServerTransport.HTTP
 
 
-def urlsplit_safe(url: str) -> str:
+def url_path(url: str) -> str:
     """The path of a URL; "" for no URL."""
     try:
         return urlsplit(url).path
@@ -125,12 +125,12 @@ def urlsplit_safe(url: str) -> str:
         return ""
 
 
-def _reached(fields: DefinitionFields) -> dict[str, Any]:
+def _read_http(fields: DefinitionFields) -> dict[str, Any]:
     key = "serverUrl" if "serverUrl" in fields.raw else "url"
     url = fields.text(key, longest=2_000)
     if url and not _is_address(url):
         fields.wrong(key, "must be an address such as https://example.org/mcp, without a password")
-    headers = _texts(fields, "headers", _HEADER)
+    headers = _read_texts(fields, "headers", _HEADER)
     token = fields.text("auth-token", "", longest=8_000)
     if token:
         headers |= {"Authorization": f"Bearer {token}"}
@@ -148,17 +148,17 @@ def _is_address(url: str) -> bool:
     return port_fits and plain and known and url.isprintable() and " " not in url
 
 
-def _started(fields: DefinitionFields) -> dict[str, Any]:
+def _read_stdio(fields: DefinitionFields) -> dict[str, Any]:
     args = fields.raw.get("args") or []
-    if not isinstance(args, list) or len(args) > MOST or not all(map(_is_word, args)):
-        fields.wrong("args", f"must be a list of at most {MOST} texts")
+    if not isinstance(args, list) or len(args) > MOST_ENTRIES or not all(map(_is_word, args)):
+        fields.wrong("args", f"must be a list of at most {MOST_ENTRIES} texts")
         args = []
     if any(_PLACEHOLDER.search(word) for word in args):
         fields.wrong("args", "hold a placeholder that nobody fills in here")
     return {
         "command": fields.text("command", longest=1_000),
         "args": tuple(args),
-        "env": _texts(fields, "env", _VARIABLE),
+        "env": _read_texts(fields, "env", _VARIABLE),
     }
 
 
@@ -166,10 +166,10 @@ def _is_word(word: Any) -> bool:
     return isinstance(word, str) and len(word) <= 8_192 and "\0" not in word
 
 
-def _texts(fields: DefinitionFields, name: str, key: re.Pattern[str]) -> dict[str, str]:
+def _read_texts(fields: DefinitionFields, name: str, key: re.Pattern[str]) -> dict[str, str]:
     given = fields.object(name, {})
-    if len(given) > MOST:
-        fields.wrong(name, f"must have at most {MOST} entries")
+    if len(given) > MOST_ENTRIES:
+        fields.wrong(name, f"must have at most {MOST_ENTRIES} entries")
     for one, value in given.items():
         if not key.fullmatch(str(one)):
             fields.wrong(name, "has an entry whose name cannot be used")

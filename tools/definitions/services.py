@@ -6,19 +6,19 @@ Queue names are kept to the letter, as names (ruling 12).
 
 from typing import Any
 
-from tools.definitions.descriptors import FLAT, Flaws, canonical_key
+from tools.definitions.descriptors import FLAT_KEYS, Flaws, canonical_key
 from tools.definitions.fields import DefinitionFields
 from tools.definitions.texts import names
-from tools.definitions.tool import OPTIONAL, SHOWN, WRITTEN
+from tools.definitions.tool import CATALOG_KEYS, DEFINITION_KEYS, OPTIONAL_KEYS
 from tools.definitions.values import strict_json
 from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidDefinition
 
 MOST_PARAMETERS = 50
 # Keys of a tool's descriptor: a parameter of that name would be ambiguous (ruling 14).
-RESERVED = frozenset(
+RESERVED_KEYS = frozenset(
     {
-        *WRITTEN, *OPTIONAL, *SHOWN, *FLAT[ToolType.SERVICE],
+        *DEFINITION_KEYS, *OPTIONAL_KEYS, *CATALOG_KEYS, *FLAT_KEYS[ToolType.SERVICE],
         "arguments", "applicable_states", "groups", "id", "states",
     }
 )  # fmt: skip
@@ -30,13 +30,13 @@ Descriptor = dict[str, Any]
 def read_service(raw: Any) -> Descriptor:
     """The columns of a service: `id`, `request_queue`, `response_queue`, `config_params` and
     `default_groups`. Raises `InvalidDefinition`."""
-    fields = _fields(raw)
+    fields = _read_fields(raw)
     fields.known(_KEYS)
     said = {
-        "id": _id(fields),
+        "id": _read_id(fields),
         "request_queue": fields.text("request_queue", longest=500),
         "response_queue": fields.text("response_queue", longest=500),
-        "config_params": _parameters(fields),
+        "config_params": _read_parameters(fields),
         "default_groups": fields.texts("default_groups", None, flaw_of=names.flaw_in_group),
     }
     if fields.flaws:
@@ -46,14 +46,14 @@ def read_service(raw: Any) -> Descriptor:
     return said
 
 
-def written(descriptor: Descriptor) -> dict[str, Any]:
+def service_document(descriptor: Descriptor) -> dict[str, Any]:
     """As specification S2 writes it."""
     return {
         key.replace("_", "-"): descriptor[key] for key in _KEYS if descriptor.get(key) is not None
     }
 
 
-def flaws_in_config(params: list[dict[str, Any]], config: dict[str, Any]) -> list[dict[str, str]]:
+def config_flaws(params: list[dict[str, Any]], config: dict[str, Any]) -> list[dict[str, str]]:
     """Missing and undeclared values of a tool for its service's parameters."""
     declared = {one["name"]: one["required"] for one in params}
     field = "implementation.config."
@@ -66,7 +66,7 @@ def flaws_in_config(params: list[dict[str, Any]], config: dict[str, Any]) -> lis
     ]  # fmt: skip
 
 
-def _fields(raw: Any) -> DefinitionFields:
+def _read_fields(raw: Any) -> DefinitionFields:
     if not isinstance(raw, dict):
         raise InvalidDefinition("A tool service is a JSON object.", errors=[])
     try:
@@ -83,30 +83,30 @@ def _fields(raw: Any) -> DefinitionFields:
     return DefinitionFields(found, flaws)
 
 
-def _id(fields: DefinitionFields) -> str:
+def _read_id(fields: DefinitionFields) -> str:
     name = fields.text("id", longest=128)
     if name and not names.TOOL_NAME.fullmatch(name):
         fields.wrong("id", "may hold only letters, digits, '_', '.' and '-', at most 128")
-    if names.is_address("service", name):
+    if names.is_reserved_address("service", name):
         fields.wrong("id", "is reserved; choose another")
     return name
 
 
-def _parameters(parent: DefinitionFields) -> list[dict[str, Any]]:
+def _read_parameters(parent: DefinitionFields) -> list[dict[str, Any]]:
     value = parent.raw.get("config_params")
     if value is None:
         return []
     if not isinstance(value, list) or len(value) > MOST_PARAMETERS:
         parent.wrong("config_params", f"must be a list of at most {MOST_PARAMETERS} objects")
         return []
-    read = [_parameter(parent, at, one) for at, one in enumerate(value)]
+    read = [_read_parameter(parent, at, one) for at, one in enumerate(value)]
     for at, one in enumerate(read):
         if one["name"] and one["name"] in {earlier["name"] for earlier in read[:at]}:
             parent.wrong(f"config_params[{at}].name", "is the name of an earlier parameter")
     return read
 
 
-def _parameter(parent: DefinitionFields, at: int, raw: Any) -> dict[str, Any]:
+def _read_parameter(parent: DefinitionFields, at: int, raw: Any) -> dict[str, Any]:
     if not isinstance(raw, dict):
         parent.wrong(f"config_params[{at}]", "must be an object")
         return {"name": "", "required": False}
@@ -115,6 +115,6 @@ def _parameter(parent: DefinitionFields, at: int, raw: Any) -> dict[str, Any]:
     name = fields.text("name", longest=64)
     if name and not names.PARAMETER_NAME.fullmatch(name):
         fields.wrong("name", "must begin with a letter; letters, digits, '_', '.' and '-' follow")
-    elif canonical_key(name) in RESERVED:
+    elif canonical_key(name) in RESERVED_KEYS:
         fields.wrong("name", "is reserved: descriptors of tools have a key of that name")
     return {"name": name, "required": fields.boolean("required", False)}

@@ -29,7 +29,7 @@ class PrivateSigningKey:
     def __init__(self, private: Ed25519PrivateKey) -> None:
         self._private = private
         self.public = private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
-        self.key_id = key_id_of(self.public)
+        self.key_id = public_key_id(self.public)
 
     @classmethod
     def new(cls) -> "PrivateSigningKey":
@@ -58,14 +58,14 @@ class PrivateSigningKey:
         return base64.b64encode(self._private.sign(rfc8785.dumps(statement))).decode("ascii")
 
     def verifies(self, statement: dict[str, Any], signature: str, key_id: str) -> bool:
-        return key_id == self.key_id and verifies(self.public, statement, signature)
+        return key_id == self.key_id and verify_statement(self.public, statement, signature)
 
 
-def key_id_of(public: bytes) -> str:
+def public_key_id(public: bytes) -> str:
     return hashlib.sha256(public).hexdigest()[:16]
 
 
-def verifies(public: bytes, statement: dict[str, Any], signature: str) -> bool:
+def verify_statement(public: bytes, statement: dict[str, Any], signature: str) -> bool:
     """Also false for an invalid key or signature."""
     try:
         key = Ed25519PublicKey.from_public_bytes(public)
@@ -75,7 +75,7 @@ def verifies(public: bytes, statement: dict[str, Any], signature: str) -> bool:
     return True
 
 
-def statement(
+def version_statement(
     *, organization: str, name: str, number: int, label: str, digest: str
 ) -> dict[str, Any]:
     """The statement that is signed: the definition is that version of that tool in that

@@ -21,7 +21,7 @@ from tools.definitions.implementations import defaults
 from tools.definitions.implementations.builtin import COMPOSITES
 from tools.definitions.schemas import schemas
 from tools.definitions.texts import names
-from tools.definitions.texts.token_price import price_of
+from tools.definitions.texts.token_price import definition_tokens
 from tools.definitions.transforms import Transform
 from tools.definitions.values import durations, strict_json
 from tools.definitions.vocabulary import (
@@ -43,7 +43,7 @@ MAX_DEFINITION = 1024 * 1024
 PROFILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 
 # Keys that the catalog adds when a definition is shown; accepted and ignored when it is sent back.
-SHOWN = frozenset(
+CATALOG_KEYS = frozenset(
     {
         "enabled", "status", "status_reason", "digest", "signature", "version", "origin",
         "critical", "effective_isolation", "findings", "max_concurrency", "on_drift", "change_note",
@@ -51,15 +51,15 @@ SHOWN = frozenset(
     }
 )  # fmt: skip
 # In the order in which a definition is shown.
-WRITTEN = (
+DEFINITION_KEYS = (
     "name", "type", "title", "description", "category", "parameters", "input_schema",
     "output_schema", "constraints", "required_permissions", "requires_confirmation", "group",
     "state", "available_in_states", "rate_limit_per_minute", "cost_per_invocation", "cache_ttl",
     "delivery", "argument_validation", "capabilities", "implementation", "metadata",
 )  # fmt: skip
 # Written only where it is given: definitions without one keep their digest.
-OPTIONAL = ("cost_per_cache_hit", "transform")
-_PARAMETER = ("name", "type", "description", "required", "default", "enum", "schema")
+OPTIONAL_KEYS = ("cost_per_cache_hit", "transform")
+_PARAMETER_KEYS = ("name", "type", "description", "required", "default", "enum", "schema")
 # Types whose calls may be repeated safely; any other tool is called at most once by default.
 _IDEMPOTENT = (
     ToolType.PROMPT,
@@ -79,57 +79,57 @@ def read_definition(raw: Any) -> Definition:
     if not isinstance(raw, dict):
         raise InvalidDefinition("A definition is a JSON object.", errors=[])
     flaws: list[dict[str, str]] = []
-    _check_weight(raw)
+    _check_size(raw)
     fields = DefinitionFields(descriptors.canonical_keys(raw, flaws), flaws)
-    fields.known({*WRITTEN, *OPTIONAL, *SHOWN})
+    fields.known({*DEFINITION_KEYS, *OPTIONAL_KEYS, *CATALOG_KEYS})
     definition = {
-        **_identity(fields),
-        **_interface(fields),
-        "constraints": _constraints(fields),
-        **_availability(fields),
-        **_economy(fields),
-        **_transform(fields),
-        "implementation": implementations.read(fields),
+        **_read_identity(fields),
+        **_read_interface(fields),
+        "constraints": _read_constraints(fields),
+        **_read_availability(fields),
+        **_read_economy(fields),
+        **_read_transform(fields),
+        "implementation": implementations.read_implementation(fields),
         "metadata": fields.object("metadata", {}),
     }
-    _check_shown(fields)
-    _check_together(fields, definition)
+    _check_catalog_keys(fields)
+    _check_combinations(fields, definition)
     if flaws:
         count = len(flaws)
         summary = f"{count} field{'s are' if count > 1 else ' is'} wrong; see details.errors."
         raise InvalidDefinition(
             f"The definition was not accepted: {summary}",
-            errors=descriptors.as_written(flaws, raw),
+            errors=descriptors.restore_written_keys(flaws, raw),
         )
     return definition
 
 
-def digest(definition: Definition) -> str:
+def definition_digest(definition: Definition) -> str:
     """`sha256:` and the hash of the canonical JSON (RFC 8785) of a canonical definition."""
     return "sha256:" + commitment(definition)
 
 
-def passed_on(definition: Definition) -> bool:
+def passes_arguments(definition: Definition) -> bool:
     """Whether arguments are passed on unchanged, regardless of the declaration."""
     off = definition["argument_validation"] == ArgumentValidation.OFF
     return off and definition["type"] in PASSING_TYPES
 
 
-def in_order(definition: Definition) -> Definition:
+def ordered_definition(definition: Definition) -> Definition:
     """The same definition with its keys where a reader expects them; the database does not keep
     it."""
-    shown = {key: definition[key] for key in WRITTEN}
-    shown |= {key: definition[key] for key in OPTIONAL if key in definition}
+    shown = {key: definition[key] for key in DEFINITION_KEYS}
+    shown |= {key: definition[key] for key in OPTIONAL_KEYS if key in definition}
     shown["parameters"] = [
-        {key: parameter[key] for key in _PARAMETER} for parameter in definition["parameters"]
+        {key: parameter[key] for key in _PARAMETER_KEYS} for parameter in definition["parameters"]
     ]
     return shown
 
 
-def as_stored(definition: Any) -> Any:
+def ordered_if_valid(definition: Any) -> Any:
     """The same for an invalid definition that a person has to see."""
     try:
-        return in_order(definition)
+        return ordered_definition(definition)
     except (KeyError, TypeError):
         return definition
 
@@ -151,7 +151,7 @@ class ToolDefinition:
     @cached_property
     def digest(self) -> str:
         """The digest of the definition itself, not the stored one."""
-        return digest(self.raw)
+        return definition_digest(self.raw)
 
     @cached_property
     def cost(self) -> Decimal:
@@ -178,11 +178,11 @@ class ToolDefinition:
     def cache_ttl_s(self) -> float | None:
         """How long a result may be given again; only pure tools declare it."""
         ttl = self.raw["cache_ttl"]
-        return durations.seconds(ttl) if ttl else None
+        return durations.parse_duration(ttl) if ttl else None
 
     @property
     def timeout_s(self) -> float:
-        return durations.seconds(self.raw["constraints"]["max_execution_time"])
+        return durations.parse_duration(self.raw["constraints"]["max_execution_time"])
 
     @property
     def max_output_bytes(self) -> int:
@@ -241,34 +241,34 @@ class ToolDefinition:
     @cached_property
     def token_price(self) -> int:
         """The estimated tokens in a model's context."""
-        return price_of(self.raw)
+        return definition_tokens(self.raw)
 
     @cached_property
     def sensitive(self) -> frozenset[str]:
         """Names of members whose schema says `"x-sensitive": true`: the audit log stores none of
         them."""
-        return frozenset(_sensitive([self.raw["input_schema"], self.raw["output_schema"]]))
+        return frozenset(_sensitive_members([self.raw["input_schema"], self.raw["output_schema"]]))
 
 
-def _sensitive(part: Any) -> Iterator[str]:
+def _sensitive_members(part: Any) -> Iterator[str]:
     if isinstance(part, list):
         for item in part:
-            yield from _sensitive(item)
+            yield from _sensitive_members(item)
     if isinstance(part, dict):
         properties = part.get("properties")
         for name, schema in properties.items() if isinstance(properties, dict) else ():
             if isinstance(schema, dict) and schema.get("x-sensitive") is True:
                 yield name
         for item in part.values():
-            yield from _sensitive(item)
+            yield from _sensitive_members(item)
 
 
-def _identity(fields: DefinitionFields) -> Definition:
+def _read_identity(fields: DefinitionFields) -> Definition:
     name = fields.text("name", longest=128)
     if name and not names.TOOL_NAME.fullmatch(name):
         fields.wrong("name", "may hold only letters, digits, '_', '.' and '-', at most 128")
     kind = fields.choice("type", ToolType)
-    if names.is_address("chain" if kind == ToolType.CHAIN else "tool", name):
+    if names.is_reserved_address("chain" if kind == ToolType.CHAIN else "tool", name):
         fields.wrong("name", "is reserved; choose another")
     return {
         "name": name,
@@ -279,13 +279,13 @@ def _identity(fields: DefinitionFields) -> Definition:
     }
 
 
-def _interface(fields: DefinitionFields) -> Definition:
-    parameters = _parameters(fields)
-    mode = fields.choice("argument_validation", ArgumentValidation, _usual_mode(fields))
-    passing = mode == ArgumentValidation.OFF and _passes(fields)
-    derived = schema_of(parameters, closed=not passing)
+def _read_interface(fields: DefinitionFields) -> Definition:
+    parameters = _read_parameters(fields)
+    mode = fields.choice("argument_validation", ArgumentValidation, _default_validation(fields))
+    passing = mode == ArgumentValidation.OFF and _is_passing_type(fields)
+    derived = parameters_schema(parameters, closed=not passing)
     given = fields.raw.get("input_schema")
-    if given is not None and parameters and not _derived(given, parameters):
+    if given is not None and parameters and not _is_derived_schema(given, parameters):
         fields.wrong("input_schema", "give parameters or input_schema, not both")
     output_schema = fields.object("output_schema", {})
     _check_schema(fields, "output_schema", output_schema)
@@ -302,10 +302,10 @@ def _interface(fields: DefinitionFields) -> Definition:
     }
 
 
-def _usual_mode(fields: DefinitionFields) -> ArgumentValidation:
+def _default_validation(fields: DefinitionFields) -> ArgumentValidation:
     """Ruling 13: arguments of definitions from before typed parameters are passed on unchanged."""
     raw = fields.raw
-    if not _passes(fields) or raw.get("input_schema") is not None:
+    if not _is_passing_type(fields) or raw.get("input_schema") is not None:
         return ArgumentValidation.ENFORCE
     parameters = raw.get("parameters")
     items = parameters if isinstance(parameters, list) else []
@@ -318,27 +318,27 @@ def _usual_mode(fields: DefinitionFields) -> ArgumentValidation:
     return ArgumentValidation.ENFORCE if said else ArgumentValidation.OFF
 
 
-def _passes(fields: DefinitionFields) -> bool:
+def _is_passing_type(fields: DefinitionFields) -> bool:
     kind = fields.raw.get("type")
     return isinstance(kind, str) and kind in PASSING_TYPES
 
 
-def _derived(schema: Any, parameters: list[Definition]) -> bool:
+def _is_derived_schema(schema: Any, parameters: list[Definition]) -> bool:
     """Whether the schema is the one derived from the parameters, in either mode."""
-    return schema in (schema_of(parameters), schema_of(parameters, closed=False))
+    return schema in (parameters_schema(parameters), parameters_schema(parameters, closed=False))
 
 
-def schema_of(parameters: list[Definition], *, closed: bool = True) -> Definition:
+def parameters_schema(parameters: list[Definition], *, closed: bool = True) -> Definition:
     """The JSON Schema derived from a list of parameters; closed: other arguments are refused."""
     schema = {
         "type": "object",
-        "properties": {item["name"]: _property(item) for item in parameters},
+        "properties": {item["name"]: _parameter_schema(item) for item in parameters},
         "required": [item["name"] for item in parameters if item["required"]],
     }
     return schema | {"additionalProperties": False} if closed else schema
 
 
-def _property(parameter: Definition) -> Definition:
+def _parameter_schema(parameter: Definition) -> Definition:
     schema = dict(parameter["schema"] or {})
     schema.setdefault("type", _JSON_TYPES[parameter["type"]])
     schema["description"] = parameter["description"]
@@ -348,14 +348,14 @@ def _property(parameter: Definition) -> Definition:
     return schema
 
 
-def _parameters(fields: DefinitionFields) -> list[Definition]:
+def _read_parameters(fields: DefinitionFields) -> list[Definition]:
     value = fields.raw.get("parameters")
     if value is None or value == []:
-        value = defaults.parameters_of(fields.raw)
+        value = defaults.default_parameters(fields.raw)
     if not isinstance(value, list) or len(value) > schemas.MAX_PROPERTIES:
         fields.wrong("parameters", f"must be a list of at most {schemas.MAX_PROPERTIES} objects")
         return []
-    read = [_parameter(fields, at, item) for at, item in enumerate(value)]
+    read = [_read_parameter(fields, at, item) for at, item in enumerate(value)]
     seen: set[str] = set()
     for at, parameter in enumerate(read):
         if parameter["name"] in seen:
@@ -364,12 +364,12 @@ def _parameters(fields: DefinitionFields) -> list[Definition]:
     return read
 
 
-def _parameter(parent: DefinitionFields, at: int, raw: Any) -> Definition:
+def _read_parameter(parent: DefinitionFields, at: int, raw: Any) -> Definition:
     if not isinstance(raw, dict):
         parent.wrong(f"parameters[{at}]", "must be an object")
         raw = {"name": f"p{at}", "description": "-", "type": ParameterType.STRING}
     fields = DefinitionFields(raw, parent.flaws, f"parameters[{at}].")
-    fields.known(_PARAMETER)
+    fields.known(_PARAMETER_KEYS)
     name = fields.text("name", longest=64)
     if name and not names.PARAMETER_NAME.fullmatch(name):
         fields.wrong("name", "must begin with a letter; letters, digits, '_', '.' and '-' follow")
@@ -400,7 +400,7 @@ def _check_parameter(fields: DefinitionFields, parameter: Definition) -> None:
     if parameter["default"] is None:
         return
     try:
-        flaws = schemas.compiled({**_property(parameter), "default": None}).flaws(
+        flaws = schemas.compile_schema({**_parameter_schema(parameter), "default": None}).flaws(
             parameter["default"]
         )
     except schemas.BadSchema as error:
@@ -422,12 +422,12 @@ def _check_input_schema(fields: DefinitionFields, schema: Any) -> None:
 
 def _check_schema(fields: DefinitionFields, name: str, schema: Any) -> None:
     try:
-        schemas.check(schema)
+        schemas.check_schema(schema)
     except schemas.BadSchema as error:
         fields.wrong(name, str(error))
 
 
-def _longest_s(fields: DefinitionFields) -> int:
+def _max_execution_s(fields: DefinitionFields) -> int:
     raw = fields.raw
     if raw.get("type") == ToolType.CHAIN:
         return MAX_COMPOSITE_S
@@ -439,12 +439,12 @@ def _longest_s(fields: DefinitionFields) -> int:
     return MAX_COMPOSITE_S if composite in COMPOSITES else MAX_EXECUTION_S
 
 
-def _usual_time(longest_s: float) -> str:
+def _default_time(longest_s: float) -> str:
     """A composite tool waits for its calls, and for their approvals."""
     return "P1D" if longest_s == MAX_COMPOSITE_S else "PT30S"
 
 
-def _constraints(parent: DefinitionFields) -> Definition:
+def _read_constraints(parent: DefinitionFields) -> Definition:
     fields = DefinitionFields(parent.object("constraints", {}), parent.flaws, "constraints.")
     fields.known(
         (
@@ -452,10 +452,10 @@ def _constraints(parent: DefinitionFields) -> Definition:
             "sandbox_profile",
         )
     )  # fmt: skip
-    longest_s = _longest_s(parent)
+    longest_s = _max_execution_s(parent)
     constraints = {
         "max_execution_time": fields.duration(
-            "max_execution_time", _usual_time(longest_s), longest_s=longest_s
+            "max_execution_time", _default_time(longest_s), longest_s=longest_s
         ),
         "max_output_size": fields.integer(
             "max_output_size", 10 * 1024 * 1024, least=1, most=MAX_OUTPUT_BYTES
@@ -466,11 +466,11 @@ def _constraints(parent: DefinitionFields) -> Definition:
         "required_isolation": fields.choice("required_isolation", Isolation, Isolation.STANDARD),
     }
     if fields.given("sandbox_profile"):  # without a key, old definitions keep their digest
-        constraints["sandbox_profile"] = _profile_name(fields)
+        constraints["sandbox_profile"] = _read_profile_name(fields)
     return constraints
 
 
-def _profile_name(fields: DefinitionFields) -> str:
+def _read_profile_name(fields: DefinitionFields) -> str:
     """The catalog checks that the profile exists."""
     name = fields.text("sandbox_profile", longest=63)
     if name and not PROFILE_NAME.fullmatch(name):
@@ -478,7 +478,7 @@ def _profile_name(fields: DefinitionFields) -> str:
     return name
 
 
-def _availability(fields: DefinitionFields) -> Definition:
+def _read_availability(fields: DefinitionFields) -> Definition:
     state = fields.raw.get("state")
     if state is not None and (not isinstance(state, str) or names.flaw_in_group(state)):
         fields.wrong("state", "must be the name of a state: a text of 1 to 100 characters")
@@ -495,7 +495,7 @@ def _availability(fields: DefinitionFields) -> Definition:
     }
 
 
-def _economy(fields: DefinitionFields) -> Definition:
+def _read_economy(fields: DefinitionFields) -> Definition:
     hit = "cost_per_cache_hit"
     optional = {hit: fields.money(hit)} if fields.given(hit) else {}
     return optional | {
@@ -504,21 +504,21 @@ def _economy(fields: DefinitionFields) -> Definition:
         ),
         "cost_per_invocation": fields.money("cost_per_invocation"),
         "cache_ttl": fields.duration("cache_ttl", None, longest_s=30 * 86_400),
-        "delivery": fields.choice("delivery", Delivery, _usual_delivery(fields)),
+        "delivery": fields.choice("delivery", Delivery, _default_delivery(fields)),
         "capabilities": fields.texts("capabilities", [], flaw_of=names.flaw_in_group),
     }
 
 
-def _transform(fields: DefinitionFields) -> Definition:
-    read = transforms.read(fields)
+def _read_transform(fields: DefinitionFields) -> Definition:
+    read = transforms.read_transform(fields)
     return {"transform": read} if read else {}
 
 
-def _usual_delivery(fields: DefinitionFields) -> Delivery:
+def _default_delivery(fields: DefinitionFields) -> Delivery:
     return Delivery.IDEMPOTENT if fields.raw.get("type") in _IDEMPOTENT else Delivery.EXTERNAL
 
 
-def _check_together(fields: DefinitionFields, definition: Definition) -> None:
+def _check_combinations(fields: DefinitionFields, definition: Definition) -> None:
     """Checks that need several fields."""
     pure = definition["delivery"] == Delivery.PURE
     if pure and definition["constraints"]["allow_side_effects"]:
@@ -535,7 +535,7 @@ def _check_together(fields: DefinitionFields, definition: Definition) -> None:
         fields.wrong("cache_ttl", "only a tool whose delivery is pure may be cached")
 
 
-def _check_shown(fields: DefinitionFields) -> None:
+def _check_catalog_keys(fields: DefinitionFields) -> None:
     """The keys beside the definition: two switches, and its version's label."""
     fields.boolean("enabled", True)
     fields.boolean("critical", False)
@@ -547,7 +547,7 @@ def _check_shown(fields: DefinitionFields) -> None:
         )
 
 
-def _check_weight(raw: Definition) -> None:
+def _check_size(raw: Definition) -> None:
     """Rejects values that JSON cannot represent, and too many of them, before anything is
     parsed."""
     try:

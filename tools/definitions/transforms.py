@@ -19,13 +19,13 @@ from tools.definitions.fields import DefinitionFields
 from tools.definitions.schemas.path_work import BadPath, check_path, is_singular
 from tools.definitions.texts import templates
 
-KNOWN = ("select", "redact", "observation")
+TRANSFORM_FIELDS = ("select", "redact", "observation")
 LONGEST_PATH = 500
 MOST_PATHS = 20
 MOST_FOUND = 100_000  # values, of all paths together
 REDACTED = "[redacted]"
 # Deeper than any allowed output, so that `..` of a path always reaches all data.
-_PATHS = JSONPathEnvironment(max_recursion_depth=100)
+_ENVIRONMENT = JSONPathEnvironment(max_recursion_depth=100)
 
 
 class CannotSelect(ValueError):
@@ -55,8 +55,8 @@ class Transform:
         """One value where the path is singular, otherwise the list of matches."""
         if not self.path:
             return output
-        found = _found([self.path], output)
-        if not is_singular(_compiled(self.path).segments):
+        found = _find_nodes([self.path], output)
+        if not is_singular(_compile_path(self.path).segments):
             return [node.value for node in found]
         if not found:
             raise CannotSelect(f"there is nothing at {self.path}")
@@ -65,40 +65,40 @@ class Transform:
     def redact(self, output: Any) -> Any:
         """With a mark in the place of each value; the output itself is changed."""
         # All matches are found first: a filter may read a value that is redacted.
-        for node in _found(self.redacted, output):
+        for node in _find_nodes(self.redacted, output):
             if not node.location:
                 return REDACTED
-            _put(output, node.location)
+            _redact_at(output, node.location)
         return output
 
 
-def read(fields: DefinitionFields) -> dict[str, Any]:
+def read_transform(fields: DefinitionFields) -> dict[str, Any]:
     """The canonical form; it has only the given keys."""
     own = DefinitionFields(
         fields.object("transform", {}), fields.flaws, f"{fields.prefix}transform."
     )
-    own.known(KNOWN)
+    own.known(TRANSFORM_FIELDS)
     made: dict[str, Any] = {}
     if own.given("select"):
-        made["select"] = _path(own, "select", own.text("select", "", longest=LONGEST_PATH))
+        made["select"] = _read_path(own, "select", own.text("select", "", longest=LONGEST_PATH))
     if own.given("redact"):
         paths = own.texts("redact", [], flaw_of=_flaw_in_path, most=MOST_PATHS)
         made["redact"] = paths or []
     if own.given("observation"):
-        made["observation"] = _template(own)
+        made["observation"] = _read_template(own)
     return made
 
 
-def _path(own: DefinitionFields, name: str, path: str) -> str:
+def _read_path(own: DefinitionFields, name: str, path: str) -> str:
     if flaw := _flaw_in_path(path):
         own.wrong(name, flaw)
     return path
 
 
-def _template(own: DefinitionFields) -> str:
+def _read_template(own: DefinitionFields) -> str:
     text = own.text("observation", "", longest=templates.LONGEST_TEMPLATE)
     try:
-        templates.check(text, ["output"])
+        templates.check_template(text, ["output"])
     except templates.BadTemplate as error:
         own.wrong("observation", str(error))
     return text
@@ -108,7 +108,7 @@ def _flaw_in_path(path: str) -> str | None:
     if len(path) > LONGEST_PATH:
         return f"is longer than {LONGEST_PATH} characters"
     try:
-        check_path(_PATHS.compile(path).segments)
+        check_path(_ENVIRONMENT.compile(path).segments)
     except BadPath as error:
         return str(error)
     except (JSONPathError, RecursionError, ValueError):
@@ -116,15 +116,15 @@ def _flaw_in_path(path: str) -> str | None:
     return None
 
 
-def _found(paths: Iterable[str], output: Any) -> list[JSONPathNode]:
-    every = chain.from_iterable(_compiled(path).finditer(output) for path in paths)
+def _find_nodes(paths: Iterable[str], output: Any) -> list[JSONPathNode]:
+    every = chain.from_iterable(_compile_path(path).finditer(output) for path in paths)
     found = list(islice(every, MOST_FOUND + 1))
     if len(found) > MOST_FOUND:
         raise CannotSelect(f"its paths find more than {MOST_FOUND} values")
     return found
 
 
-def _put(output: Any, location: tuple[int | str, ...]) -> None:
+def _redact_at(output: Any, location: tuple[int | str, ...]) -> None:
     """The container may be gone: another path, or this one further out, has redacted it."""
     at = output
     for step in location[:-1]:
@@ -136,5 +136,5 @@ def _put(output: Any, location: tuple[int | str, ...]) -> None:
 
 
 @lru_cache(maxsize=500)
-def _compiled(path: str) -> JSONPathQuery:
-    return _PATHS.compile(path)
+def _compile_path(path: str) -> JSONPathQuery:
+    return _ENVIRONMENT.compile(path)

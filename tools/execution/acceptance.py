@@ -13,16 +13,17 @@ from django.db import transaction
 from audit.actions import record
 from audit.events import Event, Outcome
 from tools.accounts.callers import actor_of
+from tools.authorization import request_records
 from tools.catalog import model_prices
 from tools.definitions.implementations.builtin import RUN_BATCH
 from tools.definitions.results import Status
 from tools.execution import cache, confirmations, shared_consent
 from tools.execution.context import Admission
 from tools.execution.rows import write_row
-from tools.limits import budgets, ratelimits, requests
+from tools.limits import budgets, ratelimits
 from tools.models import Execution
-from tools.policy.confirmations import needed
-from tools.policy.licensing import tier_now
+from tools.policy.approval_requirements import needed
+from tools.policy.license_gates import tier_now
 
 
 @transaction.atomic
@@ -120,7 +121,7 @@ def hold(admission: Admission) -> None:
 
 
 def note(admission: Admission) -> None:
-    requests.note(
+    request_records.note(
         admission.caller,
         admission.asked,
         admission.snapshot,

@@ -8,6 +8,7 @@ limit: refusals are recorded by the pipeline.
 from collections.abc import Callable
 from typing import Any
 
+from tools.authorization import accountability, request_records
 from tools.definitions.schemas.schemas import SchemaFlaw
 from tools.definitions.values import strict_json
 from tools.definitions.vocabulary import ArgumentValidation
@@ -15,10 +16,10 @@ from tools.errors import InvalidCall, Malformed, NotFound, Refused, Shed
 from tools.execution import references, sessions
 from tools.execution.context import Admission
 from tools.execution.running import check_delivery
-from tools.limits import fan_out, pressure, ratelimits, requests
-from tools.policy import accountability, authorization, licensing
+from tools.limits import fan_out, pressure, ratelimits
+from tools.policy import gates, license_gates
 from tools.policy.availability import AVAILABILITY
-from tools.policy.licensing import LICENSE
+from tools.policy.license_gates import LICENSE
 from tools.policy.permissions import PERMISSION
 
 MOST_DEPTH = 4
@@ -73,21 +74,19 @@ def enter_session(admission: Admission) -> None:
 
 def available(admission: Admission) -> None:
     """Groups and state, as specification S1 has them; never more than was granted."""
-    requests.count(admission.asked, admission.snapshot)
-    admission.warnings += authorization.check_groups(
-        admission.caller, admission.asked, admission.snapshot
-    )
-    authorization.authorize(admission.question, AVAILABILITY)
+    request_records.count(admission.asked, admission.snapshot)
+    admission.warnings += gates.check_groups(admission.caller, admission.asked, admission.snapshot)
+    gates.authorize(admission.question, AVAILABILITY)
     check_delivery(admission.resolved.definition)
 
 
 def permitted(admission: Admission) -> None:
-    authorization.authorize(admission.question, PERMISSION)
+    gates.authorize(admission.question, PERMISSION)
 
 
 def licensed(admission: Admission) -> None:
-    authorization.authorize(admission.question, LICENSE)
-    admission.warnings += licensing.warnings(admission.snapshot)
+    gates.authorize(admission.question, LICENSE)
+    admission.warnings += license_gates.warnings(admission.snapshot)
 
 
 def limit_rate(admission: Admission) -> None:

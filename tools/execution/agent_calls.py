@@ -3,7 +3,7 @@
 from contextlib import suppress
 
 from tools.accounts.callers import actor_of
-from tools.accounts.people import require
+from tools.accounts.user_permissions import require
 from tools.definitions.callers import Caller
 from tools.definitions.results import OPEN
 from tools.errors import Conflict

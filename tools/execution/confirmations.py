@@ -26,8 +26,8 @@ from tools.execution import events, shared_consent
 from tools.execution.context import Admission, Performance, Result
 from tools.limits import budgets
 from tools.models import Confirmation, ConfirmationStatus, Execution
-from tools.policy.confirmations import Need, StoredOptions, bound_hash, needed
-from tools.policy.decision import AccessRequest, EffectiveRequest
+from tools.policy.approval_requirements import Need, StoredOptions, bound_hash, needed
+from tools.policy.questions import AccessRequest, EffectiveRequest
 
 MOST_HELD = 100  # of one account, so that nobody can bury a call among others
 PERMISSION = "tools.decide_confirmation"

@@ -9,6 +9,7 @@ from uuid import UUID
 from audit.actions import Actor
 from sandbox.spec import IsolationLevel
 from tools.accounts.callers import actor_of
+from tools.authorization import pins
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.results import Status
@@ -19,9 +20,9 @@ from tools.execution.call import Call
 from tools.execution.outputs import Parcel
 from tools.limits.pressure import Arrival
 from tools.models import Execution, Session
-from tools.policy import isolation, pins
-from tools.policy.confirmations import Need
-from tools.policy.decision import AccessRequest, EffectiveRequest
+from tools.policy import isolation_levels
+from tools.policy.approval_requirements import Need
+from tools.policy.questions import AccessRequest, EffectiveRequest
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ class Performance:
 
     @property
     def level(self) -> IsolationLevel:
-        return isolation.effective_level(self.tool, self.snapshot)
+        return isolation_levels.effective_level(self.tool, self.snapshot)
 
     @property
     def actor(self) -> Actor:

@@ -18,13 +18,14 @@ from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from sandbox.spec import IsolationLevel
 from tools.accounts.callers import actor_of
-from tools.accounts.people import require
+from tools.accounts.user_permissions import require
+from tools.authorization import accountability
 from tools.catalog.proposing import proposed
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.results import Status
 from tools.definitions.texts.names import WILDCARD
-from tools.definitions.tool import digest
+from tools.definitions.tool import definition_digest
 from tools.definitions.values import strict_json
 from tools.definitions.vocabulary import ArgumentValidation, ToolType
 from tools.errors import InvalidCall, Malformed, Refused
@@ -33,11 +34,11 @@ from tools.execution.context import Result
 from tools.execution.running import check_delivery, settle
 from tools.limits import budgets, pressure, ratelimits
 from tools.models import Organization, Tool
-from tools.policy import accountability, authorization, isolation
-from tools.policy.confirmations import StoredOptions, needed
-from tools.policy.decision import DEFAULT_STATE, AccessRequest, EffectiveRequest
-from tools.runners.base import ToolRun
-from tools.runners.registry import RUNNERS
+from tools.policy import gates, isolation_levels
+from tools.policy.approval_requirements import StoredOptions, needed
+from tools.policy.questions import DEFAULT_STATE, AccessRequest, EffectiveRequest
+from tools.runners.tool_runs import ToolRun
+from tools.runners.tool_types import RUNNERS
 
 MOST_A_MINUTE = 10
 LONGEST_S = 20.0  # somebody waits for it at a page
@@ -105,8 +106,8 @@ def _admit(question: AccessRequest, parameters: dict[str, Any]) -> None:
         raise Refused("Only tools of the type code are tested before they are saved.",
                       code="draft_not_code", gate="draft")  # fmt: skip
     accountability.check(caller.organization)
-    authorization.check_standing(caller)
-    authorization.authorize(question)
+    gates.check_standing(caller)
+    gates.authorize(question)
     check_delivery(draft.definition)
     ratelimits.count_drafts(caller, MOST_A_MINUTE)
     ratelimits.count(caller, draft, question.snapshot)
@@ -142,7 +143,7 @@ def _check_arguments(draft: CatalogTool, parameters: dict[str, Any]) -> None:
 def _performed(
     draft: CatalogTool, parameters: dict[str, Any], snapshot: Snapshot, by: Actor
 ) -> DraftRun:
-    level = isolation.effective_level(draft, snapshot)
+    level = isolation_levels.effective_level(draft, snapshot)
     timeout_s = min(draft.definition.timeout_s, LONGEST_S)
     about = {"isolation": level, "timeout_s": timeout_s}
     _record(draft, by, Outcome.STARTED, parameters, about)
@@ -202,7 +203,7 @@ def _record(
         by=by,
         outcome=outcome,
         subject=draft.name,
-        digest=digest(definition),
+        digest=definition_digest(definition),
         reason=reason,
         payload=None if parameters is None else told,
         sensitive=draft.definition.sensitive,

@@ -12,6 +12,7 @@ from audit.actions import record
 from audit.events import Event, Outcome
 from tools import metrics
 from tools.accounts.callers import actor_of
+from tools.authorization import alternatives, request_records
 from tools.definitions.callers import Caller
 from tools.definitions.results import EventType, Status
 from tools.errors import InvalidCall, NotFound, Refused, Shed
@@ -21,10 +22,9 @@ from tools.execution.admission import ADMISSION
 from tools.execution.call import Call
 from tools.execution.context import Admission
 from tools.execution.rows import write_row
-from tools.limits import pressure, requests
+from tools.limits import pressure
 from tools.models import Execution
-from tools.policy import fallbacks
-from tools.policy.licensing import tier_now
+from tools.policy.license_gates import tier_now
 
 
 def admit(caller: Caller, call: Call) -> Execution:
@@ -44,7 +44,7 @@ def admit(caller: Caller, call: Call) -> Execution:
         pressure.HERE.turn_away(caller, admission.resolved.name, refusal)
         raise
     except Refused as refusal:
-        refusal.details |= fallbacks.offered(admission.question, refusal.code)
+        refusal.details |= alternatives.offered(admission.question, refusal.code)
         _record_refusal(admission, refusal)
         _tell(admission)
         raise
@@ -58,7 +58,7 @@ def admit(caller: Caller, call: Call) -> Execution:
 def _tell(admission: Admission, execution: Execution | None = None) -> None:
     """The line of a call that was over as soon as it was asked for."""
     duration_ms = (time.perf_counter() - admission.began) * 1000
-    requests.tell(
+    request_records.tell(
         admission.caller,
         admission.asked,
         admission.snapshot,
@@ -116,7 +116,7 @@ def _record_refusal(admission: Admission, refusal: Refused) -> None:
         },
     )
     # After the evidence, as in `accept`: both may wait for who writes the first of their kind.
-    requests.note(
+    request_records.note(
         admission.caller,
         admission.asked,
         admission.snapshot,

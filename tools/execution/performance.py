@@ -22,6 +22,8 @@ from audit.events import Outcome as Evidence
 from config.logs import request_id
 from tools import metrics
 from tools.accounts.callers import caller_of_execution
+from tools.authorization import accountability, pins
+from tools.authorization.known_names import group_label
 from tools.catalog.registry import CatalogTool, Snapshot, catalog_tool
 from tools.catalog.signatures import versions
 from tools.catalog.signatures.verified import ALTERED, INVALID
@@ -50,9 +52,8 @@ from tools.execution.transforms import observation_of
 from tools.limits import budgets
 from tools.models import Execution
 from tools.models.execution import EFFECT_POSSIBLE, Ending
-from tools.policy import accountability, authorization, pins
-from tools.policy.decision import AccessRequest, EffectiveRequest
-from tools.policy.labels import group_label
+from tools.policy import gates
+from tools.policy.questions import AccessRequest, EffectiveRequest
 
 
 def ask_again(performance: Performance) -> None:
@@ -61,13 +62,13 @@ def ask_again(performance: Performance) -> None:
     snapshot = performance.snapshot
     try:
         accountability.check(caller.organization)
-        authorization.check_standing(caller)
+        gates.check_standing(caller)
         cancelling.check_parent(execution)
         tool = _same_version(performance)
         asked = EffectiveRequest.of(execution.requested_groups, execution.state)
-        authorization.check_groups(caller, asked, snapshot)
+        gates.check_groups(caller, asked, snapshot)
         at_its_door = execution.options.get("at_its_door") is True
-        authorization.authorize(AccessRequest(caller, tool, asked, snapshot, at_its_door))
+        gates.authorize(AccessRequest(caller, tool, asked, snapshot, at_its_door))
         check_delivery(tool.definition)
     except (Refused, Malformed) as refusal:
         performance.result = Result(

@@ -2,7 +2,7 @@
 
 from django.db.models import Q
 
-from tools.accounts.people import may
+from tools.accounts.user_permissions import may
 from tools.definitions.callers import Caller
 from tools.models import Execution
 from tools.models.execution import ExecutionQuerySet

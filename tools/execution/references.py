@@ -49,7 +49,7 @@ def resolve_references(admission: Admission) -> None:
         room -= size
         if room < 0:
             raise _refused(one, f"makes the parameters larger than {MOST_BYTES} bytes", "large")
-        parameters = references.put(parameters, one.place, value)
+        parameters = references.replace_at(parameters, one.place, value)
         admission.refers_to.append(_written(one, size))
     _check_json(asked, parameters)
     admission.parameters = parameters
@@ -76,21 +76,21 @@ def source_of(place: str, refers_to: list[dict[str, Any]]) -> dict[str, Any] | N
 
 def _read(admission: Admission) -> list[OutputReference]:
     read: list[OutputReference] = []
-    counted: Counter[references.Place] = Counter()
-    for place, raw in references.found(admission.call.parameters):
+    counted: Counter[references.ParameterPlace] = Counter()
+    for place, raw in references.find_references(admission.call.parameters):
         part = _part(admission, place)
         counted[part] += 1
         for count, most in ((counted[part], MOST), (len(read) + 1, MOST_OF_BATCH)):
             if count > most:
                 raise _wrong(place, f"is one of more than {most} references", "reference_limit")
         try:
-            read.append(references.read(place, raw))
+            read.append(references.parse_reference(place, raw))
         except BadReference as error:
             raise _wrong(place, f"is no reference: {error}", "reference_invalid") from None
     return read
 
 
-def _part(admission: Admission, place: references.Place) -> references.Place:
+def _part(admission: Admission, place: references.ParameterPlace) -> references.ParameterPlace:
     """What the limits are of: an input of a batch, for it becomes a call; else the call."""
     batch = admission.resolved.definition.entry_point == RUN_BATCH
     return place[:2] if batch and place[:1] == ("inputs",) else ()
@@ -98,7 +98,7 @@ def _part(admission: Admission, place: references.Place) -> references.Place:
 
 def _check_sources(admission: Admission, asked: list[OutputReference]) -> None:
     sources = {(_part(admission, one.place), one.execution_id): one for one in asked}
-    counted: Counter[references.Place] = Counter()
+    counted: Counter[references.ParameterPlace] = Counter()
     for (part, _), one in sources.items():
         counted[part] += 1
         if counted[part] > MOST_SOURCES:
@@ -142,10 +142,10 @@ def _output(one: OutputReference, source: Execution) -> Any:
 def _value(one: OutputReference, output: Any) -> Any:
     """It is data: what looks like a reference in it is none, and is not passed on."""
     try:
-        value = references.at(output, one.path)
+        value = references.output_at_path(output, one.path)
     except BadReference as error:
         raise _refused(one, f"cannot be resolved: {error}", "path") from None
-    if next(references.found(value), None) is not None:
+    if next(references.find_references(value), None) is not None:
         raise _refused(one, "stands for a value that holds a reference itself", "nested")
     return value
 
@@ -174,9 +174,12 @@ def _refused(one: OutputReference, message: str, code: str) -> InvalidCall:
 
 
 def _wrong(
-    place: references.Place, message: str, code: str, reference: dict[str, str] | None = None
+    place: references.ParameterPlace,
+    message: str,
+    code: str,
+    reference: dict[str, str] | None = None,
 ) -> InvalidCall:
-    where = references.pointer(place)[:500] or "/"
+    where = references.pointer_to(place)[:500] or "/"
     error = {"place": where, "message": message}
     return InvalidCall(
         f"The parameter at {where} {message}.",

@@ -15,6 +15,7 @@ from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from tools import metrics
 from tools.accounts.callers import actor_of
+from tools.authorization.known_names import state_label
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.results import OPEN, Status
@@ -23,8 +24,7 @@ from tools.execution.call import Call
 from tools.execution.context import Admission, Performance, Result
 from tools.models import Execution, Session, StateTransition
 from tools.policy.availability import matches_state
-from tools.policy.decision import EffectiveRequest
-from tools.policy.labels import state_label
+from tools.policy.questions import EffectiveRequest
 
 CLOSED = "The session is closed. Open a new one with POST /api/v1/sessions."
 CHANGED = "The session came into another state before the call began. Read it, then call again."

@@ -10,15 +10,15 @@ from typing import Any
 from uuid import UUID
 
 from tools.catalog.registry import CatalogTool
-from tools.definitions.batches import BatchInput, inputs_of
+from tools.definitions.batches import BatchInput, parse_batch_inputs
 from tools.definitions.implementations.builtin import RUN_BATCH
 from tools.definitions.results import Status
 from tools.errors import Refused
 from tools.execution.context import Admission
 from tools.models import Confirmation, ConfirmationStatus, Execution
-from tools.policy import authorization
-from tools.policy.confirmations import Need, StoredOptions, needed
-from tools.policy.decision import AccessRequest
+from tools.policy import gates
+from tools.policy.approval_requirements import Need, StoredOptions, needed
+from tools.policy.questions import AccessRequest
 
 _UNTIGHTENED = StoredOptions(require_confirmation=False)
 
@@ -26,7 +26,7 @@ _UNTIGHTENED = StoredOptions(require_confirmation=False)
 def asked_for(admission: Admission) -> tuple[Need | None, dict[str, Any]]:
     """What people are asked about a batch as a whole, and the tools that their yes is good for."""
     try:
-        inputs = inputs_of(admission.parameters)
+        inputs = parse_batch_inputs(admission.parameters)
     except ValueError:  # its own turn will say so
         return admission.need, {}
     counted = Counter(one.tool_name for one in inputs)
@@ -89,7 +89,7 @@ def _need_of(admission: Admission, tool: CatalogTool) -> Need | None:
     """Nothing of a call that would be refused as things stand: nobody is asked about that."""
     question = AccessRequest(admission.caller, tool, admission.asked, admission.snapshot)
     try:
-        authorization.authorize(question)
+        gates.authorize(question)
     except Refused:
         return None
     return needed(question, _UNTIGHTENED)
@@ -103,7 +103,7 @@ def _covers(shared: Confirmation, tool: CatalogTool) -> bool:
 def _input(batch: Execution, place: str) -> BatchInput | None:
     if batch.tool_version.definition["implementation"].get("entry_point") != RUN_BATCH:
         return None
-    inputs = inputs_of(batch.parameters)
+    inputs = parse_batch_inputs(batch.parameters)
     if not place.isascii() or not place.isdigit() or int(place) >= len(inputs):
         return None
     return inputs[int(place)]

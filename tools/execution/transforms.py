@@ -39,8 +39,8 @@ def _plain(output: Any, execution_id: UUID) -> str:
     if isinstance(output, str):
         return output
     place = place_of(execution_id)
-    if contents.is_parts(output):
-        return contents.as_text(output, place)
+    if contents.is_content_list(output):
+        return contents.content_as_text(output, place)
     return json.dumps(contents.without_bytes(output, place), ensure_ascii=False)
 
 
@@ -49,6 +49,6 @@ def _templated(output: Any, template: str) -> str | None:
     if not template:
         return None
     try:
-        return templates.render(template, {"output": output})
+        return templates.render_template(template, {"output": output})
     except templates.CannotRender:
         return None

@@ -10,17 +10,18 @@ from functools import cached_property
 from uuid import UUID
 
 from tools.accounts.callers import caller_of_agent
-from tools.accounts.people import may, require
+from tools.accounts.user_permissions import may, require
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller, CallerKind
 from tools.errors import Malformed, NotFound, Refused, ToolcribError
 from tools.insight.changes import GrantChange, Tier
-from tools.insight.reach import reach_of
+from tools.insight.remedies import ExplanationReader, RefusalCase, closings, remedy
+from tools.insight.tool_reach import reach_of
 from tools.limits import budgets, pressure, ratelimits
 from tools.models import Agent
-from tools.policy import authorization, confirmations
-from tools.policy.decision import AccessRequest, EffectiveRequest, Verdict
-from tools.policy.remedies import ExplanationReader, RefusalCase, closings, remedy
+from tools.policy import approval_requirements
+from tools.policy import gates as authorization
+from tools.policy.questions import AccessRequest, EffectiveRequest, Verdict
 
 CONFIRMATION = "confirmation"
 
@@ -203,7 +204,7 @@ _REQUEST: tuple[Callable[[Explanation], Verdict], ...] = (_standing, _granted_gr
 
 def _confirmation(question: AccessRequest) -> Verdict:
     """A held call is not refused, but does not run before its approval."""
-    need = confirmations.needed(question, SUPPOSED)
+    need = approval_requirements.needed(question, SUPPOSED)
     if need is None:
         return Verdict(CONFIRMATION, True)
     people = "two people" if need.approvals > 1 else "a person"

@@ -12,7 +12,7 @@ from tools.catalog.groups import written
 from tools.catalog.membership import members_of
 from tools.catalog.registry import CatalogGroup, Snapshot
 from tools.definitions.values.schedules import DAYS
-from tools.insight.reach import Losers, losers
+from tools.insight.tool_reach import Losers, losers
 
 MOST_TOOLS = 200
 

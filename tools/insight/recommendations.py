@@ -15,16 +15,16 @@ from uuid import UUID
 from django.db.models import Count
 from django.utils import timezone
 
-from tools.accounts.people import may
+from tools.accounts.user_permissions import may
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.search.search import ranked, relevant
 from tools.definitions.callers import Caller
 from tools.definitions.results import Status
 from tools.definitions.texts.names import WILDCARD
 from tools.models import Execution
-from tools.policy.authorization import GATES
 from tools.policy.availability import AVAILABILITY, STATE
-from tools.policy.decision import DEFAULT_STATE, AccessRequest, EffectiveRequest
+from tools.policy.gates import GATES
+from tools.policy.questions import DEFAULT_STATE, AccessRequest, EffectiveRequest
 
 MOST_GROUPS = 20
 MOST_TOOLS = 5  # named for one group

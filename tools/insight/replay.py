@@ -13,14 +13,15 @@ from uuid import UUID
 
 from django.db.models import Case, Count, DateTimeField, Func, Q, Value, When
 
+from tools.catalog import group_openings
 from tools.catalog.registry import Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.results import Status
 from tools.errors import ToolcribError
-from tools.insight.reach import OF_THE_REQUEST
+from tools.insight.tool_reach import OF_THE_REQUEST
 from tools.models import Execution
-from tools.policy import authorization, openings
-from tools.policy.decision import AccessRequest, EffectiveRequest, Verdict
+from tools.policy import gates
+from tools.policy.questions import AccessRequest, EffectiveRequest, Verdict
 
 MOST_COMBINATIONS = 10_000
 MOST_TURNED = 200
@@ -69,17 +70,17 @@ class Replay:
     would_pass: list[ChangedVerdict] = field(default_factory=list)
 
 
-class ReplayClock(openings.OpeningsWatch):
+class ReplayClock(group_openings.OpeningsWatch):
     """Opening hours as of a given moment."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__(snapshot)
-        self._shown: openings.Openings | None = None
+        self._shown: group_openings.Openings | None = None
 
     def set(self, moment: datetime | None) -> None:
         self._shown = None if moment is None else self.at(moment)
 
-    def now(self) -> openings.Openings:
+    def now(self) -> group_openings.Openings:
         return super().now() if self._shown is None else self._shown
 
 
@@ -95,7 +96,7 @@ class Then(Snapshot):
         return cls(**kept, clock=ReplayClock(snapshot)).changed()
 
     def settle(self, key: Any, work: Any) -> Any:
-        return self.clock if key == openings.WATCH else super().settle(key, work)
+        return self.clock if key == group_openings.WATCH else super().settle(key, work)
 
 
 @dataclass(frozen=True)
@@ -131,15 +132,15 @@ class World:
         if verdict := self._beforehand(combination):
             return verdict
         question = AccessRequest(caller, tool, _asked(combination), self.snapshot)
-        verdicts = (gate(question) for gate in authorization.GATES)
+        verdicts = (gate(question) for gate in gates.GATES)
         return next((verdict for verdict in verdicts if not verdict.passed), None)
 
     def _beforehand(self, combination: Combination) -> Verdict | None:
         """Refusals of the request before any tool is checked."""
         caller = self.callers[combination.agent_id]
         try:
-            authorization.check_standing(caller)
-            authorization.groups_granted(caller, _asked(combination), self.snapshot)
+            gates.check_standing(caller)
+            gates.groups_granted(caller, _asked(combination), self.snapshot)
         except ToolcribError as refusal:
             gate = str(refusal.details.get("gate", "granted_groups"))
             return Verdict(gate, False, refusal.code, refusal.message)

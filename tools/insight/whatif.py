@@ -9,13 +9,13 @@ from uuid import UUID
 
 from django.utils import timezone
 
-from tools.accounts.people import may, require
+from tools.accounts.user_permissions import may, require
 from tools.catalog.registry import Snapshot
 from tools.definitions.callers import Caller
 from tools.errors import Malformed, NotFound
 from tools.insight.changes import GrantChange, PreviewedChange
-from tools.insight.reach import CallerToolReach, is_licensed, known_callers, there_for_somebody
 from tools.insight.replay import Replay, World, combinations_of, hours_count, replay
+from tools.insight.tool_reach import CallerToolReach, is_licensed, known_callers, there_for_somebody
 from tools.licensing.kinds import Kinds, kinds_after, kinds_in, left_of, names_of, passing
 from tools.models import Agent
 

@@ -28,12 +28,12 @@ from tools.catalog.license_catalogs import license_catalogs
 from tools.catalog.registry import CatalogLicense, CatalogTool, Snapshot, registry
 from tools.catalog.tiers import lowest_tier, standing_of
 from tools.definitions.callers import CallerKind
-from tools.definitions.licenses import License, LicenseState, read_license, state_of
+from tools.definitions.licenses import License, LicenseState, license_state, read_license
 from tools.errors import Conflict, NotFound
 from tools.licensing.kinds import Kinds, kinds_in, kinds_of, left_of, names_of, passing
 from tools.licensing.tier_terms import same_terms, terms_of
 from tools.models import LicenseTier, Organization, Tool, ToolStatus
-from tools.policy.licensing import includes
+from tools.policy.license_gates import includes
 
 _MOST_NAMED = 200  # in one record; each tool that changes its state has a record of its own
 _AT_ONCE = 100  # organizations whose tools are in memory together
@@ -381,7 +381,7 @@ def _check(license: License, place: Organization) -> None:
             "the clock of this machine right?",
             code="license_not_yet_issued",
         )
-    if state_of(license.expires_at, license.grace_days, now) == LicenseState.EXPIRED:
+    if license_state(license.expires_at, license.grace_days, now) == LicenseState.EXPIRED:
         raise Conflict(
             f"The licence ended on {_text(license.expires_at)}, and its {license.grace_days} days "
             "of grace are over.",

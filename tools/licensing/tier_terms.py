@@ -12,7 +12,7 @@ from typing import Any
 from django.core.exceptions import ValidationError
 
 from sandbox.spec import IsolationLevel
-from tools.definitions.implementations.builtin import IN_EVERY_LICENCE
+from tools.definitions.implementations.builtin import IN_EVERY_LICENSE
 from tools.errors import Conflict, Malformed
 from tools.models import LicenseTier, Organization
 
@@ -57,7 +57,7 @@ def _beyond_delivery(tier: LicenseTier) -> list[str]:
     if tier.name not in DELIVERED:
         return []
     builtin, custom = DELIVERED[tier.name]
-    allowed = {*builtin, *IN_EVERY_LICENCE}
+    allowed = {*builtin, *IN_EVERY_LICENSE}
     flaws = (
         (_exceeds(tier.builtin_tools, allowed), "built-in tools"),
         (_exceeds(tier.isolation_levels, _LEVELS), "isolation levels"),

@@ -25,9 +25,9 @@ from tools.definitions.callers import Caller, CallerKind
 from tools.errors import QuotaExceeded
 from tools.limits.periods import ends_at, starts_on
 from tools.models import Allowance, AllowanceUse
-from tools.models.allowance import Kind
-from tools.policy.authorization import usable_tools
-from tools.policy.decision import AccessRequest, EffectiveRequest, Verdict, passed
+from tools.models.agent import Kind
+from tools.policy.gates import usable_tools
+from tools.policy.questions import AccessRequest, EffectiveRequest, Verdict, passed
 
 THRESHOLDS = (80, 100)  # percent
 MOST_SUGGESTED = 3

@@ -21,7 +21,7 @@ from tools.definitions.values.rates import Rate
 from tools.errors import RateLimited
 from tools.limits.ratewindow import WINDOW_S, RateWindow
 from tools.models import RateHit
-from tools.policy.decision import Verdict, passed
+from tools.policy.questions import Verdict, passed
 
 REDIS, POSTGRES = "redis", "postgres"
 window = RateWindow()

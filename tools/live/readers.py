@@ -16,7 +16,7 @@ from django.utils import timezone
 from django.utils.crypto import constant_time_compare
 from psycopg_pool import PoolTimeout
 
-from tools.accounts.people import holders
+from tools.accounts.user_permissions import holders
 from tools.models import User
 
 DATABASE_ERRORS = (Error, PoolTimeout)

@@ -7,7 +7,7 @@ from typing import Any
 from tools.definitions.texts import names
 from tools.definitions.values import durations, strict_json
 from tools.definitions.vocabulary import ParameterType
-from tools.knowledge.documents import Syntax
+from tools.knowledge.graph_documents import Syntax
 
 MOST_DAYS = 365
 
@@ -27,7 +27,7 @@ def days(text: str) -> int:
 def duration(text: str) -> float:
     """Seconds of an ISO 8601 duration."""
     try:
-        length_s = durations.seconds(text)
+        length_s = durations.parse_duration(text)
     except ValueError as error:
         raise ArgumentTypeError(f"{text!r} is {error}") from None
     if length_s <= 0:

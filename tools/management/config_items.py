@@ -8,7 +8,7 @@ from tools.catalog.imports import exporting
 from tools.catalog.imports.importing_sources import server_descriptor, service_descriptor
 from tools.catalog.signatures.verified import INVALID, trusted
 from tools.definitions.dialects.items import ImportItemKind
-from tools.definitions.texts.trustgraph import as_item
+from tools.definitions.texts.trustgraph import trustgraph_item
 from tools.errors import Conflict, NotFound
 from tools.models import McpServer, Organization, Tool, ToolService
 
@@ -58,7 +58,7 @@ def value_of(row: Found) -> dict[str, Any]:
     assert row.version is not None
     if not trusted(row):
         raise Conflict(f"The stored version of {row.name} is not what was signed.", code=INVALID)
-    return as_item(exporting.written(row))
+    return trustgraph_item(exporting.written(row))
 
 
 def keys_of(organization: Organization) -> list[str]:

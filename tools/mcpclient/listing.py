@@ -8,7 +8,7 @@ from tools.definitions.mcp.listed_tools import (
     BadPage,
     BadTool,
     ReadTool,
-    digest_of,
+    approval_digest,
     well_formed_page,
     well_formed_tool,
 )
@@ -44,7 +44,7 @@ class UpstreamTool:
 
     @cached_property
     def digest(self) -> str:
-        return digest_of(self.raw)
+        return approval_digest(self.raw)
 
 
 @dataclass(frozen=True, slots=True)

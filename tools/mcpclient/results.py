@@ -5,9 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from sandbox import strictjson
-from tools.definitions.mcp.answers import CallResult, NotAnAnswer, message_in, well_formed_result
+from tools.definitions.mcp.answers import (
+    CallResult,
+    NotAToolResult,
+    failure_message,
+    well_formed_result,
+)
 from tools.definitions.mcp.contents import has_bytes
-from tools.definitions.mcp.repairs import cleaned
+from tools.definitions.mcp.repairs import clean_value
 from tools.mcpclient.errors import InputRequired, Unusable, quoted
 from tools.mcpclient.messages import Message
 
@@ -37,7 +42,7 @@ class ToolAnswer:
         """The JSON that the text is. Raises ValueError."""
         if not isinstance(self.output, str):
             raise ValueError("it is no text")
-        return cleaned(strictjson.parse_repairable(self.output.encode()), [])
+        return clean_value(strictjson.parse_repairable(self.output.encode()), [])
 
 
 def read_answer(result: Message) -> ToolAnswer:
@@ -58,14 +63,14 @@ def read_answer(result: Message) -> ToolAnswer:
         raise Unusable(message, result)
     try:
         read = well_formed_result(result)
-    except NotAnAnswer as flaw:
+    except NotAToolResult as flaw:
         raise Unusable(f"The MCP server's answer {flaw}.", result) from None
     return _failure(read) if read.failed else _success(read)
 
 
 def _failure(read: CallResult) -> ToolAnswer:
     """What came beside its text is kept as data: a field, how long to wait, where to look."""
-    text = quoted(_text(read)) or quoted(message_in(read.structured))
+    text = quoted(_text(read)) or quoted(failure_message(read.structured))
     others = [_without_bytes(part) for part in read.content if part["type"] != "text"]
     data = read.structured
     if others or read.unknown:

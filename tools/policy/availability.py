@@ -1,14 +1,14 @@
 """The gates that decide which tools exist for a request (Tool groups specification, 4.2, and
 rulings 1 to 3)."""
 
+from tools.catalog.group_openings import in_the_way, is_reached, openings_of
 from tools.catalog.signatures.verified import INVALID
 from tools.definitions.callers import CallerKind
 from tools.definitions.texts.names import WILDCARD
 from tools.definitions.vocabulary import ToolType
 from tools.models import ToolStatus
-from tools.policy.decision import AccessRequest, Verdict, passed
-from tools.policy.openings import in_the_way, is_reached, openings_of
 from tools.policy.permissions import may_know
+from tools.policy.questions import AccessRequest, Verdict, passed
 
 STATE = "state"  # the gate of the tool's states
 _OF_THE_TOOL = {

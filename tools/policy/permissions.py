@@ -4,7 +4,7 @@ from tools.accounts.grants.grants import grants, permissions_of
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.texts.names import WILDCARD
-from tools.policy.decision import AccessRequest, Verdict, passed
+from tools.policy.questions import AccessRequest, Verdict, passed
 
 
 def object_permission(question: AccessRequest) -> Verdict:

@@ -15,17 +15,17 @@ from tools.builtin.manifest import HTTP_CALL
 from tools.catalog.mcp.masking import Mask
 from tools.catalog.sandbox.hosts import Item, credentials_in, rules_of
 from tools.definitions.implementations.http import BODILESS
-from tools.definitions.texts.http_request import ToolHttpRequest, request_of
+from tools.definitions.texts.http_request import ToolHttpRequest, build_request
 from tools.definitions.texts.http_templates import UnusableArgument
 from tools.definitions.vocabulary import Delivery
-from tools.runners.base import ToolRun, sandbox
-from tools.runners.sandboxing import (
+from tools.runners.sandbox_runs import (
     Surroundings,
     Uncredentialed,
     around_builtin,
     headers_of,
     without,
 )
+from tools.runners.tool_runs import ToolRun, sandbox
 
 MOST_REDIRECTS = 3
 MOST_ANSWER = 32 * MIB
@@ -41,7 +41,7 @@ class NotBound(Exception):
 def run(job: ToolRun) -> SandboxResult:
     around = around_builtin(job, HTTP_CALL)
     try:
-        request = request_of(job.definition.raw["implementation"], job.arguments)
+        request = build_request(job.definition.raw["implementation"], job.arguments)
         url = Url.parse(request.url)
     except (UnusableArgument, BrokenGrammar) as error:
         return _failed("REQUEST_INVALID", str(error))

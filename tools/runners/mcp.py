@@ -16,7 +16,7 @@ from tools.catalog.mcp.masking import Mask, of_values
 from tools.catalog.mcp.mcp_catalog import CatalogServer
 from tools.catalog.mcp.upstreams import endpoint_of, hub, owner_of
 from tools.definitions.mcp import contents
-from tools.definitions.mcp.repairs import Repair, cleaned, with_objects
+from tools.definitions.mcp.repairs import Repair, clean_value, repair_empty_objects
 from tools.definitions.schemas import schemas
 from tools.definitions.texts.told import UPSTREAM
 from tools.mcpclient.errors import (
@@ -31,7 +31,7 @@ from tools.mcpclient.hub import Endpoint, Stopped
 from tools.mcpclient.listing import UpstreamTool
 from tools.mcpclient.results import BESIDE, ToolAnswer
 from tools.models import CredentialScope, OnDrift
-from tools.runners.base import ToolRun, UpstreamResult
+from tools.runners.tool_runs import ToolRun, UpstreamResult
 
 MOST_DETAILS = 4_000  # characters of JSON from the server that a failure keeps
 _NOT_AS_DECLARED = (
@@ -194,7 +194,7 @@ def _held_to(declared: dict[str, Any], answer: ToolAnswer, run: ToolRun) -> tupl
     """The answer, and its error. A text that is JSON of the schema counts as structured content.
     Content that does not fit the definition's schema is refused later, as for every tool."""
     try:
-        validator = schemas.compiled(declared)
+        validator = schemas.compile_schema(declared)
     except schemas.BadSchema:
         return answer, ""  # an invalid schema is ignored
     if answer.structured:
@@ -225,7 +225,7 @@ def _fitted(answer: ToolAnswer, validator: schemas.Validator) -> tuple[ToolAnswe
             return answer, False
         repairs.append(Repair("", "is a text, which is read as the JSON that it is"))
     else:
-        read = with_objects(answer.output, [flaw.place for flaw in flaws], repairs)
+        read = repair_empty_objects(answer.output, [flaw.place for flaw in flaws], repairs)
     if not repairs or validator.flaws(read):
         return answer, False
     warnings = [f"The MCP server's structuredContent: {repair}" for repair in repairs]
@@ -256,7 +256,7 @@ def _with_bytes(run: ToolRun, answer: ToolAnswer, mask: Mask) -> tuple[Any, tupl
     transform, schema = run.definition.transform, run.definition.raw["output_schema"]
     if isinstance(output, dict) and not transform.narrows:
         whole = {**output, BESIDE: mask.value(held)}
-        if not schema or not schemas.compiled(schema).flaws(whole):
+        if not schema or not schemas.compile_schema(schema).flaws(whole):
             return whole, ()
     return output, (_LEFT_OUT.format(len(held)),)
 
@@ -266,7 +266,7 @@ def _observation(run: ToolRun, answer: ToolAnswer, mask: Mask) -> str:
     if not answer.beside:
         return ""
     place = f"GET /api/v1/executions/{run.execution_id}/output"
-    words = contents.as_text(mask.value([*answer.beside]), place)
+    words = contents.content_as_text(mask.value([*answer.beside]), place)
     if not answer.structured:
         return words
     return f"{words}\n{json.dumps(mask.value(answer.output), ensure_ascii=False)}"
@@ -291,7 +291,7 @@ def _failed(
 ) -> UpstreamResult:
     """`received` is what the server sent beside the message: masked, and then cut."""
     kept = {key: value for key, value in received.items() if value is not None}
-    details = {key: _bounded(mask.value(cleaned(value, []))) for key, value in kept.items()}
+    details = {key: _bounded(mask.value(clean_value(value, []))) for key, value in kept.items()}
     return UpstreamResult(
         RunOutcome.FAILED,
         None,

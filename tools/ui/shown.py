@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from tools.definitions.results import Status
-from tools.definitions.texts.visible import visible
+from tools.definitions.texts.visible import make_visible
 from tools.models import Execution
 
 MOST_CHARACTERS = 20_000
@@ -80,7 +80,9 @@ def text_difference(before: list[str], after: list[str]) -> list[DiffLine] | Non
     if len(before) + len(after) > MOST_LINES:
         return None
     changes = difflib.unified_diff(before, after, n=3, lineterm="")
-    return [DiffLine(_KINDS.get(text[:1], "same"), visible(text)) for text in list(changes)[2:]]
+    return [
+        DiffLine(_KINDS.get(text[:1], "same"), make_visible(text)) for text in list(changes)[2:]
+    ]
 
 
 def _lines(definition: dict[str, Any]) -> list[str]:

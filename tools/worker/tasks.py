@@ -7,7 +7,7 @@ from uuid import UUID
 from celery import shared_task
 from django.conf import settings
 
-from config.database import GONE, replace_dead_connections
+from config.database import CONNECTION_ERRORS, replace_dead_connections
 from tools.accounts import idempotency
 from tools.approvals import expiry
 from tools.catalog.search import questions
@@ -17,8 +17,8 @@ from tools.execution.pipeline import perform_next
 from tools.licensing import licenses
 from tools.limits import ratelimits
 from tools.models import Execution
-from tools.usage import days
-from tools.worker import reaper, retention, services, session_keeping
+from tools.usage import usage_rollups
+from tools.worker import reaper, retention, service_listener, session_maintenance
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ def run_execution(execution_id: str) -> None:
         return
     try:
         waiting = perform_next(UUID(execution_id))
-    except GONE as error:
+    except CONNECTION_ERRORS as error:
         log.warning("an execution was not begun: %s", type(error).__name__)
         replace_dead_connections()
         return
@@ -46,7 +46,7 @@ def reap() -> None:
     """Without a database, or during another long pass, the next one is soon enough."""
     try:
         tell(reaper.reap())
-    except GONE as error:
+    except CONNECTION_ERRORS as error:
         log.warning("nothing was reaped: %s", type(error).__name__)
         replace_dead_connections()
 
@@ -84,7 +84,7 @@ def apply_retention() -> None:
 
 @shared_task(name="tools.execution.tasks.add_up_days")
 def add_up_days() -> None:
-    days.add_up()
+    usage_rollups.add_up()
 
 
 @shared_task(name="tools.execution.tasks.learn_questions")
@@ -104,14 +104,14 @@ def record_isolation() -> None:
 
 @shared_task(name="tools.execution.tasks.keep_sessions")
 def keep_sessions() -> None:
-    session_keeping.close_idle()
-    session_keeping.count_stuck()
+    session_maintenance.close_idle()
+    session_maintenance.count_stuck()
 
 
 @shared_task(name="tools.execution.tasks.hear_services")
 def hear_services() -> None:
     try:
-        services.look()
-    except GONE as error:
+        service_listener.look()
+    except CONNECTION_ERRORS as error:
         log.warning("no service was heard: %s", type(error).__name__)
         replace_dead_connections()

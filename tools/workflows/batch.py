@@ -6,7 +6,7 @@ unless the batch is to stop then.
 
 from typing import Any
 
-from tools.definitions.batches import BatchInput, inputs_as_sent, inputs_of
+from tools.definitions.batches import BatchInput, batch_inputs_with_references, parse_batch_inputs
 from tools.definitions.results import Status
 from tools.execution.composing import CannotGoOn, Composition, Made
 from tools.execution.composition import Waiting
@@ -24,12 +24,12 @@ _NEVER = {
 def turn(view: Composition) -> Result | Waiting:
     wanted = view.parameters
     try:
-        inputs = inputs_of(wanted)
+        inputs = parse_batch_inputs(wanted)
     except ValueError as flaw:
         raise CannotGoOn("INPUTS_WRONG", str(flaw)) from None
     most = _most_open(wanted)
     stop = wanted["stop_on_error"]
-    for number, one in enumerate(inputs_as_sent(wanted, view.asked)):
+    for number, one in enumerate(batch_inputs_with_references(wanted, view.asked)):
         place = str(number)
         if place in view.made or view.unwanted(place):
             continue

@@ -7,13 +7,13 @@ from typing import Any
 
 from tools.definitions.chains import values
 from tools.definitions.chains.document import MOST_ATTEMPTS, Chain, ChainStep
-from tools.definitions.chains.values import Unknown, ValueTooLarge
+from tools.definitions.chains.values import MissingValue, ValueTooLarge
 from tools.execution.chain_boundary import boundary, calls_of, done, last_attempt, number_of
 from tools.execution.composing import Composition, Made
 from tools.execution.composition import Waiting
 from tools.models.execution import UNDO
-from tools.workflows import attempts
-from tools.workflows.attempts import AttemptFailure, Open, Succeeded
+from tools.workflows import call_attempts
+from tools.workflows.call_attempts import AttemptFailure, Open, Succeeded
 
 MOST_READ = 32 * 1024 * 1024  # bytes of outputs, which a turn holds in memory
 _EXPIRED = "what it gave back has expired"
@@ -51,7 +51,7 @@ class ChainExecution:
             return self._output_at(self._undone[1])
         state = self._states.get(step)
         if not isinstance(state, Succeeded):
-            raise Unknown(f"it {self.state(step)}" if state else "it has not run")
+            raise MissingValue(f"it {self.state(step)}" if state else "it has not run")
         if step not in self._outputs:
             self._outputs[step] = self._output(step, state)
         return self._outputs[step]
@@ -65,7 +65,7 @@ class ChainExecution:
 
     def item(self) -> Any:
         if not self._in_loop:
-            raise Unknown("there is no item outside a loop")
+            raise MissingValue("there is no item outside a loop")
         return self._item
 
     def state(self, step: str) -> str:
@@ -77,7 +77,7 @@ class ChainExecution:
 
     def at_undoing(self, step: ChainStep, place: str) -> None:
         """Values are asked for what undoes one call of a step from here on: with its item, where
-        it has one, and its own output instead of the list. Raises `Unknown`.
+        it has one, and its own output instead of the list. Raises `MissingValue`.
         """
         self._undone, self._in_loop = (step.id, place), step.loop
         self._item = self._item_at(step, number_of(place)) if step.loop else None
@@ -92,7 +92,9 @@ class ChainExecution:
         """Of one call; or the place of the attempt that is to be made of it now."""
         snapshot = self.view.performance.snapshot
         most = partial(_most_attempts, step)
-        return attempts.standing(self.view.made, place, snapshot, most=most, wait_s=step.wait_s)
+        return call_attempts.standing(
+            self.view.made, place, snapshot, most=most, wait_s=step.wait_s
+        )
 
     def stop_steps(self) -> None:
         """Open steps are abandoned; compensations go on."""
@@ -125,15 +127,15 @@ class ChainExecution:
                 self._states[step.id] = Succeeded(tuple(places))
 
     def _item_at(self, step: ChainStep, number: int) -> Any:
-        found = values.resolved(step.for_each, self)
+        found = values.resolve_value(step.for_each, self)
         if not isinstance(found, list) or number >= len(found):
-            raise Unknown("the list of its items is another one now")
+            raise MissingValue("the list of its items is another one now")
         return found[number]
 
     def _begin(self, step: ChainStep, place: str) -> StepState:
         try:
-            parameters = values.resolved(step.parameters, self)
-        except Unknown as absence:
+            parameters = values.resolve_value(step.parameters, self)
+        except MissingValue as absence:
             return AttemptFailure(absence.code, f"{absence}.")
         made = self.view.begin(place, step.tool_name, parameters, timeout_s=step.timeout_s)
         if made.open:
@@ -147,7 +149,7 @@ class ChainExecution:
         made = last_attempt(self.view.made, place)[1]
         found = self.view.outputs([made.place]) if made else {}
         if not found:
-            raise Unknown(_EXPIRED)
+            raise MissingValue(_EXPIRED)
         return next(iter(found.values()))
 
     def _output(self, step: str, state: Succeeded) -> Any:
@@ -157,7 +159,7 @@ class ChainExecution:
         succeeded = self._succeeded(state)
         outputs = self.view.outputs(succeeded.values())
         if len(outputs) < len(succeeded):
-            raise Unknown(_EXPIRED)
+            raise MissingValue(_EXPIRED)
         if state.places == (step,):
             return outputs[succeeded[step]]
         return [outputs.get(succeeded.get(place, "")) for place in state.places]
@@ -182,7 +184,7 @@ class ChainExecution:
 
 def _most_attempts(step: ChainStep, made: Made) -> int:
     """A compensation is retried after a temporary refusal, regardless of the step's own limit."""
-    briefly = made.error_code in attempts.BRIEFLY and _undoes(made.place)
+    briefly = made.error_code in call_attempts.BRIEFLY and _undoes(made.place)
     return MOST_ATTEMPTS if briefly else step.attempts
 
 

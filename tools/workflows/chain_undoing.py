@@ -5,10 +5,10 @@ A step without compensation stays. A compensation that fails is reported, and th
 
 from tools.definitions.chains import values
 from tools.definitions.chains.document import ChainStep
-from tools.definitions.chains.values import Unknown
+from tools.definitions.chains.values import MissingValue
 from tools.execution.composition import Waiting
 from tools.models.execution import UNDO
-from tools.workflows.attempts import Open
+from tools.workflows.call_attempts import Open
 from tools.workflows.chain_run import ChainExecution, StepState
 
 
@@ -16,9 +16,9 @@ def undo(run: ChainExecution) -> Waiting | None:
     """None when there is nothing left to undo."""
     run.settle_for_undoing()
     for step, place, _made in run.done():
-        if step.undoing is None:
+        if step.compensation_step is None:
             continue
-        state = _undone(run, step, step.undoing, place)
+        state = _undone(run, step, step.compensation_step, place)
         if isinstance(state, Open):
             return Waiting(below=state.below, until=state.until)
     return None
@@ -31,8 +31,8 @@ def _undone(run: ChainExecution, step: ChainStep, undoing: ChainStep, place: str
         return standing
     try:
         run.at_undoing(step, place)
-        parameters = values.resolved(undoing.parameters, run)
-    except Unknown as absence:
+        parameters = values.resolve_value(undoing.parameters, run)
+    except MissingValue as absence:
         run.view.tell(f"{place} cannot be compensated: {absence}")
         run.view.give_up(standing, undoing.tool_name, "VALUE_MISSING", str(absence))
     else:

@@ -11,13 +11,13 @@ from typing import Any
 
 from tools.definitions.chains import conditions, values
 from tools.definitions.chains.document import MOST_ITEMS, ChainStep
-from tools.definitions.chains.values import Unknown
+from tools.definitions.chains.values import MissingValue
 from tools.definitions.results import Status
 from tools.execution.composing import CannotGoOn, Composition
 from tools.execution.composition import Waiting
 from tools.execution.context import Result
 from tools.execution.running import settle
-from tools.workflows.attempts import AttemptFailure, Open, Succeeded
+from tools.workflows.call_attempts import AttemptFailure, Open, Succeeded
 from tools.workflows.chain_run import ChainExecution, Skipped, StepState
 from tools.workflows.chain_undoing import undo
 
@@ -45,12 +45,12 @@ def turn(view: Composition) -> Result | Waiting:
 def _advance(run: ChainExecution, step: ChainStep) -> StepState:
     """Where a step is, after what can be begun of it has been."""
     try:
-        if step.when is not None and not conditions.holds(step.when, run):
+        if step.when is not None and not conditions.evaluate_condition(step.when, run):
             return Skipped()
         if not step.loop:
             return run.call(step, step.id)
-        items = values.resolved(step.for_each, run)
-    except Unknown as absence:
+        items = values.resolve_value(step.for_each, run)
+    except MissingValue as absence:
         return AttemptFailure(absence.code, f"{absence}.")
     if not isinstance(items, list) or len(items) > MOST_ITEMS:
         return AttemptFailure("NOT_A_LIST", f"for_each needs a list of at most {MOST_ITEMS} items.")
@@ -76,8 +76,8 @@ def _loop(run: ChainExecution, step: ChainStep, items: list[Any]) -> StepState:
 def _result(run: ChainExecution) -> Result | Waiting:
     """Settled here: if the output cannot be returned, there is something to undo."""
     try:
-        output = values.resolved(run.chain.output, run)
-    except Unknown as absence:
+        output = values.resolve_value(run.chain.output, run)
+    except MissingValue as absence:
         message = f"Every step is over, but the output cannot be made: {absence}."
         return _end(run, "OUTPUT_MISSING", message)
     found = Result(Status.SUCCESS, output=output)

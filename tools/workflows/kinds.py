@@ -4,10 +4,10 @@ from tools.definitions.implementations.builtin import CALL_TOOL, FIND_TOOLS, RUN
 from tools.definitions.vocabulary import ToolType
 from tools.execution import composites
 from tools.execution.composition import Kind
-from tools.workflows import batch, calling, chains, programs, tool_finding
+from tools.workflows import batch, calling, chains, programs, tool_discovery
 
 composites.add(RUN_BATCH, Kind(batch.turn))
 composites.add(CALL_TOOL, Kind(calling.turn))
-composites.add(FIND_TOOLS, Kind(tool_finding.turn))
+composites.add(FIND_TOOLS, Kind(tool_discovery.turn))
 composites.add(RUN_PROGRAM, Kind(programs.turn))
 composites.add(ToolType.CHAIN, Kind(chains.turn, sees_its_end=True))

@@ -23,9 +23,9 @@ from tools.execution import outcomes, sessions
 from tools.execution.composing import CannotGoOn, Composition, Made, NotNow
 from tools.execution.composition import Waiting
 from tools.execution.context import Result
-from tools.policy import authorization
-from tools.policy.decision import EffectiveRequest
-from tools.runners.sandboxing import around_builtin, perform
+from tools.policy import gates
+from tools.policy.questions import EffectiveRequest
+from tools.runners.sandbox_runs import around_builtin, perform
 
 MOST_CALLS = 200
 MOST_SOURCE = 100_000  # characters
@@ -131,7 +131,7 @@ def _usable(view: Composition) -> list[CatalogTool]:
     """In a session, where the program's own calls have led it."""
     performance, execution = view.performance, view.execution
     asked = EffectiveRequest.of(execution.requested_groups, sessions.state_before(execution))
-    return authorization.usable_tools(performance.caller, asked, performance.snapshot)
+    return gates.usable_tools(performance.caller, asked, performance.snapshot)
 
 
 def _lost(view: Composition, outcome: SandboxResult) -> Result | Waiting:

@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from audit.models import AuditRecord
 from tests import factories
-from tools.accounts import actions
+from tools.accounts import account_actions
 from tools.accounts.callers import caller_of_token
 from tools.errors import Unauthenticated
 from tools.models import Token
@@ -27,7 +27,7 @@ def noted(organization):
 def test_a_revoked_tokens_use_is_on_record_once_a_minute(agent, organization):
     text = factories.token(agent.service_account)
     token = Token.objects.get(user=agent.service_account)
-    actions.revoke_token(token=token, by=factories.by(organization))
+    account_actions.revoke_token(token=token, by=factories.by(organization))
     for _ in range(3):
         tried(text)
     (record,) = noted(organization)
@@ -47,7 +47,7 @@ def test_so_is_that_of_one_that_has_run_out(agent, organization):
 
 def test_and_that_of_a_suspended_agents(agent, organization):
     text = factories.token(agent.service_account)
-    actions.change_agent(agent=agent, by=factories.by(organization), active=False)
+    account_actions.change_agent(agent=agent, by=factories.by(organization), active=False)
     tried(text)
     assert noted(organization).get().reason == "agent_suspended"
 

@@ -8,7 +8,7 @@ from guardian.shortcuts import assign_perm
 from audit.models import AuditRecord
 from tests import factories
 from tests.tools.held import approve, approver, at_the_browser, word
-from tools.accounts import actions
+from tools.accounts import account_actions
 from tools.accounts.callers import caller_at_playground, caller_of_execution
 from tools.accounts.impersonation import agents_for
 from tools.approvals import decisions
@@ -179,7 +179,7 @@ def test_the_agents_budget_pays(person: User, agent: Agent) -> None:
 def test_an_agent_that_is_suspended_meanwhile_is_not_begun(person: User, agent: Agent) -> None:
     factories.tool(agent.organization)
     execution = admit(as_agent(person, agent), factories.call("echo", {"text": "x"}))
-    actions.change_agent(agent=agent, by=factories.by(agent.organization), active=False)
+    account_actions.change_agent(agent=agent, by=factories.by(agent.organization), active=False)
     assert not caller_of_execution(Execution.objects.get(pk=execution.pk)).active
 
 

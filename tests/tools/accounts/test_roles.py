@@ -10,8 +10,8 @@ from django.test.utils import CaptureQueriesContext
 
 from audit.models import AuditRecord
 from tests import factories
-from tools.accounts.people import may
 from tools.accounts.roles import keep_roles, offered, role_of, roles
+from tools.accounts.user_permissions import may
 from tools.models import Organization, User
 
 LABELS = ["Administrator", "Tool manager", "Approver", "Auditor", "Viewer"]

@@ -8,8 +8,8 @@ import pytest
 from tests import factories
 from tests.stubs import llm
 from tests.tools.execution.working import work_off
-from tools.agents import actions as agent_actions
-from tools.agents.actions import AgentRunReport, AgentRunRequest
+from tools.agents import agent_requests as agent_actions
+from tools.agents.agent_requests import AgentRunReport, AgentRunRequest
 from tools.execution import actions
 from tools.models import Agent, Execution
 

@@ -9,10 +9,10 @@ from tests import factories
 from tests.stubs.llm import calls
 from tests.tools import snapshots
 from tests.tools.agents.conftest import SAYS
-from tools.agents.asked import PastStep
 from tools.agents.call_rows import Spent
 from tools.agents.fences import Fence
 from tools.agents.prompts import PromptForm, prompt_of
+from tools.agents.run_parameters import PastStep
 from tools.agents.steps import AgentReply, AgentStep
 from tools.agents.toolbox import Toolbox
 from tools.definitions.texts.told import function_name

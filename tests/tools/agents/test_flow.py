@@ -22,7 +22,7 @@ from tools.errors import Conflict, Forbidden
 from tools.execution import actions
 from tools.execution.pipeline import perform
 from tools.models import Confirmation, Execution, Session, StateTransition, Tool, queue
-from tools.workflows import attempts
+from tools.workflows import call_attempts
 
 pytestmark = pytest.mark.usefixtures("alone")
 WORKFLOW = {
@@ -82,7 +82,7 @@ def codes(report, code):
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch):
     """No pauses between attempts."""
-    monkeypatch.setattr(attempts, "clock", lambda: timezone.now() + timedelta(hours=1))
+    monkeypatch.setattr(call_attempts, "clock", lambda: timezone.now() + timedelta(hours=1))
 
 
 def strict(organization):
@@ -427,14 +427,14 @@ def test_a_step_that_may_be_repeated_is_tried_again_after_a_pause(
 ):
     factories.tool(organization, "shaky", delivery="idempotent", implementation={"source": FAILS})
     model.plays(plan(step("a", "shaky")), plan(), "It kept failing.")
-    monkeypatch.setattr(attempts, "clock", timezone.now)
+    monkeypatch.setattr(call_attempts, "clock", timezone.now)
     run = begun(agent, pattern="plan")
     work_off(organization)
     for pause_s in (1, 2):
         row, last = Execution.objects.get(pk=run.pk), calls_of(run).last()
         assert (row.wake_at - last.completed_at).total_seconds() == pause_s
         assert outcomes(reported(agent, run)) == {"a": "running"}
-        monkeypatch.setattr(attempts, "clock", lambda due=row.wake_at: due)
+        monkeypatch.setattr(call_attempts, "clock", lambda due=row.wake_at: due)
         Execution.objects.filter(pk=run.pk).update(wake_at=Now())
         work_off(organization)
     report = reported(agent, run)

@@ -5,11 +5,11 @@ import pytest
 
 from tests.tools import snapshots
 from tests.tools.snapshots import anybody, moving
-from tools.agents.ground import Ground
-from tools.agents.planning.plans import PlanStep
+from tools.agents.planning.plan_language import PlanStep
 from tools.agents.toolbox import MOST_STATES, MOST_TOOLS, workflow_toolbox
-from tools.definitions.texts.told import in_workflow
-from tools.policy.decision import EffectiveRequest
+from tools.agents.usable_tools import Ground
+from tools.definitions.texts.told import planner_paragraph
+from tools.policy.questions import EffectiveRequest
 
 BOTH = {
     "type": "object",
@@ -88,7 +88,7 @@ def test_a_workflow_without_end_is_followed_as_far_as_its_bound():
 
 def test_a_tool_in_a_workflow_says_where_it_is_where_it_leads_and_what_it_gives():
     gives = {"type": "object", "properties": {"rows": {"type": "array"}, "any": True}}
-    text = in_workflow(moving("t", ["b", "a"], "c", output_schema=gives).definition)
+    text = planner_paragraph(moving("t", ["b", "a"], "c", output_schema=gives).definition)
     assert "[available in states: a, b; leads to state: c; gives: " in text
     assert "rows (array)" in text and "any (any)" in text
-    assert "[available in states: all]" in in_workflow(moving("t", None).definition)
+    assert "[available in states: all]" in planner_paragraph(moving("t", None).definition)

@@ -7,13 +7,13 @@ import pytest
 
 from tests.tools import snapshots
 from tools.agents import prompts
-from tools.agents.asked import PastStep
 from tools.agents.call_rows import Spent
 from tools.agents.fences import Fence
 from tools.agents.prompts import PromptForm, TooLong, prompt_of
+from tools.agents.run_parameters import PastStep
 from tools.agents.steps import AgentAction, AgentReply, AgentStep
 from tools.agents.toolbox import Toolbox
-from tools.definitions.texts.told import described, function_name
+from tools.definitions.texts.told import function_name, short_description
 
 FENCE = Fence("5ec3e7")
 LOOK = snapshots.tool(
@@ -121,4 +121,4 @@ def test_what_cannot_fit_is_refused():
 
 def test_a_description_is_cut_to_a_length():
     long = snapshots.tool("long", description="w " * 2_000).definition
-    assert described(long).endswith("[cut]") and len(described(long)) < 1_020
+    assert short_description(long).endswith("[cut]") and len(short_description(long)) < 1_020

@@ -9,8 +9,8 @@ from tests.tools.execution.working import calls_of, work_off
 from tests.tools.held import at_the_browser
 from tools.accounts.callers import caller_at_playground
 from tools.accounts.grants import grant_actions
-from tools.agents import actions as agent_actions
-from tools.agents.actions import AgentRunRequest
+from tools.agents import agent_requests as agent_actions
+from tools.agents.agent_requests import AgentRunRequest
 from tools.errors import Forbidden, Malformed, NotFound
 from tools.execution import actions
 from tools.models import Execution

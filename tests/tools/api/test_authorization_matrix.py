@@ -35,7 +35,7 @@ from audit.models import Alert, AlertChannel, AlertRule, AuditExport, AuditRecor
 from tests import agent_runs, factories
 from tests.savepoints import read_catalogs, rolled_back
 from tests.tools.api.document import AS_JSON
-from tools.accounts import actions
+from tools.accounts import account_actions
 from tools.accounts.grants.grant_ids import grant_id
 from tools.accounts.login import freshness
 from tools.accounts.roles import Role, roles
@@ -46,8 +46,8 @@ from tools.catalog.sandbox import content_schemas, credentials, profiles
 from tools.catalog.services import services
 from tools.catalog.signatures import keys
 from tools.catalog.signatures.drift import note_upstream
-from tools.definitions.chains.written import definition_of
-from tools.messaging import channels
+from tools.definitions.chains.written import chain_definition
+from tools.messaging import message_channels
 from tools.models import (
     Confirmation,
     Execution,
@@ -62,7 +62,7 @@ from tools.models import (
     UpstreamChange,
     User,
 )
-from tools.models.grant_rows import GrantRow
+from tools.models.permission import GrantRow
 from tools.ui.settings import workspace
 from tools.web import reauthentication
 
@@ -717,7 +717,7 @@ class Side:
         mcp_servers.set_credential(
             row=server, owner=f"agent:{self.agent.slug}", values={}, by=self.by
         )
-        self.way, _ = channels.create_channel(
+        self.way, _ = message_channels.create_channel(
             organization=organization, by=self.by,
             channel={"name": f"way-{label}", "kind": "inbox"},
         )  # fmt: skip
@@ -749,7 +749,7 @@ class Side:
         step = {"id": "one", "tool_name": self.tool.name, "parameters": {"text": "x"}}
         written = {"name": f"chain-{self.label}", "description": "A chain.", "steps": [step]}
         more = {"group": [f"desk-{self.label}"], "parameters": [text]}
-        return factories.register(self.organization, definition_of(written | more)).name
+        return factories.register(self.organization, chain_definition(written | more)).name
 
     @cached_property
     def run(self) -> Execution:
@@ -917,9 +917,9 @@ def callers(sides: dict[str, Side]) -> list[Kind]:
     bot, suspended = sides["here"].agent, factories.agent(here)
     gone = bearer(bot.service_account)
     revoked = bot.service_account.tokens.latest("created_at")
-    actions.revoke_token(token=revoked, by=factories.by(here))
+    account_actions.revoke_token(token=revoked, by=factories.by(here))
     stopped = bearer(suspended.service_account)
-    actions.change_agent(agent=suspended, by=factories.by(here), active=False)
+    account_actions.change_agent(agent=suspended, by=factories.by(here), active=False)
     views, everything = permitted("view_"), permitted("")
     changer, chief = person(here, *everything), factories.superuser(here)
     foreign, visit = factories.superuser(there), {"X-Organization": here.slug}

@@ -19,7 +19,7 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.properties import examples, of_machine
 from tests.tools.held import approver, at_the_browser, held, word
-from tools.accounts import actions as policy
+from tools.accounts import account_actions as policy
 from tools.approvals import decisions, expiry
 from tools.catalog import actions as catalog
 from tools.definitions.results import Status

@@ -7,7 +7,7 @@ import pytest
 from tests import factories
 from tests.tools.builtin import in_process
 from tests.tools.builtin.in_process import Answer
-from tools.builtin.workspace import workspace_of
+from tools.builtin.workspace_lock import workspace_of
 from tools.execution.pipeline import perform
 from tools.models import Agent, Execution, Organization
 

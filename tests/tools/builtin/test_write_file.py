@@ -11,8 +11,8 @@ from django.db import connection
 from sandbox.spec import Limits
 from tests import factories
 from tests.tools.shapes import check_error
-from tools.accounts import actions
-from tools.builtin.workspace import writing
+from tools.accounts import account_actions
+from tools.builtin.workspace_lock import writing
 from tools.execution.pipeline import perform
 from tools.models import Execution
 
@@ -178,7 +178,7 @@ def test_a_link_is_not_written_through_in_the_sandbox(run, mounted):
 
 
 def test_a_workspace_holds_no_more_than_its_organization_may(run, organization, files):
-    actions.set_workspace_quota(
+    account_actions.set_workspace_quota(
         organization=organization, by=factories.by(organization),
         workspace_max_files=10, workspace_max_bytes=10,
     )  # fmt: skip

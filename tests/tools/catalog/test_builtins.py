@@ -1,5 +1,5 @@
 from tests import builtins, factories
-from tools.builtin.workspace import workspace_of
+from tools.builtin.workspace_lock import workspace_of
 from tools.catalog.builtins import install_builtins
 from tools.models import Tool
 

@@ -57,8 +57,8 @@ def put(organization):
     """Imports items and returns the results by key."""
 
     def run(source):
-        (document,) = documents.read(source)
-        found = items.split(document, items.recognized(document))
+        (document,) = documents.parse_documents(source)
+        found = items.split_document(document, items.detect_source(document))
         by = factories.by(organization)
         done = import_items(organization=organization, items=found, by=by)
         return {one.key: one for one in done}

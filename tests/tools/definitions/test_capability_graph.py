@@ -6,15 +6,20 @@ import pytest
 
 from tests.factories import definition
 from tools.definitions.capability import fits, ports
-from tools.definitions.capability.drafts import proposal
-from tools.definitions.capability.fits import Fit, link
+from tools.definitions.capability.drafts import draft_proposal
+from tools.definitions.capability.fits import Fit, link_ports
 from tools.definitions.capability.graph import CapabilityEdge, CapabilityGraph, CapabilityNode
-from tools.definitions.capability.plans import MOST_PLANS, CapabilityPlan, plans
-from tools.definitions.capability.ports import consumed, produced
+from tools.definitions.capability.plans import MOST_PLANS, CapabilityPlan, find_plans
+from tools.definitions.capability.ports import input_ports, output_ports
 from tools.definitions.capability.search import MOST_STEPS
-from tools.definitions.capability.wishes import PlanningTarget, had, schema_of_example, wanted
+from tools.definitions.capability.wishes import (
+    PlanningTarget,
+    given_ports,
+    schema_of_example,
+    target_port,
+)
 from tools.definitions.chains.types import Interface
-from tools.definitions.chains.written import definition_of
+from tools.definitions.chains.written import chain_definition
 from tools.definitions.tool import Definition, ToolDefinition, read_definition
 
 TEXT, WHOLE = {"type": "string"}, {"type": "integer"}
@@ -52,7 +57,7 @@ def planned(
     definitions: list[Definition], have: dict[str, Any], wish: PlanningTarget
 ) -> list[CapabilityPlan]:
     made = graph(*definitions)
-    return plans(made, frozenset(made.place), had(have), wish)
+    return find_plans(made, frozenset(made.place), given_ports(have), wish)
 
 
 def proposed(
@@ -60,11 +65,11 @@ def proposed(
 ) -> list[Any]:
     known = {one["name"]: Interface.of(one) for one in definitions}
     found = planned(definitions, have, wish)
-    return [proposal(plan, wish, known, frozenset()) for plan in found]
+    return [draft_proposal(plan, wish, known, frozenset()) for plan in found]
 
 
 def ways(definitions: list[Definition], have: list[str], want: str) -> list[list[str]]:
-    found = planned(definitions, dict.fromkeys(have), PlanningTarget(wanted(want)))
+    found = planned(definitions, dict.fromkeys(have), PlanningTarget(target_port(want)))
     return [list(plan.names) for plan in found]
 
 
@@ -79,7 +84,7 @@ def fit(gives: dict[str, Any], takes: dict[str, Any]) -> Fit | None:
 
 def test_a_tool_consumes_what_its_input_schema_asks_for_and_what_it_allows():
     schema = objects("url", "depth", url=TEXT, depth=WHOLE | {"default": 1}, agent=TEXT)
-    assert [(one.name, one.sure) for one in consumed(schema)] == [
+    assert [(one.name, one.sure) for one in input_ports(schema)] == [
         ("url", True), ("depth", False), ("agent", False),
     ]  # fmt: skip
 
@@ -87,29 +92,29 @@ def test_a_tool_consumes_what_its_input_schema_asks_for_and_what_it_allows():
 def test_a_tool_produces_what_its_output_schema_promises_at_any_depth():
     person = objects("mail", mail=TEXT)
     schema = objects("person", person=person, links={"type": "array", "items": TEXT})
-    assert [(one.pointer, one.sure) for one in produced(schema)] == [
+    assert [(one.pointer, one.sure) for one in output_ports(schema)] == [
         ("/person", True), ("/links", False), ("/person/mail", True), ("/links/0", False),
     ]  # fmt: skip
 
 
 def test_what_may_be_this_or_that_is_never_always_there():
     schema = {"anyOf": [texts("url"), {"type": "null"}]}
-    assert [(one.name, one.sure) for one in produced(schema)] == [("url", False)]
+    assert [(one.name, one.sure) for one in output_ports(schema)] == [("url", False)]
 
 
 def test_references_within_a_schema_are_followed():
     schema = objects("page", page={"$ref": "#/$defs/p"}) | {"$defs": {"p": texts("url")}}
-    assert [one.pointer for one in produced(schema)] == ["/page", "/page/url"]
+    assert [one.pointer for one in output_ports(schema)] == ["/page", "/page/url"]
 
 
 def test_a_schema_that_refers_to_itself_comes_to_an_end():
     schema = objects("url", url=TEXT, next={"$ref": "#"})
-    assert {one.name for one in produced(schema)} == {"url", "next"}
+    assert {one.name for one in output_ports(schema)} == {"url", "next"}
 
 
 @pytest.mark.parametrize("schema", [{}, None, True, False, TEXT, {"$ref": "#"}, {"$ref": "#/x"}])
 def test_an_output_of_which_nothing_is_said_produces_nothing(schema):
-    assert produced(schema) == ()
+    assert output_ports(schema) == ()
 
 
 def test_however_much_a_schema_says_only_so_much_is_read():
@@ -117,9 +122,9 @@ def test_however_much_a_schema_says_only_so_much_is_read():
     deep: dict[str, Any] = TEXT
     for _ in range(30):
         deep = objects("deeper", deeper=deep)
-    assert len(consumed(wide)) == 60
-    assert len(produced(wide)) == 80
-    assert len(produced(deep)) == 4
+    assert len(input_ports(wide)) == 60
+    assert len(output_ports(wide)) == 80
+    assert len(output_ports(deep)) == 4
 
 
 # When two values are the same.
@@ -304,8 +309,10 @@ def test_a_tool_may_be_wanted():
 def test_a_tool_that_one_may_not_use_is_neither_wanted_nor_on_the_way():
     made = graph(*READING)
     usable = frozenset(["fetch", "shorten"])
-    assert plans(made, usable, had({"url": None}), PlanningTarget(tool="strip")) == []
-    (plan,) = plans(made, usable, had({"url": None}), PlanningTarget(wanted("summary")))
+    assert find_plans(made, usable, given_ports({"url": None}), PlanningTarget(tool="strip")) == []
+    (plan,) = find_plans(
+        made, usable, given_ports({"url": None}), PlanningTarget(target_port("summary"))
+    )
     assert plan.names == ("shorten",)
 
 
@@ -316,19 +323,19 @@ def test_what_no_tool_gives_has_no_proposal(want):
 
 def test_what_one_has_must_fit_what_is_taken():
     assert ways([SHORTEN], ["text"], "summary") == [["shorten"]]
-    (plan,) = planned([SHORTEN], {"text": WHOLE}, PlanningTarget(wanted("summary")))
+    (plan,) = planned([SHORTEN], {"text": WHOLE}, PlanningTarget(target_port("summary")))
     assert [one.name for one in plan.calls[0].lacking] == ["text"]
 
 
 def test_what_is_wanted_must_fit_its_schema():
-    assert planned([SHORTEN], {"text": None}, PlanningTarget(wanted("summary", WHOLE))) == []
+    assert planned([SHORTEN], {"text": None}, PlanningTarget(target_port("summary", WHOLE))) == []
 
 
 # As a chain.
 
 
 def test_a_proposal_is_a_chain_with_its_references():
-    (found,) = proposed(READING, {"url": None}, PlanningTarget(wanted("summary")))
+    (found,) = proposed(READING, {"url": None}, PlanningTarget(target_port("summary")))
     assert found.document["steps"] == [
         {"id": "fetch", "tool_name": "fetch", "parameters": {"url": {"$input": "/url"}}},
         {"id": "strip", "tool_name": "strip",
@@ -341,12 +348,14 @@ def test_a_proposal_is_a_chain_with_its_references():
 
 
 def test_it_is_accepted_by_the_reader_of_chains():
-    (found,) = proposed(READING, {"url": None}, PlanningTarget(wanted("summary")))
-    assert read_definition(definition_of(found.document))["type"] == "chain"
+    (found,) = proposed(READING, {"url": None}, PlanningTarget(target_port("summary")))
+    assert read_definition(chain_definition(found.document))["type"] == "chain"
 
 
 def test_each_link_says_where_its_value_comes_from():
-    first, second, _ = proposed(READING, {"url": None}, PlanningTarget(wanted("summary")))[0].links
+    first, second, _ = proposed(READING, {"url": None}, PlanningTarget(target_port("summary")))[
+        0
+    ].links
     assert first == {"step": "fetch", "parameter": "url", "from": {"given": "url"},
                      "fit": Fit.EXACT, "why": []}  # fmt: skip
     assert second["from"] == {"step": "fetch", "path": "/output/html"}
@@ -363,41 +372,43 @@ def test_what_it_still_lacks_is_asked_for_by_the_chain():
 
 def test_what_is_lacked_twice_under_one_name_are_two_parameters():
     one, two = tool("one", ["note", "text"], ["draft"]), tool("two", ["note", "draft"], ["letter"])
-    found = proposed([one, two], {"text": None}, PlanningTarget(wanted("letter")))[0]
+    found = proposed([one, two], {"text": None}, PlanningTarget(target_port("letter")))[0]
     assert [lack["name"] for lack in found.lacks] == ["note", "two_note"]
 
 
 def test_an_input_that_has_one_value_only_is_given_it():
     kind = {"const": {"$step": "not a reference"}}
     made = tool("say", objects("text", "kind", text=TEXT, kind=kind), ["summary"])
-    (found,) = proposed([made], {"text": None}, PlanningTarget(wanted("summary")))
+    (found,) = proposed([made], {"text": None}, PlanningTarget(target_port("summary")))
     assert found.document["steps"][0]["parameters"]["kind"] == {"$literal": kind["const"]}
     assert found.lacks == []
 
 
 def test_an_option_is_set_where_one_has_just_that():
     made = tool("say", objects("text", text=TEXT, language=TEXT, tone=TEXT), ["summary"])
-    (found,) = proposed([made], {"text": None, "language": None}, PlanningTarget(wanted("summary")))
+    (found,) = proposed(
+        [made], {"text": None, "language": None}, PlanningTarget(target_port("summary"))
+    )
     assert [*found.document["steps"][0]["parameters"]] == ["text", "language"]
 
 
 def test_what_one_has_keeps_its_schema_in_the_chain():
     found = proposed(
-        [SHORTEN], {"text": TEXT | {"maxLength": 9}}, PlanningTarget(wanted("summary"))
+        [SHORTEN], {"text": TEXT | {"maxLength": 9}}, PlanningTarget(target_port("summary"))
     )[0]
     assert found.document["input_schema"]["properties"]["text"]["maxLength"] == 9
 
 
 def test_what_may_not_fit_is_told_as_when_a_chain_is_saved():
     maybe = tool("maybe", ["url"], objects(text=TEXT))
-    (found,) = proposed([maybe, SHORTEN], {"url": None}, PlanningTarget(wanted("summary")))
+    (found,) = proposed([maybe, SHORTEN], {"url": None}, PlanningTarget(target_port("summary")))
     assert [one.place for one in found.warnings] == ["steps.1.parameters.text"]
 
 
 @pytest.mark.parametrize("name", ["9lives", "Get.It", "x" * 128, "-", "a" * 100 + "B"])
 def test_whatever_a_tool_is_called_its_step_has_an_id(name):
     (found,) = proposed(
-        [tool(name, ["url"], ["text"])], {"url": None}, PlanningTarget(wanted("text"))
+        [tool(name, ["url"], ["text"])], {"url": None}, PlanningTarget(target_port("text"))
     )
     assert found is not None
 
@@ -405,7 +416,7 @@ def test_whatever_a_tool_is_called_its_step_has_an_id(name):
 @pytest.mark.parametrize("name", ["a/b", "a~b", "日本", "a b", "ünï"])
 def test_whatever_a_value_is_called_it_can_be_referred_to(name):
     made = tool("t", texts(name), texts(f"{name}s done"))
-    (found,) = proposed([made], {name: None}, PlanningTarget(wanted(f"{name}s done")))
+    (found,) = proposed([made], {name: None}, PlanningTarget(target_port(f"{name}s done")))
     assert found.warnings == []
 
 
@@ -424,8 +435,8 @@ def test_an_example_says_of_which_kind_values_like_it_are(example, schema):
 
 
 def test_links_between_the_same_two_values_are_always_the_same():
-    one, other = consumed(texts("url"))[0], produced(texts("url"))[0]
-    assert link(other, one) == link(other, one)
+    one, other = input_ports(texts("url"))[0], output_ports(texts("url"))[0]
+    assert link_ports(other, one) == link_ports(other, one)
 
 
 def test_a_long_chain_that_lacks_nothing_stands_before_a_short_one_that_does():
@@ -435,7 +446,7 @@ def test_a_long_chain_that_lacks_nothing_stands_before_a_short_one_that_does():
 
 def test_whoever_has_a_name_may_mean_the_name_that_is_asked_for():
     (plan,) = planned([tool("greet", ["name"], ["greeting"])], {"name": None},
-                      PlanningTarget(wanted("greeting")))  # fmt: skip
+                      PlanningTarget(target_port("greeting")))  # fmt: skip
     assert plan.calls[0].lacking == ()
 
 
@@ -443,14 +454,14 @@ def test_a_schema_in_which_every_member_is_like_itself_comes_to_an_end():
     endless = objects(**{f"p{at}": {"$ref": "#"} for at in range(100)})
     gives = objects("text", text={"$ref": "#/$defs/e"}) | {"$defs": {"e": TEXT | endless}}
     made = tool("t", endless | {"required": ["p1"]}, gives)
-    found = proposed([made], {"p1": endless}, PlanningTarget(wanted("text")))
+    found = proposed([made], {"p1": endless}, PlanningTarget(target_port("text")))
     assert len(found) <= 1
 
 
 def test_what_refers_to_another_part_of_its_schema_can_be_lacked():
     shared = {"$ref": "#/$defs/a"}
     takes = objects("note", note=shared) | {"$defs": {"a": TEXT | {"maxLength": 3}}}
-    (found,) = proposed([tool("t", takes, ["text"])], {}, PlanningTarget(wanted("text")))
+    (found,) = proposed([tool("t", takes, ["text"])], {}, PlanningTarget(target_port("text")))
     assert found.lacks[0]["schema"]["maxLength"] == 3
 
 
@@ -461,19 +472,19 @@ def test_a_schema_that_is_too_large_is_doubtful():
 
 def test_parts_of_an_input_schema_are_one():
     takes = {"type": "object", "allOf": [objects("url", url=TEXT)]}
-    assert [one.name for one in consumed(takes)] == ["url"]
+    assert [one.name for one in input_ports(takes)] == ["url"]
 
 
 def test_what_a_caller_makes_up_is_not_kept_and_pushes_nothing_out():
     known = [tool("first", ["city"], ["weather"]), tool("second", ["weather"], ["report"])]
     assert len(edges(*known)) == 1
-    kept = [one.cache_info() for one in (ports._keys, fits._compared)]
+    kept = [one.cache_info() for one in (ports._port_keys, fits._compare_schemas)]
     for number in range(20):
         schema = {"type": "string", "title": f"Made up {number}", "maxLength": number + 1}
         for wish in (
-            PlanningTarget(value=wanted("weather", schema)),
-            PlanningTarget(value=wanted(f"w{number}")),
+            PlanningTarget(value=target_port("weather", schema)),
+            PlanningTarget(value=target_port(f"w{number}")),
         ):
             planned(known, {"city": schema, f"name{number}": schema}, wish)
-    now = [one.cache_info() for one in (ports._keys, fits._compared)]
+    now = [one.cache_info() for one in (ports._port_keys, fits._compare_schemas)]
     assert [one.currsize for one in now] == [one.currsize for one in kept]

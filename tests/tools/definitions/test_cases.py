@@ -8,7 +8,7 @@ import pytest
 
 from tools.definitions.dialects import documents, items
 from tools.definitions.dialects.items import ImportSource
-from tools.definitions.dialects.settling import KnownReferences, settled
+from tools.definitions.dialects.settling import KnownReferences, resolve_references
 from tools.definitions.tool import read_definition
 from tools.errors import InvalidDefinition
 
@@ -27,13 +27,13 @@ KNOWN = KnownReferences(
 
 
 def the_item(name):
-    (document,) = documents.read((CASES / name).read_text("utf-8"))
-    (item,) = items.split(document, ImportSource.DEFINITIONS)
+    (document,) = documents.parse_documents((CASES / name).read_text("utf-8"))
+    (item,) = items.split_document(document, ImportSource.DEFINITIONS)
     return item
 
 
 def canonical(item):
-    raw, flaws = settled(item.value, KNOWN)
+    raw, flaws = resolve_references(item.value, KNOWN)
     try:
         definition = read_definition(raw)
     except InvalidDefinition as error:

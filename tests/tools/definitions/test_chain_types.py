@@ -5,9 +5,9 @@ from itertools import count
 
 import pytest
 
-from tools.definitions.chains.document import MOST_FLAWS, MOST_REFERENCES, Chain, read
-from tools.definitions.chains.types import Interface, doubts
-from tools.definitions.schemas.schema_reach import inlined
+from tools.definitions.chains.document import MOST_FLAWS, MOST_REFERENCES, Chain, parse_chain
+from tools.definitions.chains.types import Interface, find_type_doubts
+from tools.definitions.schemas.schema_reach import inline_references
 
 TEXT, WHOLE = {"type": "string"}, {"type": "integer"}
 
@@ -46,7 +46,7 @@ OWN = Interface(objects(["url"], url=TEXT, note=TEXT, many={"type": "array", "it
 def found(*steps, tools=TOOLS):
     """Place and certainty of each mismatch in the last step."""
     chain = Chain({"steps": list(steps)})
-    return [(one.place, one.certain) for one in doubts(chain, OWN, tools)]
+    return [(one.place, one.certain) for one in find_type_doubts(chain, OWN, tools)]
 
 
 def step(name, tool, parameters, **more):
@@ -157,7 +157,7 @@ def test_a_parameter_may_have_the_name_of_a_word_of_schemas():
 
 def test_a_schema_in_which_every_member_is_like_itself_is_compared_all_the_same():
     endless = {"type": "object", "properties": {f"p{at}": {"$ref": "#"} for at in range(100)}}
-    made = inlined(endless, endless)
+    made = inline_references(endless, endless)
     assert len(made["properties"]) == 100
 
 
@@ -168,7 +168,7 @@ def of_whole(*steps, gives=True, **more):
     """The same for the whole chain, whose output schema is `gives`."""
     chain = Chain({"steps": list(steps)} | more)
     own = Interface(OWN.takes, gives)
-    return [(one.place, one.certain) for one in doubts(chain, own, TOOLS)]
+    return [(one.place, one.certain) for one in find_type_doubts(chain, own, TOOLS)]
 
 
 def test_its_output_is_held_against_its_own_schema():
@@ -222,7 +222,7 @@ def calls_for(references):
     chain, events = Chain({"steps": [step("v", "vague", {"x": texts})]}), count()
     sys.setprofile(lambda frame, event, argument: next(events) and None)
     try:
-        found = doubts(chain, Interface(large), TOOLS)
+        found = find_type_doubts(chain, Interface(large), TOOLS)
     finally:
         sys.setprofile(None)
     assert all(not one.certain for one in found)
@@ -238,5 +238,5 @@ def test_there_is_an_end_to_references_and_to_what_is_told_of_them():
 
 def flaws_of(given):
     flaws = []
-    read({"steps": [step("v", "vague", {"x": given})]}, flaws, "")
+    parse_chain({"steps": [step("v", "vague", {"x": given})]}, flaws, "")
     return [flaw["field"] for flaw in flaws]

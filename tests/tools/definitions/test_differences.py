@@ -1,12 +1,12 @@
 """The difference of two definitions, field by field."""
 
 from tests.factories import definition
-from tools.definitions.differences import MOST, differences, words_changed
+from tools.definitions.differences import MOST_DIFFERENCES, compare_definitions, diff_words
 from tools.definitions.tool import read_definition
 
 
 def told(old, new):
-    return [(one.path, str(one.kind)) for one in differences(old, new)]
+    return [(one.path, str(one.kind)) for one in compare_definitions(old, new)]
 
 
 def parameter(name, **fields):
@@ -15,7 +15,7 @@ def parameter(name, **fields):
 
 def test_equal_definitions_differ_in_nothing():
     one = read_definition(definition())
-    assert differences(one, one) == []
+    assert compare_definitions(one, one) == []
 
 
 def test_each_field_stands_under_its_own_path():
@@ -47,23 +47,28 @@ def test_true_is_not_one():
 
 
 def test_what_is_hidden_in_a_text_is_shown_and_warned_of():
-    [found] = differences({"description": "Reads."}, {"description": "Re\u200bads \u0430ll."})
+    [found] = compare_definitions(
+        {"description": "Reads."}, {"description": "Re\u200bads \u0430ll."}
+    )
     assert found.after == "Re‹U+200B ZERO WIDTH SPACE›ads \u0430ll."
     assert len(found.warnings) == 2
     assert "cannot be seen" in found.warnings[0] and "looks like 'a'" in found.warnings[1]
 
 
 def test_what_was_hidden_before_is_no_news():
-    [found] = differences({"d": "a\u200b"}, {"d": "b\u200b"})
+    [found] = compare_definitions({"d": "a\u200b"}, {"d": "b\u200b"})
     assert found.warnings == ()
 
 
 def test_a_flood_of_differences_is_cut():
-    assert len(differences({}, {str(n): n for n in range(MOST * 2)})) == MOST
+    assert (
+        len(compare_definitions({}, {str(n): n for n in range(MOST_DIFFERENCES * 2)}))
+        == MOST_DIFFERENCES
+    )
 
 
 def test_texts_are_told_apart_by_words():
-    assert words_changed("Reads a file.", "Reads any file.") == [
+    assert diff_words("Reads a file.", "Reads any file.") == [
         ("same", "Reads"),
         ("removed", "a"),
         ("added", "any"),

@@ -4,7 +4,7 @@ import pytest
 
 from tests import factories
 from tools.catalog.registry import registry
-from tools.definitions.tool import digest, read_definition
+from tools.definitions.tool import definition_digest, read_definition
 from tools.models import ToolVersion
 
 NUMBERS = [2**53, -(2**53), 2**53 - 1, -0.0, 5e-324, 1e21, 1e22, 1e300]
@@ -25,8 +25,8 @@ def test_a_definition_with_any_number_is_the_same_when_it_is_read_again(
     answer = admin_api.post("/tools", with_number(number))
     assert answer.status_code == 201, answer.json()
     version = ToolVersion.objects.get(tool__organization=organization, tool__name="numbers")
-    assert digest(version.definition) == version.digest
-    assert digest(read_definition(with_number(number))) == version.digest
+    assert definition_digest(version.definition) == version.digest
+    assert definition_digest(read_definition(with_number(number))) == version.digest
 
 
 @pytest.mark.django_db
@@ -40,4 +40,4 @@ def test_a_default_of_a_signed_definition_stays_a_float(organization, number):
     read = registry.snapshot(organization.pk, organization.revision).tools["numbers"]
     default = read.definition.defaults["a"]
     assert (read.flaw, repr(default)) == ("", repr(number))
-    assert digest(read.definition.raw) == read.digest == tool.version.digest
+    assert definition_digest(read.definition.raw) == read.digest == tool.version.digest

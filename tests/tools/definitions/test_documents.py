@@ -3,17 +3,17 @@
 import pytest
 
 from tools.definitions.dialects import documents
-from tools.definitions.dialects.items import MAX_ITEMS, ImportSource, recognized, split
+from tools.definitions.dialects.items import MAX_ITEMS, ImportSource, detect_source, split_document
 from tools.errors import Malformed, TooLarge
 
 
 def values(text):
-    return [document.value for document in documents.read(text)]
+    return [document.value for document in documents.parse_documents(text)]
 
 
 def complaint(text):
     with pytest.raises(Malformed) as caught:
-        documents.read(text)
+        documents.parse_documents(text)
     (flaw,) = caught.value.details["errors"]
     return flaw["line"]
 
@@ -35,7 +35,7 @@ def test_a_yaml_scalar_is_what_yaml_1_2_says_or_a_text(written, meant):
 
 
 def test_documents_of_one_text_know_their_lines_each():
-    first, second = documents.read("a: 1\n---\nb:\n- c: 2\n- d-e: 3\n")
+    first, second = documents.parse_documents("a: 1\n---\nb:\n- c: 2\n- d-e: 3\n")
     assert (first.lines.of("a"), second.lines.of("b[1].d_e"), second.lines.of("b[7].x")) == (
         1,
         5,
@@ -44,7 +44,7 @@ def test_documents_of_one_text_know_their_lines_each():
 
 
 def test_json_knows_its_lines_too():
-    (document,) = documents.read('{"a": [\n {"b,}": 1},\n {"c":\n "\\"]"}],\n "d": 2}')
+    (document,) = documents.parse_documents('{"a": [\n {"b,}": 1},\n {"c":\n "\\"]"}],\n "d": 2}')
     places = ("a", "a[0]", "a[1].c", "d", "nowhere")
     assert [document.lines.of(place) for place in places] == [1, 2, 3, 5, 1]
 
@@ -78,17 +78,17 @@ def test_an_anchor_stands_for_a_bounded_amount():
 
 def test_a_document_has_bounds():
     with pytest.raises(TooLarge):
-        documents.read("x" * (documents.MAX_BYTES + 1))
+        documents.parse_documents("x" * (documents.MAX_BYTES + 1))
     with pytest.raises(TooLarge):
-        documents.decoded(b"x" * (documents.MAX_BYTES + 1))
-    (document,) = documents.read([{}] * (MAX_ITEMS + 1))
+        documents.decode_document(b"x" * (documents.MAX_BYTES + 1))
+    (document,) = documents.parse_documents([{}] * (MAX_ITEMS + 1))
     with pytest.raises(TooLarge):
-        split(document, ImportSource.DEFINITIONS)
+        split_document(document, ImportSource.DEFINITIONS)
 
 
 def test_bytes_that_are_no_text_are_refused():
     with pytest.raises(Malformed):
-        documents.decoded(b"\xff\xfe")
+        documents.decode_document(b"\xff\xfe")
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,8 @@ def test_bytes_that_are_no_text_are_refused():
     ],
 )  # fmt: skip
 def test_what_a_document_is_shows_in_its_looks(value, source):
-    (document,) = documents.read(value)
-    assert recognized(document) == source
+    (document,) = documents.parse_documents(value)
+    assert detect_source(document) == source
 
 
 VS_CODE = """\ufeff// See the README
@@ -120,12 +120,12 @@ VS_CODE = """\ufeff// See the README
 
 
 def test_what_desktop_clients_write_may_have_comments_and_commas_at_the_end():
-    (document,) = documents.read(VS_CODE)
+    (document,) = documents.parse_documents(VS_CODE)
     assert document.value["servers"] == {
         "docs": {"type": "http", "url": "http://127.0.0.1:8232/mcp//plain"},
         "odd": {"command": "x", "args": ["/* none */", "a,]", '"//\\', ",}"]},
     }
-    assert recognized(document) == ImportSource.CLIENT
+    assert detect_source(document) == ImportSource.CLIENT
     assert document.lines.at(("servers", "odd", "args")) == 6
 
 

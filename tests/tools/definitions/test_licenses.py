@@ -15,9 +15,9 @@ from tools.definitions.licenses import (
     MOST_BYTES,
     BadSignature,
     LicenseState,
-    ends_at,
+    grace_end,
+    license_state,
     read_license,
-    state_of,
 )
 from tools.errors import Malformed
 
@@ -161,13 +161,13 @@ def test_a_file_that_is_too_long_is_not_read():
     ],
 )  # fmt: skip
 def test_a_licence_stands_by_the_clock(days_left, state):
-    assert state_of(NOW + timedelta(days=days_left), 14, NOW) == state
+    assert license_state(NOW + timedelta(days=days_left), 14, NOW) == state
 
 
 def test_a_licence_without_an_end_is_valid():
-    assert state_of(None, 0, NOW) == LicenseState.VALID
+    assert license_state(None, 0, NOW) == LicenseState.VALID
 
 
 def test_days_of_grace_beyond_the_calendar_end_with_it():
     last = datetime(9999, 12, 31, tzinfo=UTC)
-    assert ends_at(last, 366) > last
+    assert grace_end(last, 366) > last

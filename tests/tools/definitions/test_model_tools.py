@@ -2,7 +2,7 @@
 
 import pytest
 
-from tools.definitions.tool import digest, in_order, read_definition
+from tools.definitions.tool import definition_digest, ordered_definition, read_definition
 from tools.errors import InvalidDefinition
 
 KINDS = {
@@ -43,7 +43,7 @@ def test_a_type_that_says_nothing_has_its_usual_parameter_and_implementation(kin
 @pytest.mark.parametrize("definition", [*map(written, KINDS), prompt()], ids=[*KINDS, "prompt"])
 def test_reading_what_was_read_changes_nothing(definition):
     read = read_definition(definition)
-    assert digest(read_definition(in_order(read))) == digest(read)
+    assert definition_digest(read_definition(ordered_definition(read))) == definition_digest(read)
 
 
 def test_trustgraphs_own_words_are_understood():

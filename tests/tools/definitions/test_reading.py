@@ -6,7 +6,7 @@ import json
 import pytest
 
 from tests.factories import definition
-from tools.definitions.tool import ToolDefinition, digest, read_definition
+from tools.definitions.tool import ToolDefinition, definition_digest, read_definition
 from tools.errors import InvalidDefinition
 
 # Specification S3, section 6, literally.
@@ -308,7 +308,7 @@ def test_a_definition_without_a_profile_says_nothing_of_one():
 
 def test_the_digest_of_a_definition_is_what_it_always_was():
     """Signatures of versions that were written before profiles existed must stay valid."""
-    assert digest(read_definition(definition())) == (
+    assert definition_digest(read_definition(definition())) == (
         "sha256:24b21a282f51ffea83a9ed4fd089a267b17fb303a5b5d5872fcde6628fc295ed"
     )
 
@@ -351,14 +351,16 @@ def test_a_definition_nested_without_end_is_refused():
 def test_the_digest_does_not_depend_on_the_order_of_keys():
     one = definition(group=["a"], metadata={"x": 1, "y": 2})
     other = dict(reversed([*one.items()])) | {"metadata": {"y": 2, "x": 1}}
-    assert digest(read_definition(one)) == digest(read_definition(other))
+    assert definition_digest(read_definition(one)) == definition_digest(read_definition(other))
 
 
 def test_the_digest_does_not_depend_on_the_dialect():
     snake = definition(requires_confirmation=True, constraints={"max_execution_time": "PT90S"})
     camel = definition(requiresConfirmation=True, constraints={"maxExecutionTime": "PT1M30S"})
-    assert digest(read_definition(snake)) == digest(read_definition(camel))
+    assert definition_digest(read_definition(snake)) == definition_digest(read_definition(camel))
 
 
 def test_the_digest_changes_with_the_definition():
-    assert digest(read_definition(definition())) != digest(read_definition(definition(group=[])))
+    assert definition_digest(read_definition(definition())) != definition_digest(
+        read_definition(definition(group=[]))
+    )

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.crib import CHECKOUT
-from tools.definitions.dialects.settling import KnownReferences, settled
-from tools.definitions.services import flaws_in_config, read_service
+from tools.definitions.dialects.settling import KnownReferences, resolve_references
+from tools.definitions.services import config_flaws, read_service
 from tools.definitions.tool import read_definition
 from tools.errors import InvalidDefinition
 
@@ -76,7 +76,7 @@ def test_what_is_no_descriptor_is_refused(raw):
 
 def test_flat_keys_of_a_tool_are_its_services_parameters():
     known = KnownReferences(services={"joke-service": read_service(JOKES)["config_params"]})
-    raw, flaws = settled(TELL, known)
+    raw, flaws = resolve_references(TELL, known)
     canonical = read_definition(raw)
     assert flaws == []
     assert canonical["implementation"] == {"service": "joke-service", "config": {"style": "pun"}}
@@ -96,7 +96,7 @@ def test_a_definition_names_its_service_and_sets_its_parameters():
 
 def test_values_for_parameters_are_neither_missing_nor_beyond():
     params = [{"name": "collection", "required": True}, {"name": "style", "required": False}]
-    assert flaws_in_config(params, {"collection": "c"}) == []
-    assert {one["field"] for one in flaws_in_config(params, {"other": 1})} == {
+    assert config_flaws(params, {"collection": "c"}) == []
+    assert {one["field"] for one in config_flaws(params, {"other": 1})} == {
         "implementation.config.collection", "implementation.config.other",
     }  # fmt: skip

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.factories import definition
-from tools.definitions.tool import ToolDefinition, digest, read_definition
+from tools.definitions.tool import ToolDefinition, definition_digest, read_definition
 from tools.definitions.transforms import CannotSelect, Transform
 from tools.errors import InvalidDefinition
 
@@ -16,7 +16,7 @@ DATA = {
 def test_definitions_without_one_keep_their_digest():
     plain = read_definition(definition())
     assert "transform" not in plain
-    assert digest(read_definition(definition(transform={}))) == digest(plain)
+    assert definition_digest(read_definition(definition(transform={}))) == definition_digest(plain)
 
 
 def test_it_is_part_of_what_is_signed_and_comes_back_as_it_was_written():

@@ -23,7 +23,7 @@ from tests.tools.held import (
     word,
 )
 from tests.waiting import until
-from tools.accounts import actions as policy
+from tools.accounts import account_actions as policy
 from tools.approvals import decisions
 from tools.approvals.confirmation_rules import create_rule, delete_rule
 from tools.catalog import actions as catalog

@@ -20,8 +20,8 @@ from tools.errors import InvalidDefinition, Refused
 from tools.execution import actions, performance
 from tools.execution.pipeline import perform
 from tools.models import Execution
-from tools.runners.base import Runner, sandbox
-from tools.runners.registry import RUNNERS
+from tools.runners.tool_runs import Runner, sandbox
+from tools.runners.tool_types import RUNNERS
 
 pytestmark = pytest.mark.usefixtures("committed")
 ROOT = Path(__file__).resolve().parents[3]
@@ -217,7 +217,7 @@ def _command_of(entry):
 def stored(organization, monkeypatch):
     """A transactional tool that an earlier version accepted."""
     with monkeypatch.context() as earlier:
-        earlier.setattr("tools.definitions.tool._check_together", lambda *_: None)
+        earlier.setattr("tools.definitions.tool._check_combinations", lambda *_: None)
         factories.tool(organization, "keeps", delivery="transactional")
 
 

@@ -13,7 +13,7 @@ from audit.models import AuditRecord
 from audit.records import payloads
 from tests import factories
 from tests.factories import definition
-from tools.accounts import actions as policy
+from tools.accounts import account_actions as policy
 from tools.errors import Conflict, Gone, NotFound
 from tools.execution import outputs
 from tools.execution.call import Parent

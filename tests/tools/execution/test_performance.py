@@ -14,8 +14,8 @@ from tests.factories import definition
 from tests.tools.database import no_evidence_for, no_lease_for, tamper
 from tests.tools.held import attempted, attempted_in_thread
 from tests.waiting import LIMIT_S, until
-from tools.accounts import actions as policy
-from tools.builtin.workspace import workspace_of
+from tools.accounts import account_actions as policy
+from tools.builtin.workspace_lock import workspace_of
 from tools.catalog import actions as catalog
 from tools.catalog.registry import registry
 from tools.execution import actions

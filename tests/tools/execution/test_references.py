@@ -12,7 +12,7 @@ from audit.records import payloads
 from tests import factories
 from tests.tools.held import approve, approver
 from tests.waiting import until
-from tools.accounts import actions as policy
+from tools.accounts import account_actions as policy
 from tools.accounts.callers import caller_of_token, caller_of_user
 from tools.errors import InvalidCall
 from tools.execution.pipeline import admit, perform

@@ -16,7 +16,7 @@ from tests.tools.database import no_transition_for
 from tests.tools.held import attempted, attempted_in_thread
 from tests.waiting import LIMIT_S, until
 from tools import metrics
-from tools.accounts import actions as policy
+from tools.accounts import account_actions as policy
 from tools.accounts.callers import caller_of_user
 from tools.catalog import actions as catalog
 from tools.errors import Conflict, Forbidden, Malformed, NotFound, Refused
@@ -24,7 +24,7 @@ from tools.execution import actions, session_actions
 from tools.execution.pipeline import admit
 from tools.execution.sessions import Overtaken
 from tools.models import Execution, Session, StateTransition
-from tools.worker import session_keeping
+from tools.worker import session_maintenance
 
 pytestmark = pytest.mark.usefixtures("committed")
 FAILS = {"source": "def main(parameters):\n    raise ValueError('no')\n"}
@@ -135,7 +135,7 @@ def test_what_nobody_uses_is_closed_in_time(agent, organization, workflow, setti
     mine = Session.objects.filter(organization=organization)
     mine.update(created_at=ago, entered_at=ago)
     Execution.objects.filter(session=held).update(created_at=ago)
-    session_keeping.close_idle()
+    session_maintenance.close_idle()
     assert list(mine.filter(closed_at__isnull=False)) == [idle]
     record = records(organization, "SESSION.CLOSE").get()
     assert (record.subject, record.reason, record.actor_kind) == (str(idle.pk), "idle", "system")
@@ -147,14 +147,14 @@ def test_sessions_that_can_go_nowhere_are_counted(agent, organization, workflow)
     opened(agent, group=[], state="nowhere")
     lost = [opened(agent, group=["write"], state="nowhere") for _ in range(2)]
     gauge = metrics.sessions_stuck.labels(organization.slug)._value
-    session_keeping.count_stuck()
+    session_maintenance.count_stuck()
     assert gauge.get() == 0  # `write` contains write_file, which is available in every state
     catalog.set_enabled(
         tool=catalog.find_tool(organization, "write_file"),
         enabled=False,
         by=factories.by(organization),
     )
-    session_keeping.count_stuck()
+    session_maintenance.count_stuck()
     assert gauge.get() == len(lost)
 
 

@@ -17,7 +17,7 @@ from hypothesis.stateful import (
 
 from tests import factories
 from tests.properties import examples, of_machine
-from tools.accounts import actions as policy
+from tools.accounts import account_actions as policy
 from tools.accounts.callers import caller_of_agent
 from tools.definitions.results import OPEN
 from tools.errors import Conflict, Refused

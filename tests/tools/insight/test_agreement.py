@@ -15,19 +15,19 @@ from tests import factories
 from tests.tools.policy import catalog_of as made
 from tools.accounts.callers import caller_of_agent
 from tools.accounts.grants.grants import ToolGrants, grants
+from tools.authorization.listings import visible_tool, visible_tools
 from tools.catalog.actions import set_enabled
 from tools.catalog.registry import Snapshot, registry
 from tools.definitions.callers import Caller
 from tools.errors import NotFound, Refused
 from tools.execution.pipeline import admit
 from tools.insight.explain import Explanation
-from tools.insight.reach import reaches
+from tools.insight.tool_reach import reaches
 from tools.licensing.tiers import set_tier
 from tools.models import Execution, Organization
-from tools.policy import authorization
+from tools.policy import gates
 from tools.policy.availability import group_open, told
-from tools.policy.decision import DEFAULT_STATE, AccessRequest, EffectiveRequest
-from tools.policy.visibility import visible_tool, visible_tools
+from tools.policy.questions import DEFAULT_STATE, AccessRequest, EffectiveRequest
 
 GROUPS = ["default", "read", "write", "a/b", "*", "Read"]
 STATES = ["undefined", "analysis", "*", ""]
@@ -114,14 +114,14 @@ def refusal_of(work: Callable[[], Any]) -> Refused | None:
 
 def gates_pass(explanation: Explanation, tool: Any) -> bool:
     question = explanation.question(tool)
-    return all(verdict.passed for verdict in authorization.explain(question))
+    return all(verdict.passed for verdict in gates.explain(question))
 
 
 @EVERY_EXAMPLE
 @given(catalogs(), callers(), requests())
 def test_what_is_listed_is_what_is_explained_as_passed(snapshot, caller, asked):
     explanation = Explanation(caller, asked, snapshot, everything=True)
-    listed = {tool.name for tool in authorization.usable_tools(caller, asked, snapshot)}
+    listed = {tool.name for tool in gates.usable_tools(caller, asked, snapshot)}
     passed = {tool.name for tool in snapshot.sorted_tools if gates_pass(explanation, tool)}
     assert listed == passed
     available = {tool.name for tool in snapshot.sorted_tools if explanation.available(tool)}
@@ -133,8 +133,8 @@ def test_what_is_listed_is_what_is_explained_as_passed(snapshot, caller, asked):
 def test_a_call_is_refused_by_the_first_gate_that_is_explained_as_refusing(snapshot, caller, asked):
     for tool in snapshot.sorted_tools:
         question = AccessRequest(caller, tool, asked, snapshot)
-        refusals = [one for one in authorization.explain(question) if not one.passed]
-        refusal = refusal_of(lambda asking=question: authorization.authorize(asking))
+        refusals = [one for one in gates.explain(question) if not one.passed]
+        refusal = refusal_of(lambda asking=question: gates.authorize(asking))
         if refusal is None:
             assert refusals == []
         else:
@@ -149,8 +149,8 @@ def test_a_call_is_refused_by_the_first_gate_that_is_explained_as_refusing(snaps
 def test_a_request_is_refused_as_it_is_explained(snapshot, caller, asked):
     rows = Explanation(caller, asked, snapshot, everything=True).request
     refusals = [row.code for row in rows if not row.passed]
-    standing = refusal_of(lambda: authorization.check_standing(caller))
-    beyond = refusal_of(lambda: authorization.check_groups(caller, asked, snapshot))
+    standing = refusal_of(lambda: gates.check_standing(caller))
+    beyond = refusal_of(lambda: gates.check_groups(caller, asked, snapshot))
     assert [bool(standing), bool(beyond)] == [not row.passed for row in rows]
     assert beyond is None or beyond.code in refusals
 
@@ -195,8 +195,8 @@ def test_a_tool_in_no_group_is_told_to_a_caller_who_was_granted_all_groups():
 @given(catalogs(), callers(), requests(), names(GROUPS))
 def test_requesting_more_groups_never_takes_a_tool_away(snapshot, caller, asked, more):
     wider = replace(asked, groups=asked.groups | frozenset(more))
-    before = {tool.name for tool in authorization.usable_tools(caller, asked, snapshot)}
-    assert before <= {tool.name for tool in authorization.usable_tools(caller, wider, snapshot)}
+    before = {tool.name for tool in gates.usable_tools(caller, asked, snapshot)}
+    assert before <= {tool.name for tool in gates.usable_tools(caller, wider, snapshot)}
 
 
 @pytest.mark.part("matrices")
@@ -209,8 +209,8 @@ def test_taking_a_grant_away_never_adds_a_tool(snapshot, caller, asked, data):
     poorer = replace(
         grants.suppose(caller, less), granted_permissions=caller.granted_permissions & fewer
     )
-    after = {tool.name for tool in authorization.usable_tools(poorer, asked, snapshot)}
-    assert after <= {tool.name for tool in authorization.usable_tools(caller, asked, snapshot)}
+    after = {tool.name for tool in gates.usable_tools(poorer, asked, snapshot)}
+    assert after <= {tool.name for tool in gates.usable_tools(caller, asked, snapshot)}
 
 
 @pytest.mark.part("matrices")

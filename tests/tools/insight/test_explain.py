@@ -16,14 +16,14 @@ from tools.accounts.grants.grants import EVERY_TOOL, ToolGrants, grants
 from tools.catalog.actions import set_enabled
 from tools.catalog.registry import registry
 from tools.insight.explain import Explanation
+from tools.insight.remedies import REMEDIES
 from tools.licensing.tiers import set_tier
 from tools.models import ConfirmationRule, Execution, ToolGroup, ToolStatus
-from tools.policy import authorization
-from tools.policy.decision import EffectiveRequest
-from tools.policy.remedies import REMEDIES
+from tools.policy import gates
+from tools.policy.questions import EffectiveRequest
 
 pytestmark = pytest.mark.django_db
-GATE_MODULES = list(dict.fromkeys(inspect.getmodule(gate) for gate in authorization.GATES))
+GATE_MODULES = list(dict.fromkeys(inspect.getmodule(gate) for gate in gates.GATES))
 
 
 def codes_in(module: ModuleType) -> Iterator[str]:

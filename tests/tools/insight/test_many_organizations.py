@@ -15,11 +15,11 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.tools.database import overwrite
 from tests.tools.policy.test_licensing import ends, tools
-from tools.accounts import actions as policy
-from tools.accounts.people import count_up
+from tools.accounts import account_actions as policy
+from tools.accounts.user_permissions import count_up
 from tools.catalog import actions
 from tools.catalog.sandbox import profiles
-from tools.insight.tier_outlook import apply_terms, outlook_of_terms, with_terms
+from tools.insight.impact_previews import apply_terms, outlook_of_terms, with_terms
 from tools.licensing import licenses, tiers
 from tools.licensing.tier_terms import terms_of
 from tools.models import LicenseTier, Organization, Tool

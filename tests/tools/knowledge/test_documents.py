@@ -7,12 +7,12 @@ import sys
 import pytest
 from django.conf import settings
 
-from tools.knowledge import documents
-from tools.knowledge.documents import BadGraphDocument, Syntax
+from tools.knowledge import graph_documents
+from tools.knowledge.graph_documents import BadGraphDocument, Syntax
 
 READS = """
 import sys
-from tools.knowledge.documents import BadGraphDocument, Syntax, contents
+from tools.knowledge.graph_documents import BadGraphDocument, Syntax, contents
 try:
     contents(sys.stdin.buffer.read(), Syntax(sys.argv[1]))
 except BadGraphDocument as flaw:
@@ -42,15 +42,15 @@ def test_a_document_that_nests_without_end_is_refused_and_ends_nobody(syntax, te
 
 def test_what_only_looks_deep_is_read():
     text = '{"@id": "a:a", "a:b": "' + "{[" * 500 + '\\"' + "[" * 500 + '"}'
-    assert documents.contents(text.encode(), Syntax.JSON_LD).statements == 1
+    assert graph_documents.contents(text.encode(), Syntax.JSON_LD).statements == 1
     turtle = "\n".join(f'<a:a> <a:b> "{at} << [[[[ ((((" .' for at in range(200))
-    assert documents.contents(turtle.encode(), Syntax.TURTLE).statements == 200
+    assert graph_documents.contents(turtle.encode(), Syntax.TURTLE).statements == 200
 
 
 def test_the_deepest_that_is_read_is_told():
     def nested(count):
         return ('{"a:a":' * count + "1" + "}" * count).encode()
 
-    assert documents.contents(nested(64), Syntax.JSON_LD).statements == 64
+    assert graph_documents.contents(nested(64), Syntax.JSON_LD).statements == 64
     with pytest.raises(BadGraphDocument, match="deeper than 64"):
-        documents.contents(nested(65), Syntax.JSON_LD)
+        graph_documents.contents(nested(65), Syntax.JSON_LD)

@@ -12,8 +12,8 @@ import pytest
 from config.local import oxigraph
 from tests.crib import free_port
 from tests.waiting import until
-from tools.knowledge import effort, queries
-from tools.knowledge.queries import BadGraphQuery
+from tools.knowledge import query_complexity, sparql_queries
+from tools.knowledge.sparql_queries import BadGraphQuery
 
 USUAL_STACK = 2 * 1024**2
 WITHIN_S = 25.0  # for planning and execution; the store's own limit is longer
@@ -41,7 +41,7 @@ WRITTEN_BY_PEOPLE = [
 
 @pytest.mark.parametrize("query", WRITTEN_BY_PEOPLE, ids=range(len(WRITTEN_BY_PEOPLE)))
 def test_what_people_write_is_let_through(query):
-    assert queries.read(query, statements=True)
+    assert sparql_queries.read(query, statements=True)
 
 
 # Planning each of these takes the store seconds.
@@ -99,7 +99,7 @@ def largest(form):
 
 def is_refused(query):
     try:
-        queries.read(query)
+        sparql_queries.read(query)
     except BadGraphQuery:
         return True
     return False
@@ -114,7 +114,7 @@ def frail(tmp_path_factory):
     serve += ["--bind", f"127.0.0.1:{port}"]
     stack = {"RUST_MIN_STACK": str(USUAL_STACK // 5)}
     with subprocess.Popen(serve, stderr=subprocess.DEVNULL, env=stack) as server:
-        until(lambda: oxigraph.answers(("127.0.0.1", port)))
+        until(lambda: oxigraph.is_listening(("127.0.0.1", port)))
         yield SimpleNamespace(server=server, url=f"http://127.0.0.1:{port}/query")
         server.kill()
 
@@ -127,7 +127,7 @@ def frail(tmp_path_factory):
     ],
 )
 def test_the_largest_query_that_passes_is_planned_in_time_and_in_a_fifth_of_the_stack(frail, form):
-    query = queries.read(grown(form, largest(form))).within(101)
+    query = sparql_queries.read(grown(form, largest(form))).within(101)
     answer = httpx2.post(frail.url, data={"query": query}, timeout=WITHIN_S)
     assert answer.status_code == 200, answer.text
     assert frail.server.poll() is None
@@ -136,7 +136,7 @@ def test_the_largest_query_that_passes_is_planned_in_time_and_in_a_fifth_of_the_
 @pytest.mark.parametrize("form", GROWING)
 def test_one_more_is_refused_and_the_bound_is_told(form):
     with pytest.raises(BadGraphQuery, match=r"has more than \d+ (patterns|clauses|operators)"):
-        queries.read(grown(form, largest(form) + 1))
+        sparql_queries.read(grown(form, largest(form) + 1))
 
 
 @pytest.mark.parametrize(
@@ -150,11 +150,15 @@ def test_one_more_is_refused_and_the_bound_is_told(form):
 )
 def test_statements_about_statements_are_refused(query):
     with pytest.raises(BadGraphQuery, match="statements about statements"):
-        queries.read(query)
+        sparql_queries.read(query)
 
 
 def test_the_bounds_are_those_the_manual_tells(settings):
     manual = (settings.BASE_DIR / "docs" / "agents.md").read_text("utf-8")
-    bounds = (effort.MOST_PATTERNS, effort.MOST_CLAUSES, effort.MOST_OPERATIONS)
+    bounds = (
+        query_complexity.MOST_PATTERNS,
+        query_complexity.MOST_CLAUSES,
+        query_complexity.MOST_OPERATIONS,
+    )
     told = "{} patterns (a triple, a step of a path, a block of `VALUES`), {} clauses, {} operators"
     assert told.format(*bounds) in " ".join(manual.split())

@@ -5,7 +5,7 @@ from uuid import uuid4
 import pytest
 
 from tools.knowledge import entities
-from tools.knowledge.terms import BadTerm
+from tools.knowledge.rdf_terms import BadTerm
 
 
 @pytest.mark.parametrize("field", ["properties", "relations"])

@@ -2,19 +2,19 @@
 
 import pytest
 
-from tools.knowledge import entries
+from tools.knowledge import entity_index
 
 RDFS = "http://www.w3.org/2000/01/rdf-schema#"
 
 
 def read(text):
-    return entries.entries(text.encode())
+    return entity_index.entries(text.encode())
 
 
 def test_texts_are_told_apart_by_what_says_them():
     (one,) = read(
         f'<urn:a> <{RDFS}label> "Iron"@en .\n<urn:a> <{RDFS}comment> "A metal" .\n'
-        f'<urn:a> <urn:p> "26" .\n<urn:a> <{entries.TYPE}> <http://e.org/v#Element> .\n'
+        f'<urn:a> <urn:p> "26" .\n<urn:a> <{entity_index.TYPE}> <http://e.org/v#Element> .\n'
         "<urn:a> <urn:p> <urn:b> .\n"
     )
     assert (one.labels, one.descriptions) == ([("Iron", "en")], [("A metal", "")])
@@ -40,7 +40,7 @@ def test_of_a_long_text_only_so_much_is_indexed():
     ("given", "folded"), [("ÉTÉ", "ete"), ("Straße", "strasse"), ("ﬁ", "fi"), ("İ", "i")]
 )
 def test_case_and_accents_are_folded(given, folded):
-    assert entries.fold(given) == folded
+    assert entity_index.fold(given) == folded
 
 
 @pytest.mark.parametrize(
@@ -48,9 +48,9 @@ def test_case_and_accents_are_folded(given, folded):
     [("urn:x:atomicNumber_2", "atomic Number 2"), ("http://e.org/a%20b/", "a b"), ("x:", "x")],
 )
 def test_the_end_of_an_iri_is_words(iri, words):
-    assert entries.local_words(iri) == words
+    assert entity_index.local_words(iri) == words
 
 
 def test_what_is_no_iri_is_asked_about_by_nobody():
     given = ["urn:b", "urn:a", "urn:a", "no iri", "", "urn:\ud800", "urn:" + "x" * 2_000]
-    assert entries.subjects(given) == ["urn:a", "urn:b"]
+    assert entity_index.subjects(given) == ["urn:a", "urn:b"]

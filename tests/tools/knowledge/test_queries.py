@@ -3,8 +3,8 @@
 import pyoxigraph as ox
 import pytest
 
-from tools.knowledge import queries, terms
-from tools.knowledge.queries import BadGraphQuery
+from tools.knowledge import rdf_terms, sparql_queries
+from tools.knowledge.sparql_queries import BadGraphQuery
 
 REFUSED = [
     "INSERT DATA { <a:b> <a:c> 1 }",
@@ -49,7 +49,7 @@ REFUSED = [
 @pytest.mark.parametrize("query", REFUSED, ids=range(len(REFUSED)))
 def test_what_changes_calls_out_or_reaches_other_graphs_is_refused(query):
     with pytest.raises(BadGraphQuery):
-        queries.read(query)
+        sparql_queries.read(query)
 
 
 CHANGES = [
@@ -61,14 +61,14 @@ CHANGES = [
 @pytest.mark.parametrize("query", CHANGES)
 def test_the_refusal_of_a_change_names_what_is_allowed(query):
     with pytest.raises(BadGraphQuery, match="may only ASK, CONSTRUCT, DESCRIBE or SELECT; it says"):
-        queries.read(query, statements=True)
+        sparql_queries.read(query, statements=True)
     with pytest.raises(BadGraphQuery, match="may only ASK or SELECT; it says"):
-        queries.read(query)
+        sparql_queries.read(query)
 
 
 def test_a_query_that_is_none_of_them_is_told_the_same():
     with pytest.raises(BadGraphQuery, match="must be one of ASK, CONSTRUCT, DESCRIBE or SELECT"):
-        queries.read("SHOW TABLES", statements=True)
+        sparql_queries.read("SHOW TABLES", statements=True)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_a_query_that_is_none_of_them_is_told_the_same():
     ],
 )
 def test_what_reads_is_written_on_one_line_and_says_the_same(query, written):
-    assert queries.read(query).text == (written or query)
+    assert sparql_queries.read(query).text == (written or query)
 
 
 @pytest.mark.parametrize(
@@ -98,13 +98,13 @@ def test_what_reads_is_written_on_one_line_and_says_the_same(query, written):
     ],
 )
 def test_a_query_without_a_limit_gets_one(query, limited):
-    assert queries.read(query).within(5).endswith("LIMIT 5") is not limited
+    assert sparql_queries.read(query).within(5).endswith("LIMIT 5") is not limited
 
 
 @pytest.mark.parametrize("hostile", ['"' * 9_999, "'''" + "a" * 9_000, "<" * 9_999, "a." * 4_999])
 def test_no_text_takes_long_to_refuse(hostile):
     with pytest.raises(BadGraphQuery):
-        queries.read(hostile)
+        sparql_queries.read(hostile)
 
 
 # --- parameters -----------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ def store():
 
 
 def asked(store, query, **parameters):
-    found = store.query(queries.read(query, statements=True, parameters=parameters).text)
+    found = store.query(sparql_queries.read(query, statements=True, parameters=parameters).text)
     if isinstance(found, ox.QueryBoolean):
         return bool(found)
     if isinstance(found, ox.QueryTriples):
@@ -213,14 +213,14 @@ def test_what_comes_behind_other_forms_stays_behind_their_parameters(store, quer
 
 @pytest.mark.parametrize("query", ["DESCRIBE ?it LIMIT 3", "DESCRIBE ?it ORDER BY ?it LIMIT 3"])
 def test_a_description_with_a_limit_gets_no_other(query):
-    read = queries.read(query, statements=True, parameters={"it": f"<{EX}1>"})
+    read = sparql_queries.read(query, statements=True, parameters={"it": f"<{EX}1>"})
     assert read.within(9) == read.text and read.text.endswith("LIMIT 3")
 
 
 def test_a_value_cannot_end_a_description(store):
     value = f"<{EX}1> }} LIMIT 0 #"
     assert asked(store, "DESCRIBE ?it ?s { ?s ?p ?it } LIMIT 5", it=value) == []
-    with pytest.raises(terms.BadTerm):
+    with pytest.raises(rdf_terms.BadTerm):
         asked(store, "DESCRIBE ?it LIMIT 5", it=f"<{EX}1 }} LIMIT 0>")
 
 
@@ -237,10 +237,10 @@ def test_a_value_cannot_end_a_description(store):
 )
 def test_a_parameter_that_cannot_be_bound_is_refused(query, parameters, message):
     with pytest.raises(BadGraphQuery, match=message):
-        queries.read(query, statements=True, parameters=parameters)
+        sparql_queries.read(query, statements=True, parameters=parameters)
 
 
 @pytest.mark.parametrize("value", ["<a b>", "<no-iri>", None, ["x"], {"value": 1}, {}])
 def test_what_is_no_term_is_refused(value):
-    with pytest.raises(terms.BadTerm, match=r"parameters\.v is no RDF term"):
-        queries.read("SELECT ?s { ?s ?p ?v }", parameters={"v": value})
+    with pytest.raises(rdf_terms.BadTerm, match=r"parameters\.v is no RDF term"):
+        sparql_queries.read("SELECT ?s { ?s ?p ?v }", parameters={"v": value})

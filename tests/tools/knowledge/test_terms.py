@@ -5,16 +5,16 @@ from uuid import UUID
 import pyoxigraph as ox
 import pytest
 
-from tools.knowledge import terms
-from tools.knowledge.terms import BadTerm
+from tools.knowledge import rdf_terms
+from tools.knowledge.rdf_terms import BadTerm
 
-GRAPH = terms.graph_of(UUID(int=7), None)
+GRAPH = rdf_terms.graph_of(UUID(int=7), None)
 
 
 def stored(triples):
     """The statements in a store after the update: (graph, subject, predicate, object) of each."""
     store = ox.Store()
-    store.update(terms.insertion(GRAPH, triples))
+    store.update(rdf_terms.insertion(GRAPH, triples))
     return {(str(q.graph_name), str(q.subject), str(q.predicate), str(q.object)) for q in store}
 
 
@@ -24,7 +24,7 @@ def statement(said):
 
 def test_a_graph_is_named_after_organization_and_collection():
     assert GRAPH == "urn:toolcrib:00000000-0000-0000-0000-000000000007:default"
-    assert terms.graph_of(UUID(int=7), "people").endswith(":people")
+    assert rdf_terms.graph_of(UUID(int=7), "people").endswith(":people")
 
 
 @pytest.mark.parametrize(
@@ -76,4 +76,4 @@ def test_a_literal_never_leaves_its_quotes(text):
 )
 def test_what_is_no_statement_is_refused(triples):
     with pytest.raises(BadTerm):
-        terms.insertion(GRAPH, triples)
+        rdf_terms.insertion(GRAPH, triples)

@@ -33,7 +33,7 @@ from tools.execution.pipeline import admit
 from tools.limits import budgets, periods
 from tools.models import Allowance, AllowanceUse, Execution, Organization, Reservation
 from tools.models.ids import new_id
-from tools.policy.decision import EffectiveRequest
+from tools.policy.questions import EffectiveRequest
 from tools.worker import reaper
 
 ZERO = Decimal(0)

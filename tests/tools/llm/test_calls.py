@@ -2,8 +2,7 @@
 
 import pytest
 
-from tools.llm.calls import MOST_CALLS, ModelToolCall, ModelToolCalls
-from tools.llm.sse import BadStream
+from tools.llm.model_answers import MOST_CALLS, BadStream, ModelToolCall, ModelToolCalls
 
 
 def first(*chunks):

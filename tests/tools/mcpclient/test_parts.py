@@ -2,7 +2,7 @@
 
 import pytest
 
-from tools.definitions.mcp.listed_tools import BadTool, digest_of, well_formed_tool
+from tools.definitions.mcp.listed_tools import BadTool, approval_digest, well_formed_tool
 from tools.mcpclient.breaker import AFTER, LONGEST_PAUSE_S, PAUSE_S, Breaker
 from tools.mcpclient.errors import quoted
 from tools.mcpclient.headers import header_value, parameter_headers
@@ -103,11 +103,11 @@ def test_only_marked_scalars_become_headers():
 
 def test_a_digest_is_of_what_is_approved_and_of_nothing_else():
     base = {"name": "a", "description": "b", "inputSchema": {"type": "object"}}
-    digest = digest_of(well_formed_tool(base).raw)
+    digest = approval_digest(well_formed_tool(base).raw)
     shown = base | {"_meta": {"x": 1}, "icons": []}
-    assert digest_of(well_formed_tool(shown).raw) == digest
+    assert approval_digest(well_formed_tool(shown).raw) == digest
     for change in ({"description": "b\u200b"}, {"title": ""}, {"annotations": {}}):
-        assert digest_of(well_formed_tool(base | change).raw) != digest
+        assert approval_digest(well_formed_tool(base | change).raw) != digest
 
 
 def test_a_tool_is_one_object_with_a_name():
@@ -138,4 +138,4 @@ def test_what_is_quoted_is_bounded_and_plain():
 @pytest.mark.parametrize("number", [2**53, -(2**53), -0.0, 1e308, 2**64 - 1])
 def test_a_digest_is_of_any_number_that_a_server_may_send(number):
     schema = {"type": "object", "properties": {"a": {"maximum": number}}}
-    assert digest_of(well_formed_tool({"name": "t", "inputSchema": schema}).raw)
+    assert approval_digest(well_formed_tool({"name": "t", "inputSchema": schema}).raw)

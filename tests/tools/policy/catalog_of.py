@@ -11,7 +11,7 @@ from tests.tools.snapshots import BEGAN, enterprise, group
 from tests.tools.snapshots import snapshot as in_memory
 from tools.catalog.registry import CatalogGroup, CatalogTool, Snapshot
 from tools.definitions.callers import Caller, CallerKind
-from tools.definitions.tool import ToolDefinition, digest, read_definition
+from tools.definitions.tool import ToolDefinition, definition_digest, read_definition
 
 __all__ = ["agent", "group", "snapshot", "tool"]
 HERE = UUID(int=7)
@@ -22,7 +22,8 @@ def tool(name: str, *, status: str = "active", at: int = 0, **fields: Any) -> Ca
     canonical = _PLAIN | {"name": name} | fields
     made = BEGAN + timedelta(seconds=at)
     return CatalogTool(
-        uuid5(HERE, name), name, status, uuid5(HERE, f"v{name}"), "1.0.0", 1, digest(canonical),
+        uuid5(HERE, name), name, status, uuid5(HERE, f"v{name}"), "1.0.0", 1,
+        definition_digest(canonical),
         "", "", ToolDefinition(canonical), made, made, origin="person",
     )  # fmt: skip
 

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from tests.tools.snapshots import anybody, closed_now, group, snapshot, tool
 from tools.definitions.tool import ToolDefinition
-from tools.policy.authorization import usable_tools
 from tools.policy.availability import group_open, in_group, matches_groups, matches_state
-from tools.policy.decision import AccessRequest, EffectiveRequest
+from tools.policy.gates import usable_tools
+from tools.policy.questions import AccessRequest, EffectiveRequest
 
 GROUPS = [
     # the tool's groups, the requested groups, whether the tool is available

@@ -11,7 +11,7 @@ from tests import factories
 from tests.tools.database import tamper
 from tests.tools.held import attempted
 from tests.tools.snapshots import current_catalog
-from tools.accounts import actions as policy
+from tools.accounts import account_actions as policy
 from tools.catalog import actions
 from tools.catalog.registry import registry
 from tools.catalog.sandbox import profiles
@@ -19,7 +19,7 @@ from tools.errors import Refused
 from tools.execution.pipeline import admit
 from tools.licensing import tiers
 from tools.models import LicenseTier, Tool
-from tools.policy.isolation import effective_level
+from tools.policy.isolation_levels import effective_level
 
 LEVELS = ["None", "Standard", "Strict", "Restricted"]
 AGENT = Actor("agent", "scribe", "")

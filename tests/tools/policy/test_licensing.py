@@ -15,7 +15,7 @@ from audit.actions import Actor
 from audit.models import AuditRecord
 from tests import factories
 from tests.tools.snapshots import current_catalog
-from tools.accounts import actions as policy
+from tools.accounts import account_actions as policy
 from tools.builtin.manifest import DEFINITIONS
 from tools.catalog import actions, seats
 from tools.catalog.builtins import install_builtins
@@ -25,10 +25,10 @@ from tools.execution.pipeline import admit, perform
 from tools.licensing import licenses
 from tools.licensing import tiers as tier_actions
 from tools.models import LicenseTier, Organization, Tool, ToolStatus
-from tools.policy import licensing
-from tools.policy.authorization import usable_tools
-from tools.policy.decision import EffectiveRequest
-from tools.policy.isolation import effective_level
+from tools.policy import license_gates
+from tools.policy.gates import usable_tools
+from tools.policy.isolation_levels import effective_level
+from tools.policy.questions import EffectiveRequest
 
 
 def tier(name):
@@ -77,8 +77,8 @@ def refusal(agent, name="echo", **fields):
 def test_the_tier_counts_until_the_days_of_grace_are_over(organization, days, counts, state):
     ends(organization, days=days)
     here = current_catalog(organization)
-    assert (licensing.tier_now(here).name, licensing.state_now(here)) == (counts, state)
-    assert licensing.tier_of(organization.pk).name == counts
+    assert (license_gates.tier_now(here).name, license_gates.state_now(here)) == (counts, state)
+    assert license_gates.tier_of(organization.pk).name == counts
 
 
 def test_a_licence_runs_out_by_the_clock_alone(organization, agent):
@@ -110,7 +110,7 @@ def test_asking_which_tier_counts_costs_no_query(organization, django_assert_num
     here = current_catalog(organization)
     with django_assert_num_queries(0):
         for _ in range(100):
-            licensing.tier_now(here)
+            license_gates.tier_now(here)
 
 
 def test_answers_carry_a_warning_in_the_days_of_grace_and_only_then(organization, agent, api):
@@ -321,7 +321,8 @@ def test_a_tier_lowered_while_organizations_move_to_it_binds_them_all(tier_of):
 
     at_once(work, 7)
     assert {seats.seated(each.pk).count() for each in places} == {2}
-    assert {licensing.tier_now(current_catalog(each)).max_custom_tools for each in places} == {2}
+    limits = {license_gates.tier_now(current_catalog(each)).max_custom_tools for each in places}
+    assert limits == {2}
 
 
 def test_tiers_that_are_changed_at_once_wait_for_each_other(tier_of):

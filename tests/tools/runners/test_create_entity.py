@@ -12,8 +12,8 @@ from tools.execution import pipeline
 from tools.execution.performance import RUN
 from tools.execution.pipeline import admit, perform
 from tools.knowledge import entities
-from tools.knowledge.index import entity_lock
-from tools.knowledge.terms import BadTerm
+from tools.knowledge.entity_index import entity_lock
+from tools.knowledge.rdf_terms import BadTerm
 from tools.models import Execution
 
 pytestmark = pytest.mark.usefixtures("committed")

@@ -16,9 +16,9 @@ from tools.catalog.registry import CatalogCredential, Snapshot
 from tools.catalog.signatures import sealing
 from tools.definitions.tool import ToolDefinition, read_definition
 from tools.models import LicenseTier
-from tools.runners.base import ToolRun
 from tools.runners.http import NotBound, _rule
-from tools.runners.sandboxing import Uncredentialed, around_builtin
+from tools.runners.sandbox_runs import Uncredentialed, around_builtin
+from tools.runners.tool_runs import ToolRun
 
 URL = "https://api.example.com/v1/x"
 

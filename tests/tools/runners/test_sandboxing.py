@@ -18,8 +18,7 @@ from tools.catalog.sandbox.hosts import read_hosts
 from tools.catalog.signatures import sealing
 from tools.definitions.tool import ToolDefinition, read_definition
 from tools.models import LicenseTier
-from tools.runners.base import ToolRun
-from tools.runners.sandboxing import (
+from tools.runners.sandbox_runs import (
     Surroundings,
     Uncredentialed,
     around_builtin,
@@ -27,6 +26,7 @@ from tools.runners.sandboxing import (
     perform,
     policy_of,
 )
+from tools.runners.tool_runs import ToolRun
 
 STANDARD, RESTRICTED = IsolationLevel.STANDARD, IsolationLevel.RESTRICTED
 OWN = CatalogProfile(

@@ -10,7 +10,7 @@ from tests import factories
 from tests.stubs import web
 from tests.stubs.web import Reply
 from tools.execution.pipeline import perform
-from tools.knowledge import index
+from tools.knowledge import entity_index, sparql_endpoint
 from tools.models import Execution, GraphScope, KnowledgePending
 
 pytestmark = pytest.mark.usefixtures("committed")
@@ -231,14 +231,14 @@ def test_what_another_program_wrote_is_found_after_the_index_is_made_anew(
     call_command("index_knowledge", "--organization", organization.slug, stdout=StringIO())
     assert sorted(names(reader, "thing")) == ["urn:x:1", "urn:x:2"]
     directly(scope, "DELETE", 'urn:x:2> <urn:p> "strange thing" . <urn:x:2')
-    index.touched(organization.pk, ["urn:x:2"])
+    entity_index.touched(organization.pk, ["urn:x:2"])
     assert names(reader, "strange") == []
 
 
 def directly(scope, verb, triple):
-    graph = index.graph_of(scope)
+    graph = entity_index.graph_of(scope)
     text = f'{verb} DATA {{ GRAPH <{graph.iri}> {{ <{triple}> <urn:q> "" }} }}'
-    index.endpoint.update(index._upstream(), graph.endpoint, text, index._soon())
+    sparql_endpoint.update(graph.endpoint, text, entity_index._soon())
 
 
 def test_a_graph_that_is_older_than_its_index_is_said_to_be_behind(organization, reader, tell):
@@ -246,7 +246,7 @@ def test_a_graph_that_is_older_than_its_index_is_said_to_be_behind(organization,
     directly(GraphScope.of(organization.pk, None), "INSERT", 'urn:x:1> <urn:p> "old" . <urn:x:1')
     tell(("urn:x:2", LABEL, "new"))
     assert search(reader, "new")["stale"]
-    index.rebuild(GraphScope.of(organization.pk, None), lambda _: None)
+    entity_index.rebuild(GraphScope.of(organization.pk, None), lambda _: None)
     found = search(reader, "old")
     assert (len(found["results"]), found["stale"]) == (1, False)
 

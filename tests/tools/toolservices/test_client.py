@@ -9,10 +9,8 @@ from tests.crib import free_port
 from tests.tools.toolservices import services
 from tests.waiting import until
 from toolcrib_service import serve
-from toolcrib_service.wire import GROUP, Queue, Request, Response
-from tools.toolservices.bounded import MOST_BYTES
-from tools.toolservices.client import ToolServiceClient, ToolServiceRequest
-from tools.toolservices.endings import (
+from toolcrib_service.queue_protocol import GROUP, Queue, Request, Response
+from tools.toolservices.answer_stream import (
     NotAnswered,
     NotBegun,
     TimedOut,
@@ -20,6 +18,7 @@ from tools.toolservices.endings import (
     ToolServiceCallFailed,
     ToolServiceCallLost,
 )
+from tools.toolservices.redis_client import MOST_BYTES, ToolServiceClient, ToolServiceRequest
 
 
 @pytest.fixture

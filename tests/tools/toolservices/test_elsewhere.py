@@ -12,21 +12,21 @@ from django.conf import settings
 from kombu.connection import Connection
 from kombu.messaging import Producer
 
-from config.brokers import CeleryBroker, broker_of, read_brokers
+from config.external_servers import CeleryBroker, find_broker, read_brokers
 from tests.crib import CHECKOUT
 from tests.tools.toolservices import services
 from tests.waiting import until
 from toolcrib_service import serve
-from toolcrib_service.wire import Queue, message_of
-from tools.toolservices.answers import Gathering
-from tools.toolservices.client import ToolServiceRequest
-from tools.toolservices.elsewhere import KombuClient, _Ordered
-from tools.toolservices.endings import (
+from toolcrib_service.queue_protocol import Queue, message_of
+from tools.toolservices.answer_stream import (
+    Gathering,
     NotBegun,
     TimedOut,
     ToolServiceCallCancelled,
     ToolServiceCallFailed,
 )
+from tools.toolservices.kombu_client import KombuClient, _Ordered
+from tools.toolservices.redis_client import ToolServiceRequest
 
 
 @pytest.fixture
@@ -277,9 +277,9 @@ def _begun(log: Path, least: int) -> list[int] | None:
 
 def test_the_operator_says_where_a_service_is():
     brokers = read_brokers({"jokes": "amqp://a//", "acme/jokes": {"url": "sqs://", "options": {}}})
-    assert broker_of(brokers, "acme", "jokes") == CeleryBroker("sqs://")
-    assert broker_of(brokers, "other", "jokes") == CeleryBroker("amqp://a//")
-    assert broker_of(brokers, "acme", "puns") is None
+    assert find_broker(brokers, "acme", "jokes") == CeleryBroker("sqs://")
+    assert find_broker(brokers, "other", "jokes") == CeleryBroker("amqp://a//")
+    assert find_broker(brokers, "acme", "puns") is None
 
 
 @pytest.mark.parametrize(

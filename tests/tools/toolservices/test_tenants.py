@@ -14,10 +14,10 @@ import redis
 
 from tests.tools.toolservices.services import QUEUE, Echo
 from toolcrib_service import scripts, serve
+from toolcrib_service.queue_protocol import Queue, announcements
 from toolcrib_service.scripts import COMMANDS
-from toolcrib_service.wire import Queue, announcements
-from tools.toolservices.client import ToolServiceRequest
-from tools.toolservices.hearing import Ear
+from tools.toolservices.announcement_stream import Ear
+from tools.toolservices.redis_client import ToolServiceRequest
 
 TENANTS = 20
 TAKE, GIVE_BACK = (

@@ -8,7 +8,7 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.tools.execution.working import calls_of, work_off
 from tests.tools.held import approve, approver, at_the_browser, word
-from tools.accounts import actions as policy
+from tools.accounts import account_actions as policy
 from tools.approvals import decisions
 from tools.catalog import actions as catalog
 from tools.errors import Refused

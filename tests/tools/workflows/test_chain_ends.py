@@ -21,7 +21,7 @@ from tools.execution import actions, composing, performance, stumbling
 from tools.execution.pipeline import perform
 from tools.models import Execution, Tool
 from tools.worker import reaper
-from tools.workflows import attempts, chain_actions
+from tools.workflows import call_attempts, chain_actions
 
 pytestmark = pytest.mark.usefixtures("alone")
 ENDS = {"TIMEOUT": "import time\ndef main(parameters):\n    time.sleep(9)\n", "ERR": FAILS}
@@ -250,7 +250,7 @@ def test_what_undoes_is_tried_again_after_a_limit_that_passes(agent, organizatio
 def pause_over(execution, monkeypatch):
     """Perform the run at the time at which its pause ends."""
     due = now(execution).wake_at
-    monkeypatch.setattr(attempts, "clock", lambda: due)
+    monkeypatch.setattr(call_attempts, "clock", lambda: due)
     Execution.objects.filter(pk=execution.pk).update(wake_at=Now())
     work_off(execution.organization)
 

@@ -9,13 +9,13 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.tools.execution.working import calls_of, work_off
 from tests.tools.held import approve, approver
-from tools.accounts import actions as policy
+from tools.accounts import account_actions as policy
 from tools.catalog import actions as catalog
 from tools.execution import actions, composition, performance
 from tools.execution.pipeline import perform
 from tools.models import Confirmation, Execution, Tool
 from tools.worker import reaper
-from tools.workflows import attempts, chain_run
+from tools.workflows import call_attempts, chain_run
 
 pytestmark = pytest.mark.usefixtures("alone")
 FAILS = "def main(parameters):\n    raise ValueError('no')\n"
@@ -206,7 +206,7 @@ def test_a_step_is_tried_again_after_a_pause_that_grows(agent, organization, mon
         last = calls_of(execution).last()
         due = now(execution).wake_at
         assert due - last.completed_at == timedelta(seconds=pause_s)
-        monkeypatch.setattr(attempts, "clock", lambda due=due: due)
+        monkeypatch.setattr(call_attempts, "clock", lambda due=due: due)
         Execution.objects.filter(pk=execution.pk).update(wake_at=Now())
         work_off(organization)
         assert attempt in places(execution)

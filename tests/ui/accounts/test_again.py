@@ -17,7 +17,7 @@ from tests.authenticators import code_of
 from tests.tools.api.test_authorization_matrix import ADDRESSES
 from tests.ui.pages import inline_code, notes, text
 from tests.ui.second_factors import options_on, password, with_app, with_key
-from tools.accounts.login import attempts
+from tools.accounts.login import lockout
 from tools.models import Organization, SigningKey, Token, User
 from tools.ui import carried, gate
 from tools.ui.accounts.again import WRONG
@@ -109,7 +109,7 @@ def test_a_wrong_password_sends_nothing_and_loses_nothing(old: Client, person: U
 
 def test_guesses_are_counted_as_at_the_login(old: Client, person: User) -> None:
     old.defaults["REMOTE_ADDR"] = "10.9.5.1"
-    for _ in range(attempts.STRICT.most):
+    for _ in range(lockout.STRICT.most):
         old.post("/profile/tokens", TOKEN | {"again.password": "wrong"})
     page = old.post("/profile/tokens", TOKEN | {"again.password": GOOD})
     assert page.status_code == 429 and int(page["Retry-After"]) > 0

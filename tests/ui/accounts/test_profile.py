@@ -14,7 +14,7 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.api import Api
 from tests.ui.pages import inline_code, notes, text
-from tools.accounts.login import attempts
+from tools.accounts.login import lockout
 from tools.accounts.roles import role_of
 from tools.models import Agent, Organization, PersonSession, Token, User
 from tools.ui.accounts.browsers import browser
@@ -209,7 +209,7 @@ def test_a_password_that_will_not_do_is_explained(
 def test_guesses_of_the_old_password_are_counted_as_at_the_login(client_of, person: User) -> None:
     client = client_of()
     client.defaults["REMOTE_ADDR"] = "10.3.0.3"
-    for _ in range(attempts.STRICT.most):
+    for _ in range(lockout.STRICT.most):
         client.post("/profile/password/", CHANGE | {"old_password": "wrong"})
     page = client.post("/profile/password/", CHANGE)
     assert page.status_code == 429 and int(page["Retry-After"]) > 0

@@ -8,7 +8,7 @@ from tests import factories
 from tests.authenticators import code_of
 from tests.ui.pages import inline_code, notes, text
 from tests.ui.second_factors import is_in, options_on, password, with_app, with_key
-from tools.accounts.login.attempts import SECOND_FACTOR
+from tools.accounts.login.lockout import SECOND_FACTOR
 from tools.models import Organization, RecoveryCode, SecurityKey, User
 from tools.ui.accounts.login import WRONG_CODE, WRONG_KEY
 

@@ -12,7 +12,7 @@ from tests.ui.conftest import Grant
 from tests.ui.pages import codes, htmx, notes, text
 from tools.catalog.actions import amended, delete_tool, update_tool
 from tools.catalog.signatures import drift
-from tools.definitions.tool import in_order
+from tools.definitions.tool import ordered_definition
 from tools.models import Decision, Organization, Tool, UpstreamChange
 from tools.ui.approvals.changes import NOT_READ
 
@@ -23,7 +23,7 @@ def says(tool: Tool, **changes: Any) -> UpstreamChange:
     """Its upstream says something else of it now."""
     tool = Tool.objects.select_related("version", "organization").get(pk=tool.pk)
     assert tool.version is not None
-    seen = amended(in_order(tool.version.definition), changes)
+    seen = amended(ordered_definition(tool.version.definition), changes)
     change = drift.note_upstream(tool=tool, seen=seen, by=factories.by(tool.organization))
     assert change is not None
     return change

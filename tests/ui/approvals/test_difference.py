@@ -8,10 +8,10 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.ui.conftest import Grant
 from tests.ui.pages import notes, text
+from tools.authorization.pins import set_pins
 from tools.catalog.actions import update_tool
 from tools.catalog.signatures import keys, verification
 from tools.models import Organization, Tool, ToolVersion
-from tools.policy.pins import set_pins
 from tools.ui.catalog.versions import FLAWS
 
 PAGE = "/tools/echo/difference/"

@@ -22,9 +22,9 @@ from tools.catalog.actions import update_tool
 from tools.catalog.imports.import_preview import HIDDEN
 from tools.catalog.sandbox.credentials import create_credential
 from tools.definitions.dialects.documents import MAX_BYTES, UnreadableDocument
-from tools.definitions.dialects.given import decoded
+from tools.definitions.dialects.given import decode_file
 from tools.definitions.dialects.items import MAX_ITEMS, ImportSource
-from tools.definitions.tool import in_order
+from tools.definitions.tool import ordered_definition
 from tools.models import McpServer, Organization, Tool, ToolService
 from tools.ui import kept
 from tools.ui.catalog import importing
@@ -407,7 +407,9 @@ def test_a_change_shows_each_field_before_and_after(
     admin_client: Client, organization: Organization
 ) -> None:
     factories.tool(organization, "a", description="old words")
-    definition = in_order(Tool.objects.get(organization=organization, name="a").version.definition)
+    definition = ordered_definition(
+        Tool.objects.get(organization=organization, name="a").version.definition
+    )
     page = look(admin_client, definition | {"description": "new words"})
     assert results(page) == ["changed"]
     assert "<del>old words</del> <ins>new words</ins>" in text(page)
@@ -456,7 +458,7 @@ def test_a_catalog_that_changed_meanwhile_is_looked_at_again(
     admin_client: Client, organization: Organization
 ) -> None:
     tool = factories.tool(organization, "a", description="old")
-    definition = in_order(tool.version.definition)
+    definition = ordered_definition(tool.version.definition)
     page = look(admin_client, definition | {"description": "mine"})
     by = factories.by(organization)
     update_tool(tool=tool, definition=definition | {"description": "theirs"}, by=by)
@@ -536,7 +538,7 @@ def test_a_hostile_file_is_refused_with_a_reason(
 def test_an_archive_is_named_as_what_it_is(admin_client: Client) -> None:
     page = look(admin_client, files=[file("all.zip", archive())])
     with pytest.raises(UnreadableDocument) as refusal:
-        decoded(archive())
+        decode_file(archive())
     assert notes(page)["flaw"] == [f"all.zip: {refusal.value.message}"]
 
 

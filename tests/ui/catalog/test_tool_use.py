@@ -11,7 +11,7 @@ from django.utils import timezone
 from tests import factories
 from tests.ui.conftest import Grant
 from tests.ui.pages import notes, text
-from tools.accounts.actions import change_agent
+from tools.accounts.account_actions import change_agent
 from tools.models import Agent, Execution, Organization
 from tools.ui.workflow.explanations import GATE_LABELS
 

@@ -15,7 +15,7 @@ from tests.ui.conftest import Grant
 from tests.ui.pages import htmx, notes, text
 from tools.catalog.registry import registry
 from tools.catalog.workflow.workflow import graph
-from tools.insight.findings import findings_about
+from tools.insight.workflow_findings import findings_about
 from tools.models import Organization
 from tools.ui.layout import LayoutBox
 from tools.ui.workflow.workflow import EVERY_STATE, MOST_STATES, draw_workflow

@@ -17,13 +17,13 @@ from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from tools.accounts.callers import actor_of, caller_of_account
 from tools.accounts.grants.grants import EXECUTE, EXECUTE_GROUP, grants, permissions_of
-from tools.accounts.people import count_up, may, require
+from tools.accounts.user_permissions import count_up, may, require
 from tools.catalog.registry import Snapshot, registry
 from tools.definitions.callers import Caller, CallerKind
 from tools.definitions.texts import names
 from tools.errors import Forbidden, Malformed, NotFound
 from tools.models import Agent, Organization, Tool, ToolGroup, User
-from tools.models.grant_rows import GrantRow
+from tools.models.permission import GrantRow
 
 AGENT, PERSON, PEOPLE = "agent", "user", "people_group"
 SUBJECTS = {AGENT: "change_agent", PERSON: "change_user", PEOPLE: "change_user"}

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tools.definitions.callers import MANAGING, Caller, CallerKind
+from tools.definitions.callers import MANAGING_SCOPES, Caller, CallerKind
 from tools.errors import Forbidden
 from tools.models import Token, Tool
 
@@ -14,7 +14,7 @@ def manages_some(caller: Caller) -> bool:
     """Whether a person's token has a managing scope, and is not narrowed."""
     if caller.kind != CallerKind.PERSON or caller.narrowed:
         return False
-    return any(caller.allows(scope) for scope in MANAGING)
+    return any(caller.allows(scope) for scope in MANAGING_SCOPES)
 
 
 def check_own_token(caller: Caller, token: Token, *, gives: bool = False) -> None:

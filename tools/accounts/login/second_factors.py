@@ -13,7 +13,7 @@ from django.db import transaction
 
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
-from tools.accounts.grants.standing_in import check_may_stand_in
+from tools.accounts.grants.impersonation import check_may_stand_in
 from tools.accounts.login import person_sessions, recovery_codes
 from tools.definitions.callers import Caller
 from tools.errors import Conflict, NotFound

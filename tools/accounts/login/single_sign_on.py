@@ -19,8 +19,8 @@ from audit.events import Event, Outcome
 from config.logs import request_id
 from tools.accounts.login import person_sessions
 from tools.accounts.login.identity_provider import ProviderIdentity
-from tools.accounts.people import count_up
 from tools.accounts.roles import PREFIX, role_of
+from tools.accounts.user_permissions import count_up
 from tools.definitions.callers import CallerKind
 from tools.errors import Conflict, Forbidden, NotFound
 from tools.models import Organization, SingleSignOn, UsedName, User

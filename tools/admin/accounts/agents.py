@@ -6,7 +6,7 @@ from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from tools.accounts import actions
+from tools.accounts.account_actions import change_agent, create_agent, revoke_token
 from tools.accounts.grants.grant_actions import grant, granted_tool_groups, granted_tools
 from tools.admin.base import ActionForm, Guarded, LinesField, ReadOnly, actor, giver
 from tools.definitions.callers import Caller
@@ -33,9 +33,7 @@ class AgentForm(ActionForm):
     def act(self, data: dict[str, Any]) -> Agent:
         if self.instance._state.adding:
             given = {name: data[name] for name in ("slug", "description", "strict", *GRANTS)}
-            return actions.create_agent(
-                organization=self.home, by=self.by, giver=self.giver, **given
-            )
+            return create_agent(organization=self.home, by=self.by, giver=self.giver, **given)
         self._change(data)
         return Agent.objects.get(pk=self.instance.pk)
 
@@ -45,7 +43,7 @@ class AgentForm(ActionForm):
         if grants:
             grant(agent=self.instance, by=self.by, giver=self.giver, **grants)
         if changes:
-            actions.change_agent(agent=self.instance, by=self.by, **changes)
+            change_agent(agent=self.instance, by=self.by, **changes)
 
 
 def _granted(agent: Agent) -> dict[str, list[str]]:
@@ -109,7 +107,7 @@ class AgentAdmin(Guarded):
     def _set_active(self, request: HttpRequest, agents: QuerySet[Agent], *, active: bool) -> None:
         for agent in agents:
             by = actor(request, agent.organization)
-            actions.change_agent(agent=agent, by=by, active=active)
+            change_agent(agent=agent, by=by, active=active)
 
 
 @admin.register(Token)
@@ -137,5 +135,5 @@ class TokenAdmin(ReadOnly):
     @admin.action(description="Revoke the selected tokens", permissions=["revoke"])
     def revoke(self, request: HttpRequest, queryset: QuerySet[Token]) -> None:
         for token in queryset.select_related("user__organization"):
-            actions.revoke_token(token=token, by=actor(request, token.user.organization))
+            revoke_token(token=token, by=actor(request, token.user.organization))
         messages.success(request, "They are refused from the next request on.")

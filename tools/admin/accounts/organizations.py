@@ -9,13 +9,13 @@ from django.contrib import admin, messages
 from django.http import HttpRequest
 
 from sandbox.spec import IsolationLevel
-from tools.accounts import actions
+from tools.accounts import account_actions
 from tools.admin.base import ActionAdmin, ActionForm, Guarded, HostsField, LinesField
 from tools.catalog.builtins import install_builtins
 from tools.licensing import tiers as tier_actions
 from tools.licensing.licenses import TierImpact
 from tools.models import LicenseTier, Organization
-from tools.policy.licensing import standing_of
+from tools.policy.license_gates import standing_of
 
 _NAMED = 20
 LIMITS = ("max_concurrency", "max_queue_depth")
@@ -39,7 +39,7 @@ class OrganizationForm(ActionForm):
     def act(self, data: dict[str, Any]) -> Organization:
         if self.instance._state.adding:
             named = {name: data[name] for name in ("slug", "name", "tier")}
-            made = actions.create_organization(by=self.by, **named)
+            made = account_actions.create_organization(by=self.by, **named)
             install_builtins(organization=made, by=self.by)
         else:
             made = self.instance
@@ -53,27 +53,31 @@ class OrganizationForm(ActionForm):
             place = self.instance
             self.follows = tier_actions.set_tier(organization=place, tier=data["tier"], by=self.by)
         if "name" in self.changed_data:
-            actions.rename_organization(organization=self.instance, name=data["name"], by=self.by)
+            account_actions.rename_organization(
+                organization=self.instance, name=data["name"], by=self.by
+            )
 
     def _limit(self, place: Organization, data: dict[str, Any]) -> None:
         limits = {name: data[name] for name in LIMITS if name in self.changed_data}
         if limits.get("max_queue_depth", 0) is None:
             del limits["max_queue_depth"]
         if limits:
-            actions.set_limits(organization=place, by=self.by, **limits)
+            account_actions.set_limits(organization=place, by=self.by, **limits)
         given = {name: data[name] for name in QUOTA if name in self.changed_data}
         if "output_days" in self.changed_data:
-            actions.set_output_days(organization=place, days=data["output_days"], by=self.by)
+            account_actions.set_output_days(
+                organization=place, days=data["output_days"], by=self.by
+            )
         if quota := {name: value for name, value in given.items() if value is not None}:
-            actions.set_workspace_quota(organization=place, by=self.by, **quota)
+            account_actions.set_workspace_quota(organization=place, by=self.by, **quota)
 
     def _wall_off(self, place: Organization, data: dict[str, Any]) -> None:
         minimum, hosts = data["minimum_isolation"], data["allowed_hosts"]
         if minimum and minimum != place.minimum_isolation:
             level = IsolationLevel(minimum)
-            actions.set_isolation(organization=place, minimum=level, by=self.by)
+            account_actions.set_isolation(organization=place, minimum=level, by=self.by)
         if "allowed_hosts" in self.changed_data:
-            actions.set_allowed_hosts(organization=place, hosts=hosts, by=self.by)
+            account_actions.set_allowed_hosts(organization=place, hosts=hosts, by=self.by)
 
 
 class TierActionForm(ActionForm):

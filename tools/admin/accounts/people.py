@@ -18,10 +18,10 @@ from audit.actions import record
 from audit.changes import difference
 from audit.events import Event, Outcome
 from tools.accounts.grants.grant_actions import check_held
-from tools.accounts.grants.standing_in import check_may_stand_in
+from tools.accounts.grants.impersonation import check_may_stand_in
 from tools.accounts.login import person_sessions, second_factors
-from tools.accounts.people import count_up
 from tools.accounts.roles import offered, role_of, roles
+from tools.accounts.user_permissions import count_up
 from tools.admin.base import LinesField, OwnOrganization, StrictAdmin, actor, giver
 from tools.definitions.callers import Caller
 from tools.errors import Forbidden

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tools.agents.asked import PastStep
 from tools.agents.call_rows import MOST_OBSERVATION
 from tools.agents.fences import Fence
-from tools.agents.planning.planned import FLAWS, PlannedRows
+from tools.agents.planning.plan_outcomes import FLAWS, PlannedRows
 from tools.agents.prompts import MOST_BYTES, PLAIN, Prompt, TooLong
+from tools.agents.run_parameters import PastStep
 from tools.agents.steps import AgentStep
 from tools.agents.toolbox import Toolbox
 

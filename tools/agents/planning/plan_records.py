@@ -2,8 +2,8 @@
 
 from audit.actions import record
 from audit.events import Event, Outcome
-from tools.agents.planning.planned import SUCCEEDED, PlannedRows
-from tools.agents.planning.plans import AgentPlan
+from tools.agents.planning.plan_language import AgentPlan
+from tools.agents.planning.plan_outcomes import SUCCEEDED, PlannedRows
 from tools.agents.runs import AgentRun
 
 

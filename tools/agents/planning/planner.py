@@ -8,10 +8,10 @@ from functools import partial
 
 from django.db import transaction
 
-from tools.agents.planning import plan_prompts, plan_records, plans
+from tools.agents.planning import plan_language, plan_prompts, plan_records
+from tools.agents.planning.plan_language import MOST_STEPS, AgentPlan, UnfitPlan
+from tools.agents.planning.plan_outcomes import ANSWER, FLAWS, PLANS, PlannedRows
 from tools.agents.planning.plan_prompts import Occasion
-from tools.agents.planning.planned import ANSWER, FLAWS, PLANS, PlannedRows
-from tools.agents.planning.plans import MOST_STEPS, AgentPlan, UnfitPlan
 from tools.agents.prompts import Prompt, TooLong
 from tools.agents.runs import AgentRun, RunOver
 from tools.agents.steps import AgentReply
@@ -87,7 +87,7 @@ def _checked(run: AgentRun, number: int, move: AgentReply) -> AgentPlan:
     if move.answer is None:
         raise UnfitPlan([move.flaw or "nothing was said"])
     known = frozenset(rows_of(run).outcomes)
-    steps = plans.read(move.answer, known=known, most=room(run, number))
+    steps = plan_language.read(move.answer, known=known, most=room(run, number))
     if flaws := run.ground().flaws_of(steps, run.state):
         raise UnfitPlan(flaws)
     return AgentPlan(number, tuple(steps))

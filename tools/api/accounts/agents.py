@@ -12,9 +12,9 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools.accounts import actions
+from tools.accounts import account_actions
 from tools.accounts.grants import grant_actions, grants_of_many
-from tools.accounts.grants.standing_in import check_may_issue
+from tools.accounts.grants.impersonation import check_may_issue
 from tools.api.common.bodies import (
     AgentAnswer,
     AgentBody,
@@ -28,12 +28,12 @@ from tools.api.common.bodies import (
 )
 from tools.api.common.conditional import ConditionalView, Representation, conditional
 from tools.api.common.filters import filtered
+from tools.authorization import pins
 from tools.definitions.callers import Scope
 from tools.definitions.values import strict_json
 from tools.errors import NotFound
 from tools.limits import allowances
 from tools.models import Agent, Token, User
-from tools.policy import pins
 from tools.shapes import agent_shape, allowances_shape, token_shape
 from tools.web.pagination import CursorPages, by_name, newest_first, paging_parameters
 from tools.web.reauthentication import Proof, by_method
@@ -128,7 +128,7 @@ class AgentList(OneAgent):
         """
         self.require("add_agent")
         wanted = self.body(AgentBody)
-        agent = actions.create_agent(
+        agent = account_actions.create_agent(
             organization=self.organization, by=self.actor, giver=self.caller, **wanted
         )
         headers = {"Location": f"/api/v1/agents/{agent.slug}"}
@@ -140,7 +140,7 @@ def _gives_power(request: HttpRequest, **_: Any) -> bool:
         changes = strict_json.parse(request.body)
     except strict_json.BadJson:
         return False  # refused in any case
-    return not (isinstance(changes, dict) and actions.only_weakens(changes))
+    return not (isinstance(changes, dict) and account_actions.only_weakens(changes))
 
 
 class AgentDetail(OneAgent):
@@ -170,7 +170,7 @@ class AgentDetail(OneAgent):
             held = wanted.pop("pins")
             pins.set_pins(agent=agent, pins=held, by=self.actor, giver=self.caller)
         if wanted:
-            actions.change_agent(agent=agent, by=self.actor, **wanted)
+            account_actions.change_agent(agent=agent, by=self.actor, **wanted)
         return self.answer(self.representation(slug))
 
 
@@ -190,7 +190,7 @@ class AgentSuspend(OneAgent):
         stopped by `cancel`.
         """
         agent, reason = self.agent(slug), self.body(SuspendBody, optional=True)["reason"]
-        actions.change_agent(agent=agent, by=self.actor, active=False, reason=reason)
+        account_actions.change_agent(agent=agent, by=self.actor, active=False, reason=reason)
         return self.answer(self.representation(slug))
 
 
@@ -232,7 +232,7 @@ class TokenList(AgentView):
         """
         self.require("add_token")
         agent = self.agent(slug)
-        token, text = actions.create_token(
+        token, text = account_actions.create_token(
             user=agent.service_account,
             by=self.actor,
             giver=self.caller,
@@ -255,7 +255,7 @@ class TokenDetail(OneToken):
     @conditional("delete_token")
     def delete(self, request: Request, slug: str, token_id: UUID) -> Response:
         """Revoke it: refused from the next request on."""
-        actions.revoke_token(token=self.token(self.agent(slug), token_id), by=self.actor)
+        account_actions.revoke_token(token=self.token(self.agent(slug), token_id), by=self.actor)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
@@ -298,7 +298,7 @@ def issued(token: Token, text: str, address: str) -> Response:
 def rotated(
     view: ConditionalView, token: Token, wanted: dict[str, Any], *, renew: bool = True
 ) -> Response:
-    made, text = actions.rotate_token(
+    made, text = account_actions.rotate_token(
         token=token,
         by=view.actor,
         giver=view.caller,

@@ -7,7 +7,7 @@ from rest_framework import serializers
 
 from tools.api.common.fields import Strict, Text
 from tools.limits.allowances import AMOUNT
-from tools.models.allowance import Kind, Period
+from tools.models.agent import Kind, Period
 
 
 class AllowanceAmountField(serializers.CharField):

@@ -15,7 +15,7 @@ from tools.api.common.base import CallerView
 from tools.api.common.conditional import ConditionalView, Representation, conditional
 from tools.definitions.callers import Scope
 from tools.errors import Malformed, NotFound
-from tools.models.grant_rows import GrantRow, Sought
+from tools.models.permission import GrantRow, Sought
 from tools.web.pagination import cursor_error, page_reference, paging_parameters, parse_page_size
 from tools.web.reauthentication import Proof, by_method
 

@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from sandbox.spec import IsolationLevel
-from tools.accounts import actions
+from tools.accounts import account_actions
 from tools.api.accounts.license_bodies import (
     OrganizationChanged,
     TierChanged,
@@ -105,7 +105,7 @@ class OrganizationList(OrganizationView):
         self.require_superuser()
         wanted = self.body(OrganizationBody)
         wanted["tier"] = self.tier(wanted["tier"])
-        organization = actions.create_organization(by=self.actor, **wanted)
+        organization = account_actions.create_organization(by=self.actor, **wanted)
         install_builtins(organization=organization, by=self.actor)
         address = f"/api/v1/organizations/{organization.slug}"
         return self.answer(
@@ -145,25 +145,25 @@ class OrganizationDetail(OrganizationView):
             tier = self.tier(wanted["tier"])
             change = tier_actions.set_tier(organization=organization, tier=tier, by=self.actor)
         if "name" in wanted:
-            actions.rename_organization(
+            account_actions.rename_organization(
                 organization=organization, name=wanted["name"], by=self.actor
             )
         if "minimum_isolation" in wanted:
             minimum = IsolationLevel(wanted["minimum_isolation"])
-            actions.set_isolation(organization=organization, minimum=minimum, by=self.actor)
+            account_actions.set_isolation(organization=organization, minimum=minimum, by=self.actor)
         if "allowed_hosts" in wanted:
             hosts = wanted["allowed_hosts"]
-            actions.set_allowed_hosts(organization=organization, hosts=hosts, by=self.actor)
+            account_actions.set_allowed_hosts(organization=organization, hosts=hosts, by=self.actor)
         if "time_zone" in wanted:
             name = wanted["time_zone"]
-            actions.set_time_zone(organization=organization, name=name, by=self.actor)
+            account_actions.set_time_zone(organization=organization, name=name, by=self.actor)
         if limits := {name: wanted[name] for name in LIMITS if name in wanted}:
-            actions.set_limits(organization=organization, by=self.actor, **limits)
+            account_actions.set_limits(organization=organization, by=self.actor, **limits)
         if quota := {name: wanted[name] for name in QUOTA if name in wanted}:
-            actions.set_workspace_quota(organization=organization, by=self.actor, **quota)
+            account_actions.set_workspace_quota(organization=organization, by=self.actor, **quota)
         if "output_days" in wanted:
             days = wanted["output_days"]
-            actions.set_output_days(organization=organization, days=days, by=self.actor)
+            account_actions.set_output_days(organization=organization, days=days, by=self.actor)
         beside = {"tier_change": change.as_dict()} if change else {}
         return self.answer(self.representation(slug), beside=beside)
 

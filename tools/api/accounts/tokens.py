@@ -12,10 +12,10 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools.accounts import actions
+from tools.accounts import account_actions
 from tools.accounts.callers import actor_of, caller_of_user
 from tools.accounts.grants.narrowing import check_own_token, manages_some
-from tools.accounts.login import attempts, second_factors
+from tools.accounts.login import lockout, second_factors
 from tools.accounts.login.codes import factor_of
 from tools.api.accounts.agents import issued, rotated
 from tools.api.common.authentication import source_ip
@@ -72,7 +72,7 @@ class PersonalTokens(CallerView):
         wanted.is_valid(raise_exception=True)
         given = wanted.validated_data
         ip = source_ip(request)
-        with attempts.guarded(username=given["username"], source_ip=ip) as attempt:
+        with lockout.guarded(username=given["username"], source_ip=ip) as attempt:
             user = authenticate(None, username=given["username"], password=given["password"])
             if not isinstance(user, User):
                 raise Unauthenticated("The name or the password is wrong.", code="login_failed")
@@ -85,7 +85,7 @@ class PersonalTokens(CallerView):
 
 
 def _new_token(user: User, caller: Caller, given: dict[str, Any]) -> Response:
-    token, text = actions.create_token(
+    token, text = account_actions.create_token(
         user=user,
         by=actor_of(caller),
         giver=caller,
@@ -118,8 +118,8 @@ def _prove_second_factor(user: User, code: str, ip: str) -> None:
             code="code_needed",
         )
     by = actor_of(caller_of_user(user, source_ip=ip))
-    what = attempts.SECOND_FACTOR
-    with attempts.guarded(username=user.username, source_ip=ip, what=what) as attempt:
+    what = lockout.SECOND_FACTOR
+    with lockout.guarded(username=user.username, source_ip=ip, what=what) as attempt:
         if not factor_of(user=user, code=code, by=by):
             raise Unauthenticated("The code is wrong, or was used before.", code="login_failed")
         attempt.succeeded()
@@ -153,7 +153,7 @@ class PersonalToken(OwnTokenView):
         """Revoke the very token that asks; another one of its holder's with a managing scope."""
         check_own_token(self.caller, self.own(token_id))
         with self.changing(token_id=token_id):
-            actions.revoke_token(token=self.own(token_id), by=self.actor)
+            account_actions.revoke_token(token=self.own(token_id), by=self.actor)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 

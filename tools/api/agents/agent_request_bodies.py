@@ -4,7 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from tools.agents.asked import (
+from tools.agents.run_parameters import (
     ITERATIONS,
     MOST_HISTORY,
     MOST_ITERATIONS,

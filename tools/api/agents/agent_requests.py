@@ -9,8 +9,8 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools.agents import actions, following
-from tools.agents.actions import AgentRunRequest
+from tools.agents import agent_requests, following
+from tools.agents.agent_requests import AgentRunRequest
 from tools.agents.following import StepEvent
 from tools.api.agents.agent_request_bodies import (
     AgentRequestAnswer,
@@ -65,7 +65,7 @@ class AgentRequestList(CallerView):
     )
     def get(self, request: Request) -> Response:
         """The caller's requests of agents, the newest first."""
-        found = actions.lately(self.caller)
+        found = agent_requests.lately(self.caller)
         if "status" in self.query:
             found = found.at_stage(self.query["status"])
         found = filtered(found, self.query, _COLUMNS)
@@ -82,7 +82,7 @@ class AgentRequestList(CallerView):
         """Send a request to an agent. Every gate checks each of its calls; with `stream`, its steps
         come as events: `thought`, `action`, `observation`, `answer`, `end`."""
         wanted = self.body(AgentRequestBody)
-        call = actions.call_of(self.caller, _wanted(wanted, key_of(request)))
+        call = agent_requests.call_of(self.caller, _wanted(wanted, key_of(request)))
         if wanted["stream"]:
             options = (wanted.get("options") or {}) | {"wait_s": 0}
             run = made(self, call, {"options": options})
@@ -98,7 +98,7 @@ class AgentRequestDetail(CallerView):
     )
     def get(self, request: Request, request_id: UUID) -> Response:
         """The current state; with `wait_s`, the response waits up to so long for the end."""
-        run = actions.one_of(self.caller, request_id)
+        run = agent_requests.one_of(self.caller, request_id)
         return _answer(self.caller, waited_for(self.caller, request, run))
 
 
@@ -112,7 +112,7 @@ class AgentRequestEvents(CallerView):
     )
     def get(self, request: Request, request_id: UUID) -> HttpResponseBase:
         """Server-Sent Events: its steps so far, then those to come, until it is over."""
-        run = actions.one_of(self.caller, request_id)
+        run = agent_requests.one_of(self.caller, request_id)
         after = streams.last_event(request)
         return streams.streamed(self.caller, following.follow(self.caller, run.pk, after), _sent)
 
@@ -135,7 +135,7 @@ def _wanted(body: dict[str, Any], key: str | None) -> AgentRunRequest:
 
 
 def _answer(caller: Caller, run: Execution) -> Response:
-    body = agent_request_shape(actions.report_of(caller, run))
+    body = agent_request_shape(agent_requests.report_of(caller, run))
     if run.over:
         return Response(body)
     address = f"/api/v1/agent/requests/{run.pk}"

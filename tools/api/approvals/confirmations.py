@@ -203,4 +203,4 @@ def _result(one: Decided) -> dict[str, Any]:
 
 
 def _error(refusal: ToolcribError) -> dict[str, Any]:
-    return errors.body(refusal.code, refusal.message, refusal.details)
+    return errors.error_body(refusal.code, refusal.message, refusal.details)

@@ -21,7 +21,7 @@ from audit.events import Severity
 from audit.export import export
 from audit.models import Alert, AuditRecord
 from audit.records import erasure, reading, search
-from config.http.answers import written
+from config.http.errors import encode_json
 from tools.web.pagination import (
     CursorPages,
     PageReference,
@@ -92,7 +92,7 @@ class LinesRenderer(BaseRenderer):
 
     def render(self, data: Any, accepted_media_type: Any = None, renderer_context: Any = None,
                ) -> bytes:  # fmt: skip
-        return written(data)
+        return encode_json(data)
 
 
 class CsvRenderer(LinesRenderer):

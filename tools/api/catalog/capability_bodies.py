@@ -9,9 +9,9 @@ from tools.api.common.bodies import Page
 from tools.api.common.fields import State, Strict, Text, texts
 from tools.api.executions.chain_bodies import ChainBody
 from tools.definitions.capability.fits import Fit
-from tools.definitions.capability.ports import key_of
+from tools.definitions.capability.ports import normalize_key
 from tools.definitions.capability.wishes import schema_of_example
-from tools.definitions.schemas.schemas import BadSchema, compiled
+from tools.definitions.schemas.schemas import BadSchema, compile_schema
 from tools.definitions.texts.names import flaw_in_text
 
 MOST_HAD = 50
@@ -29,7 +29,7 @@ class ValueName(Text):
     def to_internal_value(self, data: Any) -> str:
         name = super().to_internal_value(data)
         flaw = flaw_in_text(name, longest=_LONGEST_NAME)
-        if flaw is None and not key_of(name):
+        if flaw is None and not normalize_key(name):
             flaw = "holds no letter and no digit"
         if flaw is not None:
             raise serializers.ValidationError(f"This {flaw}.")
@@ -48,7 +48,7 @@ class SchemaField(serializers.JSONField):
         if any(word in text for word in _REFERENCES):
             raise serializers.ValidationError("Write out what is meant, without $ref.")
         try:
-            compiled(data)
+            compile_schema(data)
         except BadSchema as error:
             raise serializers.ValidationError(
                 f"This is no schema that may be used: {error}"

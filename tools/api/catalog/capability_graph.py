@@ -16,11 +16,11 @@ from tools.catalog.workflow.capabilities import graph_of, proposals
 from tools.definitions.callers import Scope
 from tools.definitions.capability.drafts import Proposal
 from tools.definitions.capability.graph import CapabilityEdge, CapabilityNode
-from tools.definitions.capability.ports import key_of
-from tools.definitions.capability.wishes import PlanningTarget, had, wanted
+from tools.definitions.capability.ports import normalize_key
+from tools.definitions.capability.wishes import PlanningTarget, given_ports, target_port
 from tools.definitions.chains.values import OUTPUT
-from tools.policy import authorization
-from tools.policy.decision import EffectiveRequest
+from tools.policy import gates
+from tools.policy.questions import EffectiveRequest
 from tools.web.reauthentication import Proof, by_method
 
 MOST_EDGES = 1_000
@@ -67,24 +67,24 @@ class ChainProposals(CallerView):
         given = self.body(ProposalsBody)
         asked, snapshot = EffectiveRequest.of(given["group"], given["state"]), self.snapshot
         warnings = self.granted(asked, snapshot)
-        tools = authorization.usable_tools(self.caller, asked, snapshot)
+        tools = gates.usable_tools(self.caller, asked, snapshot)
         usable = frozenset(tool.name for tool in tools)
         wish = _wish(given["want"])
-        found = proposals(snapshot, usable, had(given["have"]), wish)
+        found = proposals(snapshot, usable, given_ports(given["have"]), wish)
         warnings += _remarks(wish, given["have"], usable, found)
         return Response({"results": [_proposal(one) for one in found], "warnings": warnings})
 
 
 def _wish(want: dict[str, Any]) -> PlanningTarget:
     if "value" in want:
-        return PlanningTarget(value=wanted(want["value"], want.get("schema")))
+        return PlanningTarget(value=target_port(want["value"], want.get("schema")))
     return PlanningTarget(capability=want.get("capability", ""), tool=want.get("tool", ""))
 
 
 def _remarks(
     wish: PlanningTarget, have: dict[str, Any], usable: frozenset[str], found: list[Proposal]
 ) -> list[str]:
-    if wish.value is not None and key_of(wish.called) in map(key_of, have):
+    if wish.value is not None and normalize_key(wish.called) in map(normalize_key, have):
         return [f"{wish.called} is among what you have."]
     if wish.tool and wish.tool not in usable:
         return [f"There is no tool {wish.tool} for this request."]

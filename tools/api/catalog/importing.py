@@ -147,8 +147,10 @@ def _documents(body: dict[str, Any]) -> list[tuple[ImportDocument, ImportSource]
         raise Malformed("Give either document or items.", code="invalid")
     source = ImportSource(body["source"]) if body["source"] else None
     return [
-        (one, source or items.recognized(one))
-        for one in documents.read(body[given[0]], openapi=source in {None, ImportSource.OPENAPI})
+        (one, source or items.detect_source(one))
+        for one in documents.parse_documents(
+            body[given[0]], openapi=source in {None, ImportSource.OPENAPI}
+        )
     ]
 
 
@@ -158,8 +160,8 @@ def _items(
     choice = ImportSelection(body["server"], tuple(body["pick"] or ()))
     found: list[items.ImportItem] = []
     for document, source in read:
-        found += items.split(document, source, choice)
-    return items.bounded(found)
+        found += items.split_document(document, source, choice)
+    return items.limit_items(found)
 
 
 def _operations(pick: list[Any] | None) -> list[str]:

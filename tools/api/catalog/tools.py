@@ -22,21 +22,21 @@ from tools.api.common.conditional import ConditionalView, Representation, condit
 from tools.api.common.filters import IN_SESSION
 from tools.api.common.pagination import BY_NAME, page_of_ranked, page_of_tools, tool_key
 from tools.api.documentation.schema import CODE_TOOL
+from tools.authorization import request_records
+from tools.authorization.listings import visible_tool
 from tools.catalog import actions
 from tools.catalog.registry import CatalogTool
 from tools.catalog.search.questions import note_search
 from tools.catalog.search.search import ranked, relevant
 from tools.catalog.signatures.verified import check_current
 from tools.definitions.callers import Scope
-from tools.definitions.texts.told import TOLD, ToolTextFormat
+from tools.definitions.texts.told import FORMATTERS, ToolTextFormat
 from tools.definitions.tool import Definition
 from tools.definitions.values.strict_json import MAX_VALUES
 from tools.definitions.vocabulary import Category
-from tools.insight.findings import findings_about
-from tools.limits import requests
+from tools.insight.workflow_findings import findings_about
 from tools.models import ToolVersion
-from tools.policy import authorization
-from tools.policy.visibility import visible_tool
+from tools.policy import gates
 from tools.shapes import tool_here, tool_shape, version_shape
 from tools.web.pagination import PAGING_PARAMETERS, CursorPages, paging_parameters
 from tools.web.reauthentication import Proof, by_method
@@ -79,10 +79,10 @@ class Listing(CallerView):
     def usable(self) -> tuple[list[CatalogTool], list[str]]:
         """All tools, by name, and warnings about the request; counted and recorded."""
         began, asked = time.perf_counter(), self.asked()
-        requests.count(asked, self.snapshot)
+        request_records.count(asked, self.snapshot)
         warnings = self.granted(asked, self.snapshot)
-        tools = authorization.usable_tools(self.caller, asked, self.snapshot)
-        requests.listed(self.caller, asked, self.snapshot, shown=len(tools), began=began)
+        tools = gates.usable_tools(self.caller, asked, self.snapshot)
+        request_records.listed(self.caller, asked, self.snapshot, shown=len(tools), began=began)
         return tools, warnings
 
     def page(self, tools: list[CatalogTool]) -> dict[str, Any]:
@@ -139,7 +139,7 @@ class ToolList(ToolView, Listing):
         wanted = self.query.get("format", DEFINITION)
         if wanted == DEFINITION:
             return tool_shape
-        tell = TOLD[ToolTextFormat(wanted)]
+        tell = FORMATTERS[ToolTextFormat(wanted)]
         return lambda tool: tell(tool.definition)
 
     @extend_schema(

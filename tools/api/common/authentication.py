@@ -6,10 +6,10 @@ from typing import Any
 from rest_framework.authentication import BaseAuthentication, SessionAuthentication
 from rest_framework.request import Request
 
-from config.http import turns
+from config.http import request_queue
 from tools.accounts.callers import caller_of_token, caller_of_user
 from tools.accounts.organizations import acting_in
-from tools.accounts.people import may
+from tools.accounts.user_permissions import may
 from tools.definitions.callers import Caller, CallerKind
 from tools.errors import Unauthenticated
 
@@ -47,7 +47,7 @@ class BearerAuthentication(BaseAuthentication):
         if kind.lower() != "bearer":
             raise Unauthenticated("Send the token as: Authorization: Bearer tcr_…")
         caller = caller_of_token(token.strip(), source_ip=source_ip(request))
-        turns.belongs_to(caller.organization_id)
+        request_queue.set_organization(caller.organization_id)
         if caller.kind == CallerKind.PERSON:
             caller = acting_in(caller, request.headers.get("X-Organization"))
         return TokenHolder(caller), caller
@@ -65,7 +65,7 @@ class PersonAuthentication(SessionAuthentication):
             return None
         user = found[0]
         caller = caller_of_user(user, source_ip=source_ip(request))
-        turns.belongs_to(caller.organization_id)
+        request_queue.set_organization(caller.organization_id)
         return user, acting_in(caller, request.headers.get("X-Organization"))
 
     def authenticate_header(self, request: Request) -> str:
@@ -73,5 +73,5 @@ class PersonAuthentication(SessionAuthentication):
 
 
 def source_ip(request: Request) -> str:
-    """Of the client, behind trusted proxies too (config/http/proxies.py)."""
+    """Of the client, behind trusted proxies too (config/server.py)."""
     return str(request.META.get("REMOTE_ADDR", ""))[:45]

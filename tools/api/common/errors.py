@@ -13,8 +13,7 @@ from rest_framework import exceptions
 
 from audit.errors import Unwritable
 from config.database import is_conflict, replace_dead_connections
-from config.http.answers import written
-from config.http.errors import CODES, NOT_FOUND, body
+from config.http.errors import CODES, NOT_FOUND, encode_json, error_body
 from tools.api.common.fields import MOST_FLAWS
 from tools.errors import Conflict, RateLimited, ToolcribError, Unavailable
 from tools.shapes import refusal_shape
@@ -106,9 +105,9 @@ def _flaws(detail: Any, place: str = "") -> Iterator[dict[str, str]]:
 
 
 def _response(http_status: int, code: str, message: str, details: dict[str, Any]) -> HttpResponse:
-    return _written(http_status, body(code, message, details))
+    return _written(http_status, error_body(code, message, details))
 
 
 def _written(http_status: int, content: dict[str, Any]) -> HttpResponse:
     """Always JSON, also where the answer would have been an event stream or a page."""
-    return HttpResponse(written(content), status=http_status, content_type="application/json")
+    return HttpResponse(encode_json(content), status=http_status, content_type="application/json")

@@ -6,7 +6,7 @@ from typing import Any
 from rest_framework import serializers
 
 from tools.definitions.values import durations
-from tools.policy.decision import DEFAULT_STATE
+from tools.policy.questions import DEFAULT_STATE
 
 MOST_FLAWS = 20  # of one answer
 
@@ -71,13 +71,13 @@ class Duration(Text):
     def to_internal_value(self, data: Any) -> float:  # type: ignore[override]
         text = super().to_internal_value(data)
         try:
-            length_s = durations.seconds(text)
+            length_s = durations.parse_duration(text)
         except ValueError as error:
             raise serializers.ValidationError(f"This is {error}.") from None
         if length_s <= 0 and self.least_s is None:
             raise serializers.ValidationError("This must be longer than nothing.")
         if self.longest_s is not None and length_s > self.longest_s:
-            most = durations.duration(self.longest_s)
+            most = durations.format_duration(self.longest_s)
             raise serializers.ValidationError(f"This must be {most} at most.")
         return length_s
 

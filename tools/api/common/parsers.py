@@ -41,7 +41,7 @@ class YamlParser(BaseParser):
         media_type: str | None = None,
         parser_context: Mapping[str, Any] | None = None,
     ) -> Any:
-        found = documents.read(documents.decoded(_raw(stream, parser_context)))
+        found = documents.parse_documents(documents.decode_document(_raw(stream, parser_context)))
         if len(found) != 1:
             raise ParseError("The body must hold one document.")
         return found[0].value

@@ -4,10 +4,10 @@ from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 
 from tools.accounts.grants.narrowing import check_not_narrowed
-from tools.definitions.callers import MANAGING, Caller, Scope
+from tools.definitions.callers import MANAGING_SCOPES, Caller, Scope
 from tools.errors import Forbidden
 
-_MANAGING = MANAGING | {Scope.MANAGE}
+_MANAGING = MANAGING_SCOPES | {Scope.MANAGE}
 
 
 class MayUseApi(BasePermission):

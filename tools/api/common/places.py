@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from uuid import UUID
 
-from config.http import turns
+from config.http import request_queue
 from tools.definitions.callers import Caller
 
 
@@ -33,7 +33,7 @@ class CallerConcurrency:
                 return False
             self._taken[organization] += 1
             self._callers[user] += 1
-        turns.waits()
+        request_queue.release_slot()
         return True
 
     def give_back(self, caller: Caller) -> None:

@@ -3,7 +3,7 @@ from typing import Any
 
 from rest_framework.renderers import BaseRenderer
 
-from config.http.answers import written
+from config.http.errors import encode_json
 
 
 class JSONRenderer(BaseRenderer):
@@ -17,7 +17,7 @@ class JSONRenderer(BaseRenderer):
         accepted_media_type: str | None = None,
         renderer_context: Mapping[str, Any] | None = None,
     ) -> bytes:
-        return b"" if data is None else written(data)
+        return b"" if data is None else encode_json(data)
 
 
 class EventStreamRenderer(BaseRenderer):
@@ -32,4 +32,4 @@ class EventStreamRenderer(BaseRenderer):
         accepted_media_type: str | None = None,
         renderer_context: Mapping[str, Any] | None = None,
     ) -> bytes:
-        return written(data)
+        return encode_json(data)

@@ -57,7 +57,7 @@ class OpenApiDocument(View):
         return response
 
     def http_method_not_allowed(self, request: HttpRequest) -> HttpResponse:
-        response = errors.refused(request, 405, "The document is only read.")
+        response = errors.error_response(request, 405, "The document is only read.")
         response["Allow"] = "GET, HEAD, OPTIONS"
         return response
 

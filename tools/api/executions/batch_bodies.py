@@ -6,7 +6,7 @@ from rest_framework import serializers
 
 from tools.api.common.bodies import ExecutionAnswer, InputAnswer, OptionsBody
 from tools.api.common.fields import Flag, Items, State, Strict, Text, Whole, texts
-from tools.definitions.batches import MOST_INPUTS, MOST_NAME
+from tools.definitions.batches import LONGEST_TOOL_NAME, MOST_INPUTS
 from tools.definitions.results import Status
 from tools.workflows.batch import MOST_PARALLEL
 
@@ -14,7 +14,7 @@ MODES = ("sequential", "parallel")
 
 
 class BatchInputBody(Strict):
-    tool_name = Text(max_length=MOST_NAME)
+    tool_name = Text(max_length=LONGEST_TOOL_NAME)
     parameters = serializers.DictField(required=False, default=dict)
 
 

@@ -19,8 +19,8 @@ from tools.execution.confirmations import of_executions
 from tools.models import Execution
 from tools.shapes import execution_shape
 from tools.web.reauthentication import Proof, by_method
-from tools.workflows import batch_actions
-from tools.workflows.batch_actions import BatchRow
+from tools.workflows import batches
+from tools.workflows.batches import BatchRow
 
 ANSWERS = {
     200: BatchAnswer,
@@ -58,7 +58,7 @@ class BatchDetail(CallerView):
     )
     def get(self, request: Request, batch_id: UUID) -> Response:
         """The current state; with `wait_s`, the response waits up to so long for the end."""
-        batch = batch_actions.one_of(self.caller, batch_id)
+        batch = batches.one_of(self.caller, batch_id)
         return _answer(self.caller, waited_for(self.caller, request, batch))
 
 
@@ -74,15 +74,15 @@ class BatchCancel(CallerView):
     )
     def post(self, request: Request, batch_id: UUID) -> Response:
         """Cancel it, or some of its calls; ended calls do not change."""
-        batch = batch_actions.one_of(self.caller, batch_id)
-        batch_actions.check_may_cancel(self.caller, batch)
+        batch = batches.one_of(self.caller, batch_id)
+        batches.check_may_cancel(self.caller, batch)
         positions = self.body(BatchCancelBody, optional=True)["positions"]
-        batch = batch_actions.cancel(caller=self.caller, batch=batch, positions=positions)
+        batch = batches.cancel(caller=self.caller, batch=batch, positions=positions)
         return _answer(self.caller, batch)
 
 
 def _answer(caller: Caller, batch: Execution) -> Response:
-    lines = batch_actions.lines_of(caller, batch)
+    lines = batches.lines_of(caller, batch)
     held = of_executions([batch, *(line.execution for line in lines if line.execution)])
     results = [_line(line, held) for line in lines]
     shown = execution_shape(batch, held.get(batch.pk))

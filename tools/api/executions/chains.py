@@ -30,25 +30,25 @@ from tools.api.executions.executions import (
     made,
     waited_for,
 )
+from tools.authorization.listings import visible_tool
 from tools.catalog import actions
 from tools.catalog.registry import CatalogTool
 from tools.catalog.signatures.verified import check_current
 from tools.catalog.workflow.chains import doubts_about
 from tools.definitions.callers import Scope
-from tools.definitions.chains.written import definition_of, own_field, written_of
+from tools.definitions.chains.written import chain_definition, chain_document, chain_field
 from tools.definitions.values.strict_json import MAX_VALUES
 from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidDefinition, Malformed, NotFound
 from tools.execution.confirmations import of_executions
 from tools.models import Execution, Tool
-from tools.policy import authorization
-from tools.policy.decision import EffectiveRequest
-from tools.policy.visibility import visible_tool
+from tools.policy import gates
+from tools.policy.questions import EffectiveRequest
 from tools.shapes import execution_shape, tool_here
 from tools.web.pagination import PAGING_PARAMETERS
 from tools.web.reauthentication import Proof, by_method
 from tools.workflows import chain_actions
-from tools.workflows.chain_rehearsal import rehearse
+from tools.workflows.chain_dry_run import rehearse
 
 RUN = {200: ChainRunAnswer, 202: ChainRunAnswer}
 
@@ -60,7 +60,7 @@ class ChainView(ConditionalView):
     def representation(self, name: str) -> Representation:
         _row(self, name)
         snapshot = self.current()
-        return Representation(written_of(tool_here(snapshot.tools[name], snapshot)))
+        return Representation(chain_document(tool_here(snapshot.tools[name], snapshot)))
 
 
 class ChainList(ChainView):
@@ -78,10 +78,10 @@ class ChainList(ChainView):
         """The chains that the caller may run in this request."""
         asked, snapshot = self.asked(), self.snapshot
         warnings = self.granted(asked, snapshot)
-        usable = authorization.usable_tools(self.caller, asked, snapshot)
+        usable = gates.usable_tools(self.caller, asked, snapshot)
         chains = [tool for tool in usable if tool.definition.type == ToolType.CHAIN]
         page = page_of_tools(self.request, chains)
-        page["results"] = [written_of(tool_here(tool, snapshot)) for tool in page["results"]]
+        page["results"] = [chain_document(tool_here(tool, snapshot)) for tool in page["results"]]
         return Response(page | {"warnings": warnings})
 
     @extend_schema(
@@ -92,7 +92,7 @@ class ChainList(ChainView):
     def post(self, request: Request) -> Response:
         """Write a chain, as JSON or as YAML. The tools that it names are checked."""
         self.require("add_tool")
-        definition = definition_of(self.given())
+        definition = chain_definition(self.given())
         with _own_fields():
             tool = actions.register_tool(
                 organization=self.organization, definition=definition, by=self.actor
@@ -115,7 +115,7 @@ class ChainDetail(ChainView):
     )
     def get(self, request: Request, name: str) -> Response:
         snapshot = self.snapshot
-        return self.answer(Representation(written_of(tool_here(_chain(self, name), snapshot))))
+        return self.answer(Representation(chain_document(tool_here(_chain(self, name), snapshot))))
 
     @extend_schema(
         operation_id="replace_chain",
@@ -127,7 +127,7 @@ class ChainDetail(ChainView):
         """A new version. Running executions keep their version."""
         tool = actions.changing(_row(self, name))
         check_current(tool)
-        definition = definition_of(self.given())
+        definition = chain_definition(self.given())
         with _own_fields():
             tool = actions.update_tool(tool=tool, definition=definition, by=self.actor)
         self.require("change_tool", tool=tool.name)  # a narrowed token cannot move it elsewhere
@@ -200,7 +200,7 @@ def _shown(view: CallerView, name: str) -> Representation:
     shape = shown_now(view, name).shape
     found = doubts_about(view.organization, view.current().tools[name].definition.raw)
     warnings = [{"field": one.place, "message": one.message} for one in found]
-    return Representation(written_of(shape) | {"warnings": warnings})
+    return Representation(chain_document(shape) | {"warnings": warnings})
 
 
 def _run(execution: Execution) -> Response:
@@ -248,5 +248,5 @@ def _own_fields() -> Iterator[None]:
         yield
     except InvalidDefinition as error:
         for flaw in error.details.get("errors", []):
-            flaw["field"] = own_field(flaw["field"])
+            flaw["field"] = chain_field(flaw["field"])
         raise

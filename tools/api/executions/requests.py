@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from tools.api.common.base import CallerView
 from tools.api.common.filters import AGENT, PERIOD, SESSION, filtered, in_period
-from tools.limits import requests
+from tools.authorization import request_records
 from tools.shapes import moment
 from tools.web.pagination import CursorPages, PageReference, newest_first, paging_parameters
 
@@ -61,7 +61,7 @@ class RequestRecordList(CallerView):
     )
     def get(self, request: Request) -> Response:
         """The caller's requests, the newest first; a person's also others', where granted."""
-        found = requests.readable(
+        found = request_records.readable(
             self.caller,
             actor=self.query.get("agent"),
             kind=self.query.get("kind"),
@@ -71,10 +71,10 @@ class RequestRecordList(CallerView):
         found = filtered(found, self.query, {"session": "session_id", **in_period("at")})
         pages = CursorPages(_ORDERS)
         page = pages.paginate_queryset(found, request, self) or []
-        return pages.get_paginated_response([_shape(one) for one in requests.told(page)])
+        return pages.get_paginated_response([_shape(one) for one in request_records.told(page)])
 
 
-def _shape(told: requests.RequestDetails) -> dict[str, Any]:
+def _shape(told: request_records.RequestDetails) -> dict[str, Any]:
     row, lists = told.row, told.row.tool_filter
     return {
         "request_id": row.request_id,

@@ -19,10 +19,10 @@ from tools.api.executions.session_bodies import (
     SessionDetailAnswer,
     SessionPage,
 )
+from tools.authorization.pins import session_pins
 from tools.definitions.callers import Scope
 from tools.execution import session_actions as actions
 from tools.models import Session
-from tools.policy.pins import session_pins
 from tools.shapes import session_shape, step_shape, transition_shape
 from tools.web.pagination import OLDEST_FIRST, CursorPages, newest_first, paging_parameters
 from tools.web.reauthentication import Proof, by_method

@@ -9,7 +9,7 @@ from tools.api.common.base import CallerView
 from tools.api.executions.usage_bodies import UsageAnswer
 from tools.errors import Malformed
 from tools.shapes import usage_shape
-from tools.usage.usage import DIMENSIONS, UsageQuery, usage
+from tools.usage.usage_reports import DIMENSIONS, UsageQuery, usage
 
 
 class UsageView(CallerView):

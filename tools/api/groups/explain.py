@@ -11,14 +11,14 @@ from tools.api.common.base import CallerView
 from tools.api.common.idempotency import Keying
 from tools.api.common.pagination import BY_NAME, page_of_tools
 from tools.api.groups.explain_bodies import DifferenceAnswer, ExplanationPage, WhatIfBody
+from tools.authorization.pins import snapshot_for
 from tools.catalog.registry import CatalogTool
 from tools.definitions.callers import Caller, Scope
 from tools.definitions.values.strict_json import MAX_VALUES
 from tools.execution import sessions
 from tools.insight.explain import Explanation, pretended, subject_of
 from tools.insight.whatif import what_if
-from tools.policy.decision import EffectiveRequest
-from tools.policy.pins import snapshot_for
+from tools.policy.questions import EffectiveRequest
 from tools.shapes import difference_shape, explained_shape, request_shape
 from tools.web.pagination import PAGING_PARAMETERS
 from tools.web.reauthentication import Proof, by_method

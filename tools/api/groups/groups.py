@@ -11,21 +11,21 @@ from rest_framework.response import Response
 
 from tools.accounts.grants.narrowing import check_group_change
 from tools.accounts.groups import create_group, save_group
-from tools.accounts.people import may
+from tools.accounts.user_permissions import may
 from tools.api.common.conditional import ConditionalView, Representation, conditional
 from tools.api.common.filters import IN_SESSION
 from tools.api.common.pagination import BY_NAME, page_of
 from tools.api.groups.group_bodies import GroupAnswer, GroupBody, GroupChange, GroupPage
 from tools.catalog import actions
+from tools.catalog.group_openings import openings_of
 from tools.catalog.membership import Member, members_of, memberships
 from tools.catalog.registry import CatalogGroup, Snapshot
 from tools.definitions.callers import Scope
 from tools.definitions.texts.names import WILDCARD
 from tools.errors import NotFound
 from tools.models import ToolGroup
-from tools.policy import authorization
-from tools.policy.decision import DEFAULT_STATE, EffectiveRequest
-from tools.policy.openings import openings_of
+from tools.policy import gates
+from tools.policy.questions import DEFAULT_STATE, EffectiveRequest
 from tools.shapes import group_shape
 from tools.web.pagination import PAGING_PARAMETERS
 from tools.web.reauthentication import Proof, by_method
@@ -85,7 +85,7 @@ class GroupView(ConditionalView):
         if self._sees_every_tool:
             return members_of(name, snapshot)
         asked = EffectiveRequest(frozenset([name]), DEFAULT_STATE)
-        usable = authorization.usable_tools(self.caller, asked, snapshot)
+        usable = gates.usable_tools(self.caller, asked, snapshot)
         return tuple(Member(tool.name, memberships(tool, snapshot)[name]) for tool in usable)
 
 

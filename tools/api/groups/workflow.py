@@ -6,7 +6,7 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools.accounts.people import may
+from tools.accounts.user_permissions import may
 from tools.api.common.base import CallerView
 from tools.api.common.bodies import DefinitionBody
 from tools.api.common.idempotency import Keying
@@ -16,9 +16,9 @@ from tools.catalog.workflow.workflow import EVERY_GROUP, START, graph
 from tools.definitions.callers import Scope
 from tools.definitions.texts.names import WILDCARD
 from tools.definitions.values.strict_json import MAX_VALUES
-from tools.insight.findings import findings, findings_of_proposal
-from tools.insight.reach import reach_of
-from tools.policy.decision import EffectiveRequest
+from tools.insight.tool_reach import reach_of
+from tools.insight.workflow_findings import findings, findings_of_proposal
+from tools.policy.questions import EffectiveRequest
 from tools.web.reauthentication import Proof, by_method
 
 MOST_FINDINGS = 500

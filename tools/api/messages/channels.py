@@ -25,7 +25,7 @@ from tools.api.messages.channel_bodies import (
 )
 from tools.definitions.callers import Scope
 from tools.errors import Conflict, TooLarge
-from tools.messaging import bounces, channels
+from tools.messaging import message_channels, outbox
 from tools.messaging.outbox import NotWritten
 from tools.models import MessageChannel
 from tools.models.message import MessageKind
@@ -50,7 +50,7 @@ class ChannelView(ConditionalView):
         return _shown(self.row(name))
 
     def row(self, name: str) -> MessageChannel:
-        return channels.find_channel(self.organization, name)
+        return message_channels.find_channel(self.organization, name)
 
 
 class ChannelList(ChannelView):
@@ -79,7 +79,7 @@ class ChannelList(ChannelView):
         """The signing key is shown only in this response: webhooks are signed with it, and bounce
         reports must be."""
         self.require("add_messagechannel")
-        row, key = channels.create_channel(
+        row, key = message_channels.create_channel(
             organization=self.organization, channel=self.given(), by=self.actor
         )
         headers = {"Location": f"/api/v1/channels/{row.name}"}
@@ -100,14 +100,14 @@ class ChannelDetail(ChannelView):
         """Missing fields are unchanged; the change applies to messages that are sent from now
         on."""
         row = self.row(name)
-        changed = channels.change_channel(row=row, changes=self.given(), by=self.actor)
+        changed = message_channels.change_channel(row=row, changes=self.given(), by=self.actor)
         return self.answer(_shown(changed))
 
     @extend_schema(operation_id="delete_channel", responses={204: None})
     @conditional("delete_messagechannel")
     def delete(self, request: Request, name: str) -> Response:
         """Messages that were sent through it are kept."""
-        channels.delete_channel(row=self.row(name), by=self.actor)
+        message_channels.delete_channel(row=self.row(name), by=self.actor)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
@@ -124,7 +124,7 @@ class ChannelKey(ChannelView):
     @conditional("change_messagechannel")
     def post(self, request: Request, name: str) -> Response:
         """A new signing key, shown only in this response; the old one is invalid at once."""
-        key = channels.replace_key(row=self.row(name), by=self.actor)
+        key = message_channels.replace_key(row=self.row(name), by=self.actor)
         headers = {"ETag": self.tag(self.representation(name))}
         return Response({"signing_key": key}, headers=headers)
 
@@ -171,10 +171,10 @@ class ChannelBounces(QueryView):
         if int(request.META.get("CONTENT_LENGTH") or 0) > _MOST_BYTES:
             raise TooLarge("A report has at most 16 KiB.")
         signature = request.headers.get("Toolcrib-Signature", "")
-        channel = bounces.reporter(channel_id, signature, request.body)
+        channel = outbox.reporter(channel_id, signature, request.body)
         wanted = BounceBody(data=request.data)
         wanted.is_valid(raise_exception=True)
-        bounces.note_bounce(channel=channel, **wanted.validated_data)
+        outbox.note_bounce(channel=channel, **wanted.validated_data)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 

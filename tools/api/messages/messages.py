@@ -17,7 +17,7 @@ from tools.api.messages.channel_bodies import (
 )
 from tools.definitions.callers import Scope
 from tools.errors import NotFound
-from tools.messaging import inbox
+from tools.messaging import outbox
 from tools.models import InboxItem, Message, MessageState
 from tools.shapes import inbox_shape, message_shape
 from tools.web.pagination import CursorPages, newest_first, paging_parameters
@@ -64,7 +64,7 @@ class InboxView(CallerView):
     scope = Scope.READ
 
     def items(self) -> QuerySet[InboxItem]:
-        return inbox.items_of(self.caller.user_id, self.caller.organization_id)
+        return outbox.items_of(self.caller.user_id, self.caller.organization_id)
 
 
 class InboxList(InboxView):
@@ -96,5 +96,5 @@ class InboxRead(InboxView):
         item = self.items().filter(pk=item_id).first()
         if item is None:
             raise NotFound("You have no such message.", code="message_not_found")
-        inbox.mark_read(item)
+        outbox.mark_read(item)
         return Response(inbox_shape(item))

@@ -9,7 +9,7 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from toolcrib_service.wire import Queue
+from toolcrib_service.queue_protocol import Queue
 from tools.api.common.bodies import Page
 from tools.api.common.conditional import ConditionalView, Representation, conditional
 from tools.api.common.fields import Strict, Text

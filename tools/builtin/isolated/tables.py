@@ -172,7 +172,7 @@ class Table:
 def said(error: ValueError) -> str:
     """What is wrong with a schema; of a pattern what is not supported in it."""
     pattern = getattr(error, "instance", None)
-    reason = patterns.unsupported(pattern) if isinstance(pattern, str) else None
+    reason = patterns.unsupported_feature(pattern) if isinstance(pattern, str) else None
     return f"{pattern[:100]!r} {reason}" if reason else str(error).splitlines()[0][:400]
 
 

@@ -14,8 +14,8 @@ from tools.catalog.imports.importing_sources import service_descriptor
 from tools.catalog.signatures.keys import keys_of
 from tools.catalog.signatures.newest import newest
 from tools.catalog.signatures.verified import trusted
-from tools.definitions.texts.trustgraph import as_items
-from tools.definitions.tool import in_order
+from tools.definitions.texts.trustgraph import trustgraph_items
+from tools.definitions.tool import ordered_definition
 from tools.definitions.vocabulary import ToolType
 from tools.models import Organization, Tool, ToolService, ToolStatus
 
@@ -46,7 +46,7 @@ class ExportedCatalog:
             beside = tool["implementation"].get("service") in services
             found += [
                 {"key": f"{kind}/{tool['name']}", "value": value}
-                for kind, value in as_items(tool, beside=beside).items()
+                for kind, value in trustgraph_items(tool, beside=beside).items()
             ]
         return found
 
@@ -106,7 +106,7 @@ def written(tool: Tool) -> dict[str, Any]:
     """The current version's definition, its label, and the switches beside it."""
     assert tool.version is not None
     waits = tool.status == ToolStatus.PENDING  # which an import must not read as disabled
-    return in_order(tool.version.definition) | {
+    return ordered_definition(tool.version.definition) | {
         "version": tool.version.label,
         **({} if waits else {"enabled": tool.enabled}),
         "critical": tool.critical,

@@ -21,8 +21,8 @@ from tools.catalog.imports.importing_sources import kept_server, service_descrip
 from tools.catalog.imports.openapi_import import import_openapi
 from tools.definitions.dialects.given import ImportContents, ImportEntry
 from tools.definitions.dialects.items import ImportItem, ImportItemKind
-from tools.definitions.differences import DefinitionDifference, DifferenceKind, differences
-from tools.definitions.openapi.overview import overview
+from tools.definitions.differences import DefinitionDifference, DifferenceKind, compare_definitions
+from tools.definitions.openapi.overview import read_overview
 from tools.models import McpServer, Organization, Tool, ToolService
 
 LEFT_OUT = "left out"
@@ -150,7 +150,7 @@ def _changes(
 ) -> list[DefinitionDifference]:
     if key not in before or key not in after:
         return []
-    found = differences(before[key], after[key])
+    found = compare_definitions(before[key], after[key])
     return [_masked(one) for one in found] if key[0] == ImportItemKind.SERVER else found
 
 
@@ -228,7 +228,7 @@ def _of_document(
 
 def _given(document: Any, variables: Mapping[str, str]) -> dict[str, str]:
     """Those that this document has: several may be imported together."""
-    known = overview(document).variables
+    known = read_overview(document).variables
     return {name: value for name, value in variables.items() if value and name in known}
 
 

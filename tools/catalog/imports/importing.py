@@ -43,11 +43,16 @@ from tools.catalog.imports.importing_sources import (
 from tools.catalog.signatures.verified import trusted
 from tools.definitions.descriptors import Flaws
 from tools.definitions.dialects.items import ImportItem, ImportItemKind
-from tools.definitions.dialects.settling import KnownReferences, names_server, read_prompt, settled
+from tools.definitions.dialects.settling import (
+    KnownReferences,
+    read_prompt,
+    resolve_references,
+    server_field,
+)
 from tools.definitions.servers import read_server
 from tools.definitions.services import read_service
 from tools.definitions.texts import names
-from tools.definitions.tool import digest, read_definition
+from tools.definitions.tool import definition_digest, read_definition
 from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidDefinition, ToolcribError
 from tools.models import Organization, Tool, ToolStatus
@@ -262,7 +267,7 @@ class _ItemImport:
                 "vouch for it. Restore a version or delete the tool first.",
                 errors=[],
             )
-        changed = digest(canonical) != version.digest
+        changed = definition_digest(canonical) != version.digest
         if changed:
             wanted = _unlabelled(raw) if _has_label(tool, raw.get("version")) else raw
             tool = actions.update_tool(tool=tool, definition=wanted, by=self.by)
@@ -274,7 +279,7 @@ class _ItemImport:
         server = canonical["implementation"].get("server")
         if canonical["type"] != ToolType.MCP or server in self.known.servers:
             return ""
-        named = names_server(item.value)
+        named = server_field(item.value)
         reason = f"There is no MCP server {server}" if named else "It names no MCP server"
         code, place = ("server_missing", named) if named else ("server_unnamed", "mcp-tool")
         message = f"{reason}: the tool is pending. Add the server, then import the tool again."
@@ -308,7 +313,7 @@ class _ItemImport:
                         f"{tool.name}, and it keeps that name"
                     )
                     self.findings.append({"code": "old_name", "field": "name", "message": message})
-        raw, flaws = settled(value, self.known)
+        raw, flaws = resolve_references(value, self.known)
         flaws = wrong + flaws
         if self.way.group is not None and raw.get("group") is None:
             raw = raw | {"group": self.way.group}

@@ -94,7 +94,7 @@ def known_sources(organization: Organization) -> KnownReferences:
 
 def service_descriptor(row: ToolService) -> dict[str, Any]:
     """As specification S2 writes it."""
-    return services.written({"id": row.name, **written(row)})
+    return services.service_document({"id": row.name, **written(row)})
 
 
 def server_descriptor(row: McpServer) -> ServerDescriptor:

@@ -18,8 +18,13 @@ from tools.catalog.actions import changing, register_tool, update_tool
 from tools.catalog.imports.importing_items import CREATED, REFUSED, REVIEW, UNCHANGED, UPDATED
 from tools.catalog.signatures import drift
 from tools.catalog.signatures.verified import check_current
-from tools.definitions.openapi import BadOpenApiDocument, OperationDraft, drafts, identity
-from tools.definitions.openapi.drafts import LONGEST_NAME, SOURCE
+from tools.definitions.openapi import (
+    BadOpenApiDocument,
+    OperationDraft,
+    draft_operations,
+    operation_identity,
+)
+from tools.definitions.openapi.drafts import LONGEST_NAME, OPENAPI_SOURCE
 from tools.definitions.texts.names import with_digest
 from tools.definitions.tool import Definition, read_definition
 from tools.errors import Malformed, ToolcribError
@@ -53,7 +58,7 @@ def import_openapi(
     everything is tried and rolled back. Raises `Malformed` for what is no such document.
     """
     try:
-        found = drafts(
+        found = draft_operations(
             document, pick=pick, server=server, variables=variables, group=group,
             credentials=credentials,
         )  # fmt: skip
@@ -91,8 +96,8 @@ class _OpenApiImport:
         tools = Tool.objects.present().filter(**here).order_by("created_at", "id")
         for pk, name, known in tools.values_list("pk", "name", "version__definition__metadata"):
             self.names[name.casefold()] = pk
-            if isinstance(known, dict) and known.get("source") == SOURCE:
-                place = str(known.get("document")), identity(str(known.get("operation")))
+            if isinstance(known, dict) and known.get("source") == OPENAPI_SOURCE:
+                place = str(known.get("document")), operation_identity(str(known.get("operation")))
                 self.operations[place].append((name, pk))
         decisions = (Decision.OPEN, Decision.REJECTED)
         changes = UpstreamChange.objects.filter(
@@ -129,7 +134,7 @@ class _OpenApiImport:
     def _tool_of(self, draft: OperationDraft) -> UUID | None:
         """The tool that this operation became, whatever its name is."""
         title = draft.definition["metadata"]["document"]
-        found = self.operations.get((title, identity(draft.key)), [])
+        found = self.operations.get((title, operation_identity(draft.key)), [])
         own = [pk for name, pk in found if name.casefold() == draft.name.casefold()]
         return next(iter(own), found[0][1] if found else None)
 
@@ -193,9 +198,11 @@ def _leads_elsewhere(before: Definition, after: Definition, *, moved: bool) -> b
     if old.get("method") != new["method"]:
         return True
     known = before["metadata"].get("operation")
-    if known and identity(str(known)) != identity(after["metadata"]["operation"]):
+    if known and operation_identity(str(known)) != operation_identity(
+        after["metadata"]["operation"]
+    ):
         return True
-    return not moved and identity(str(old.get("url"))) != identity(new["url"])
+    return not moved and operation_identity(str(old.get("url"))) != operation_identity(new["url"])
 
 
 def _difference(
@@ -212,7 +219,7 @@ def _merged(before: Definition, draft: OperationDraft, group: list[str] | None) 
     """The tool as the document has it now. Raises `Malformed` where it is none of its tools."""
     wanted = read_definition(draft.definition)
     known, new = before["metadata"], wanted["metadata"]
-    if known.get("source") != SOURCE or known.get("document") != new["document"]:
+    if known.get("source") != OPENAPI_SOURCE or known.get("document") != new["document"]:
         message = f"is the name of a tool that did not come from {new['document'] or 'it'!r}"
         raise _refused("name", f"{message}; rename or delete that one first")
     merged = {**before, **{field: wanted[field] for field in _DOCUMENTED}}

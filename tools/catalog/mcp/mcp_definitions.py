@@ -4,7 +4,7 @@ from typing import Any
 
 from tools.catalog.actions import amended
 from tools.catalog.signatures.verified import check_current
-from tools.definitions.mcp.listed_tools import digest_of
+from tools.definitions.mcp.listed_tools import approval_digest
 from tools.definitions.texts.told import UPSTREAM
 from tools.definitions.vocabulary import Category, ToolType
 from tools.errors import Malformed
@@ -21,7 +21,7 @@ def definition_of(server: str, raw: dict[str, Any], name: Any) -> dict[str, Any]
         "category": Category.EXTERNAL_API,
         "input_schema": raw["inputSchema"],
         "output_schema": raw.get("outputSchema") or {},
-        "implementation": {"server": server, "tool": raw["name"], "pin": digest_of(raw)},
+        "implementation": {"server": server, "tool": raw["name"], "pin": approval_digest(raw)},
         "metadata": {UPSTREAM: raw},
     }
     return {key: value for key, value in definition.items() if value is not None}

@@ -14,7 +14,7 @@ from audit.events import Event, Outcome
 from tools.catalog.mcp.mcp_definitions import renewed
 from tools.catalog.registry import CatalogTool
 from tools.catalog.signatures.drift import note_upstream
-from tools.definitions.mcp.listed_tools import digest_of
+from tools.definitions.mcp.listed_tools import approval_digest
 from tools.errors import ToolcribError
 from tools.models import McpServer, OnDrift, Organization, Tool, ToolStatus
 
@@ -78,7 +78,7 @@ def _note_once(known: CatalogTool, organization: UUID, seen: Any) -> None:
     """Every call finds the same change: the first of this process records it."""
     if seen is None:
         return
-    key = (known.id, known.digest, digest_of(seen))
+    key = (known.id, known.digest, approval_digest(seen))
     if key in _noted:
         return
     tool = _row(known, organization)

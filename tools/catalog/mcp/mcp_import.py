@@ -20,9 +20,9 @@ from tools.catalog.mcp.mcp_servers import tools_of
 from tools.catalog.mcp.owners import key_of
 from tools.catalog.mcp.upstreams import endpoint_of, hub
 from tools.catalog.signatures import drift
-from tools.definitions.mcp.listed_tools import APPROVED, digest_of, read_digest_of
+from tools.definitions.mcp.listed_tools import APPROVED_FIELDS, approval_digest, review_digest
 from tools.definitions.mcp.repairs import LONGEST_MESSAGE
-from tools.definitions.mcp.suspicions import suspicions_of
+from tools.definitions.mcp.suspicions import find_suspicions
 from tools.definitions.texts.names import TOOL_NAME
 from tools.definitions.texts.told import UPSTREAM
 from tools.definitions.vocabulary import ToolType
@@ -126,7 +126,7 @@ def _keep(
 
 
 def _digests(tools: list[dict[str, Any]]) -> dict[str, str]:
-    return {raw["name"]: digest_of(raw) for raw in tools}
+    return {raw["name"]: approval_digest(raw) for raw in tools}
 
 
 def difference(row: McpServer) -> list[dict[str, Any]]:
@@ -142,8 +142,8 @@ def difference(row: McpServer) -> list[dict[str, Any]]:
         found.append(_entry(tool, implementation, approved, seen))
     found += [
         {"tool": name, "name": None, "change": "new", "fields": _fields({}, raw)}
-        | {"suggested": suggested(raw), "digest": read_digest_of(raw)}
-        | {"suspicions": suspicions_of(raw)}
+        | {"suggested": suggested(raw), "digest": review_digest(raw)}
+        | {"suspicions": find_suspicions(raw)}
         for name, raw in listed.items()
         if name not in taken
     ]
@@ -157,20 +157,20 @@ def _entry(tool: Tool, implementation: Any, approved: Any, seen: Any) -> dict[st
     elif pin is None:
         change = "unpinned"
     else:
-        change = "same" if digest_of(seen) == pin else "changed"
+        change = "same" if approval_digest(seen) == pin else "changed"
     fields = _fields(approved or {}, seen or {}) if change == "changed" else []
     entry = {"tool": implementation["tool"], "name": tool.name, "change": change, "fields": fields}
     return entry | {
         "suggested": suggested(seen or {}),
-        "digest": seen and read_digest_of(seen),
-        "suspicions": suspicions_of(seen or {}),
+        "digest": seen and review_digest(seen),
+        "suspicions": find_suspicions(seen or {}),
     }
 
 
 def _fields(before: dict[str, Any], after: dict[str, Any]) -> list[dict[str, Any]]:
     return [
         {"field": name, "before": before.get(name), "after": after.get(name)}
-        for name in APPROVED
+        for name in APPROVED_FIELDS
         if before.get(name) != after.get(name)
     ]
 
@@ -242,10 +242,10 @@ def _flaw_in(row: McpServer, there: str, raw: Any, item: Any) -> dict[str, str] 
         )  # fmt: skip
         return {"field": "tool", "message": why}
     read = item.get("digest")
-    if read is not None and read not in (read_digest_of(raw), digest_of(raw)):
+    if read is not None and read not in (review_digest(raw), approval_digest(raw)):
         return {"field": "digest", "message": "is of what was read; the list says otherwise now"}
-    suspicions = suspicions_of(raw)
-    if suspicions and read != read_digest_of(raw):
+    suspicions = find_suspicions(raw)
+    if suspicions and read != review_digest(raw):
         message = "is required, of what a person has read (GET …/difference): the tool "
         return {"field": "digest", "message": message + "; ".join(suspicions)[:LONGEST_MESSAGE]}
     if not item.get("name") and not local_name(there):

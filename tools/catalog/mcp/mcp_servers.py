@@ -21,7 +21,7 @@ from tools.catalog.mcp.mcp_values import (
 from tools.catalog.mcp.owners import key_of
 from tools.catalog.uniqueness import unique
 from tools.definitions.servers import MASK
-from tools.definitions.texts.names import TOOL_NAME, flaw_in_group, is_address
+from tools.definitions.texts.names import TOOL_NAME, flaw_in_group, is_reserved_address
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Conflict, Malformed, NotFound
 from tools.models import (
@@ -204,7 +204,7 @@ def _write_name(row: McpServer, fields: ListedFields) -> None:
     name = fields.text("name", row.name or None, longest=128)
     if name and not TOOL_NAME.fullmatch(name):
         fields.wrong("name", "may hold only letters, digits, '_', '.' and '-', at most 128")
-    if not row.name and is_address("server", name):
+    if not row.name and is_reserved_address("server", name):
         fields.wrong("name", "is reserved; choose another")
     if row.name and name != row.name:
         fields.wrong("name", "cannot be changed; definitions name it")

@@ -10,12 +10,12 @@ from audit.changes import difference
 from audit.events import Event, Outcome
 from sandbox.spec import Limits, Preloaded, RunOutcome, SandboxSpec
 from tools.builtin.manifest import ISOLATED
-from tools.builtin.schemas import SCHEMAS
+from tools.builtin.named_schemas import SCHEMAS
 from tools.catalog.listed import ListedFields
 from tools.catalog.sandbox.wall import sandbox
 from tools.catalog.uniqueness import unique
 from tools.definitions.texts import names
-from tools.definitions.tool import PROFILE_NAME, digest
+from tools.definitions.tool import PROFILE_NAME, definition_digest
 from tools.errors import Conflict, Malformed, NotFound, Unavailable
 from tools.models import ContentSchema, ContentSchemaVersion, Organization, SchemaKind
 
@@ -66,7 +66,7 @@ def keep_version(*, row: ContentSchema, change: Any, by: Actor) -> ContentSchema
     meanwhile."""
     Organization.objects.next_revision(row.organization_id)
     before = newest(row)
-    if before.digest == digest(change["document"]):
+    if before.digest == definition_digest(change["document"]):
         return before
     if before.number >= MOST_VERSIONS:
         message = f"{row.name} has {MOST_VERSIONS} versions; keep it under another name."
@@ -121,7 +121,7 @@ def _add(row: ContentSchema, given: Any, by: Actor) -> ContentSchemaVersion:
     return row.versions.create(
         number=number,
         document=given["document"],
-        digest=digest(given["document"]),
+        digest=definition_digest(given["document"]),
         note=given.get("note", ""),
         created_by=f"{by.kind}:{by.name}",
     )
@@ -137,7 +137,7 @@ def _identity(raw: Any) -> tuple[str, SchemaKind, str]:
         fields.wrong("name", "may hold only letters, digits, '_', '.' and '-'")
     if name in SCHEMAS:
         fields.wrong("name", "is the name of a schema of the product")
-    if names.is_address("schema", name):
+    if names.is_reserved_address("schema", name):
         fields.wrong("name", "is reserved; choose another")
     description = fields.text("description", "", longest=500)
     kind = raw.get("kind", SchemaKind.JSON)

@@ -150,7 +150,7 @@ def find_profile(organization: Organization, name: str) -> SandboxProfile:
 def written(row: SandboxProfile) -> Body:
     """A profile as one would write it."""
     columns = {name: getattr(row, name) for name in FIELDS if name != "max_cpu_time"}
-    shown = columns | {"max_cpu_time": durations.duration(row.max_cpu_s)}
+    shown = columns | {"max_cpu_time": durations.format_duration(row.max_cpu_s)}
     return {name: shown[name] for name in FIELDS}
 
 
@@ -216,13 +216,13 @@ def _reach(fields: ListedFields, organization: str) -> Body:
 
 def _limits(fields: ListedFields) -> Body:
     cpu_time = fields.duration(
-        "max_cpu_time", durations.duration(_DEFAULTS.cpu_s), longest_s=86_400
+        "max_cpu_time", durations.format_duration(_DEFAULTS.cpu_s), longest_s=86_400
     )
     return {
         "max_memory_bytes": fields.integer(
             "max_memory_bytes", _DEFAULTS.memory_bytes, least=8 * MIB, most=64 * _GIB
         ),
-        "max_cpu_s": durations.seconds(str(cpu_time)),
+        "max_cpu_s": durations.parse_duration(str(cpu_time)),
         "max_processes": fields.integer("max_processes", None, least=1, most=256),
         "max_disk_bytes": fields.integer(
             "max_disk_bytes", _DEFAULTS.tmp_bytes, least=4096, most=_GIB

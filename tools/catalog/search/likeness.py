@@ -14,7 +14,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from tools.catalog.registry import CatalogTool, Snapshot
-from tools.definitions.texts.words import words_of
+from tools.definitions.texts.words import split_words
 
 _FIELDS = (("name", 4.0), ("title", 3.0), ("capabilities", 3.0), ("category", 1.0),
            ("description", 1.0))  # fmt: skip
@@ -65,7 +65,7 @@ class Index:
     def _telling(self, text: str, left: int) -> Iterator[Forms]:
         """The words of a text, the rare ones first, while there is something `left` to be read: a
         word that every tool has distinguishes none."""
-        asked = dict.fromkeys(words_of(text)[:_MOST_WORDS])
+        asked = dict.fromkeys(split_words(text)[:_MOST_WORDS])
         words = sorted((self._forms(word) for word in asked), key=self._size)
         for at, forms in enumerate(words):
             left -= self._size(forms)
@@ -154,10 +154,10 @@ def terms_of(tool: CatalogTool) -> Terms:
 def _read(raw: dict[str, Any]) -> Terms:
     terms: dict[str, float] = defaultdict(float)
     for name, weight in _FIELDS:
-        for word in words_of(_text(raw[name])):
+        for word in split_words(_text(raw[name])):
             terms[word] += weight
     for text in _texts_of_parameters(raw["input_schema"]):
-        for word in words_of(text):
+        for word in split_words(text):
             terms[word] += _OF_PARAMETERS
     return dict(terms)
 

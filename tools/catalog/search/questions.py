@@ -20,9 +20,9 @@ from tools.catalog.registry import CatalogTool
 from tools.catalog.search.words import forget_questions, locked, note_question
 from tools.definitions.callers import Caller
 from tools.definitions.results import Status
-from tools.definitions.texts.words import words_of
+from tools.definitions.texts.words import split_words
 from tools.models import Execution, ToolSearch
-from tools.models.tool_words import LONGEST_QUESTION
+from tools.models.tool import LONGEST_QUESTION
 
 WITHIN = timedelta(minutes=10)  # after a search a call counts as what it led to
 DUE_AFTER = WITHIN
@@ -59,7 +59,7 @@ def _reach(rows: QuerySet[ToolSearch], count: int) -> bool:
 
 def _kept(caller: Caller, question: str) -> str:
     clean = redactor_of(caller.organization).clean(question[:4_000])
-    words = dict.fromkeys(words_of(_MARK.sub(" ", clean)))
+    words = dict.fromkeys(split_words(_MARK.sub(" ", clean)))
     return " ".join(words)[:LONGEST_QUESTION].strip()
 
 

@@ -15,7 +15,7 @@ from uuid import UUID
 from django.db import connection, transaction
 
 from tools.catalog.registry import CatalogTool, Snapshot
-from tools.definitions.texts.words import words_of
+from tools.definitions.texts.words import split_words
 
 MOST_FOUND = 300  # and ranked
 _MOST_WORDS = 32  # of a question
@@ -29,7 +29,7 @@ _ALIKE = 50
 _LIKENESS = 0.4
 
 _SAY_NOTHING = frozenset(
-    words_of(
+    split_words(
         "a an and are as at be by can do for from how i in is it me my of on or please that the"
         " this to up was we what when where which with you your"
     )
@@ -110,7 +110,7 @@ def ranked(
 def _words(text: str) -> list[str]:
     """Stop words are kept only where there are no others: with few tools, counts do not show how
     common a word is."""
-    words = list(dict.fromkeys(words_of(text)))
+    words = list(dict.fromkeys(split_words(text)))
     return ([word for word in words if word not in _SAY_NOTHING] or words)[:_MOST_WORDS]
 
 

@@ -14,7 +14,7 @@ from django.db import connection, transaction
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
-from tools.definitions.texts.words import words_of
+from tools.definitions.texts.words import split_words
 from tools.definitions.tool import Definition
 from tools.models import Tool, ToolQuestion, ToolWords
 
@@ -94,7 +94,7 @@ def _texts(definition: Definition, asked: Iterable[str]) -> dict[str, str]:
 
 
 def _words(*texts: str) -> str:
-    return " ".join(words_of(" ".join(texts)[:_MOST_TEXT]))
+    return " ".join(split_words(" ".join(texts)[:_MOST_TEXT]))
 
 
 def _of_parameters(schema: dict[str, Any]) -> Iterable[str]:

@@ -15,7 +15,7 @@ from audit.changes import difference
 from audit.events import Event, Outcome
 from tools.catalog.actions import register_tool, set_enabled, update_tool
 from tools.catalog.services import services
-from tools.definitions.announcements import Announcement, read_announcement, verified
+from tools.definitions.announcements import Announcement, has_valid_signature, read_announcement
 from tools.definitions.callers import CallerKind
 from tools.definitions.tool import Definition
 from tools.errors import Conflict, Forbidden, InvalidDefinition
@@ -30,7 +30,7 @@ def hear(*, organization: Organization, document: str, key: str, signature: str)
 
     Raises `InvalidDefinition` for what cannot be read, `Forbidden` for a name that is another's.
     """
-    if not verified(document, key, signature):
+    if not has_valid_signature(document, key, signature):
         raise InvalidDefinition("The announcement's signature is not its key's.", errors=[])
     said = read_announcement(document, organization=organization.slug)
     here = ToolService.objects.filter(organization=organization, name=said.name)

@@ -10,7 +10,7 @@ from audit.events import Event, Outcome
 from tools.catalog.groups import note_groups
 from tools.catalog.uniqueness import unique
 from tools.definitions.descriptors import canonical_key
-from tools.definitions.services import Descriptor, flaws_in_config, read_service
+from tools.definitions.services import Descriptor, config_flaws, read_service
 from tools.definitions.tool import Definition
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Conflict, InvalidDefinition, NotFound
@@ -94,7 +94,7 @@ def check_service(organization: Organization, canonical: Definition) -> None:
         word = "is no tool service of yours" if row is None else "is not approved yet"
         flaws = [{"field": "implementation.service", "message": word}]
     else:
-        flaws = flaws_in_config(row.config_params, config)
+        flaws = config_flaws(row.config_params, config)
     if flaws:
         raise InvalidDefinition(
             "The definition does not fit its tool service: see details.errors.", errors=flaws
@@ -108,7 +108,7 @@ def check_tools(
     unfit = [
         tool.name
         for tool in tools_of(row)
-        if tool.name not in but and flaws_in_config(params, _config_of(tool))
+        if tool.name not in but and config_flaws(params, _config_of(tool))
     ]
     _refuse(unfit, f"Tools of the service {row.name} would no longer fit it")
 

@@ -1,7 +1,7 @@
 """Compares two versions of a tool."""
 
-from tools.definitions.differences import DefinitionDifference, differences
-from tools.definitions.tool import as_stored
+from tools.definitions.differences import DefinitionDifference, compare_definitions
+from tools.definitions.tool import ordered_if_valid
 from tools.errors import NotFound
 from tools.models import Tool, ToolVersion
 
@@ -13,7 +13,11 @@ def versions_apart(
     old = find_version(tool, before)
     new = find_version(tool, after) if after else tool.version
     assert new is not None
-    return old, new, differences(as_stored(old.definition), as_stored(new.definition))
+    return (
+        old,
+        new,
+        compare_definitions(ordered_if_valid(old.definition), ordered_if_valid(new.definition)),
+    )
 
 
 def find_version(tool: Tool, label: str) -> ToolVersion:

@@ -14,8 +14,8 @@ from audit.actions import Actor, record
 from audit.changes import difference
 from audit.events import Event, Outcome
 from tools.catalog.actions import changing, read, update_tool
-from tools.definitions.differences import DefinitionDifference, differences
-from tools.definitions.tool import as_stored, digest
+from tools.definitions.differences import DefinitionDifference, compare_definitions
+from tools.definitions.tool import definition_digest, ordered_if_valid
 from tools.errors import Conflict, NotFound
 from tools.models import Decision, OnDrift, Tool, ToolStatus, ToolVersion, UpstreamChange
 
@@ -32,7 +32,7 @@ def note_upstream(*, tool: Tool, seen: Any, by: Actor) -> UpstreamChange | None:
     canonical = read(seen, builtin=False)
     tool = changing(tool)
     assert tool.version is not None
-    said = digest(canonical)
+    said = definition_digest(canonical)
     if said == tool.version.digest:
         _withdraw(tool, by)
         return None
@@ -64,7 +64,9 @@ def compared_to(change: UpstreamChange) -> ToolVersion:
 
 def difference_of(change: UpstreamChange) -> list[DefinitionDifference]:
     """Field by field, against the version that it is to replace."""
-    return differences(as_stored(compared_to(change).definition), as_stored(change.seen))
+    return compare_definitions(
+        ordered_if_valid(compared_to(change).definition), ordered_if_valid(change.seen)
+    )
 
 
 def decide_change(
@@ -178,7 +180,7 @@ def _deciding(change: UpstreamChange, read_digest: str) -> tuple[Tool, UpstreamC
             "The digest is not that of this change: read the difference again.",
             code="change_not_read",
         )
-    if digest(change.seen) != change.digest:
+    if definition_digest(change.seen) != change.digest:
         raise Conflict("What is stored of this change was altered.", code="change_altered")
     if change.decision != Decision.OPEN:
         raise Conflict(f"The change was {change.decision} already.", code="change_decided")

@@ -53,9 +53,9 @@ def believed(row: SigningKey, known: SignatureFileState) -> bool:
 def vouched(row: SigningKey) -> bool:
     """Whether this installation made the key, for this organization."""
     public = bytes(row.public)
-    if signing.key_id_of(public) != row.key_id:
+    if signing.public_key_id(public) != row.key_id:
         return False
-    return signing.verifies(installation_key().public, _statement(row), row.voucher)
+    return signing.verify_statement(installation_key().public, _statement(row), row.voucher)
 
 
 def current_key(organization: Organization, by: Actor) -> signing.PrivateSigningKey:

@@ -2,7 +2,7 @@
 callers."""
 
 from tools.definitions.tool import Definition
-from tools.definitions.values.semver import LARGEST, Version, change_between, parse
+from tools.definitions.values.semver import LARGEST, Version, definition_change, parse_version
 from tools.errors import Conflict, InvalidDefinition
 from tools.models import Tool
 
@@ -33,17 +33,17 @@ def _following(tool: Tool, canonical: Definition, taken: set[str]) -> str:
     if highest is None:
         return FIRST
     assert tool.version is not None
-    return highest.bumped(change_between(tool.version.definition, canonical)).label
+    return highest.bumped(definition_change(tool.version.definition, canonical)).label
 
 
 def _highest(labels: set[str]) -> Version | None:
     """Skips labels from before labels had to be semantic."""
-    versions = [version for version in map(parse, labels) if version is not None]
+    versions = [version for version in map(parse_version, labels) if version is not None]
     return max(versions, default=None)
 
 
 def _check(wanted: str, highest: Version | None) -> None:
-    version = parse(wanted)
+    version = parse_version(wanted)
     if version is None:
         _refuse("must be a semantic version such as 1.2.0")
     elif max(version.major, version.minor, version.patch) > LARGEST:

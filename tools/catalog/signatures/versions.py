@@ -48,7 +48,7 @@ def statement_of(
     that name. `early`: statements under the installation's key omit the id, and have the origin
     only where no person answers for the code.
     """
-    said = signing.statement(
+    said = signing.version_statement(
         organization=organization, name=name, number=number, label=label, digest=version_digest
     )
     if early:
@@ -85,7 +85,7 @@ def authentic(
             origin=origin,
             early=key_id == installation_key().key_id,
         )
-        known = _authentic[key] = signing.verifies(public, statement, signature)
+        known = _authentic[key] = signing.verify_statement(public, statement, signature)
     return known
 
 

@@ -4,9 +4,9 @@ Parsed definitions are cached by digest, so that a change of one tool parses one
 """
 
 from tools.catalog.registry import CatalogTool, Snapshot
-from tools.definitions.capability.drafts import Proposal, proposal
+from tools.definitions.capability.drafts import Proposal, draft_proposal
 from tools.definitions.capability.graph import CapabilityGraph, CapabilityNode
-from tools.definitions.capability.plans import plans
+from tools.definitions.capability.plans import find_plans
 from tools.definitions.capability.ports import Port
 from tools.definitions.capability.wishes import PlanningTarget
 from tools.definitions.chains.types import Interface
@@ -28,9 +28,9 @@ def proposals(
     """Chains of usable tools from given values to a goal, the best first."""
     found = []
     taken = frozenset(usable)
-    for plan in plans(graph_of(snapshot), usable, had, wish):
+    for plan in find_plans(graph_of(snapshot), usable, had, wish):
         known = {name: Interface.of(snapshot.tools[name].definition.raw) for name in plan.names}
-        made = proposal(plan, wish, known, taken)
+        made = draft_proposal(plan, wish, known, taken)
         if made is not None:
             found.append(made)
             taken |= {made.document["name"]}

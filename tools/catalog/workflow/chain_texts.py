@@ -8,10 +8,10 @@ from tools.catalog.actions import read
 from tools.catalog.imports.exporting import OnOneLine, as_yaml
 from tools.catalog.workflow.chains import check_chain, doubts_about
 from tools.definitions.chains import values
-from tools.definitions.chains.written import definition_of, own_field, written_of
+from tools.definitions.chains.written import chain_definition, chain_document, chain_field
 from tools.definitions.dialects import documents
 from tools.definitions.dialects.lines import Lines
-from tools.definitions.tool import Definition, in_order
+from tools.definitions.tool import Definition, ordered_definition
 from tools.errors import InvalidDefinition, Malformed, TooLarge
 from tools.models import Organization
 
@@ -46,7 +46,7 @@ def read_text(organization: Organization, text: str) -> ChainText:
     found, lines = ChainText(), Lines()
     try:
         value, lines = _one_document(text)
-        found.raw = definition_of(value)
+        found.raw = chain_definition(value)
         canonical = read(found.raw, builtin=False)
         check_chain(organization, canonical)
         found.definition = canonical
@@ -66,7 +66,7 @@ def flaws_of(error: Malformed | TooLarge | InvalidDefinition, lines: Lines) -> l
 
 def text_of(definition: Definition) -> str:
     """The shortest text that reads as a stored definition: defaults are left out."""
-    written = written_of(in_order(definition))
+    written = chain_document(ordered_definition(definition))
     written["parameters"] = [
         OnOneLine({key: value for key, value in one.items() if value is not None})
         for one in written["parameters"]
@@ -89,7 +89,7 @@ def _step_in_order(step: dict[str, Any]) -> dict[str, Any]:
 
 def _compact(value: Any) -> Any:
     """A value expression is written on one line, with its marking key first."""
-    if isinstance(value, dict) and (mark := values.mark_of(value)) is not None:
+    if isinstance(value, dict) and (mark := values.reference_key(value)) is not None:
         return OnOneLine({mark: value[mark]} | value)
     if isinstance(value, dict):
         return type(value)({key: _compact(one) for key, one in value.items()})
@@ -102,22 +102,22 @@ def _without(key: str, value: dict[str, Any]) -> dict[str, Any]:
 
 def _reads_as(written: dict[str, Any], definition: Definition) -> bool:
     try:
-        return read(definition_of(written), builtin=False) == definition
+        return read(chain_definition(written), builtin=False) == definition
     except InvalidDefinition:
         return False
 
 
 def _one_document(text: str) -> tuple[Any, Lines]:
-    found = documents.read(text)
+    found = documents.parse_documents(text)
     if len(found) != 1:
-        raise documents.unreadable("must be one chain, and not several")
+        raise documents.unreadable_document("must be one chain, and not several")
     return found[0].value, found[0].lines
 
 
 def _told(flaw: dict[str, Any], lines: Lines) -> Remark:
     if "line" in flaw:  # of a text that could not be parsed
         return Remark(flaw["line"], "", f"The text {flaw['message']}.")
-    return _remark(own_field(flaw["field"]), flaw["message"], lines)
+    return _remark(chain_field(flaw["field"]), flaw["message"], lines)
 
 
 def _remark(place: str, message: str, lines: Lines) -> Remark:

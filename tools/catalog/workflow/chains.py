@@ -62,7 +62,7 @@ def doubts_about(organization: Organization, definition: Definition) -> list[Dou
     """Certain and possible mismatches between its steps, by the schemas of their tools."""
     chain = _chain_of(definition)
     known = _definitions(organization, {tool for _, tool in chain.tools()})
-    return types.doubts(
+    return types.find_type_doubts(
         chain, Interface.of(definition), {name: Interface.of(one) for name, one in known.items()}
     )
 

@@ -24,7 +24,7 @@ from tools.catalog.workflow.workflow import (
     workflow,
 )
 from tools.definitions.texts.names import WILDCARD
-from tools.definitions.tool import Definition, ToolDefinition, digest
+from tools.definitions.tool import Definition, ToolDefinition, definition_digest
 from tools.models import ToolStatus
 
 MOST_SHOWN = 20  # names that one finding lists
@@ -104,7 +104,7 @@ def with_definition(snapshot: Snapshot, definition: Definition) -> Snapshot:
         version_id=_NOBODY,
         version="",
         number=0,
-        digest=digest(definition),
+        digest=definition_digest(definition),
         signature="",
         key_id="",
         definition=ToolDefinition(definition),

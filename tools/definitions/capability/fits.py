@@ -14,10 +14,10 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
-from tools.definitions.capability.ports import MEANS, TOO_LARGE, Port
-from tools.definitions.schemas.fitting import misfits
+from tools.definitions.capability.ports import MEANING_KEYWORD, TOO_LARGE, Port
+from tools.definitions.schemas.fitting import find_misfits
 
-LACKING = 10  # in steps: plans without missing inputs rank first
+MISSING_INPUT_COST = 10  # in steps: plans without missing inputs rank first
 _MOST_REASONS = 3
 
 
@@ -43,29 +43,29 @@ class Link:
     def effort(self) -> int:
         """What it costs beside steps: a doubt as much as one step, weak evidence more than a
         parameter of the chain."""
-        return (LACKING + 1 if self.hinted else 1) if self.doubtful else 0
+        return (MISSING_INPUT_COST + 1 if self.hinted else 1) if self.doubtful else 0
 
 
-EXACT, PATH = Link(Fit.EXACT), Link(Fit.PATH)
+EXACT_LINK, PATH_LINK = Link(Fit.EXACT), Link(Fit.PATH)
 
 
-def link(given: Port, taken: Port) -> Link | None:
+def link_ports(given: Port, taken: Port) -> Link | None:
     """None where no name agrees, or where it certainly does not fit."""
-    agreed = _agree(given, taken)
+    agreed = _compare_names(given, taken)
     if agreed is None:
         return None
     ours = given.cataloged and taken.cataloged  # schemas of callers are not cached
-    compared = _compared if ours else _compared.__wrapped__
+    compared = _compare_schemas if ours else _compare_schemas.__wrapped__
     doubts = () if given.free else compared(given.schema, taken.schema)
     if doubts is None:
         return None
     why = (*agreed, *(() if given.sure else ("it may be missing",)), *doubts)
     if why:
         return Link(Fit.DOUBTFUL, why[:_MOST_REASONS], hinted=bool(agreed))
-    return PATH if given.deep else EXACT
+    return PATH_LINK if given.deep else EXACT_LINK
 
 
-def _agree(given: Port, taken: Port) -> tuple[str, ...] | None:
+def _compare_names(given: Port, taken: Port) -> tuple[str, ...] | None:
     """What is doubtful of the names; None where none agrees."""
     if given.means and taken.means:
         return () if given.means == taken.means else None
@@ -75,17 +75,17 @@ def _agree(given: Port, taken: Port) -> tuple[str, ...] | None:
         return None
     if any(sure for _, sure in shared):
         return ()
-    return (_hint(shared[0][0]),)
+    return (_weak_name_reason(shared[0][0]),)
 
 
-def _hint(key: str) -> str:
+def _weak_name_reason(key: str) -> str:
     if key.startswith("format:"):
         return f"only the format {key.removeprefix('format:')} agrees"
-    return f"the name {key} is used for many things: {MEANS} would say what is meant"
+    return f"the name {key} is used for many things: {MEANING_KEYWORD} would say what is meant"
 
 
 @lru_cache(maxsize=16_384)
-def _compared(given: str, taken: str) -> tuple[str, ...] | None:
+def _compare_schemas(given: str, taken: str) -> tuple[str, ...] | None:
     """Uncertain mismatches of two schemas; None where no value fits."""
     if TOO_LARGE in (given, taken):
         return ("its schema is too large to be compared here",)
@@ -93,7 +93,7 @@ def _compared(given: str, taken: str) -> tuple[str, ...] | None:
         return ()
     if not given:
         return ("what it is, its schema does not say",)
-    found = misfits(_schema(given), _schema(taken))
+    found = find_misfits(_schema(given), _schema(taken))
     if any(one.certain for one in found):
         return None
     return tuple(f"{one.path} {one.message}".strip() for one in found[:_MOST_REASONS])

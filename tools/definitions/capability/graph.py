@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from tools.definitions.capability.fits import Link, link
-from tools.definitions.capability.ports import Port, consumed, key_of, produced
+from tools.definitions.capability.fits import Link, link_ports
+from tools.definitions.capability.ports import Port, input_ports, normalize_key, output_ports
 from tools.definitions.tool import ToolDefinition
 
-_ORDER = {"exact": 0, "path": 1, "doubtful": 2}
-_MOST_TRIED = 20_000  # pairs of values that the edges of one answer compare
+_FIT_ORDER = {"exact": 0, "path": 1, "doubtful": 2}
+_MOST_COMPARED = 20_000  # pairs of values that the edges of one answer compare
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class CapabilityNode:
         raw = definition.raw
         return cls(
             definition.name,
-            consumed(raw["input_schema"]),
-            produced(raw["output_schema"]),
-            frozenset(key_of(one) for one in raw["capabilities"]),
+            input_ports(raw["input_schema"]),
+            output_ports(raw["output_schema"]),
+            frozenset(normalize_key(one) for one in raw["capabilities"]),
             bool(raw["constraints"]["allow_side_effects"]),
             bool(raw["requires_confirmation"]),
             definition.cost,
@@ -63,7 +63,7 @@ class CapabilityEdge:
     link: Link
 
 
-Entries = dict[str, list[tuple[int, Port]]]
+PortEntries = dict[str, list[tuple[int, Port]]]
 
 
 class CapabilityGraph:
@@ -72,11 +72,11 @@ class CapabilityGraph:
     def __init__(self, nodes: Iterable[CapabilityNode]) -> None:
         self.tools = tuple(sorted(nodes, key=lambda node: node.preference))
         self.place = {node.name: at for at, node in enumerate(self.tools)}
-        self.producers: Entries = {}
-        self.consumers: Entries = {}
+        self.producers: PortEntries = {}
+        self.consumers: PortEntries = {}
         for at, node in enumerate(self.tools):
-            enter(self.producers, at, node.produces)
-            enter(self.consumers, at, node.consumes)
+            add_entries(self.producers, at, node.produces)
+            add_entries(self.consumers, at, node.consumes)
 
     def node(self, name: str) -> CapabilityNode:
         return self.tools[self.place[name]]
@@ -88,35 +88,35 @@ class CapabilityGraph:
         be more than `most`."""
         best: dict[tuple[str, str, str], CapabilityEdge] = {}
         tried = 0
-        for edge in self._touching(about, usable):
+        for edge in self._candidate_edges(about, usable):
             tried += 1
             if edge is None:
-                if tried > _MOST_TRIED:
+                if tried > _MOST_COMPARED:
                     return list(best.values()), True
                 continue
             key = (edge.source, edge.target, edge.taken.name)
             known = best.get(key)
             if known is None and len(best) >= most:
                 return list(best.values()), True
-            if known is None or _rank(edge) < _rank(known):
+            if known is None or _edge_rank(edge) < _edge_rank(known):
                 best[key] = edge
         return list(best.values()), False
 
-    def _touching(
+    def _candidate_edges(
         self, about: Iterable[str], usable: frozenset[str]
     ) -> Iterator[CapabilityEdge | None]:
         """None for a pair that shares a name and does not fit."""
         for name in about:
             here = self.node(name)
             for given in here.produces:
-                for there, taken in self._met(self.consumers, given, here, usable):
-                    yield _edge(here, there, given, taken)
+                for there, taken in self._matching_ports(self.consumers, given, here, usable):
+                    yield _build_edge(here, there, given, taken)
             for taken in here.consumes:
-                for there, given in self._met(self.producers, taken, here, usable):
-                    yield _edge(there, here, given, taken)
+                for there, given in self._matching_ports(self.producers, taken, here, usable):
+                    yield _build_edge(there, here, given, taken)
 
-    def _met(
-        self, entries: Entries, port: Port, here: CapabilityNode, usable: frozenset[str]
+    def _matching_ports(
+        self, entries: PortEntries, port: Port, here: CapabilityNode, usable: frozenset[str]
     ) -> Iterator[tuple[CapabilityNode, Port]]:
         for key, _ in port.keys:
             for at, other in entries.get(key, ()):
@@ -125,18 +125,18 @@ class CapabilityGraph:
                     yield there, other
 
 
-def _edge(
+def _build_edge(
     source: CapabilityNode, target: CapabilityNode, given: Port, taken: Port
 ) -> CapabilityEdge | None:
-    found = link(given, taken)
+    found = link_ports(given, taken)
     return None if found is None else CapabilityEdge(source.name, target.name, given, taken, found)
 
 
-def _rank(edge: CapabilityEdge) -> tuple[int, int]:
-    return _ORDER[edge.link.fit], len(edge.link.why)
+def _edge_rank(edge: CapabilityEdge) -> tuple[int, int]:
+    return _FIT_ORDER[edge.link.fit], len(edge.link.why)
 
 
-def enter(entries: Entries, at: int, ports: tuple[Port, ...]) -> None:
+def add_entries(entries: PortEntries, at: int, ports: tuple[Port, ...]) -> None:
     for port in ports:
         for key, _ in port.keys:
             entries.setdefault(key, []).append((at, port))

@@ -6,16 +6,16 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
-from tools.definitions.capability.fits import LACKING
+from tools.definitions.capability.fits import MISSING_INPUT_COST
 from tools.definitions.capability.graph import CapabilityGraph, CapabilityNode
 from tools.definitions.capability.ports import Port
 from tools.definitions.capability.search import GIVEN, MOST_STEPS, CapabilitySearch, ValueSource
 from tools.definitions.capability.wishes import Goal, PlanningTarget
 
 MOST_PLANS = 5
-_MOST_TRIED = 100
-_FAR = 6  # steps more than the best plan: such plans are dropped
-type Choices = dict[tuple[int, str], int]
+_MOST_VARIANTS = 100
+_MOST_EXTRA_STEPS = 6  # steps more than the best plan: such plans are dropped
+type SourceChoices = dict[tuple[int, str], int]
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class CapabilityPlan:
         """Its steps, its doubts, and what it lacks, in steps."""
         doubts = sum(source.doubt for source in self.sources)
         doubts += min(1, self.goal.link.effort) if self.goal.link else 0
-        return len(self.calls) + doubts + LACKING * (len(self.lacking) + self.idle)
+        return len(self.calls) + doubts + MISSING_INPUT_COST * (len(self.lacking) + self.idle)
 
     @property
     def lacking(self) -> list[tuple[int, str]]:
@@ -87,29 +87,31 @@ class CapabilityPlan:
         return same and set(shorter.names) < set(self.names)
 
 
-def plans(
+def find_plans(
     graph: CapabilityGraph, usable: frozenset[str], had: tuple[Port, ...], wish: PlanningTarget
 ) -> list[CapabilityPlan]:
     """At most `MOST_PLANS`, the best first: fewest steps, doubtful links counted like steps, then
     those with the fewest effects, then the cheapest."""
     reached = CapabilitySearch(graph, usable, had, wish.goals(graph, usable))
     found = [
-        plan for at in (*reached.using, *reached.idle) for plan in _towards(graph, reached, at, had)
+        plan
+        for at in (*reached.using, *reached.idle)
+        for plan in _plan_variants(graph, reached, at, had)
     ]
     chosen: list[CapabilityPlan] = []
     for plan in sorted(found, key=lambda one: one.key):
         known = any(plan.key == one.key or plan.goes_round(one) for one in chosen)
-        far = bool(chosen) and plan.effort > chosen[0].effort + _FAR
+        far = bool(chosen) and plan.effort > chosen[0].effort + _MOST_EXTRA_STEPS
         if not known and not far and len(chosen) < MOST_PLANS:
             chosen.append(plan)
     return chosen
 
 
-def _towards(
+def _plan_variants(
     graph: CapabilityGraph, reached: CapabilitySearch, at: int, had: tuple[Port, ...]
 ) -> Iterator[CapabilityPlan]:
     """The best plan, and variants with another source for one input."""
-    best = _plan(graph, reached, at, had, {})
+    best = _build_plan(graph, reached, at, had, {})
     if best is None:
         return
     yield best
@@ -119,18 +121,18 @@ def _towards(
         for port in call.node.needs
         for number in range(1, len(reached.sources(call.place, port)))
     ]
-    for choices in others[:_MOST_TRIED]:
-        plan = _plan(graph, reached, at, had, choices)
+    for choices in others[:_MOST_VARIANTS]:
+        plan = _build_plan(graph, reached, at, had, choices)
         if plan is not None:
             yield plan
 
 
-def _plan(
+def _build_plan(
     graph: CapabilityGraph,
     reached: CapabilitySearch,
     at: int,
     had: tuple[Port, ...],
-    choices: Choices,
+    choices: SourceChoices,
 ) -> CapabilityPlan | None:
     """None where it has more steps than a proposal may have."""
     calls: dict[int, CapabilityCall] = {}
@@ -141,15 +143,15 @@ def _plan(
             continue
         if len(calls) >= MOST_STEPS:
             return None
-        calls[place] = call = _call(graph, reached, place, choices)
+        calls[place] = call = _build_call(graph, reached, place, choices)
         ahead += [one.place for one in call.sources.values() if one.place != GIVEN]
     ordered = sorted(calls.values(), key=lambda call: reached.order[call.place])
     used = any(one.place == GIVEN for call in ordered for one in call.sources.values())
     return CapabilityPlan(tuple(ordered), reached.goals[at], idle=bool(had) and not used)
 
 
-def _call(
-    graph: CapabilityGraph, reached: CapabilitySearch, place: int, choices: Choices
+def _build_call(
+    graph: CapabilityGraph, reached: CapabilitySearch, place: int, choices: SourceChoices
 ) -> CapabilityCall:
     node = graph.tools[place]
     sources: dict[str, ValueSource] = {}

@@ -2,8 +2,8 @@
 
 It is the shortest way of every tool to its inputs, by Knuth's generalization of Dijkstra's
 algorithm: a tool costs a step and what its inputs cost, a link its `Link.effort`, and an input that
-no tool produces `LACKING` steps, since it becomes a parameter of the chain. First it searches
-backward from the goal, so that only relevant tools are examined.
+no tool produces `MISSING_INPUT_COST` steps, since it becomes a parameter of the chain. First it
+searches backward from the goal, so that only relevant tools are examined.
 """
 
 import heapq
@@ -11,14 +11,19 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tools.definitions.capability.fits import LACKING, Link, link
-from tools.definitions.capability.graph import CapabilityGraph, CapabilityNode, Entries, enter
+from tools.definitions.capability.fits import MISSING_INPUT_COST, Link, link_ports
+from tools.definitions.capability.graph import (
+    CapabilityGraph,
+    CapabilityNode,
+    PortEntries,
+    add_entries,
+)
 from tools.definitions.capability.ports import Port
 from tools.definitions.capability.wishes import Goal
 
 MOST_STEPS = 8
 MOST_RELEVANT = 1_500  # tools
-MOST_READ = 200_000  # entries of the graph, each way
+MOST_ENTRIES_READ = 200_000  # entries of the graph, each way
 MOST_SOURCES = 4  # of one input
 MOST_GOALS = 12  # that use given values, and as many that do not
 GIVEN = -1  # the place of given values
@@ -45,7 +50,7 @@ class ValueSource:
 
 
 @dataclass
-class _Reaching:
+class _ToolReach:
     """A tool under search, with the possible sources of each input."""
 
     node: CapabilityNode
@@ -55,7 +60,7 @@ class _Reaching:
     def effort(self) -> int:
         """The cost of the tool: an input without a source costs as much as a parameter of the
         chain."""
-        return 1 + sum(_cheapest(self.sources.get(one.name, ())) for one in self.node.needs)
+        return 1 + sum(_cheapest_source(self.sources.get(one.name, ())) for one in self.node.needs)
 
 
 class CapabilitySearch:
@@ -73,13 +78,13 @@ class CapabilitySearch:
         self.order: dict[int, int] = {}
         self.using: list[int] = []  # goals, the nearest first, and those that need nothing given
         self.idle: list[int] = []
-        self._relevant = self._backwards()
-        self._ways = {at: _Reaching(graph.tools[at], {}) for at in self._relevant}
-        self._consumers = self._consumers_of_relevant()
+        self._relevant = self._find_relevant()
+        self._ways = {at: _ToolReach(graph.tools[at], {}) for at in self._relevant}
+        self._consumers = self._index_consumers()
         self._ahead: list[tuple[int, int]] = []
         self._used: set[int] = {GIVEN}
-        self._left = MOST_READ
-        self._forwards(had)
+        self._left = MOST_ENTRIES_READ
+        self._search_forward(had)
 
     def sources(self, place: int, port: Port) -> list[ValueSource | None]:
         """Possible sources of a tool's input, the best first, that were reached before the tool;
@@ -87,19 +92,19 @@ class CapabilitySearch:
         before = self.order[place]
         known = self._ways[place].sources.get(port.name, ())
         found = [one for one in known if one.place == GIVEN or self.order[one.place] < before]
-        if found and (found[0].effort <= LACKING or self._worth(found[0])):
+        if found and (found[0].effort <= MISSING_INPUT_COST or self._uses_given_value(found[0])):
             return [*found]
         return [None, *found]
 
-    def _worth(self, source: ValueSource) -> bool:
+    def _uses_given_value(self, source: ValueSource) -> bool:
         """Whether it uses a given value, although another input is missing."""
         return source.place in self._used and not source.link.hinted
 
-    def _backwards(self) -> set[int]:
+    def _find_relevant(self) -> set[int]:
         """Tools that may produce, directly or through others, what a goal needs; the nearest
         first."""
         ahead = deque(self.goals)
-        found, asked, left = set(self.goals), set[str](), MOST_READ
+        found, asked, left = set(self.goals), set[str](), MOST_ENTRIES_READ
         most = MOST_RELEVANT + len(found)
         while ahead and left > 0:
             for port in self._graph.tools[ahead.popleft()].needs:
@@ -116,24 +121,24 @@ class CapabilitySearch:
                             return found
         return found
 
-    def _forwards(self, had: tuple[Port, ...]) -> None:
+    def _search_forward(self, had: tuple[Port, ...]) -> None:
         for port in had:
-            self._offer(GIVEN, port, 0)
+            self._offer_value(GIVEN, port, 0)
         for at, way in self._ways.items():
             if not way.node.needs:
                 self._push(at)
-        self._go_on()
+        self._drain_queue()
         for at in self.goals:  # a tool that no other leads to can be called with given values only
             self._push(at)
-        self._go_on()
+        self._drain_queue()
 
-    def _go_on(self) -> None:
+    def _drain_queue(self) -> None:
         while self._ahead and len(self.using) < MOST_GOALS:
             effort, at = heapq.heappop(self._ahead)
             if at not in self.order:
-                self._reach(at, effort)
+                self._visit(at, effort)
 
-    def _reach(self, at: int, effort: int) -> None:
+    def _visit(self, at: int, effort: int) -> None:
         self.order[at] = len(self.order)
         fed = self._ways[at].sources.values()
         if any(source.place in self._used for found in fed for source in found):
@@ -143,9 +148,9 @@ class CapabilitySearch:
             if len(met) < MOST_GOALS:
                 met.append(at)
         for port in self._graph.tools[at].produces:
-            self._offer(at, port, effort)
+            self._offer_value(at, port, effort)
 
-    def _offer(self, source: int, given: Port, effort: int) -> None:
+    def _offer_value(self, source: int, given: Port, effort: int) -> None:
         """Passes a value to every input with one of its names that needs further sources."""
         for key, _ in given.keys:
             takers = self._consumers.get(key, [])
@@ -155,14 +160,14 @@ class CapabilitySearch:
             self._consumers[key] = [
                 (at, taken)
                 for at, taken in takers
-                if at not in self.order and self._put(at, taken, source, given, effort)
+                if at not in self.order and self._add_source(at, taken, source, given, effort)
             ]
 
-    def _put(self, at: int, taken: Port, source: int, given: Port, effort: int) -> bool:
+    def _add_source(self, at: int, taken: Port, source: int, given: Port, effort: int) -> bool:
         """False where the input has enough sources."""
         known = self._ways[at].sources.setdefault(taken.name, [])
         if all(one.place != source or one.given != given for one in known):
-            found = link(given, taken)
+            found = link_ports(given, taken)
             if found is not None:
                 known.append(ValueSource(source, given, found, effort))
                 known.sort(key=lambda one: (one.effort, one.place))
@@ -170,15 +175,15 @@ class CapabilitySearch:
                     self._push(at)
         return len(known) < MOST_SOURCES
 
-    def _consumers_of_relevant(self) -> Entries:
-        found: Entries = {}
+    def _index_consumers(self) -> PortEntries:
+        found: PortEntries = {}
         for at in sorted(self._relevant):
-            enter(found, at, self._graph.tools[at].consumes)
+            add_entries(found, at, self._graph.tools[at].consumes)
         return found
 
     def _push(self, at: int) -> None:
         heapq.heappush(self._ahead, (self._ways[at].effort, at))
 
 
-def _cheapest(sources: Iterable[ValueSource]) -> int:
-    return min((LACKING, *(one.effort for one in sources)))
+def _cheapest_source(sources: Iterable[ValueSource]) -> int:
+    return min((MISSING_INPUT_COST, *(one.effort for one in sources)))

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tools.definitions.chains import values
-from tools.definitions.chains.values import ChainScope, Unknown, ValueTooLarge
+from tools.definitions.chains.values import ChainScope, MissingValue, ValueTooLarge
 
-DEEPEST, MOST = 8, 50
-_PAIRS = ("equals", "less", "less_or_equal", "greater", "greater_or_equal", "contains")
-_MANY, STEPS = ("all", "any"), ("succeeded", "failed", "skipped")
-KNOWN = (*_PAIRS, *_MANY, *STEPS, "not", "exists")
+DEEPEST_CONDITION, MOST_CONDITIONS = 8, 50
+_COMPARISONS = ("equals", "less", "less_or_equal", "greater", "greater_or_equal", "contains")
+_COMBINATIONS, STEP_STATES = ("all", "any"), ("succeeded", "failed", "skipped")
+OPERATORS = (*_COMPARISONS, *_COMBINATIONS, *STEP_STATES, "not", "exists")
 
 
 class ConditionScope(ChainScope, Protocol):
@@ -23,32 +23,32 @@ class ConditionScope(ChainScope, Protocol):
         ...
 
 
-def flaws(
+def condition_flaws(
     condition: Any, place: str, *, steps: frozenset[str], loop: bool, depth: int = 0
 ) -> Iterator[tuple[str, str]]:
     if not isinstance(condition, dict) or len(condition) != 1:
-        yield place, f"must be an object with one of {', '.join(KNOWN)}"
+        yield place, f"must be an object with one of {', '.join(OPERATORS)}"
         return
     ((word, about),) = condition.items()
     here = f"{place}.{word}"
-    if depth > DEEPEST:
-        yield place, f"stands more than {DEEPEST} deep"
-    elif word in _PAIRS:
+    if depth > DEEPEST_CONDITION:
+        yield place, f"stands more than {DEEPEST_CONDITION} deep"
+    elif word in _COMPARISONS:
         if not isinstance(about, list) or len(about) != 2:
             yield here, "must be a list of two values"
         else:
-            yield from values.flaws(about, here, steps=steps, loop=loop)
-    elif word in _MANY:
-        yield from _flaws_in_many(about, here, steps=steps, loop=loop, depth=depth)
-    elif word in STEPS:
+            yield from values.reference_flaws(about, here, steps=steps, loop=loop)
+    elif word in _COMBINATIONS:
+        yield from _combination_flaws(about, here, steps=steps, loop=loop, depth=depth)
+    elif word in STEP_STATES:
         if not isinstance(about, str) or about not in steps:
             yield here, "must be the id of an earlier step"
     elif word == "not":
-        yield from flaws(about, here, steps=steps, loop=loop, depth=depth + 1)
+        yield from condition_flaws(about, here, steps=steps, loop=loop, depth=depth + 1)
     elif word == "exists":
-        yield from _flaws_in_exists(about, here, steps=steps, loop=loop)
+        yield from _exists_flaws(about, here, steps=steps, loop=loop)
     else:
-        yield here, f"is no condition; these are: {', '.join(KNOWN)}"
+        yield here, f"is no condition; these are: {', '.join(OPERATORS)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,56 +60,56 @@ class ConditionComparison:
     values: tuple[Any, ...]
 
 
-def compared(condition: Any, place: str) -> Iterator[ConditionComparison]:
+def comparisons(condition: Any, place: str) -> Iterator[ConditionComparison]:
     """Every comparison of a condition without flaws."""
     ((word, about),) = condition.items()
     here = f"{place}.{word}"
-    if word in _MANY:
+    if word in _COMBINATIONS:
         for number, one in enumerate(about):
-            yield from compared(one, f"{here}.{number}")
+            yield from comparisons(one, f"{here}.{number}")
     elif word == "not":
-        yield from compared(about, here)
+        yield from comparisons(about, here)
     elif word == "exists":
         yield ConditionComparison(word, here, (about,))
-    elif word in _PAIRS:
+    elif word in _COMPARISONS:
         yield ConditionComparison(word, here, tuple(about))
 
 
-def holds(condition: Any, run: ConditionScope) -> bool:
-    """Raises `Unknown` where a compared value is missing."""
+def evaluate_condition(condition: Any, run: ConditionScope) -> bool:
+    """Raises `MissingValue` where a compared value is missing."""
     ((word, about),) = condition.items()
     if word == "all":
-        return all(holds(one, run) for one in about)
+        return all(evaluate_condition(one, run) for one in about)
     if word == "any":
-        return any(holds(one, run) for one in about)
+        return any(evaluate_condition(one, run) for one in about)
     if word == "not":
-        return not holds(about, run)
-    if word in STEPS:
+        return not evaluate_condition(about, run)
+    if word in STEP_STATES:
         return run.state(about) == word
     if word == "exists":
-        return _exists(about, run)
-    left, right = (values.resolved(one, run) for one in about)
-    return _compares(word, left, right)
+        return _evaluate_exists(about, run)
+    left, right = (values.resolve_value(one, run) for one in about)
+    return _evaluate_comparison(word, left, right)
 
 
-def _exists(about: Any, run: ConditionScope) -> bool:
+def _evaluate_exists(about: Any, run: ConditionScope) -> bool:
     try:
-        return values.resolved(about, run) is not None
+        return values.resolve_value(about, run) is not None
     except ValueTooLarge:
         raise
-    except Unknown:
+    except MissingValue:
         return False
 
 
-def _compares(word: str, left: Any, right: Any) -> bool:
+def _evaluate_comparison(word: str, left: Any, right: Any) -> bool:
     """Values of different kinds are never less or greater, and equal only to their own."""
     if word == "equals":
-        return _same(left, right)
+        return _are_equal(left, right)
     if word == "contains":
         if isinstance(left, str):
             return isinstance(right, str) and right in left
-        return isinstance(left, list) and any(_same(one, right) for one in left)
-    if not (_number(left) and _number(right)) and not (
+        return isinstance(left, list) and any(_are_equal(one, right) for one in left)
+    if not (_is_number(left) and _is_number(right)) and not (
         isinstance(left, str) and isinstance(right, str)
     ):
         return False
@@ -122,28 +122,30 @@ def _compares(word: str, left: Any, right: Any) -> bool:
     return found
 
 
-def _same(left: Any, right: Any) -> bool:
+def _are_equal(left: Any, right: Any) -> bool:
     return bool(left == right) and isinstance(left, bool) == isinstance(right, bool)
 
 
-def _number(value: Any) -> bool:
+def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _flaws_in_many(
+def _combination_flaws(
     about: Any, place: str, *, steps: frozenset[str], loop: bool, depth: int
 ) -> Iterator[tuple[str, str]]:
-    if not isinstance(about, list) or not 1 <= len(about) <= MOST:
-        yield place, f"must be a list of 1 to {MOST} conditions"
+    if not isinstance(about, list) or not 1 <= len(about) <= MOST_CONDITIONS:
+        yield place, f"must be a list of 1 to {MOST_CONDITIONS} conditions"
         return
     for number, one in enumerate(about):
-        yield from flaws(one, f"{place}.{number}", steps=steps, loop=loop, depth=depth + 1)
+        yield from condition_flaws(
+            one, f"{place}.{number}", steps=steps, loop=loop, depth=depth + 1
+        )
 
 
-def _flaws_in_exists(
+def _exists_flaws(
     about: Any, place: str, *, steps: frozenset[str], loop: bool
 ) -> Iterator[tuple[str, str]]:
-    if values.mark_of(about) not in (values.INPUT, values.STEP, values.ITEM):
+    if values.reference_key(about) not in (values.INPUT, values.STEP, values.ITEM):
         yield place, "must be a $input, $step or $item"
         return
-    yield from values.flaws(about, place, steps=steps, loop=loop)
+    yield from values.reference_flaws(about, place, steps=steps, loop=loop)

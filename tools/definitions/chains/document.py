@@ -35,12 +35,12 @@ LONGEST_STEP_S = 3_600
 STEP_ID = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 ON_ERROR = ("stop", "continue", "compensate")
 ON_CANCEL = ("stop", "compensate")
-_STEP = (
+_STEP_FIELDS = (
     "id", "tool_name", "parameters", "when", "for_each", "parallel", "on_error",
     "compensate_with", "retries", "timeout",
 )  # fmt: skip
-_UNDOING = ("tool_name", "parameters", "retries", "timeout")
-_RETRIES = ("attempts", "wait", "factor")
+_COMPENSATION_FIELDS = ("tool_name", "parameters", "retries", "timeout")
+_RETRY_FIELDS = ("attempts", "wait", "factor")
 Raw = dict[str, Any]
 type Flaws = list[dict[str, str]]
 
@@ -89,7 +89,7 @@ class ChainStep:
         return self.raw.get("compensate_with")
 
     @property
-    def undoing(self) -> "ChainStep | None":
+    def compensation_step(self) -> "ChainStep | None":
         """What compensates it, as a step."""
         return ChainStep({**self.compensation, "id": self.id}) if self.compensation else None
 
@@ -100,13 +100,13 @@ class ChainStep:
     def wait_s(self, after: int) -> float:
         """The wait after so many failed attempts."""
         retries = self.raw.get("retries", {})
-        first = durations.seconds(retries.get("wait", "PT1S"))
+        first = durations.parse_duration(retries.get("wait", "PT1S"))
         return float(min(LONGEST_WAIT_S, first * retries.get("factor", 2) ** (after - 1)))
 
     @property
     def timeout_s(self) -> float | None:
         written = self.raw.get("timeout")
-        return None if written is None else durations.seconds(written)
+        return None if written is None else durations.parse_duration(written)
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class Chain:
                 yield where, str(step.compensation["tool_name"])
 
 
-def read(raw: Any, flaws: Flaws, prefix: str) -> Raw:
+def parse_chain(raw: Any, flaws: Flaws, prefix: str) -> Raw:
     """The canonical form; every flaw is added with its place. It has only the given keys."""
     reader = _ChainReader(flaws, prefix)
     if not isinstance(raw, dict):
@@ -156,19 +156,19 @@ def read(raw: Any, flaws: Flaws, prefix: str) -> Raw:
 class _ChainReader:
     def __init__(self, flaws: Flaws, prefix: str) -> None:
         self._flaws, self._prefix = flaws, prefix
-        self._told = {flaw["field"] for flaw in flaws}
+        self._reported = {flaw["field"] for flaw in flaws}
         self._references_left = MOST_REFERENCES
 
     def wrong(self, place: str, message: str) -> None:
         field = f"{self._prefix}{place}".rstrip(".")
-        if field not in self._told and len(self._told) < MOST_FLAWS:
-            self._told.add(field)
+        if field not in self._reported and len(self._reported) < MOST_FLAWS:
+            self._reported.add(field)
             self._flaws.append({"field": field, "message": message})
 
     def known(self, raw: Raw, allowed: tuple[str, ...], place: str) -> None:
         for key in raw:
             if key not in allowed:
-                meant = names.meant(str(key)[:80], allowed)
+                meant = names.suggestion(str(key)[:80], allowed)
                 self.wrong(f"{place}{str(key)[:80]}", f"is not a field of a chain{meant}")
 
     def choice(self, value: Any, place: str, allowed: tuple[str, ...]) -> str:
@@ -178,14 +178,14 @@ class _ChainReader:
         return str(value)
 
     def value(self, value: Any, place: str, *, steps: frozenset[str], loop: bool) -> None:
-        if not self._has_room(value, place):
+        if not self._count_references(value, place):
             return
-        for where, message in values.flaws(value, place, steps=steps, loop=loop):
+        for where, message in values.reference_flaws(value, place, steps=steps, loop=loop):
             self.wrong(where, message)
 
-    def _has_room(self, value: Any, place: str) -> bool:
+    def _count_references(self, value: Any, place: str) -> bool:
         """Bounds the number of references, since each is checked against schemas of tools."""
-        self._references_left -= sum(1 for _ in values.references(value))
+        self._references_left -= sum(1 for _ in values.find_references(value))
         if self._references_left < 0:
             self.wrong(place, f"stands after {MOST_REFERENCES} references, which is the most")
         return self._references_left >= 0
@@ -209,7 +209,7 @@ class _ChainReader:
         if not isinstance(raw, dict):
             self.wrong(place, "must be an object")
             return {}
-        self.known(raw, _STEP, place)
+        self.known(raw, _STEP_FIELDS, place)
         loop = raw.get("for_each") is not None
         made: Raw = {"id": self._id(raw.get("id"), place)}
         made |= self._call(raw, place, earlier, loop=loop)
@@ -220,28 +220,28 @@ class _ChainReader:
             self.wrong(f"{place}parallel", "is for steps with for_each")
         if raw.get("when") is not None:
             made["when"] = raw["when"]
-            self._has_room(raw["when"], f"{place}when")
-            for where, said in conditions.flaws(
+            self._count_references(raw["when"], f"{place}when")
+            for where, said in conditions.condition_flaws(
                 raw["when"], f"{place}when", steps=earlier, loop=False
             ):
                 self.wrong(where, said)
-        return made | self._on_failure(raw, place, earlier | {made["id"]}, loop=loop)
+        return made | self._failure_fields(raw, place, earlier | {made["id"]}, loop=loop)
 
-    def _on_failure(self, raw: Raw, place: str, steps: frozenset[str], *, loop: bool) -> Raw:
+    def _failure_fields(self, raw: Raw, place: str, steps: frozenset[str], *, loop: bool) -> Raw:
         made: Raw = {}
         if raw.get("on_error") is not None:
             made["on_error"] = self.choice(raw["on_error"], f"{place}on_error", ON_ERROR)
         if (undo := raw.get("compensate_with")) is not None:
             where = f"{place}compensate_with."
             if isinstance(undo, dict):
-                self.known(undo, _UNDOING, where)
+                self.known(undo, _COMPENSATION_FIELDS, where)
                 call = self._call(undo, where, steps, loop=loop)
-                made["compensate_with"] = call | self._trying(undo, where)
+                made["compensate_with"] = call | self._retry_fields(undo, where)
             else:
                 self.wrong(where, "must be an object with tool_name and parameters")
-        return made | self._trying(raw, place)
+        return made | self._retry_fields(raw, place)
 
-    def _trying(self, raw: Raw, place: str) -> Raw:
+    def _retry_fields(self, raw: Raw, place: str) -> Raw:
         made: Raw = {}
         if raw.get("retries") is not None:
             made["retries"] = self._retries(raw["retries"], f"{place}retries.")
@@ -254,7 +254,7 @@ class _ChainReader:
         if not isinstance(name, str) or not names.TOOL_NAME.fullmatch(name):
             self.wrong(f"{place}tool_name", "must be the name of a tool")
             name = ""
-        if not isinstance(parameters, dict) or values.mark_of(parameters) is not None:
+        if not isinstance(parameters, dict) or values.reference_key(parameters) is not None:
             self.wrong(f"{place}parameters", "must be an object, each parameter by its name")
             parameters = {}
         self.value(parameters, f"{place}parameters", steps=steps, loop=loop)
@@ -265,7 +265,7 @@ class _ChainReader:
         if isinstance(raw, list):
             if len(raw) > MOST_ITEMS:
                 self.wrong(where, f"must have at most {MOST_ITEMS} items")
-        elif values.mark_of(raw) not in (values.INPUT, values.STEP):
+        elif values.reference_key(raw) not in (values.INPUT, values.STEP):
             self.wrong(where, "must be a list, a $input or a $step")
         self.value(raw, where, steps=earlier, loop=False)
         return raw
@@ -280,7 +280,7 @@ class _ChainReader:
         if not isinstance(raw, dict):
             self.wrong(place, "must be an object with attempts")
             return {}
-        self.known(raw, _RETRIES, place)
+        self.known(raw, _RETRY_FIELDS, place)
         made = self._number(raw, "attempts", place, most=MOST_ATTEMPTS)
         made |= self._number(raw, "factor", place, most=10)
         if raw.get("wait") is not None:
@@ -298,11 +298,11 @@ class _ChainReader:
 
     def _duration(self, raw: Any, place: str, longest_s: float) -> str:
         try:
-            length = durations.seconds(raw) if isinstance(raw, str) else -1
+            length = durations.parse_duration(raw) if isinstance(raw, str) else -1
         except ValueError:
             length = -1
         if not 0 < length <= longest_s:
-            limit = durations.duration(longest_s)
+            limit = durations.format_duration(longest_s)
             self.wrong(place, f"must be an ISO 8601 duration such as PT30S, at most {limit}")
             return "PT1S"
-        return durations.duration(length)
+        return durations.format_duration(length)

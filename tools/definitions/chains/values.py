@@ -16,10 +16,16 @@ from typing import Any, Protocol
 from tools.definitions.chains import pointers
 from tools.definitions.texts import templates
 
-INPUT, STEP, ITEM, TEXT, LITERAL = MARKS = ("$input", "$step", "$item", "$text", "$literal")
+INPUT, STEP, ITEM, TEXT, LITERAL = REFERENCE_KEYS = (
+    "$input",
+    "$step",
+    "$item",
+    "$text",
+    "$literal",
+)
 OUTPUT = "/output"
-NAMES = ("input", "steps", "item")  # that a template may use
-_BESIDE = {
+TEMPLATE_NAMES = ("input", "steps", "item")  # that a template may use
+_EXTRA_KEYS = {
     INPUT: {"default"},
     STEP: {"path", "default"},
     ITEM: {"default"},
@@ -28,13 +34,13 @@ _BESIDE = {
 }
 
 
-class Unknown(LookupError):
+class MissingValue(LookupError):
     """A value is missing; the message says which and why."""
 
     code = "VALUE_MISSING"
 
 
-class ValueTooLarge(Unknown):
+class ValueTooLarge(MissingValue):
     """A value that exceeds the size limit: no default may replace it."""
 
     code = "OUTPUT_LIMIT"
@@ -47,7 +53,7 @@ class ChainScope(Protocol):
     def input(self) -> dict[str, Any]: ...
 
     def output(self, step: str) -> Any:
-        """Raises `Unknown` where the step has no output."""
+        """Raises `MissingValue` where the step has no output."""
         ...
 
     def item(self) -> Any: ...
@@ -81,19 +87,19 @@ class ValueReference:
         return "default" in self.raw
 
 
-def mark_of(value: Any) -> str | None:
+def reference_key(value: Any) -> str | None:
     """The kind of reference that an object has the form of."""
     if not isinstance(value, dict):
         return None
-    return next((mark for mark in MARKS if mark in value), None)
+    return next((mark for mark in REFERENCE_KEYS if mark in value), None)
 
 
-def references(value: Any, place: str = "") -> Iterator[ValueReference]:
+def find_references(value: Any, place: str = "") -> Iterator[ValueReference]:
     """Every reference in a value, with its place; none within another."""
     pending = [(place, value)]
     while pending:
         where, one = pending.pop()
-        mark = mark_of(one)
+        mark = reference_key(one)
         if mark is not None:
             yield ValueReference(where, mark, one)
         elif isinstance(one, dict):
@@ -102,64 +108,64 @@ def references(value: Any, place: str = "") -> Iterator[ValueReference]:
             pending += [(f"{where}.{number}", item) for number, item in enumerate(one)]
 
 
-def flaws(
+def reference_flaws(
     value: Any, place: str, *, steps: frozenset[str], loop: bool
 ) -> Iterator[tuple[str, str]]:
     """What is wrong with the references of a value: place and message."""
-    for one in references(value, place):
-        beside = set(one.raw) - {one.mark} - _BESIDE[one.mark]
+    for one in find_references(value, place):
+        beside = set(one.raw) - {one.mark} - _EXTRA_KEYS[one.mark]
         if beside:
             yield one.place, f"beside {one.mark} there must not be {', '.join(sorted(beside))[:80]}"
         elif (flaw := _CHECKS[one.mark](one, steps, loop)) is not None:
             yield one.place, flaw
 
 
-def resolved(value: Any, scope: ChainScope) -> Any:
-    """The value with every reference replaced. Raises `Unknown`."""
-    mark = mark_of(value)
+def resolve_value(value: Any, scope: ChainScope) -> Any:
+    """The value with every reference replaced. Raises `MissingValue`."""
+    mark = reference_key(value)
     if mark is not None:
-        return _resolved_one(ValueReference("", mark, value), scope)
+        return _resolve_reference(ValueReference("", mark, value), scope)
     if isinstance(value, dict):
-        return {key: resolved(item, scope) for key, item in value.items()}
+        return {key: resolve_value(item, scope) for key, item in value.items()}
     if isinstance(value, list):
-        return [resolved(item, scope) for item in value]
+        return [resolve_value(item, scope) for item in value]
     return value
 
 
-def _resolved_one(one: ValueReference, scope: ChainScope) -> Any:
+def _resolve_reference(one: ValueReference, scope: ChainScope) -> Any:
     if one.mark == LITERAL:
         return one.raw[LITERAL]
     if one.mark == TEXT:
-        return _rendered(one.raw[TEXT], scope)
+        return _render_text(one.raw[TEXT], scope)
     try:
-        return pointers.at(_whole(one, scope), one.pointer)
+        return pointers.resolve_pointer(_reference_base(one, scope), one.pointer)
     except ValueTooLarge as limit:
-        raise ValueTooLarge(f"{_named(one)}: {limit}") from None
-    except (pointers.Nothing, Unknown) as absence:
+        raise ValueTooLarge(f"{_reference_label(one)}: {limit}") from None
+    except (pointers.NothingAtPointer, MissingValue) as absence:
         if one.has_default:
             return one.raw["default"]
-        raise Unknown(f"{_named(one)}: {absence}") from None
+        raise MissingValue(f"{_reference_label(one)}: {absence}") from None
 
 
-def _whole(one: ValueReference, scope: ChainScope) -> Any:
+def _reference_base(one: ValueReference, scope: ChainScope) -> Any:
     if one.mark == INPUT:
         return scope.input
     return scope.item() if one.mark == ITEM else scope.output(one.step)
 
 
-def _rendered(text: str, scope: ChainScope) -> str:
+def _render_text(text: str, scope: ChainScope) -> str:
     arguments: dict[str, Any] = {"input": scope.input, "steps": scope.outputs(text)}
     try:
         arguments["item"] = scope.item()
-    except Unknown:
+    except MissingValue:
         pass  # outside a loop a template uses none
     try:
-        return templates.render(text, arguments)
+        return templates.render_template(text, arguments)
     except templates.CannotRender as error:
-        raise Unknown(f"the text cannot be written: {error}") from None
+        raise MissingValue(f"the text cannot be written: {error}") from None
 
 
-def _named(one: ValueReference) -> str:
+def _reference_label(one: ValueReference) -> str:
     if one.mark == STEP:
         return f"step {one.step}, {one.raw.get('path', OUTPUT)}"
     return f"{one.mark.removeprefix('$')} {one.pointer or '/'}"
@@ -170,7 +176,7 @@ def _flaw_in_pointer(one: ValueReference, _steps: frozenset[str], loop: bool) ->
         return "$item stands only in a step with for_each"
     if not isinstance(one.raw[one.mark], str):
         return f"{one.mark} must be a JSON Pointer, such as /name"
-    flaw = pointers.flaw_in(one.raw[one.mark])
+    flaw = pointers.pointer_flaw(one.raw[one.mark])
     return f"{one.mark} {flaw}" if flaw else None
 
 
@@ -181,7 +187,7 @@ def _flaw_in_step(one: ValueReference, steps: frozenset[str], _loop: bool) -> st
         return f"$step must be the id of an earlier step: {earlier[:200]}"
     if not isinstance(path, str) or not (path == OUTPUT or path.startswith(f"{OUTPUT}/")):
         return "path must be /output, or a JSON Pointer that begins with /output/"
-    flaw = pointers.flaw_in(path)
+    flaw = pointers.pointer_flaw(path)
     return f"path {flaw}" if flaw else None
 
 
@@ -190,7 +196,7 @@ def _flaw_in_text(one: ValueReference, _steps: frozenset[str], _loop: bool) -> s
     if not isinstance(text, str):
         return "$text must be a text"
     try:
-        templates.check(text, NAMES)
+        templates.check_template(text, TEMPLATE_NAMES)
     except templates.BadTemplate as error:
         return f"$text {error}"
     return None

@@ -13,11 +13,11 @@ from typing import Any
 from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidDefinition
 
-OWN = ("steps", "output", "on_cancel")
-_MADE = ("type", "implementation", "delivery")
+CHAIN_KEYS = ("steps", "output", "on_cancel")
+_DERIVED_KEYS = ("type", "implementation", "delivery")
 
 
-def definition_of(written: Any) -> dict[str, Any]:
+def chain_definition(written: Any) -> dict[str, Any]:
     """The input of `read_definition`, which reports other errors. Raises `InvalidDefinition`."""
     if not isinstance(written, dict):
         raise InvalidDefinition("A chain is an object with a name and steps.", errors=[])
@@ -26,18 +26,18 @@ def definition_of(written: Any) -> dict[str, Any]:
         raise InvalidDefinition("This is no chain.", errors=[flaw])
     if "implementation" in written:  # as a tool's definition has it
         return {**written, "type": ToolType.CHAIN}
-    chain = {key: written[key] for key in OWN if key in written}
-    rest = {key: value for key, value in written.items() if key not in (*OWN, "warnings")}
+    chain = {key: written[key] for key in CHAIN_KEYS if key in written}
+    rest = {key: value for key, value in written.items() if key not in (*CHAIN_KEYS, "warnings")}
     return {**rest, "type": ToolType.CHAIN, "implementation": {"chain": chain}}
 
 
-def written_of(definition: dict[str, Any]) -> dict[str, Any]:
+def chain_document(definition: dict[str, Any]) -> dict[str, Any]:
     """The chain document of a definition, with the fields that the catalog adds."""
     chain = definition["implementation"]["chain"]
-    rest = {key: value for key, value in definition.items() if key not in _MADE}
-    return rest | {key: chain[key] for key in OWN if key in chain}
+    rest = {key: value for key, value in definition.items() if key not in _DERIVED_KEYS}
+    return rest | {key: chain[key] for key in CHAIN_KEYS if key in chain}
 
 
-def own_field(field: str) -> str:
+def chain_field(field: str) -> str:
     """The field of an error, as named in the chain document."""
     return field.removeprefix("implementation.chain.")

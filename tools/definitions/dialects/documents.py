@@ -6,18 +6,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tools.definitions.dialects import yaml
-from tools.definitions.dialects.lines import Lines, json_lines, twice
+from tools.definitions.dialects.lines import Lines, duplicate_key_line, json_lines
 from tools.definitions.values import strict_json
 from tools.errors import Malformed, TooLarge
 
 MAX_BYTES = 4 * 1024 * 1024
-_LINE = re.compile(r"at line (\d+)")
-_JSON = ("{", "[", "//", "/*")
+_LINE_OF_ERROR = re.compile(r"at line (\d+)")
+_JSON_STARTS = ("{", "[", "//", "/*")
 # A JSON text is skipped as a whole; an unterminated one reaches to the document's end.
-_TEXT = r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)'
-_COMMENT = re.compile(rf"{_TEXT}|//[^\n\r]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/|\Z)", re.DOTALL)
+_JSON_TEXT = r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)'
+_COMMENT = re.compile(rf"{_JSON_TEXT}|//[^\n\r]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/|\Z)", re.DOTALL)
 # A comma without a value before it is kept, and is an error.
-_COMMA = re.compile(rf"{_TEXT}|[\[{{:,]\s*+,|,(?=\s*+[}}\]])", re.DOTALL)
+_COMMA = re.compile(rf"{_JSON_TEXT}|[\[{{:,]\s*+,|,(?=\s*+[}}\]])", re.DOTALL)
 _VISIBLE = re.compile(r"[^\s]")
 
 
@@ -33,74 +33,74 @@ class UnreadableDocument(Malformed):
     code = "invalid_document"
 
 
-def unreadable(message: str, line: int | None = None) -> UnreadableDocument:
+def unreadable_document(message: str, line: int | None = None) -> UnreadableDocument:
     where = "" if line is None else f" (line {line})"
     flaw = {"field": "document", "message": message, "line": line}
     return UnreadableDocument(f"The document {message}{where}.", errors=[flaw])
 
 
-def read(source: Any, *, openapi: bool = False) -> list[ImportDocument]:
+def parse_documents(source: Any, *, openapi: bool = False) -> list[ImportDocument]:
     """The documents of a text, or the one that a parsed value is. With `openapi` the numbers and
     texts of an OpenAPI document are left to the OpenAPI reader. Raises `Malformed`."""
     if not isinstance(source, str):
-        return [ImportDocument(_checked(source, openapi=openapi))]
+        return [ImportDocument(_check_value(source, openapi=openapi))]
     if len(source) > MAX_BYTES or len(source.encode("utf-8", "replace")) > MAX_BYTES:
         raise TooLarge(f"The document is larger than {MAX_BYTES} bytes; import it in parts.")
     text = source.removeprefix("\ufeff")
     if not text.strip():
-        raise unreadable("is empty")
-    if text.lstrip().startswith(_JSON):
-        return [_json(text, openapi=openapi)]
-    return _yaml(text, openapi=openapi)
+        raise unreadable_document("is empty")
+    if text.lstrip().startswith(_JSON_STARTS):
+        return [_parse_json(text, openapi=openapi)]
+    return _parse_yaml(text, openapi=openapi)
 
 
-def decoded(raw: bytes) -> str:
+def decode_document(raw: bytes) -> str:
     """Raises `UnreadableDocument`, `TooLarge`."""
     if len(raw) > MAX_BYTES:
         raise TooLarge(f"The document is larger than {MAX_BYTES} bytes; import it in parts.")
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise unreadable(f"is not UTF-8 at byte {error.start}") from None
+        raise unreadable_document(f"is not UTF-8 at byte {error.start}") from None
 
 
-def _checked(value: Any, *, openapi: bool) -> Any:
+def _check_value(value: Any, *, openapi: bool) -> Any:
     try:
         strict_json.check(value, scalars=not (openapi and is_openapi(value)))
     except strict_json.BadJson as error:
-        raise unreadable(f"cannot be used: {error}") from None
+        raise unreadable_document(f"cannot be used: {error}") from None
     if len(json.dumps(value, ensure_ascii=False, default=str)) > MAX_BYTES:
         raise TooLarge(f"The document is larger than {MAX_BYTES} bytes; import it in parts.")
     return value
 
 
-def _json(text: str, *, openapi: bool) -> ImportDocument:
+def _parse_json(text: str, *, openapi: bool) -> ImportDocument:
     try:
         value = strict_json.parse_repairable(text)
         strict_json.check(value, scalars=not (openapi and is_openapi(value)))
         return ImportDocument(value, json_lines(text))
     except strict_json.BadJson as error:
-        if (found := _with_comments(text)) is not None:
+        if (found := _parse_with_comments(text)) is not None:
             return found
-        said = _LINE.search(str(error))
+        said = _LINE_OF_ERROR.search(str(error))
         line = int(said.group(1)) if said else None
         if line is None and "stands twice" in str(error):
-            line = twice(text)
-        raise unreadable(f"cannot be used: {error}", line) from None
+            line = duplicate_key_line(text)
+        raise unreadable_document(f"cannot be used: {error}", line) from None
 
 
-def _with_comments(text: str) -> ImportDocument | None:
+def _parse_with_comments(text: str) -> ImportDocument | None:
     """The configuration of a desktop client: these may have comments and trailing commas. Nothing
     else is parsed so."""
-    plain = _COMMA.sub(_spaces, _COMMENT.sub(_spaces, text))  # every part keeps its position
+    plain = _COMMA.sub(_blank_out, _COMMENT.sub(_blank_out, text))  # every part keeps its position
     try:
         value = strict_json.parse(plain)
     except strict_json.BadJson:
         return None
-    return ImportDocument(value, json_lines(plain)) if is_client(value) else None
+    return ImportDocument(value, json_lines(plain)) if is_client_config(value) else None
 
 
-def is_client(value: Any) -> bool:
+def is_client_config(value: Any) -> bool:
     """Whether it is a desktop client's configuration of MCP servers."""
     names = ("mcpServers", "servers")
     return isinstance(value, dict) and any(isinstance(value.get(name), dict) for name in names)
@@ -112,12 +112,12 @@ def is_openapi(value: Any) -> bool:
     return isinstance(value, dict) and ("openapi" in value or "swagger" in value)
 
 
-def _spaces(found: re.Match[str]) -> str:
+def _blank_out(found: re.Match[str]) -> str:
     said = found.group()
     return _VISIBLE.sub(" ", said) if said == "," or said.startswith("/") else said
 
 
-def _yaml(text: str, *, openapi: bool) -> list[ImportDocument]:
+def _parse_yaml(text: str, *, openapi: bool) -> list[ImportDocument]:
     lines: list[Lines] = []
 
     def noting() -> yaml.Note:
@@ -127,8 +127,8 @@ def _yaml(text: str, *, openapi: bool) -> list[ImportDocument]:
     try:
         values = yaml.parse(text, noting)
     except yaml.BadYaml as error:
-        raise unreadable(str(error), error.line) from None
+        raise unreadable_document(str(error), error.line) from None
     found = [ImportDocument(value, where) for value, where in zip(values, lines, strict=False)]
     for one in found:
-        _checked(one.value, openapi=openapi)
+        _check_value(one.value, openapi=openapi)
     return [one for one in found if one.value is not None]

@@ -9,8 +9,8 @@ from tools.definitions.dialects.documents import MAX_BYTES, ImportDocument
 from tools.definitions.dialects.items import MAX_ITEMS, ImportItem, ImportSelection, ImportSource
 from tools.definitions.dialects.lines import Lines
 from tools.definitions.openapi import BadOpenApiDocument
-from tools.definitions.openapi.overview import OfferedOperation, overview
-from tools.definitions.openapi.servers import Variable
+from tools.definitions.openapi.overview import OfferedOperation, read_overview
+from tools.definitions.openapi.servers import ServerVariable
 from tools.errors import Malformed, TooLarge
 
 _ARCHIVES = (
@@ -63,7 +63,7 @@ class ImportContents:
     unreadable: list[Malformed | TooLarge] = field(default_factory=list)
     sources: dict[str, list[ImportSource]] = field(default_factory=dict)  # by the file
     schemes: dict[str, str] = field(default_factory=dict)  # of OpenAPI: name, and its header
-    variables: dict[str, Variable] = field(default_factory=dict)  # of the servers of OpenAPI
+    variables: dict[str, ServerVariable] = field(default_factory=dict)  # of the servers of OpenAPI
     addresses: list[str] = field(default_factory=list)
 
     @property
@@ -80,14 +80,16 @@ def operation_line(document: ImportDocument, key: str) -> int | None:
     return document.lines.at(("paths", path, method.lower()))
 
 
-def decoded(raw: bytes) -> str:
+def decode_file(raw: bytes) -> str:
     """The text of a file. Raises `Unreadable`, `TooLarge`."""
     if raw.startswith(_ARCHIVES) or raw[_TAR_AT : _TAR_AT + len(_TAR_MARK)] == _TAR_MARK:
-        raise documents.unreadable("is an archive: unpack it, and give the files that were in it")
-    return documents.decoded(raw)
+        raise documents.unreadable_document(
+            "is an archive: unpack it, and give the files that were in it"
+        )
+    return documents.decode_document(raw)
 
 
-def read(
+def parse_files(
     given: Sequence[ImportFile], source: ImportSource | None, choice: ImportSelection
 ) -> ImportContents:
     """A file that cannot be parsed is one item with the reason. Raises `TooLarge`."""
@@ -96,23 +98,25 @@ def read(
     found = ImportContents()
     for one in given:
         try:
-            parts = list(_parts(one, source))
+            parts = list(_parse_file(one, source))
         except (Malformed, TooLarge) as error:
-            _note_unreadable(found, one, error)
+            _add_unreadable(found, one, error)
             continue
         for document, kind in parts:
-            _take(found, one, document, kind, choice)
+            _add_document(found, one, document, kind, choice)
     return found
 
 
-def _parts(
+def _parse_file(
     one: ImportFile, source: ImportSource | None
 ) -> Iterator[tuple[ImportDocument, ImportSource]]:
-    for document in documents.read(one.text, openapi=source in {None, ImportSource.OPENAPI}):
-        yield document, source or items.recognized(document)
+    for document in documents.parse_documents(
+        one.text, openapi=source in {None, ImportSource.OPENAPI}
+    ):
+        yield document, source or items.detect_source(document)
 
 
-def _take(
+def _add_document(
     found: ImportContents,
     one: ImportFile,
     document: ImportDocument,
@@ -121,41 +125,43 @@ def _take(
 ) -> None:
     try:
         if kind == ImportSource.OPENAPI:
-            entries = _operations(found, document, one.name)
+            entries = _operation_entries(found, document, one.name)
         else:
-            split = items.split(document, kind, choice)
+            split = items.split_document(document, kind, choice)
             entries = [{"key": item.key, "item": item} for item in split]
     except (Malformed, TooLarge) as error:
-        _note_unreadable(found, one, error)
+        _add_unreadable(found, one, error)
         return
     found.sources.setdefault(one.name, []).append(kind)
     for entry in entries:
-        _append(found, place=one.name, source=kind, **entry)
+        _add_entry(found, place=one.name, source=kind, **entry)
 
 
-def _operations(
+def _operation_entries(
     found: ImportContents, document: ImportDocument, place: str
 ) -> list[dict[str, Any]]:
     try:
-        seen = overview(document.value)
+        seen = read_overview(document.value)
     except BadOpenApiDocument as error:
-        raise documents.unreadable(f"cannot be used: {error}", document.lines.at(())) from None
+        raise documents.unreadable_document(
+            f"cannot be used: {error}", document.lines.at(())
+        ) from None
     found.schemes |= seen.schemes
     found.variables |= seen.variables
     found.addresses.append(seen.address)
     return [{"key": one.key, "document": document, "operation": one} for one in seen.operations]
 
 
-def _note_unreadable(found: ImportContents, one: ImportFile, error: Malformed | TooLarge) -> None:
+def _add_unreadable(found: ImportContents, one: ImportFile, error: Malformed | TooLarge) -> None:
     listed = error.details.get("errors") or [{}]
     line = listed[0].get("line")
     name = one.name or "document"
     item = ImportItem(None, name, None, Lines({(): line} if line else {}), error.message)
     found.unreadable.append(error)
-    _append(found, place=one.name, source=None, key=name, item=item)
+    _add_entry(found, place=one.name, source=None, key=name, item=item)
 
 
-def _append(found: ImportContents, **entry: Any) -> None:
+def _add_entry(found: ImportContents, **entry: Any) -> None:
     if len(found.entries) == MAX_ITEMS:
         raise TooLarge(f"More than {MAX_ITEMS} items; import them in parts.")
     found.entries.append(ImportEntry(number=len(found.entries), **entry))

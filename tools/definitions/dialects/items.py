@@ -6,7 +6,12 @@ from enum import StrEnum
 from typing import Any
 
 from tools.definitions.dialects import tools_list
-from tools.definitions.dialects.documents import ImportDocument, is_client, is_openapi, unreadable
+from tools.definitions.dialects.documents import (
+    ImportDocument,
+    is_client_config,
+    is_openapi,
+    unreadable_document,
+)
 from tools.definitions.dialects.lines import Lines, json_lines
 from tools.definitions.values import strict_json
 from tools.errors import TooLarge
@@ -60,14 +65,14 @@ class ImportSelection:
     read: frozenset[str] = frozenset()  # digests of definitions that a person has read
 
 
-def split(
+def split_document(
     document: ImportDocument, source: ImportSource, choice: ImportSelection | None = None
 ) -> list[ImportItem]:
     """Raises `Malformed` where a document is not of that source, `TooLarge`."""
-    return bounded(_READERS[source](document, choice or ImportSelection()))
+    return limit_items(_READERS[source](document, choice or ImportSelection()))
 
 
-def bounded(items: Iterable[ImportItem]) -> list[ImportItem]:
+def limit_items(items: Iterable[ImportItem]) -> list[ImportItem]:
     found: list[ImportItem] = []
     for one in items:
         found.append(one)
@@ -76,25 +81,25 @@ def bounded(items: Iterable[ImportItem]) -> list[ImportItem]:
     return found
 
 
-def recognized(document: ImportDocument) -> ImportSource:
+def detect_source(document: ImportDocument) -> ImportSource:
     """Detects the source of a document by its content. Raises `Malformed`."""
     value = document.value
     if is_openapi(value):
         return ImportSource.OPENAPI
     if isinstance(value, dict):
-        if is_client(value):
+        if is_client_config(value):
             return ImportSource.CLIENT
-        if tools_list.is_list(value):
+        if tools_list.is_tools_list(value):
             return ImportSource.MCP
         return ImportSource.ITEMS if _has_keys(value) else ImportSource.DEFINITIONS
     if isinstance(value, list):
         first = value[0] if value else None
         keyed = isinstance(first, dict) and "key" in first and "value" in first
         return ImportSource.ITEMS if keyed else ImportSource.DEFINITIONS
-    raise unreadable("holds neither an object nor a list", document.lines.at(()))
+    raise unreadable_document("holds neither an object nor a list", document.lines.at(()))
 
 
-def item(key: str, value: Any, lines: Lines | None = None) -> ImportItem:
+def parse_item(key: str, value: Any, lines: Lines | None = None) -> ImportItem:
     """Of a key such as `tool/x` or `mcp/y`. The value may be the JSON text of it."""
     kind, _, name = key.partition("/")
     lines = lines or Lines()
@@ -112,51 +117,51 @@ def item(key: str, value: Any, lines: Lines | None = None) -> ImportItem:
     return replace(read, value=parsed, lines=lines if lines.known else json_lines(value))
 
 
-def _items(document: ImportDocument, _: ImportSelection) -> Iterator[ImportItem]:
+def _read_items(document: ImportDocument, _: ImportSelection) -> Iterator[ImportItem]:
     value, lines = document.value, document.lines
-    value, lines = _inside(value, lines, "config")
-    value, lines = _inside(value, lines, "items")
+    value, lines = _unwrap(value, lines, "config")
+    value, lines = _unwrap(value, lines, "items")
     if isinstance(value, dict) and {"key", "value"} <= set(value):
-        yield _keyed(0, value, lines)
+        yield _parse_keyed(0, value, lines)
         return
     if isinstance(value, dict):
-        yield from _mapped(value, lines)
+        yield from _parse_mapping(value, lines)
         return
     if not isinstance(value, list):
-        raise unreadable("holds no items; they are objects of key and value", lines.at(()))
+        raise unreadable_document("holds no items; they are objects of key and value", lines.at(()))
     for at, one in enumerate(value):
-        yield _keyed(at, one, lines.below(at))
+        yield _parse_keyed(at, one, lines.below(at))
 
 
-def _inside(value: Any, lines: Lines, key: str) -> tuple[Any, Lines]:
-    if isinstance(value, dict) and set(value) <= {key, "version", *_TOLD} and key in value:
+def _unwrap(value: Any, lines: Lines, key: str) -> tuple[Any, Lines]:
+    if isinstance(value, dict) and set(value) <= {key, "version", *_EXPORT_KEYS} and key in value:
         return value[key], lines.below(key)
     return value, lines
 
 
-def _keyed(at: int, one: Any, lines: Lines) -> ImportItem:
+def _parse_keyed(at: int, one: Any, lines: Lines) -> ImportItem:
     fits = isinstance(one, dict) and isinstance(one.get("key"), str) and "value" in one
     if not fits or not set(one) <= {"key", "value", "type", "workspace"}:
         return ImportItem(None, f"#{at + 1}", one, lines, "is no object of key and value")
     kind = one.get("type")
     key = f"{kind}/{one['key']}" if isinstance(kind, str) else one["key"]
-    return item(key, one["value"], lines.below("value"))
+    return parse_item(key, one["value"], lines.below("value"))
 
 
-def _mapped(value: dict[str, Any], lines: Lines) -> Iterator[ImportItem]:
+def _parse_mapping(value: dict[str, Any], lines: Lines) -> Iterator[ImportItem]:
     """`{"tool/x": …}`, or `{"tool": {"x": …}}` as a whole configuration is shown."""
     for key, below in value.items():
         if "/" in key or not isinstance(below, dict):
-            yield item(key, below, lines.below(key))
+            yield parse_item(key, below, lines.below(key))
             continue
         for name, one in below.items():
-            yield item(f"{key}/{name}", one, lines.below(key, name))
+            yield parse_item(f"{key}/{name}", one, lines.below(key, name))
 
 
 def _has_keys(value: dict[str, Any]) -> bool:
     if {"key", "value"} <= set(value):
         return True
-    if value and set(value) <= {"items", "config", "version", *_TOLD}:
+    if value and set(value) <= {"items", "config", "version", *_EXPORT_KEYS}:
         return True
     kinds = set(ImportItemKind)
     return bool(value) and all(key.partition("/")[0] in kinds for key in value)
@@ -168,31 +173,33 @@ _LISTS = {
     "servers": ImportItemKind.SERVER,
 }
 
-_TOLD = frozenset({"left_out"})  # keys of an export beside its content
+_EXPORT_KEYS = frozenset({"left_out"})  # keys of an export beside its content
 
 
-def _definitions(document: ImportDocument, _: ImportSelection) -> Iterator[ImportItem]:
+def _read_definitions(document: ImportDocument, _: ImportSelection) -> Iterator[ImportItem]:
     """One definition, a list of them, or what an export holds."""
     value, lines = document.value, document.lines
     if isinstance(value, list):
-        yield from _listed(value, lines, None)
-    elif isinstance(value, dict) and value and set(value) <= {*_LISTS, *_TOLD}:
+        yield from _parse_definitions(value, lines, None)
+    elif isinstance(value, dict) and value and set(value) <= {*_LISTS, *_EXPORT_KEYS}:
         for key, below in value.items():
-            if key in _TOLD:
+            if key in _EXPORT_KEYS:
                 continue
             if not isinstance(below, list):
-                raise unreadable(f"has {key}, which is not a list", lines.of(key))
-            yield from _listed(below, lines.below(key), _LISTS[key])
+                raise unreadable_document(f"has {key}, which is not a list", lines.of(key))
+            yield from _parse_definitions(below, lines.below(key), _LISTS[key])
     else:
-        yield _defined(0, value, lines, None)
+        yield _parse_definition(0, value, lines, None)
 
 
-def _listed(values: list[Any], lines: Lines, kind: ImportItemKind | None) -> Iterator[ImportItem]:
+def _parse_definitions(
+    values: list[Any], lines: Lines, kind: ImportItemKind | None
+) -> Iterator[ImportItem]:
     for at, one in enumerate(values):
-        yield _defined(at, one, lines.below(at), kind)
+        yield _parse_definition(at, one, lines.below(at), kind)
 
 
-def _defined(at: int, one: Any, lines: Lines, kind: ImportItemKind | None) -> ImportItem:
+def _parse_definition(at: int, one: Any, lines: Lines, kind: ImportItemKind | None) -> ImportItem:
     if not isinstance(one, dict):
         return ImportItem(None, f"#{at + 1}", one, lines, "is no JSON object")
     if kind is None:
@@ -207,36 +214,36 @@ def _defined(at: int, one: Any, lines: Lines, kind: ImportItemKind | None) -> Im
     )
 
 
-def _upstream(document: ImportDocument, choice: ImportSelection) -> Iterator[ImportItem]:
-    listed = tools_list.definitions(document, choice.server, choice.pick, choice.read)
+def _read_tools_list(document: ImportDocument, choice: ImportSelection) -> Iterator[ImportItem]:
+    listed = tools_list.definitions_from_list(document, choice.server, choice.pick, choice.read)
     for name, raw, lines, review in listed:
         flaw = raw if isinstance(raw, str) else ""
         yield ImportItem(ImportItemKind.TOOL, name[:200], raw, lines, flaw, review=review)
 
 
-def _client(document: ImportDocument, _: ImportSelection) -> Iterator[ImportItem]:
+def _read_client_config(document: ImportDocument, _: ImportSelection) -> Iterator[ImportItem]:
     value = document.value
     key = "mcpServers" if isinstance(value, dict) and "mcpServers" in value else "servers"
     servers = value.get(key) if isinstance(value, dict) else None
     if not isinstance(servers, dict):
-        raise unreadable("holds no mcpServers", document.lines.at(()))
+        raise unreadable_document("holds no mcpServers", document.lines.at(()))
     for name, one in servers.items():
         yield ImportItem(ImportItemKind.SERVER, name[:200], one, document.lines.below(key, name))
 
 
-def _openapi(document: ImportDocument, _: ImportSelection) -> Iterator[ImportItem]:
+def _refuse_openapi(document: ImportDocument, _: ImportSelection) -> Iterator[ImportItem]:
     """An update of an OpenAPI document keeps people's settings of its tools, which has another
     entry point."""
-    raise unreadable(
+    raise unreadable_document(
         "is an OpenAPI document: import it alone, with import_openapi or POST /tools/import",
         document.lines.at(()),
     )
 
 
 _READERS = {
-    ImportSource.ITEMS: _items,
-    ImportSource.DEFINITIONS: _definitions,
-    ImportSource.MCP: _upstream,
-    ImportSource.OPENAPI: _openapi,
-    ImportSource.CLIENT: _client,
+    ImportSource.ITEMS: _read_items,
+    ImportSource.DEFINITIONS: _read_definitions,
+    ImportSource.MCP: _read_tools_list,
+    ImportSource.OPENAPI: _refuse_openapi,
+    ImportSource.CLIENT: _read_client_config,
 }

@@ -8,21 +8,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tools.definitions.dialects.documents import ImportDocument, unreadable
-from tools.definitions.dialects.gates import reserved
+from tools.definitions.dialects.documents import ImportDocument, unreadable_document
+from tools.definitions.dialects.gates import is_reserved_key
 from tools.definitions.dialects.lines import Lines
 from tools.definitions.mcp.listed_tools import (
-    APPROVED,
-    SHOWN,
+    APPROVED_FIELDS,
+    CLIENT_FIELDS,
     BadTool,
-    read_digest_of,
+    review_digest,
     well_formed_tool,
 )
-from tools.definitions.mcp.suspicions import suspicions_of
+from tools.definitions.mcp.suspicions import find_suspicions
 from tools.definitions.vocabulary import ToolType
 
-_READ = frozenset({*APPROVED, *SHOWN})
-type Listed = tuple[str, dict[str, Any] | str, Lines, "ToolReview | None"]
+_KNOWN_FIELDS = frozenset({*APPROVED_FIELDS, *CLIENT_FIELDS})
+type ListedDefinition = tuple[str, dict[str, Any] | str, Lines, "ToolReview | None"]
 
 
 @dataclass(frozen=True)
@@ -35,24 +35,24 @@ class ToolReview:
     digest: str
 
 
-def is_list(value: dict[str, Any]) -> bool:
+def is_tools_list(value: dict[str, Any]) -> bool:
     tools = value.get("tools")
     if not isinstance(tools, list) or not tools:
         return False
     return all(isinstance(tool, dict) and "inputSchema" in tool for tool in tools)
 
 
-def definitions(
+def definitions_from_list(
     document: ImportDocument, server: str, pick: tuple[Any, ...], read: frozenset[str] = frozenset()
-) -> Iterator[Listed]:
+) -> Iterator[ListedDefinition]:
     """(name, definition or errors of the item, lines, review) of each picked tool. `read` are
     digests of definitions that a person has read."""
     value, lines = document.value, document.lines
     if isinstance(value, dict):
         value, lines = value.get("tools"), lines.below("tools")
     if not isinstance(value, list):
-        raise unreadable("holds no list of tools", lines.at(()))
-    wanted, seen = _picked(pick), set()
+        raise unreadable_document("holds no list of tools", lines.at(()))
+    wanted, seen = _parse_picks(pick), set()
     for at, tool in enumerate(value):
         name = tool.get("name") if isinstance(tool, dict) else None
         if not isinstance(name, str) or not name:
@@ -60,34 +60,36 @@ def definitions(
         elif not wanted or name in wanted:
             seen.add(name)
             changes = wanted.get(name, {})
-            definition, review = _definition(tool, server, changes, read)
+            definition, review = _draft_definition(tool, server, changes, read)
             yield changes.get("name", name), definition, lines.below(at), review
     for name in wanted.keys() - seen:
         yield name, "is picked, but the server has no tool of that name", Lines(), None
 
 
-def _picked(pick: tuple[Any, ...]) -> dict[str, dict[str, Any]]:
+def _parse_picks(pick: tuple[Any, ...]) -> dict[str, dict[str, Any]]:
     """By the name on the server: overrides by hand. `as` renames it."""
     found: dict[str, dict[str, Any]] = {}
     for one in pick:
         said = {"name": one} if isinstance(one, str) else one
         name = said.get("name") if isinstance(said, dict) else None
         if not isinstance(name, str) or not name:
-            raise unreadable("has an entry under pick that names no tool")
+            raise unreadable_document("has an entry under pick that names no tool")
         changes = {key: value for key, value in said.items() if key not in {"name", "as"}}
         if not isinstance(changes.get("digest", ""), str):
-            raise unreadable(f"has under pick for {name[:100]!r} a digest that is no text")
+            raise unreadable_document(f"has under pick for {name[:100]!r} a digest that is no text")
         renamed = said.get("as", name)
         if not isinstance(renamed, str):
-            raise unreadable(f"has under pick for {name[:100]!r} another name that is no text")
+            raise unreadable_document(
+                f"has under pick for {name[:100]!r} another name that is no text"
+            )
         found[name] = changes | {"name": renamed}
     return found
 
 
-def _definition(
+def _draft_definition(
     tool: dict[str, Any], server: str, changes: dict[str, Any], approved: frozenset[str]
 ) -> tuple[dict[str, Any] | str, ToolReview | None]:
-    odd = sorted(key for key in tool if key not in _READ and reserved(str(key)))
+    odd = sorted(key for key in tool if key not in _KNOWN_FIELDS and is_reserved_key(str(key)))
     if odd:
         return f"has {', '.join(odd)[:200]}, which a server may not say of its tools", None
     try:
@@ -95,7 +97,7 @@ def _definition(
     except BadTool as flaw:
         return f"cannot be used: {flaw}", None
     read, changes = changes.get("digest"), {k: v for k, v in changes.items() if k != "digest"}
-    suspicions, digest = suspicions_of(tool), read_digest_of(tool)
+    suspicions, digest = find_suspicions(tool), review_digest(tool)
     review = ToolReview(tool, suspicions, digest) if suspicions else None
     if read is None and digest in approved:
         read = digest
@@ -103,7 +105,7 @@ def _definition(
         why = "; ".join(suspicions)[:400] or "is not what was read"
         return f"{why}: read it, and pick it with its digest {digest}", review
     hints = tool.get("annotations", {})
-    kept = {key: tool[key] for key in ("annotations", *SHOWN) if tool.get(key)}
+    kept = {key: tool[key] for key in ("annotations", *CLIENT_FIELDS) if tool.get(key)}
     title = tool.get("title") or hints.get("title")
     raw = {
         "name": tool["name"],

@@ -53,7 +53,7 @@ class BadYaml(ValueError):
 
 
 @dataclass
-class _Reading:
+class _YamlReader:
     """Builds the documents from the parser's events."""
 
     events: Any
@@ -66,7 +66,7 @@ class _Reading:
 
     def next(self) -> Event:
         event: Event = next(self.events)
-        self.grow(event, 1, _weight(event))
+        self.grow(event, 1, _event_weight(event))
         return event
 
     def grow(self, event: Event, count: int, weight: int) -> None:
@@ -92,13 +92,13 @@ def parse(
     """
     found: list[Any] = []
     events = yaml.parse(text, Loader=yaml.CSafeLoader)
-    reading = _Reading(events, note_of(), foreign, most_values)
+    reading = _YamlReader(events, note_of(), foreign, most_values)
     try:
         while True:
             event = reading.next()
             if isinstance(event, DocumentStartEvent):
                 reading.note, reading.anchors = note_of() if found else reading.note, {}
-                found.append(_value(reading, reading.next(), ()))
+                found.append(_parse_value(reading, reading.next(), ()))
             if isinstance(event, DocumentEndEvent) and len(found) > MAX_DOCUMENTS:
                 raise BadYaml(f"holds more than {MAX_DOCUMENTS} documents", event.start_mark)
     except StopIteration:
@@ -110,15 +110,15 @@ def parse(
         raise BadYaml("is not YAML: it holds characters YAML does not know") from None
 
 
-def _value(reading: _Reading, event: Event, path: Path) -> Any:
-    reading.note(path, _line(event), False)
+def _parse_value(reading: _YamlReader, event: Event, path: Path) -> Any:
+    reading.note(path, _event_line(event), False)
     if len(path) > MAX_DEPTH:
         raise BadYaml(f"is nested deeper than {MAX_DEPTH} levels", event.start_mark)
     if isinstance(event, AliasEvent):
-        return _repeated(reading, event)
-    before = reading.count - 1, reading.weight - _weight(event)
+        return _expand_alias(reading, event)
+    before = reading.count - 1, reading.weight - _event_weight(event)
     if isinstance(event, ScalarEvent):
-        value = _scalar(event)
+        value = _parse_scalar(event)
         if reading.foreign and event.implicit[0] and _UNKNOWN.fullmatch(event.value):
             raise BadYaml(
                 f"holds {event.value}, a number that JSON does not know", event.start_mark
@@ -128,16 +128,16 @@ def _value(reading: _Reading, event: Event, path: Path) -> Any:
     elif event.tag not in _PLAIN_TAGS:
         raise BadYaml("holds a tag; only plain values are read", event.start_mark)
     elif isinstance(event, SequenceStartEvent):
-        value = _sequence(reading, path)
+        value = _parse_sequence(reading, path)
     else:
-        value = _mapping(reading, path)
+        value = _parse_mapping(reading, path)
     if event.anchor:
         size = reading.count - before[0], reading.weight - before[1]
         reading.anchors[event.anchor] = (value, size)
     return value
 
 
-def _repeated(reading: _Reading, event: AliasEvent) -> Any:
+def _expand_alias(reading: _YamlReader, event: AliasEvent) -> Any:
     """What an anchor stands for; counted as if it were written out."""
     name = event.anchor or ""
     if name not in reading.anchors:
@@ -147,42 +147,42 @@ def _repeated(reading: _Reading, event: AliasEvent) -> Any:
     return value
 
 
-def _sequence(reading: _Reading, path: Path) -> list[Any]:
+def _parse_sequence(reading: _YamlReader, path: Path) -> list[Any]:
     found: list[Any] = []
     while not isinstance(event := reading.next(), SequenceEndEvent):
-        found.append(_value(reading, event, (*path, len(found))))
+        found.append(_parse_value(reading, event, (*path, len(found))))
     return found
 
 
-def _mapping(reading: _Reading, path: Path) -> dict[str, Any]:
+def _parse_mapping(reading: _YamlReader, path: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     merged: list[dict[str, Any]] = []
     while not isinstance(event := reading.next(), MappingEndEvent):
-        key = _key(event)
+        key = _parse_key(event)
         if key == _MERGE and isinstance(event, ScalarEvent) and event.implicit[0]:
-            merged += _merged(reading, event, (*path, key))
+            merged += _parse_merge(reading, event, (*path, key))
             continue
         if key in found:
             raise BadYaml(f"has the key {key[:60]!r} twice in one object", event.start_mark)
-        reading.note((*path, key), _line(event), True)
-        found[key] = _value(reading, reading.next(), (*path, key))
+        reading.note((*path, key), _event_line(event), True)
+        found[key] = _parse_value(reading, reading.next(), (*path, key))
     for others in merged:  # the object's own keys win, and of several the first
         found |= {key: value for key, value in others.items() if key not in found}
     return found
 
 
-def _merged(reading: _Reading, event: Event, path: Path) -> list[dict[str, Any]]:
+def _parse_merge(reading: _YamlReader, event: Event, path: Path) -> list[dict[str, Any]]:
     if not reading.foreign:
         raise BadYaml("has a merge key; write the fields out", event.start_mark)
-    value = _value(reading, reading.next(), path)
+    value = _parse_value(reading, reading.next(), path)
     others = value if isinstance(value, list) else [value]
     if not all(isinstance(one, dict) for one in others):
         raise BadYaml("merges what is no object", event.start_mark)
     return others
 
 
-def _key(event: Event) -> str:
-    key = _scalar(event) if isinstance(event, ScalarEvent) else None
+def _parse_key(event: Event) -> str:
+    key = _parse_scalar(event) if isinstance(event, ScalarEvent) else None
     if isinstance(event, ScalarEvent) and type(key) is int and str(key) == event.value:
         return event.value  # such as the 200 of an OpenAPI document, which JSON has in quotes
     if not isinstance(key, str):
@@ -190,7 +190,7 @@ def _key(event: Event) -> str:
     return key
 
 
-def _scalar(event: ScalarEvent) -> Any:
+def _parse_scalar(event: ScalarEvent) -> Any:
     if event.tag not in _PLAIN_TAGS:
         raise BadYaml("holds a tag; only plain values are read", event.start_mark)
     text = event.value
@@ -205,9 +205,9 @@ def _scalar(event: ScalarEvent) -> Any:
     return text
 
 
-def _weight(event: Event) -> int:
+def _event_weight(event: Event) -> int:
     return len(event.value) if isinstance(event, ScalarEvent) else 0
 
 
-def _line(event: Event) -> int:
+def _event_line(event: Event) -> int:
     return event.start_mark.line + 1 if event.start_mark else 1

@@ -20,20 +20,20 @@ Reader = Callable[
     [DefinitionFields, DefinitionFields], dict[str, Any]
 ]  # the implementation's fields, the definition's
 READERS: dict[ToolType, Reader] = {
-    ToolType.BUILTIN: builtin.read,
-    ToolType.CODE: code.read,
-    ToolType.HTTP: http.read,
-    ToolType.MCP: mcp.read,
-    ToolType.SERVICE: service.read,
-    ToolType.PROMPT: prompt.read,
-    ToolType.TEXT_COMPLETION: prompt.read_completion,
-    ToolType.KNOWLEDGE_QUERY: knowledge.read,
-    ToolType.STRUCTURED_QUERY: knowledge.read,
-    ToolType.GRAPH_UPDATE: knowledge.read_update,
-    ToolType.CHAIN: chain.read,
+    ToolType.BUILTIN: builtin.read_builtin,
+    ToolType.CODE: code.read_code,
+    ToolType.HTTP: http.read_http,
+    ToolType.MCP: mcp.read_mcp,
+    ToolType.SERVICE: service.read_service_tool,
+    ToolType.PROMPT: prompt.read_prompt_tool,
+    ToolType.TEXT_COMPLETION: prompt.read_text_completion,
+    ToolType.KNOWLEDGE_QUERY: knowledge.read_knowledge_query,
+    ToolType.STRUCTURED_QUERY: knowledge.read_knowledge_query,
+    ToolType.GRAPH_UPDATE: knowledge.read_graph_update,
+    ToolType.CHAIN: chain.read_chain,
 }
 # Whose implementation may be left out.
-SPARE = frozenset(
+OPTIONAL_IMPLEMENTATIONS = frozenset(
     {
         ToolType.BUILTIN,
         ToolType.TEXT_COMPLETION,
@@ -44,15 +44,15 @@ SPARE = frozenset(
 )
 
 
-def read(definition: DefinitionFields) -> dict[str, Any]:
+def read_implementation(definition: DefinitionFields) -> dict[str, Any]:
     """The implementation in canonical form; every wrong field of it is named."""
     kind = definition.raw.get("type")
     reader = next((READERS[one] for one in READERS if one == kind), None)
     if reader is None:
         _refuse_type(definition, kind)
         return definition.object("implementation", None)
-    raw = definition.object("implementation", {} if kind in SPARE else None)
-    if kind not in SPARE and not definition.given("implementation"):
+    raw = definition.object("implementation", {} if kind in OPTIONAL_IMPLEMENTATIONS else None)
+    if kind not in OPTIONAL_IMPLEMENTATIONS and not definition.given("implementation"):
         return raw
     return reader(DefinitionFields(raw, definition.flaws, "implementation."), definition)
 

@@ -17,10 +17,10 @@ COMPOSITES = frozenset({RUN_BATCH, CALL_TOOL, FIND_TOOLS, RUN_PROGRAM, RUN_AGENT
 # One question of an agent to a model.
 ASK_MODEL = "ask_model"
 # Part of every license: the tools that they call are licensed by themselves.
-IN_EVERY_LICENCE = COMPOSITES | {ASK_MODEL}
+IN_EVERY_LICENSE = COMPOSITES | {ASK_MODEL}
 
 
-def read(fields: DefinitionFields, definition: DefinitionFields) -> dict[str, Any]:
+def read_builtin(fields: DefinitionFields, definition: DefinitionFields) -> dict[str, Any]:
     fields.known(("entry_point",))
     entry_point = fields.text("entry_point", str(definition.raw.get("name", "")))
     if entry_point in ALWAYS_CONFIRMED and definition.raw.get("requires_confirmation") is not True:

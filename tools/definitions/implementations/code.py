@@ -9,7 +9,7 @@ from tools.definitions.fields import DefinitionFields
 MAX_SOURCE = 256 * 1024
 
 
-def read(fields: DefinitionFields, _definition: DefinitionFields) -> dict[str, Any]:
+def read_code(fields: DefinitionFields, _definition: DefinitionFields) -> dict[str, Any]:
     fields.known(("language", "source", "entry_point"))
     language = fields.choice("language", Language, Language.PYTHON)
     source = fields.raw.get("source")

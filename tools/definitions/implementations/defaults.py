@@ -6,7 +6,9 @@ from typing import Any
 from tools.definitions.vocabulary import ParameterType, ToolType
 
 
-def _parameter(name: str, kind: ParameterType, description: str, **more: Any) -> dict[str, Any]:
+def _required_parameter(
+    name: str, kind: ParameterType, description: str, **more: Any
+) -> dict[str, Any]:
     return {"name": name, "type": kind, "description": description, "required": True, **more}
 
 
@@ -37,19 +39,21 @@ _TRIPLES = {
         "additionalProperties": False,
     },
 }
-PARAMETERS = MappingProxyType(
+DEFAULT_PARAMETERS = MappingProxyType(
     {
         ToolType.TEXT_COMPLETION: [
-            _parameter("question", ParameterType.STRING, "What to ask the model.")
+            _required_parameter("question", ParameterType.STRING, "What to ask the model.")
         ],
         ToolType.KNOWLEDGE_QUERY: [
-            _parameter("question", ParameterType.STRING, "Words to look for in the knowledge.")
+            _required_parameter(
+                "question", ParameterType.STRING, "Words to look for in the knowledge."
+            )
         ],
         ToolType.STRUCTURED_QUERY: [
-            _parameter("question", ParameterType.STRING, "A SPARQL query: SELECT or ASK.")
+            _required_parameter("question", ParameterType.STRING, "A SPARQL query: SELECT or ASK.")
         ],
         ToolType.GRAPH_UPDATE: [
-            _parameter(
+            _required_parameter(
                 "triples",
                 ParameterType.ARRAY,
                 "Statements to add, each with subject and predicate (IRIs) and object: an IRI in"
@@ -62,9 +66,9 @@ PARAMETERS = MappingProxyType(
 )
 
 
-def parameters_of(definition: dict[str, Any]) -> list[dict[str, Any]]:
+def default_parameters(definition: dict[str, Any]) -> list[dict[str, Any]]:
     """For a definition that gives neither parameters nor a schema."""
     if definition.get("input_schema") is not None:
         return []
     kind = definition.get("type")
-    return next((list(PARAMETERS[one]) for one in PARAMETERS if one == kind), [])
+    return next((list(DEFAULT_PARAMETERS[one]) for one in DEFAULT_PARAMETERS if one == kind), [])

@@ -13,10 +13,10 @@ from sandbox.egress.rules.grammar import BrokenGrammar, Url
 from sandbox.egress.rules.paths import is_plain
 from sandbox.egress.rules.rules import HEADER_NAME, OF_THE_CONNECTION
 from tools.definitions.fields import DefinitionFields
-from tools.definitions.texts.http_templates import PLACEHOLDER, alone, names_in
+from tools.definitions.texts.http_templates import PLACEHOLDER, placeholder_names, sole_placeholder
 from tools.definitions.texts.names import flaw_in_text
 
-LONGEST_URL = 4_096
+LONGEST_URL_TEMPLATE = 4_096
 LONGEST_VALUE = 2_000
 MOST_ENTRIES = 100
 MOST_SELECTED = 50
@@ -61,11 +61,11 @@ BODILESS = frozenset({Method.GET, Method.HEAD})
 BODIES = ("body", "form", "text")
 
 
-def read(fields: DefinitionFields, definition: DefinitionFields) -> dict[str, Any]:
+def read_http(fields: DefinitionFields, definition: DefinitionFields) -> dict[str, Any]:
     """Parts that are not given have no key."""
     fields.known(_FIELDS)
-    written: dict[str, Any] = {"method": fields.choice("method", Method), "url": _url(fields)}
-    for name, reader in _OPTIONAL.items():
+    written: dict[str, Any] = {"method": fields.choice("method", Method), "url": _read_url(fields)}
+    for name, reader in _OPTIONAL_READERS.items():
         if fields.given(name):
             written[name] = reader(fields)
     bodies = [name for name in BODIES if name in written]
@@ -88,8 +88,8 @@ def flaw_in_header(name: str) -> str | None:
     return None
 
 
-def _url(fields: DefinitionFields) -> str:
-    url = fields.text("url", longest=LONGEST_URL)
+def _read_url(fields: DefinitionFields) -> str:
+    url = fields.text("url", longest=LONGEST_URL_TEMPLATE)
     if url and (flaw := _flaw_in_url(url)):
         fields.wrong("url", flaw)
     return url
@@ -118,8 +118,8 @@ def split_url(url: str) -> tuple[str, str]:
     return url[:end], url[end:]
 
 
-def _headers(fields: DefinitionFields) -> dict[str, str]:
-    headers = _texts(fields, "headers")
+def _read_headers(fields: DefinitionFields) -> dict[str, str]:
+    headers = _read_texts(fields, "headers")
     for name, value in headers.items():
         if flaw := flaw_in_header(name):
             fields.wrong(f"headers.{name[:64]}", flaw)
@@ -130,41 +130,41 @@ def _headers(fields: DefinitionFields) -> dict[str, str]:
     return headers
 
 
-def _parts(fields: DefinitionFields, member: str) -> dict[str, Any]:
+def _read_entries(fields: DefinitionFields, member: str) -> dict[str, Any]:
     """Of a query or a form: texts, or objects of a text and how its argument's parts are sent."""
-    raw = _entries(fields, member)
-    return {name: _part(fields, f"{member}.{name}", value) for name, value in raw.items()}
+    raw = _read_object(fields, member)
+    return {name: _read_entry(fields, f"{member}.{name}", value) for name, value in raw.items()}
 
 
-def _part(fields: DefinitionFields, place: str, value: Any) -> Any:
+def _read_entry(fields: DefinitionFields, place: str, value: Any) -> Any:
     if not isinstance(value, dict):
-        return _text(fields, place, value)
+        return _read_text(fields, place, value)
     inner = DefinitionFields(value, fields.flaws, f"{fields.prefix}{place}.")
     inner.known(("value", "separator", "style"))
-    text = _text(inner, "value", value.get("value"))
+    text = _read_text(inner, "value", value.get("value"))
     if not inner.given("style"):
         return {"value": text, "separator": inner.choice("separator", Separator)}
     if inner.given("separator"):
         inner.wrong("separator", "excludes style")
-    if alone(text) is None:
+    if sole_placeholder(text) is None:
         inner.wrong("value", "must be one placeholder and nothing else where a style is given")
     return {"value": text, "style": inner.choice("style", Style)}
 
 
-def _cookies(fields: DefinitionFields) -> dict[str, str]:
-    cookies = _texts(fields, "cookies")
+def _read_cookies(fields: DefinitionFields) -> dict[str, str]:
+    cookies = _read_texts(fields, "cookies")
     for name in cookies:
         if not COOKIE_NAME.fullmatch(name):
             fields.wrong(f"cookies.{name[:64]}", "is no name of a cookie")
     return cookies
 
 
-def _texts(fields: DefinitionFields, member: str) -> dict[str, str]:
-    raw = _entries(fields, member)
-    return {name: _text(fields, f"{member}.{name}", value) for name, value in raw.items()}
+def _read_texts(fields: DefinitionFields, member: str) -> dict[str, str]:
+    raw = _read_object(fields, member)
+    return {name: _read_text(fields, f"{member}.{name}", value) for name, value in raw.items()}
 
 
-def _entries(fields: DefinitionFields, member: str) -> dict[str, Any]:
+def _read_object(fields: DefinitionFields, member: str) -> dict[str, Any]:
     raw = fields.object(member, {})
     if len(raw) > MOST_ENTRIES:
         fields.wrong(member, f"may have at most {MOST_ENTRIES} entries")
@@ -175,14 +175,14 @@ def _entries(fields: DefinitionFields, member: str) -> dict[str, Any]:
     return raw
 
 
-def _text(fields: DefinitionFields, place: str, value: Any) -> str:
+def _read_text(fields: DefinitionFields, place: str, value: Any) -> str:
     if not isinstance(value, str) or len(value) > LONGEST_VALUE:
         fields.wrong(place, f"must be a text of at most {LONGEST_VALUE} characters")
         return ""
     return value
 
 
-def _select(fields: DefinitionFields) -> Any:
+def _read_select(fields: DefinitionFields) -> Any:
     """One JSON pointer, a list of them, or an object of names and pointers."""
     select = fields.raw["select"]
     several = list(select.values()) if isinstance(select, dict) else select
@@ -200,31 +200,31 @@ def _is_pointer(text: Any) -> bool:
     return isinstance(text, str) and len(text) <= LONGEST_VALUE and bool(_POINTER.fullmatch(text))
 
 
-def _credential(fields: DefinitionFields) -> str:
+def _read_credential(fields: DefinitionFields) -> str:
     name = fields.text("credential", longest=63)
     if name and not CREDENTIAL_NAME.fullmatch(name):
         fields.wrong("credential", "may hold only letters, digits, '_', '.' and '-'")
     return name
 
 
-_OPTIONAL = {
-    "headers": _headers,
-    "query": lambda fields: _parts(fields, "query"),
-    "cookies": _cookies,
+_OPTIONAL_READERS = {
+    "headers": _read_headers,
+    "query": lambda fields: _read_entries(fields, "query"),
+    "cookies": _read_cookies,
     "body": lambda fields: fields.raw["body"],
-    "form": lambda fields: _parts(fields, "form"),
-    "text": lambda fields: _text(fields, "text", fields.raw["text"]),
-    "select": _select,
-    "credential": _credential,
+    "form": lambda fields: _read_entries(fields, "form"),
+    "text": lambda fields: _read_text(fields, "text", fields.raw["text"]),
+    "select": _read_select,
+    "credential": _read_credential,
 }
 
 
 def _check_placeholders(
     fields: DefinitionFields, definition: DefinitionFields, written: dict[str, Any]
 ) -> None:
-    known, required = _declared(definition.raw)
+    known, required = _declared_parameters(definition.raw)
     used: set[str] = set()
-    for place, name in _placeholders(written):
+    for place, name in _find_placeholders(written):
         used.add(name)
         if name not in known:
             fields.wrong(place, f"has the placeholder {{{name}}}, which is no parameter")
@@ -235,16 +235,16 @@ def _check_placeholders(
         definition.wrong("parameters", f"required, but no part of the request: {names}")
 
 
-def _placeholders(written: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _find_placeholders(written: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for part in ("url", "headers", "query", "cookies", *BODIES):
-        for name in names_in(written.get(part)):
+        for name in placeholder_names(written.get(part)):
             yield part, name
 
 
-def _declared(raw: dict[str, Any]) -> tuple[dict[str, bool], set[str]]:
+def _declared_parameters(raw: dict[str, Any]) -> tuple[dict[str, bool], set[str]]:
     """Every parameter and whether it has a default; and the required ones. Nothing is trusted."""
     if parameters := raw.get("parameters"):
-        objects = [one for one in _list(parameters) if isinstance(one, dict)]
+        objects = [one for one in _as_list(parameters) if isinstance(one, dict)]
         known = {str(one.get("name")): one.get("default") is not None for one in objects}
         return known, {str(one.get("name")) for one in objects if one.get("required") is True}
     schema = raw.get("input_schema")
@@ -252,8 +252,8 @@ def _declared(raw: dict[str, Any]) -> tuple[dict[str, bool], set[str]]:
     properties = schema.get("properties")
     properties = properties if isinstance(properties, dict) else {}
     known = {name: isinstance(one, dict) and "default" in one for name, one in properties.items()}
-    return known, {one for one in _list(schema.get("required")) if isinstance(one, str)}
+    return known, {one for one in _as_list(schema.get("required")) if isinstance(one, str)}
 
 
-def _list(value: Any) -> Iterable[Any]:
+def _as_list(value: Any) -> Iterable[Any]:
     return value if isinstance(value, list) else ()

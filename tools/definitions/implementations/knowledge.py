@@ -9,17 +9,17 @@ MOST_ROWS = 10_000
 COLLECTION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
-def read(fields: DefinitionFields, definition: DefinitionFields) -> dict[str, Any]:
+def read_knowledge_query(fields: DefinitionFields, definition: DefinitionFields) -> dict[str, Any]:
     definition.need_parameter("question")
-    return _graph(fields)
+    return _read_graph(fields)
 
 
-def read_update(fields: DefinitionFields, definition: DefinitionFields) -> dict[str, Any]:
+def read_graph_update(fields: DefinitionFields, definition: DefinitionFields) -> dict[str, Any]:
     definition.need_parameter("triples")
-    return _graph(fields)
+    return _read_graph(fields)
 
 
-def _graph(fields: DefinitionFields) -> dict[str, Any]:
+def _read_graph(fields: DefinitionFields) -> dict[str, Any]:
     fields.known(("collection", "limit"))
     collection = fields.raw.get("collection")
     if collection is not None and not (

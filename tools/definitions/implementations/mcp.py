@@ -9,7 +9,7 @@ from tools.definitions.texts import names
 PIN = re.compile(r"sha256:[0-9a-f]{64}")
 
 
-def read(fields: DefinitionFields, _definition: DefinitionFields) -> dict[str, Any]:
+def read_mcp(fields: DefinitionFields, _definition: DefinitionFields) -> dict[str, Any]:
     """Without a server it is the one configured under `mcp/<tool>` (S5)."""
     fields.known(("server", "tool", "pin"))
     tool = fields.text("tool", longest=128)

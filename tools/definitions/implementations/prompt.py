@@ -10,26 +10,26 @@ MOST_TOKENS = 1_000_000
 MOST_PROMPT_BYTES = 1_000_000
 
 
-def read(fields: DefinitionFields, definition: DefinitionFields) -> dict[str, Any]:
+def read_prompt_tool(fields: DefinitionFields, definition: DefinitionFields) -> dict[str, Any]:
     fields.known(("template", "system", "model", "max_tokens", "max_prompt_bytes"))
     template = fields.raw.get("template")
     if not isinstance(template, str) or not template.strip():
         fields.wrong("template", "is required: the text of a prompt")
         template = ""
     try:
-        templates.check(template, definition.parameter_names())
+        templates.check_template(template, definition.parameter_names())
     except templates.BadTemplate as flaw:
         fields.wrong("template", str(flaw))
-    return {"template": template} | _model(fields)
+    return {"template": template} | _read_model(fields)
 
 
-def read_completion(fields: DefinitionFields, definition: DefinitionFields) -> dict[str, Any]:
+def read_text_completion(fields: DefinitionFields, definition: DefinitionFields) -> dict[str, Any]:
     fields.known(("system", "model", "max_tokens", "max_prompt_bytes"))
     definition.need_parameter("question", "prompt")
-    return _model(fields)
+    return _read_model(fields)
 
 
-def _model(fields: DefinitionFields) -> dict[str, Any]:
+def _read_model(fields: DefinitionFields) -> dict[str, Any]:
     """Null is the installation's default model, or a built-in limit."""
     return {
         "system": fields.text("system", "", longest=LONGEST_SYSTEM) or None,

@@ -9,10 +9,10 @@ from typing import Any
 from tools.definitions.fields import DefinitionFields
 from tools.definitions.texts.names import PARAMETER_NAME, TOOL_NAME
 
-MAX_VALUE = 10_000
+LONGEST_CONFIG_VALUE = 10_000
 
 
-def read(fields: DefinitionFields, _definition: DefinitionFields) -> dict[str, Any]:
+def read_service_tool(fields: DefinitionFields, _definition: DefinitionFields) -> dict[str, Any]:
     fields.known(("service", "config"))
     service = fields.text("service", longest=128)
     if service and not TOOL_NAME.fullmatch(service):
@@ -21,13 +21,13 @@ def read(fields: DefinitionFields, _definition: DefinitionFields) -> dict[str, A
     for name, value in config.items():
         if not PARAMETER_NAME.fullmatch(name):
             fields.wrong(f"config.{name[:60]}", "is no name of a parameter")
-        elif not plain(value):
+        elif not is_config_value(value):
             fields.wrong(f"config.{name}", "must be a text, a number, true or false")
     return {"service": service, "config": config}
 
 
-def plain(value: Any) -> bool:
+def is_config_value(value: Any) -> bool:
     """What a configuration parameter may be."""
     if isinstance(value, str):
-        return len(value) <= MAX_VALUE
+        return len(value) <= LONGEST_CONFIG_VALUE
     return isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value))

@@ -5,16 +5,16 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from tools.definitions.mcp.contents import is_part
-from tools.definitions.mcp.repairs import Repair, cleaned
+from tools.definitions.mcp.contents import is_content_part
+from tools.definitions.mcp.repairs import Repair, clean_value
 
 MOST_PARTS = 1_000
 _LONGEST_SHOWN = 300
-_UNTOLD_TYPE = "application/octet-stream"
-_OTHER_NAMES = (("mimeType", ("mime_type", "mimetype")), ("data", ("blob", "base64")))
+_DEFAULT_MEDIA_TYPE = "application/octet-stream"
+_ALTERNATIVE_NAMES = (("mimeType", ("mime_type", "mimetype")), ("data", ("blob", "base64")))
 
 
-class NotAnAnswer(ValueError):
+class NotAToolResult(ValueError):
     """The message is no tool result; the text is the reason."""
 
 
@@ -31,24 +31,24 @@ class CallResult:
 
 
 def well_formed_result(message: dict[str, Any]) -> CallResult:
-    """Raises `NotAnAnswer`."""
+    """Raises `NotAToolResult`."""
     repairs: list[Repair] = []
-    result = _of_2024(cleaned(message, repairs), repairs)
+    result = _convert_2024_result(clean_value(message, repairs), repairs)
     if result.keys().isdisjoint({"content", "structuredContent"}):
-        raise NotAnAnswer("has neither content nor structuredContent")
-    parts = _parts(result.get("content"), repairs, given="content" in result)
+        raise NotAToolResult("has neither content nor structuredContent")
+    parts = _content_parts(result.get("content"), repairs, given="content" in result)
     content: list[dict[str, Any]] = []
     unknown: list[Any] = []
     for at, part in enumerate(parts):
         place = f"/content/{at}"
-        read = _part(part, repairs, place)
-        if is_part(read):
+        read = _repair_part(part, repairs, place)
+        if is_content_part(read):
             content.append(read)
         else:
             unknown.append(read)
-            repairs.append(Repair(place, f"{_kind_of(read)}: {_shown(read)}"))
+            repairs.append(Repair(place, f"{_unknown_part_reason(read)}: {_shorten(read)}"))
     structured = result.get("structuredContent")
-    return CallResult(content, unknown, structured, _failed(result, repairs), repairs)
+    return CallResult(content, unknown, structured, _is_failed(result, repairs), repairs)
 
 
 def well_formed_error(error: Any) -> tuple[int, str, Any]:
@@ -57,13 +57,13 @@ def well_formed_error(error: Any) -> tuple[int, str, Any]:
         error = {"message": error}
     if not isinstance(error, dict):
         return 0, "", None
-    error = cleaned(error, [])
+    error = clean_value(error, [])
     number, message = error.get("code"), error.get("message")
     plain = isinstance(number, int) and not isinstance(number, bool) and abs(number) < 2**53
     return number if plain else 0, message if isinstance(message, str) else "", error.get("data")
 
 
-def message_in(structured: Any) -> str:
+def failure_message(structured: Any) -> str:
     """The message of a failure in its structured content; empty where there is none."""
     at = structured
     for _ in range(3):
@@ -76,7 +76,7 @@ def message_in(structured: Any) -> str:
     return at if isinstance(at, str) else ""
 
 
-def _of_2024(result: dict[str, Any], repairs: list[Repair]) -> dict[str, Any]:
+def _convert_2024_result(result: dict[str, Any], repairs: list[Repair]) -> dict[str, Any]:
     """`toolResult` may be anything: a result as later versions have it, a text, or a value."""
     if "toolResult" not in result or "content" in result:
         return result
@@ -87,11 +87,11 @@ def _of_2024(result: dict[str, Any], repairs: list[Repair]) -> dict[str, Any]:
         return beside | old
     if isinstance(old, str):
         return beside | {"content": [{"type": "text", "text": old}]}
-    parts = isinstance(old, list) and bool(old) and all(is_part(part) for part in old)
+    parts = isinstance(old, list) and bool(old) and all(is_content_part(part) for part in old)
     return beside | ({"content": old} if parts else {"structuredContent": old})
 
 
-def _parts(content: Any, repairs: list[Repair], *, given: bool) -> list[Any]:
+def _content_parts(content: Any, repairs: list[Repair], *, given: bool) -> list[Any]:
     if content is None or content == {}:
         if given:
             repairs.append(Repair("/content", f"is {json.dumps(content)}, which is read as []"))
@@ -100,11 +100,11 @@ def _parts(content: Any, repairs: list[Repair], *, given: bool) -> list[Any]:
         repairs.append(Repair("/content", "is one part, which is read as a list of it"))
         return [content]
     if not isinstance(content, list) or len(content) > MOST_PARTS:
-        raise NotAnAnswer(f"has no list of at most {MOST_PARTS} parts")
+        raise NotAToolResult(f"has no list of at most {MOST_PARTS} parts")
     return content
 
 
-def _part(part: Any, repairs: list[Repair], place: str) -> Any:
+def _repair_part(part: Any, repairs: list[Repair], place: str) -> Any:
     if isinstance(part, str):
         repairs.append(Repair(place, "is a text, which is read as a part of that text"))
         return {"type": "text", "text": part}
@@ -118,34 +118,36 @@ def _part(part: Any, repairs: list[Repair], place: str) -> Any:
         repairs.append(Repair(f"{place}/text", "is no text; it is read as its JSON"))
         made["text"] = json.dumps(made["text"], ensure_ascii=False)
     if made.get("type") in {"image", "audio"}:
-        _read_bytes(made, repairs, place)
+        _repair_bytes(made, repairs, place)
     return made
 
 
-def _read_bytes(part: dict[str, Any], repairs: list[Repair], place: str) -> None:
-    for proper, others in _OTHER_NAMES:
+def _repair_bytes(part: dict[str, Any], repairs: list[Repair], place: str) -> None:
+    for proper, others in _ALTERNATIVE_NAMES:
         found = next((other for other in others if isinstance(part.get(other), str)), None)
         if proper not in part and found:
             repairs.append(Repair(f"{place}/{found}", f"is read as {proper}"))
             part[proper] = part.pop(found)
     if isinstance(part.get("data"), str) and not isinstance(part.get("mimeType"), str):
-        repairs.append(Repair(f"{place}/mimeType", f"is missing; it is read as {_UNTOLD_TYPE}"))
-        part["mimeType"] = _UNTOLD_TYPE
+        repairs.append(
+            Repair(f"{place}/mimeType", f"is missing; it is read as {_DEFAULT_MEDIA_TYPE}")
+        )
+        part["mimeType"] = _DEFAULT_MEDIA_TYPE
 
 
-def _kind_of(part: Any) -> str:
+def _unknown_part_reason(part: Any) -> str:
     kind = part.get("type") if isinstance(part, dict) else None
     if not isinstance(kind, str):
         return "is no part that has a type"
     return f"is of the kind {json.dumps(kind[:60])}, which is not known here, or is not whole"
 
 
-def _shown(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 
 
-def _failed(result: dict[str, Any], repairs: list[Repair]) -> bool:
+def _is_failed(result: dict[str, Any], repairs: list[Repair]) -> bool:
     flag = result.get("isError")
     if flag in (1, "true", "True") and flag is not True:
         repairs.append(Repair("/isError", f"is {json.dumps(flag)}, which is read as true"))

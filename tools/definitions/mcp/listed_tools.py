@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from audit.canonical import commitment
-from tools.definitions.mcp.repairs import Repair, cleaned
+from tools.definitions.mcp.repairs import Repair, clean_value
 from tools.definitions.mcp.schemas import well_formed_schema
 
 LONGEST_NAME = 128
@@ -14,10 +14,9 @@ LONGEST_TEXT = 100_000
 LONGEST_TOOL = 512 * 1024
 LONGEST_REASON = 500
 # The fields that an approval covers: what an agent reads, the inputs, and the outputs.
-APPROVED = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
+APPROVED_FIELDS = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 # Further fields that are kept for clients that show tools to people.
-SHOWN = ("_meta", "icons")
-HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
+CLIENT_FIELDS = ("_meta", "icons")
 _DAY_S = 86_400.0
 _OTHER_NAMES = {"input_schema": "inputSchema", "output_schema": "outputSchema"}
 
@@ -47,12 +46,12 @@ class ToolListPage:
     repairs: list[Repair] = field(default_factory=list)
 
 
-def digest_of(raw: dict[str, Any]) -> str:
+def approval_digest(raw: dict[str, Any]) -> str:
     """The digest of what is approved."""
-    return _sha256({key: raw[key] for key in APPROVED if key in raw})
+    return _sha256({key: raw[key] for key in APPROVED_FIELDS if key in raw})
 
 
-def read_digest_of(raw: dict[str, Any]) -> str:
+def review_digest(raw: dict[str, Any]) -> str:
     """The digest of all that is shown to the reviewing person."""
     return _sha256(raw)
 
@@ -80,10 +79,10 @@ def well_formed_page(message: dict[str, Any]) -> ToolListPage:
         cursor = None
     if cursor is not None and (not isinstance(cursor, str) or len(cursor) > LONGEST_TEXT):
         raise BadPage("its nextCursor is no text, or too long")
-    return ToolListPage(tools, cursor, _seconds(message.get("ttlMs")), repairs)
+    return ToolListPage(tools, cursor, _ttl_seconds(message.get("ttlMs")), repairs)
 
 
-def _seconds(ms: Any) -> float | None:
+def _ttl_seconds(ms: Any) -> float | None:
     if not isinstance(ms, int | float) or isinstance(ms, bool) or not ms >= 0:
         return None
     return min(ms / 1000, _DAY_S)
@@ -94,24 +93,24 @@ def well_formed_tool(raw: Any) -> ReadTool:
     repairs: list[Repair] = []
     if not isinstance(raw, dict):
         raise BadTool("", "is no object")
-    raw = cleaned(_renamed(raw, repairs), repairs)
-    kept = {key: raw[key] for key in (*APPROVED, *SHOWN) if raw.get(key) is not None}
+    raw = clean_value(_rename_keys(raw, repairs), repairs)
+    kept = {key: raw[key] for key in (*APPROVED_FIELDS, *CLIENT_FIELDS) if raw.get(key) is not None}
     name = kept.get("name")
     shown = name[: LONGEST_NAME * 2] if isinstance(name, str) else ""
     if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME:
         raise BadTool(shown, f"its name must be a text of 1 to {LONGEST_NAME} letters")
-    _read_texts(kept, repairs, shown)
-    kept["inputSchema"] = _input_schema(kept.get("inputSchema"), repairs, shown)
-    _read_output_schema(kept, repairs)
-    _read_objects(kept, repairs)
-    _read_icons(kept, repairs)
+    _check_texts(kept, repairs, shown)
+    kept["inputSchema"] = _repair_input_schema(kept.get("inputSchema"), repairs, shown)
+    _repair_output_schema(kept, repairs)
+    _repair_objects(kept, repairs)
+    _repair_icons(kept, repairs)
     size = len(json.dumps(kept))
     if size > LONGEST_TOOL:
         raise BadTool(shown, f"it is longer than {LONGEST_TOOL} bytes")
     return ReadTool(kept, size, repairs)
 
 
-def _renamed(raw: dict[str, Any], repairs: list[Repair]) -> dict[str, Any]:
+def _rename_keys(raw: dict[str, Any], repairs: list[Repair]) -> dict[str, Any]:
     found = dict(raw)
     for other, proper in _OTHER_NAMES.items():
         if other in found and found.get(proper) is None:
@@ -120,7 +119,7 @@ def _renamed(raw: dict[str, Any], repairs: list[Repair]) -> dict[str, Any]:
     return found
 
 
-def _read_texts(kept: dict[str, Any], repairs: list[Repair], name: str) -> None:
+def _check_texts(kept: dict[str, Any], repairs: list[Repair], name: str) -> None:
     if not isinstance(kept.get("title", ""), str):
         repairs.append(Repair("/title", "is no text; it is left out"))
         del kept["title"]
@@ -132,7 +131,7 @@ def _read_texts(kept: dict[str, Any], repairs: list[Repair], name: str) -> None:
             raise BadTool(name, f"its {key} is longer than {LONGEST_TEXT} letters")
 
 
-def _input_schema(schema: Any, repairs: list[Repair], name: str) -> dict[str, Any]:
+def _repair_input_schema(schema: Any, repairs: list[Repair], name: str) -> dict[str, Any]:
     if schema is None:
         return {"type": "object"}
     if schema is True:
@@ -144,7 +143,7 @@ def _input_schema(schema: Any, repairs: list[Repair], name: str) -> dict[str, An
     return read if read or schema == {} else {"type": "object"}
 
 
-def _read_output_schema(kept: dict[str, Any], repairs: list[Repair]) -> None:
+def _repair_output_schema(kept: dict[str, Any], repairs: list[Repair]) -> None:
     if "outputSchema" not in kept:
         return
     read = well_formed_schema(kept["outputSchema"], repairs, "/outputSchema")
@@ -155,7 +154,7 @@ def _read_output_schema(kept: dict[str, Any], repairs: list[Repair]) -> None:
         del kept["outputSchema"]
 
 
-def _read_objects(kept: dict[str, Any], repairs: list[Repair]) -> None:
+def _repair_objects(kept: dict[str, Any], repairs: list[Repair]) -> None:
     for key in ("annotations", "_meta"):
         value = kept.get(key, {})
         if value == [] and isinstance(value, list):
@@ -166,7 +165,7 @@ def _read_objects(kept: dict[str, Any], repairs: list[Repair]) -> None:
             del kept[key]
 
 
-def _read_icons(kept: dict[str, Any], repairs: list[Repair]) -> None:
+def _repair_icons(kept: dict[str, Any], repairs: list[Repair]) -> None:
     icons = kept.get("icons", [])
     if icons == {}:
         icons = kept["icons"] = []

@@ -7,7 +7,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
-from tools.definitions.schemas.schema_parts import below
+from tools.definitions.schemas.schema_parts import child_pointer
 
 LONGEST_MESSAGE = 500
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
@@ -26,7 +26,7 @@ class Repair:
         return text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]}…"
 
 
-def with_objects(value: Any, places: Iterable[str], repairs: list[Repair]) -> Any:
+def repair_empty_objects(value: Any, places: Iterable[str], repairs: list[Repair]) -> Any:
     """The value with {} in place of each [] at these JSON pointers, where an object is expected."""
     if value == [] and isinstance(value, list) and "/" in places:
         repairs.append(Repair("", "is [], which is read as {}"))
@@ -36,39 +36,39 @@ def with_objects(value: Any, places: Iterable[str], repairs: list[Repair]) -> An
         *path, last = [step.replace("~1", "/").replace("~0", "~") for step in place.split("/")[1:]]
         at = made
         for step in path:
-            at = _member(at, step)
-        if _member(at, last) == []:
+            at = _get_member(at, step)
+        if _get_member(at, last) == []:
             at[last if isinstance(at, dict) else int(last)] = {}
             repairs.append(Repair(place, "is [], which is read as {}"))
     return made
 
 
-def _member(value: Any, step: str) -> Any:
+def _get_member(value: Any, step: str) -> Any:
     if isinstance(value, dict):
         return value.get(step)
     indexed = isinstance(value, list) and step.isdecimal() and int(step) < len(value)
     return value[int(step)] if indexed else None
 
 
-def cleaned(value: Any, repairs: list[Repair], place: str = "") -> Any:
+def clean_value(value: Any, repairs: list[Repair], place: str = "") -> Any:
     """The value without characters and numbers that JSON or a database cannot store: NUL and halves
     of surrogate pairs in texts become U+FFFD, NaN and infinities become null."""
     if isinstance(value, str):
-        return _text(value, repairs, place)
+        return _clean_text(value, repairs, place)
     if isinstance(value, dict):
         return {
-            _text(key, repairs, place): cleaned(item, repairs, below(place, key))
+            _clean_text(key, repairs, place): clean_value(item, repairs, child_pointer(place, key))
             for key, item in value.items()
         }
     if isinstance(value, list):
-        return [cleaned(item, repairs, f"{place}/{at}") for at, item in enumerate(value)]
+        return [clean_value(item, repairs, f"{place}/{at}") for at, item in enumerate(value)]
     if isinstance(value, float) and not math.isfinite(value):
         repairs.append(Repair(place, f"is {value}, which JSON does not have; it is read as null"))
         return None
     return value
 
 
-def _text(text: str, repairs: list[Repair], place: str) -> str:
+def _clean_text(text: str, repairs: list[Repair], place: str) -> str:
     found = "" if text.isascii() and "\x00" not in text else _UNSTORABLE.sub(_REPLACEMENT, text)
     if not found or found == text:
         return text

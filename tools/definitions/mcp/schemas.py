@@ -8,7 +8,7 @@ schema that is well-formed comes back equal, so that its digest stays.
 from typing import Any
 
 from tools.definitions.mcp.repairs import Repair
-from tools.definitions.schemas.schema_parts import below
+from tools.definitions.schemas.schema_parts import child_pointer
 
 _MAPS = frozenset(
     {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas",
@@ -36,53 +36,57 @@ def well_formed_schema(schema: Any, repairs: list[Repair], place: str = "") -> A
         return {}
     if not isinstance(schema, dict):
         return schema
-    return _schema(schema, repairs, place)
+    return _repair_schema(schema, repairs, place)
 
 
-def _schema(schema: dict[str, Any], repairs: list[Repair], place: str) -> dict[str, Any]:
+def _repair_schema(schema: dict[str, Any], repairs: list[Repair], place: str) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for key, value in schema.items():
-        here = below(place, key)
+        here = child_pointer(place, key)
         if value is None and key in _NULL_MEANS_NOTHING:
             repairs.append(Repair(here, "is null, which is read as if it were not there"))
         elif key in _MAPS:
-            made[key] = _map(value, repairs, here)
+            made[key] = _repair_map(value, repairs, here)
         elif key in _LISTS_OF_SCHEMAS | {"items"} and isinstance(value, list) and value:
-            made[key] = [_one(item, repairs, f"{here}/{at}") for at, item in enumerate(value)]
+            made[key] = [
+                _repair_subschema(item, repairs, f"{here}/{at}") for at, item in enumerate(value)
+            ]
         elif key in _SCHEMAS:
-            made[key] = _one(value, repairs, here)
+            made[key] = _repair_subschema(value, repairs, here)
         elif key in _LISTS and isinstance(value, dict):
-            made[key] = _list(value, repairs, here)
+            made[key] = _repair_list(value, repairs, here)
         else:
             made[key] = value
-    return _with_required(made, repairs, place)
+    return _lift_required(made, repairs, place)
 
 
-def _one(value: Any, repairs: list[Repair], place: str) -> Any:
+def _repair_subschema(value: Any, repairs: list[Repair], place: str) -> Any:
     if isinstance(value, dict):
-        return _schema(value, repairs, place)
-    return _empty_object(value, repairs, place)
+        return _repair_schema(value, repairs, place)
+    return _repair_empty_object(value, repairs, place)
 
 
-def _map(value: Any, repairs: list[Repair], place: str) -> Any:
-    value = _empty_object(value, repairs, place)
+def _repair_map(value: Any, repairs: list[Repair], place: str) -> Any:
+    value = _repair_empty_object(value, repairs, place)
     if not isinstance(value, dict):
         return value
     lists = place.endswith(("/dependentRequired", "/dependencies"))
     return {
-        name: item if lists and isinstance(item, list) else _one(item, repairs, below(place, name))
+        name: item
+        if lists and isinstance(item, list)
+        else _repair_subschema(item, repairs, child_pointer(place, name))
         for name, item in value.items()
     }
 
 
-def _empty_object(value: Any, repairs: list[Repair], place: str) -> Any:
+def _repair_empty_object(value: Any, repairs: list[Repair], place: str) -> Any:
     if not (isinstance(value, list) and not value):
         return value
     repairs.append(Repair(place, "is [], which is read as {}"))
     return {}
 
 
-def _list(value: dict[str, Any], repairs: list[Repair], place: str) -> Any:
+def _repair_list(value: dict[str, Any], repairs: list[Repair], place: str) -> Any:
     """Of an object whose names are numbers alone: the list of its values."""
     if not all(name.isdecimal() for name in value):
         return value
@@ -90,7 +94,7 @@ def _list(value: dict[str, Any], repairs: list[Repair], place: str) -> Any:
     return [*value.values()]
 
 
-def _with_required(schema: dict[str, Any], repairs: list[Repair], place: str) -> dict[str, Any]:
+def _lift_required(schema: dict[str, Any], repairs: list[Repair], place: str) -> dict[str, Any]:
     """In drafts before 4 a property itself is marked as required."""
     properties = schema.get("properties")
     if not isinstance(properties, dict):
@@ -105,7 +109,9 @@ def _with_required(schema: dict[str, Any], repairs: list[Repair], place: str) ->
         return schema
     for name in marks:
         repairs.append(
-            Repair(f"{below(f'{place}/properties', name)}/required", "is read as its parent's")
+            Repair(
+                f"{child_pointer(f'{place}/properties', name)}/required", "is read as its parent's"
+            )
         )
     plain = {
         name: {key: item for key, item in part.items() if key != "required"}

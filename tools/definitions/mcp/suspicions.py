@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from tools.definitions.schemas.schema_parts import below
-from tools.definitions.texts.visible import hidden_in, lookalikes_in, visible
+from tools.definitions.schemas.schema_parts import child_pointer
+from tools.definitions.texts.visible import find_invisible, find_lookalikes, make_visible
 
-MOST = 10
+MOST_SUSPICIONS = 10
 _WORDS_OF_ORDERS = re.compile(
     r"""
     <\s*/?\s*(?:important|system|instructions?|secret|hidden|admin|assistant|critical|prompt)\b
@@ -52,46 +52,46 @@ _JOINERS = re.compile(f"(?<={_SYMBOL})\ufe0f(?![\ufe00-\ufe0f])|(?<=\ufe0f)\u200
                       f"|(?<={_SYMBOL})\u200d(?={_SYMBOL})")  # fmt: skip
 _ORDERS_IN_A_NAME = re.compile(r"\s\S+\s\S+\s")  # a name of four words is suspicious
 _UNUSUAL = re.compile(r"[^\x20-\x7e\n\t]")
-_FOR_CLIENTS_ALONE = frozenset({"_meta", "icons"})  # for clients, never sent to a model
+_CLIENT_ONLY = frozenset({"_meta", "icons"})  # for clients, never sent to a model
 
 
-def suspicions_of(raw: dict[str, Any]) -> list[str]:
+def find_suspicions(raw: dict[str, Any]) -> list[str]:
     """In words, of a well-formed tool: each names its place. [] where there is no sign."""
     found: dict[str, None] = {}
-    for place, text, is_name in _texts(raw):
-        for sign in _signs(text, is_name=is_name):
-            found[f"{sign} at {visible(place[:200])}"] = None
-            if len(found) >= MOST:
+    for place, text, is_name in _readable_texts(raw):
+        for sign in _find_signs(text, is_name=is_name):
+            found[f"{sign} at {make_visible(place[:200])}"] = None
+            if len(found) >= MOST_SUSPICIONS:
                 return [*found]
     return [*found]
 
 
-def _texts(raw: dict[str, Any]) -> Iterator[tuple[str, str, bool]]:
+def _readable_texts(raw: dict[str, Any]) -> Iterator[tuple[str, str, bool]]:
     """Place, text, and whether it names something: all that a model may read."""
     for key, value in raw.items():
         if key == "name":
             yield "/name", str(value), True
-        elif key not in _FOR_CLIENTS_ALONE:
-            yield from _below(value, f"/{key}", named=False)
+        elif key not in _CLIENT_ONLY:
+            yield from _nested_texts(value, f"/{key}", named=False)
 
 
-def _below(value: Any, place: str, *, named: bool) -> Iterator[tuple[str, str, bool]]:
+def _nested_texts(value: Any, place: str, *, named: bool) -> Iterator[tuple[str, str, bool]]:
     """`named`: the keys of this object are names of parameters, not words of JSON Schema."""
     if isinstance(value, str):
         yield place, value, False
     elif isinstance(value, list):
         for at, item in enumerate(value):
-            yield from _below(item, f"{place}/{at}", named=False)
+            yield from _nested_texts(item, f"{place}/{at}", named=False)
     elif isinstance(value, dict):
         for key, item in value.items():
-            here = below(place, key)
+            here = child_pointer(place, key)
             if named or not (key.isascii() and key.isidentifier()):
                 yield here, key, named
             names = key in {"properties", "patternProperties"} and not named
-            yield from _below(item, here, named=names)
+            yield from _nested_texts(item, here, named=names)
 
 
-def _signs(text: str, *, is_name: bool) -> Iterator[str]:
+def _find_signs(text: str, *, is_name: bool) -> Iterator[str]:
     yield from _unusual_signs(text) if _UNUSUAL.search(text) else ()
     if _WORDS_OF_ORDERS.search(text):
         yield "tells a model what to do beside its use"
@@ -102,8 +102,8 @@ def _signs(text: str, *, is_name: bool) -> Iterator[str]:
 
 
 def _unusual_signs(text: str) -> Iterator[str]:
-    for one in hidden_in(_JOINERS.sub("", text))[:3]:
+    for one in find_invisible(_JOINERS.sub("", text))[:3]:
         yield f"contains {one}, which cannot be seen,"
-    alike = {one.told: None for one in lookalikes_in(text)}
+    alike = {one.description: None for one in find_lookalikes(text)}
     for description in [*alike][:3]:
         yield f"contains {description},"

@@ -44,7 +44,7 @@ class Operation:
     @property
     def identity(self) -> str:
         """The same for `/pets/{id}` and `/pets/{pet}`, which are one path (OpenAPI, 4.8.8)."""
-        return identity(self.key)
+        return operation_identity(self.key)
 
     @property
     def id(self) -> str:
@@ -60,7 +60,7 @@ class OpenApiDescription:
             strict_json.check(raw, scalars=False)
         except strict_json.BadJson as error:
             raise BadOpenApiDocument(f"The document cannot be used: {error}.") from None
-        self.raw = _plain(raw)
+        self.raw = _as_json_value(raw)
         if not isinstance(self.raw, dict) or not isinstance(self.raw.get("paths"), dict):
             raise BadOpenApiDocument("This is no OpenAPI document: it has no paths.")
         version = str(self.raw.get("openapi", ""))
@@ -127,7 +127,7 @@ class OpenApiDescription:
         return found
 
 
-def identity(key: str) -> str:
+def operation_identity(key: str) -> str:
     """The identity of an operation such as `GET /pets/{id}`: without the names in its path."""
     return _TEMPLATE.sub("{}", key)
 
@@ -151,15 +151,15 @@ def text_in(part: Any, name: str) -> str:
     return found if isinstance(found, str) else ""
 
 
-def _plain(value: Any) -> Any:
+def _as_json_value(value: Any) -> Any:
     """The value as JSON: YAML has dates, and keys that are no texts. NUL and lone surrogates, which
     cannot be stored, become U+FFFD."""
     if isinstance(value, str):
         return _UNSTORABLE.sub("\ufffd", value)
     if isinstance(value, dict):
-        return {_key(key): _plain(part) for key, part in value.items()}
+        return {_as_json_key(key): _as_json_value(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
+        return [_as_json_value(part) for part in value]
     if isinstance(value, datetime.date):
         return value.isoformat()
     if isinstance(value, float) and not math.isfinite(value):
@@ -171,6 +171,6 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-def _key(key: Any) -> str:
+def _as_json_key(key: Any) -> str:
     text = ("true" if key else "false") if isinstance(key, bool) else str(key)
     return _UNSTORABLE.sub("\ufffd", text)

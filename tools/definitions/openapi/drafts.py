@@ -13,9 +13,9 @@ from tools.definitions.openapi.document import (
     object_in,
     text_in,
 )
-from tools.definitions.openapi.parameters import OperationArguments, told
-from tools.definitions.openapi.schemas import Schemas, plain_text
-from tools.definitions.openapi.security import needed
+from tools.definitions.openapi.parameters import OperationArguments, read_arguments
+from tools.definitions.openapi.schemas import OperationSchemas, normalize_text
+from tools.definitions.openapi.security import required_credential
 from tools.definitions.openapi.servers import OpenApiServers
 from tools.definitions.schemas import schemas as checking
 from tools.definitions.texts.names import plain_name, with_digest
@@ -24,7 +24,7 @@ from tools.definitions.tool import read_definition
 from tools.definitions.vocabulary import Category, Delivery, ToolType
 from tools.errors import InvalidDefinition
 
-SOURCE = "openapi"  # the `metadata.source` of tools from OpenAPI
+OPENAPI_SOURCE = "openapi"  # the `metadata.source` of tools from OpenAPI
 LONGEST_NAME = 64
 LONGEST_DESCRIPTION = 4_000
 # Semantics of HTTP methods (RFC 9110, 9.2); a person may override them.
@@ -54,7 +54,7 @@ class OperationDraft:
     operations: frozenset[str] = frozenset()
 
 
-def drafts(
+def draft_operations(
     raw: Any,
     *,
     pick: Sequence[str] = (),
@@ -71,11 +71,11 @@ def drafts(
     document = OpenApiDescription(raw)
     operations = document.operations()
     servers = OpenApiServers(document, server, variables or {})
-    chosen, names = frozenset(pick), _names(operations)
-    wanted = [one for one in operations if _picked(one, chosen)]
+    chosen, names = frozenset(pick), _tool_names(operations)
+    wanted = [one for one in operations if _is_picked(one, chosen)]
     known = frozenset(one.identity for one in operations)
     made = [
-        _draft(
+        _draft_operation(
             document,
             one,
             names[one.key],
@@ -95,41 +95,41 @@ def drafts(
     return [
         *(replace(one, operations=known) for one in made),
         *odd,
-        *_missing(operations, [one for one in pick if one not in document.odd_paths]),
+        *_missing_picks(operations, [one for one in pick if one not in document.odd_paths]),
     ]
 
 
-def _names(operations: Iterable[Operation]) -> dict[str, str]:
+def _tool_names(operations: Iterable[Operation]) -> dict[str, str]:
     """Of every operation, by its key. Operations with confusable names all have a digest of the
     operation in theirs, so that names do not depend on which are picked, or on their order."""
-    plain = {one.key: _name(one) for one in operations}
-    alike = Counter(form for name in plain.values() for form in _forms(name))
+    plain = {one.key: _tool_name(one) for one in operations}
+    alike = Counter(form for name in plain.values() for form in _confusable_forms(name))
     return {
         key: with_digest(name, key, longest=LONGEST_NAME)
-        if any(alike[form] > 1 for form in _forms(name))
+        if any(alike[form] > 1 for form in _confusable_forms(name))
         else name
         for key, name in plain.items()
     }
 
 
-def _forms(name: str) -> set[tuple[str, str]]:
+def _confusable_forms(name: str) -> set[tuple[str, str]]:
     """Of which the catalog has each once."""
     return {("case", name.casefold()), ("look", skeleton(name))}
 
 
-def _name(operation: Operation) -> str:
+def _tool_name(operation: Operation) -> str:
     place = f"{operation.method.lower()}{operation.path}"
     named = (plain_name(text, longest=LONGEST_NAME) for text in (operation.id, place))
     return next(filter(None, named), operation.method.lower())
 
 
-def _picked(operation: Operation, pick: frozenset[str]) -> bool:
+def _is_picked(operation: Operation, pick: frozenset[str]) -> bool:
     if pick:
         return operation.key in pick or (operation.id != "" and operation.id in pick)
     return operation.own.get("deprecated") is not True
 
 
-def _missing(operations: list[Operation], pick: Sequence[str]) -> list[OperationDraft]:
+def _missing_picks(operations: list[Operation], pick: Sequence[str]) -> list[OperationDraft]:
     known = {name for one in operations for name in (one.key, one.id)}
     flaw = {"field": "pick", "message": "names no operation of the document"}
     return [
@@ -137,7 +137,7 @@ def _missing(operations: list[Operation], pick: Sequence[str]) -> list[Operation
     ]
 
 
-def _draft(
+def _draft_operation(
     document: OpenApiDescription,
     operation: Operation,
     name: str,
@@ -147,7 +147,7 @@ def _draft(
     credentials: Mapping[str, str],
 ) -> OperationDraft:
     try:
-        raw, header, notes = _definition(document, operation, name, servers, credentials)
+        raw, header, notes = _draft_definition(document, operation, name, servers, credentials)
     except OperationFlaw as flaw:
         message = f"cannot be made a tool: {flaw}"
         return OperationDraft(
@@ -163,7 +163,7 @@ def _draft(
     return OperationDraft(operation.key, name, raw, (), header, notes)
 
 
-def _definition(
+def _draft_definition(
     document: OpenApiDescription,
     operation: Operation,
     name: str,
@@ -171,17 +171,17 @@ def _definition(
     credentials: Mapping[str, str],
 ) -> tuple[dict[str, Any], str, tuple[str, ...]]:
     """The definition, the header of its credential, and notes. Raises `OperationFlaw`."""
-    requests = Schemas(document, "request")
-    found = told(document, operation, requests)
-    output, notes = _output(document, operation)
-    scheme, header = needed(document, operation) or ("", "")
-    implementation = _implementation(operation, found, servers)
+    requests = OperationSchemas(document, "request")
+    found = read_arguments(document, operation, requests)
+    output, notes = _output_schema(document, operation)
+    scheme, header = required_credential(document, operation) or ("", "")
+    implementation = _draft_implementation(operation, found, servers)
     if output is not None:
         implementation["select"] = ""
     if scheme:
         implementation["credential"] = credentials.get(scheme, scheme)
-    summary = plain_text(text_in(operation.own, "summary"), 200).replace("\n", " ")
-    description = plain_text(text_in(operation.own, "description"), LONGEST_DESCRIPTION)
+    summary = normalize_text(text_in(operation.own, "summary"), 200).replace("\n", " ")
+    description = normalize_text(text_in(operation.own, "description"), LONGEST_DESCRIPTION)
     definition = {
         "name": name,
         "type": ToolType.HTTP.value,
@@ -199,7 +199,11 @@ def _definition(
         "output_schema": output or {},
         "delivery": DELIVERIES.get(operation.method, Delivery.EXTERNAL).value,
         "implementation": implementation,
-        "metadata": {"source": SOURCE, "document": document.title, "operation": operation.key},
+        "metadata": {
+            "source": OPENAPI_SOURCE,
+            "document": document.title,
+            "operation": operation.key,
+        },
     }
     return definition, header, (*requests.notes, *notes)
 
@@ -208,7 +212,7 @@ def _deprecated(operation: Operation) -> str:
     return "Deprecated. " if operation.own.get("deprecated") is True else ""
 
 
-def _implementation(
+def _draft_implementation(
     operation: Operation, found: OperationArguments, servers: OpenApiServers
 ) -> dict[str, Any]:
     parts: dict[str, Any] = {
@@ -220,13 +224,13 @@ def _implementation(
     }
     made: dict[str, Any] = {
         "method": operation.method,
-        "url": servers.of(operation).rstrip("/") + _path(operation, found),
+        "url": servers.of(operation).rstrip("/") + _path_template(operation, found),
     }
     made |= {name: part for name, part in parts.items() if part}
     return made if found.body is None else {**made, "body": found.body}
 
 
-def _path(operation: Operation, found: OperationArguments) -> str:
+def _path_template(operation: Operation, found: OperationArguments) -> str:
     wanted = _TEMPLATE.findall(operation.path)
     if missing := [name for name in wanted if name not in found.path]:
         raise OperationFlaw(f"its path has {{{missing[0][:60]}}}, which is no parameter")
@@ -235,7 +239,7 @@ def _path(operation: Operation, found: OperationArguments) -> str:
     return _TEMPLATE.sub(lambda one: f"{{{found.path[one[1]]}}}", operation.path)
 
 
-def _output(
+def _output_schema(
     document: OpenApiDescription, operation: Operation
 ) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
     """The schema of the one successful response, if it is JSON. An unusable schema is left out."""
@@ -251,10 +255,10 @@ def _output(
         content = object_in(document.resolved(answer), "content")
         if set(content) != {"application/json"}:
             return None, ()
-        reader = Schemas(document, "response")
+        reader = OperationSchemas(document, "response")
         raw = object_in(content, "application/json").get("schema", {})
         schema = reader.standalone(reader.read(raw))
-        checking.check(schema)
+        checking.check_schema(schema)
     except (OperationFlaw, checking.BadSchema) as reason:
         return None, (f"The schema of the answer was left out: {reason}",)
     notes = tuple(f"The schema of the answer: {note}" for note in reader.notes)

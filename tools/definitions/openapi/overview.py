@@ -10,9 +10,9 @@ from tools.definitions.openapi.document import (
     list_in,
     text_in,
 )
-from tools.definitions.openapi.schemas import plain_text
-from tools.definitions.openapi.security import needed
-from tools.definitions.openapi.servers import Variable, variables_of
+from tools.definitions.openapi.schemas import normalize_text
+from tools.definitions.openapi.security import required_credential
+from tools.definitions.openapi.servers import ServerVariable, server_variables
 
 MOST_SCHEMES = 20
 
@@ -36,10 +36,10 @@ class Overview:
     address: str
     operations: list[OfferedOperation]
     schemes: dict[str, str] = field(default_factory=dict)
-    variables: dict[str, Variable] = field(default_factory=dict)
+    variables: dict[str, ServerVariable] = field(default_factory=dict)
 
 
-def overview(raw: Any) -> Overview:
+def read_overview(raw: Any) -> Overview:
     """Raises `BadDocument`."""
     document = OpenApiDescription(raw)
     operations = document.operations()
@@ -48,25 +48,27 @@ def overview(raw: Any) -> Overview:
         document.title,
         servers[0][:200] if servers else "",
         [
-            *(_offered(one) for one in operations),
+            *(_offered_operation(one) for one in operations),
             *(OfferedOperation(path, "", deprecated=False) for path in document.odd_paths),
         ],
-        _schemes(document, operations),
-        variables_of(document),
+        _credential_schemes(document, operations),
+        server_variables(document),
     )
 
 
-def _offered(one: Operation) -> OfferedOperation:
+def _offered_operation(one: Operation) -> OfferedOperation:
     summary = text_in(one.own, "summary") or text_in(one.own, "description")
-    said = plain_text(summary, 200).replace("\n", " ")
+    said = normalize_text(summary, 200).replace("\n", " ")
     return OfferedOperation(one.key, said, one.own.get("deprecated") is True)
 
 
-def _schemes(document: OpenApiDescription, operations: list[Operation]) -> dict[str, str]:
+def _credential_schemes(
+    document: OpenApiDescription, operations: list[Operation]
+) -> dict[str, str]:
     found: dict[str, str] = {}
     for one in operations:
         try:
-            scheme = needed(document, one)
+            scheme = required_credential(document, one)
         except OperationFlaw:
             continue  # reported with the operation later
         if scheme and len(found) < MOST_SCHEMES:

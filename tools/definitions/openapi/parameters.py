@@ -18,12 +18,12 @@ from tools.definitions.openapi.document import (
     object_in,
     text_in,
 )
-from tools.definitions.openapi.schemas import LONGEST_DESCRIPTION, Schemas, plain_text
+from tools.definitions.openapi.schemas import LONGEST_DESCRIPTION, OperationSchemas, normalize_text
 from tools.definitions.texts.names import PARAMETER_NAME, plain_name
 
-STYLES = {"path": "simple", "query": "form", "header": "simple", "cookie": "form"}
+DEFAULT_STYLES = {"path": "simple", "query": "form", "header": "simple", "cookie": "form"}
 SEPARATORS = {"form": ",", "spaceDelimited": " ", "pipeDelimited": "|"}
-STYLES_OF_QUERY = {*SEPARATORS, "deepObject"}
+QUERY_STYLES = {*SEPARATORS, "deepObject"}
 MOST_ARGUMENTS = 200
 FORM = "application/x-www-form-urlencoded"
 _JSON = re.compile(r"application/(?:[\w.-]+\+)?json")
@@ -53,7 +53,7 @@ class Parameter:
 
     @property
     def style(self) -> str:
-        return text_in(self.raw, "style") or STYLES[self.place]
+        return text_in(self.raw, "style") or DEFAULT_STYLES[self.place]
 
     @property
     def content(self) -> dict[str, Any]:
@@ -102,25 +102,25 @@ def argument_name(wished: str) -> str:
     return plain if PARAMETER_NAME.fullmatch(plain) else f"p_{plain}"[:64]
 
 
-def is_json(kind: str) -> bool:
+def is_json_media_type(kind: str) -> bool:
     """Of a media type, whatever its parameters are."""
     return _JSON.fullmatch(kind.partition(";")[0].strip().lower()) is not None
 
 
-def told(
-    document: OpenApiDescription, operation: Operation, schemas: Schemas
+def read_arguments(
+    document: OpenApiDescription, operation: Operation, schemas: OperationSchemas
 ) -> OperationArguments:
     """Raises `OperationFlaw`."""
     found = OperationArguments()
-    for one in _parameters(document, operation):
+    for one in _merge_parameters(document, operation):
         if not (one.place == "header" and one.name.lower() in _IGNORED_HEADERS):
-            _add(found, document, schemas, one)
+            _add_parameter(found, document, schemas, one)
     if "requestBody" in operation.own:
         _add_body(found, document, schemas, document.resolved(operation.own["requestBody"]))
     return found
 
 
-def _parameters(document: OpenApiDescription, operation: Operation) -> list[Parameter]:
+def _merge_parameters(document: OpenApiDescription, operation: Operation) -> list[Parameter]:
     """Those of the operation override those of its path."""
     found: dict[tuple[str, str], Parameter] = {}
     for owner in (operation.shared, operation.own):
@@ -131,51 +131,56 @@ def _parameters(document: OpenApiDescription, operation: Operation) -> list[Para
             document.count()
             raw = document.resolved(given)
             place, name = text_in(raw, "in"), text_in(raw, "name")
-            if place not in STYLES or not name:
+            if place not in DEFAULT_STYLES or not name:
                 raise OperationFlaw(f"the parameter {name[:60]!r} is in no place that is known")
             found[place, name] = Parameter(place, name, raw)
     return list(found.values())
 
 
-def _add(
-    found: OperationArguments, document: OpenApiDescription, schemas: Schemas, one: Parameter
+def _add_parameter(
+    found: OperationArguments,
+    document: OpenApiDescription,
+    schemas: OperationSchemas,
+    one: Parameter,
 ) -> None:
     """Raises `OperationFlaw` for what our templates cannot express."""
-    schema, entry = _content(schemas, one) if one.content else _styled(document, schemas, one)
+    schema, entry = (
+        _read_content(schemas, one) if one.content else _read_styled(document, schemas, one)
+    )
     required = one.place == "path" or one.raw.get("required") is True
-    argument = found.add(one.name, _described(schema, one.raw), required=required)
+    argument = found.add(one.name, _with_description(schema, one.raw), required=required)
     if one.place == "path":
         found.path[one.name] = argument
     else:
         members = {"query": found.query, "header": found.headers, "cookie": found.cookies}
-        members[one.place][one.name] = _entry(argument, entry)
+        members[one.place][one.name] = _argument_entry(argument, entry)
 
 
-def _entry(argument: str, written: dict[str, str]) -> Any:
+def _argument_entry(argument: str, written: dict[str, str]) -> Any:
     value = f"{{{argument}}}"
     return {"value": value, **written} if written else value
 
 
-def _styled(
-    document: OpenApiDescription, schemas: Schemas, one: Parameter
+def _read_styled(
+    document: OpenApiDescription, schemas: OperationSchemas, one: Parameter
 ) -> tuple[Any, dict[str, str]]:
     raw = one.raw.get("schema")
     if not isinstance(raw, dict | bool):
         raise OperationFlaw(f"{one.words} has neither a schema nor a content")
-    known = STYLES_OF_QUERY if one.place == "query" else {STYLES[one.place]}
+    known = QUERY_STYLES if one.place == "query" else {DEFAULT_STYLES[one.place]}
     if one.style not in known:
         raise OperationFlaw(f"{one.words} has the style {one.style[:40]}, which is not made")
-    kind = _kind(document, raw)
+    kind = _schema_type(document, raw)
     if one.place != "query":
         if kind == "object":
             raise OperationFlaw(f"{one.words} is an object, which is not made in a {one.place}")
         return schemas.read(raw), {}
-    entry = _serialized(one.style, kind, explode=one.explode)
+    entry = _serialization(one.style, kind, explode=one.explode)
     own_entries = entry.get("style") == Style.FORM
-    return (_closed(document, schemas, raw) if own_entries else schemas.read(raw)), entry
+    return (_close_object(document, schemas, raw) if own_entries else schemas.read(raw)), entry
 
 
-def _serialized(style: str, kind: str, *, explode: bool) -> dict[str, str]:
+def _serialization(style: str, kind: str, *, explode: bool) -> dict[str, str]:
     """The serialization of an entry of a query or a form."""
     if style == "deepObject":
         return {"style": Style.DEEP_OBJECT.value}
@@ -186,7 +191,7 @@ def _serialized(style: str, kind: str, *, explode: bool) -> dict[str, str]:
     return {}
 
 
-def _closed(document: OpenApiDescription, schemas: Schemas, raw: Any) -> Any:
+def _close_object(document: OpenApiDescription, schemas: OperationSchemas, raw: Any) -> Any:
     """An object whose members become entries of their own: only those that it names."""
     whole = document.resolved(raw) if isinstance(raw, dict) else raw
     made = schemas.read(whole)
@@ -195,11 +200,11 @@ def _closed(document: OpenApiDescription, schemas: Schemas, raw: Any) -> Any:
     return {"additionalProperties": False, **made}
 
 
-def _content(schemas: Schemas, one: Parameter) -> tuple[Any, dict[str, str]]:
+def _read_content(schemas: OperationSchemas, one: Parameter) -> tuple[Any, dict[str, str]]:
     """A parameter that is a document of its own: JSON in a query; elsewhere its text."""
     kind, media = next(iter(one.content.items()))
     schema = object_in(one.content, kind).get("schema", True) if isinstance(media, dict) else True
-    if not is_json(kind):
+    if not is_json_media_type(kind):
         return schemas.read(schema), {}
     if one.place == "query":
         return schemas.read(schema), {"style": Style.JSON.value}
@@ -207,7 +212,10 @@ def _content(schemas: Schemas, one: Parameter) -> tuple[Any, dict[str, str]]:
 
 
 def _add_body(
-    found: OperationArguments, document: OpenApiDescription, schemas: Schemas, raw: dict[str, Any]
+    found: OperationArguments,
+    document: OpenApiDescription,
+    schemas: OperationSchemas,
+    raw: dict[str, Any],
 ) -> None:
     content, required = object_in(raw, "content"), raw.get("required") is True
     kinds = {kind.partition(";")[0].strip().lower(): kind for kind in content}
@@ -222,7 +230,7 @@ def _add_body(
         _add_form(found, document, schemas, object_in(content, kinds[FORM]), required=required)
     elif text is not None:
         schema = {"type": "string", "contentMediaType": text}
-        found.text = f"{{{found.add('body', _described(schema, raw), required=required)}}}"
+        found.text = f"{{{found.add('body', _with_description(schema, raw), required=required)}}}"
         if text != "text/plain":
             found.headers["Content-Type"] = text
     elif content:
@@ -231,14 +239,14 @@ def _add_body(
 
 
 def _add_json(
-    found: OperationArguments, document: OpenApiDescription, schemas: Schemas, schema: Any,
+    found: OperationArguments, document: OpenApiDescription, schemas: OperationSchemas, schema: Any,
     raw: dict[str, Any], *,
     required: bool,
 ) -> None:  # fmt: skip
     """An object's members as arguments, if each keeps its name; else the body as one."""
-    members = _members(document, schemas, schema) if required else None
+    members = _closed_members(document, schemas, schema) if required else None
     if members is None or not _keep_their_names(members[0], found):
-        made = _described(schemas.read(schema), raw)
+        made = _with_description(schemas.read(schema), raw)
         found.body = f"{{{found.add('body', made, required=required)}}}"
         return
     properties, needed = members
@@ -255,40 +263,44 @@ def _keep_their_names(properties: dict[str, Any], found: OperationArguments) -> 
 def _add_form(
     found: OperationArguments,
     document: OpenApiDescription,
-    schemas: Schemas,
+    schemas: OperationSchemas,
     media: dict[str, Any],
     *,
     required: bool,
 ) -> None:
     schema = media.get("schema", True)
-    members = _members(document, schemas, schema)
+    members = _closed_members(document, schemas, schema)
     if members is None:
-        if _kind(document, schema) == "object":  # with members that the schema does not list
+        if _schema_type(document, schema) == "object":  # with members that the schema does not list
             argument = found.add("body", schemas.read(schema), required=required)
-            found.form = {argument: _entry(argument, {"style": Style.FORM.value})}
+            found.form = {argument: _argument_entry(argument, {"style": Style.FORM.value})}
             return
         raise OperationFlaw("its form is no plain object with members")
     properties, needed = members
     raw = document.resolved(schema)["properties"]
     found.form = {}
     for name, part in properties.items():
-        entry = _of_form(document, object_in(object_in(media, "encoding"), name), raw[name])
+        entry = _form_serialization(
+            document, object_in(object_in(media, "encoding"), name), raw[name]
+        )
         argument = found.add(name, part, required=required and name in needed)
-        found.form[name] = _entry(argument, entry)
+        found.form[name] = _argument_entry(argument, entry)
 
 
-def _of_form(document: OpenApiDescription, encoding: dict[str, Any], raw: Any) -> dict[str, str]:
+def _form_serialization(
+    document: OpenApiDescription, encoding: dict[str, Any], raw: Any
+) -> dict[str, str]:
     """Without a style of its own an object is sent as JSON (OpenAPI, 4.8.15)."""
-    style, kind = text_in(encoding, "style"), _kind(document, raw)
+    style, kind = text_in(encoding, "style"), _schema_type(document, raw)
     if not style and "explode" not in encoding:
         return {"style": Style.JSON.value} if kind == "object" else {}
-    style = style if style in STYLES_OF_QUERY else "form"
+    style = style if style in QUERY_STYLES else "form"
     explode = encoding.get("explode", style in {"form", "deepObject"}) is True
-    return _serialized(style, kind, explode=explode)
+    return _serialization(style, kind, explode=explode)
 
 
-def _members(
-    document: OpenApiDescription, schemas: Schemas, schema: Any
+def _closed_members(
+    document: OpenApiDescription, schemas: OperationSchemas, schema: Any
 ) -> tuple[dict[str, Any], set[str]] | None:
     """The members of a closed object; None for any other schema."""
     if not isinstance(schema, dict):
@@ -309,7 +321,7 @@ def _members(
     return made["properties"], set(names_in(made, "required"))
 
 
-def _kind(document: OpenApiDescription, schema: Any) -> str:
+def _schema_type(document: OpenApiDescription, schema: Any) -> str:
     """The type at the top of the schema, if any."""
     if not isinstance(schema, dict):
         return ""
@@ -321,8 +333,8 @@ def _kind(document: OpenApiDescription, schema: Any) -> str:
     return kinds[0] if len(kinds) == 1 and isinstance(kinds[0], str) else ""
 
 
-def _described(schema: Any, raw: dict[str, Any]) -> Any:
-    description = plain_text(text_in(raw, "description"), LONGEST_DESCRIPTION)
+def _with_description(schema: Any, raw: dict[str, Any]) -> Any:
+    description = normalize_text(text_in(raw, "description"), LONGEST_DESCRIPTION)
     if not description:
         return schema
     return ({} if isinstance(schema, bool) else schema) | {"description": description}

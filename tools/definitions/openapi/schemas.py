@@ -37,7 +37,7 @@ _ELSEWHERE = ("$dynamicRef", "$recursiveRef")
 _NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
-class Schemas:
+class OperationSchemas:
     """The schemas of one tool in one direction: call `read`, and then once `standalone`. `notes`
     list what was left out."""
 
@@ -109,14 +109,14 @@ class Schemas:
                 made[word] = [self.read(part) for part in value]
             elif word in _SINGLE:
                 made[word] = self.read(value)
-            elif word in _PLAIN and _readable(value):
+            elif word in _PLAIN and _is_readable(value):
                 made[word] = value
             elif word in _PLAIN:
                 self._note(f"{word} was left out of a schema: no number of JSON is as large")
         if raw.get("format") == "password":
             made["x-sensitive"] = True  # the audit log stores no such value
         if isinstance(made.get("description"), str):
-            made["description"] = plain_text(made["description"], LONGEST_DESCRIPTION)
+            made["description"] = normalize_text(made["description"], LONGEST_DESCRIPTION)
         return self._shown(raw, made)
 
     def _shown(self, raw: dict[str, Any], made: dict[str, Any]) -> dict[str, Any]:
@@ -124,7 +124,7 @@ class Schemas:
         hidden = {
             name
             for name, part in made.get("properties", {}).items()
-            if _says(self._document, raw["properties"][name], self._hidden)
+            if _has_flag(self._document, raw["properties"][name], self._hidden)
         }
         if hidden:
             made["properties"] = {
@@ -141,16 +141,16 @@ class Schemas:
                 del made[exclusive]
             if applies is True and limit in made:
                 made[exclusive] = made.pop(limit)
-        return nullable(made) if raw.get("nullable") is True else made
+        return make_nullable(made) if raw.get("nullable") is True else made
 
 
-def _readable(value: Any) -> bool:
+def _is_readable(value: Any) -> bool:
     if isinstance(value, dict):
-        return all(map(_readable, value.values()))
-    return all(map(_readable, value)) if isinstance(value, list) else value is not UNREADABLE
+        return all(map(_is_readable, value.values()))
+    return all(map(_is_readable, value)) if isinstance(value, list) else value is not UNREADABLE
 
 
-def nullable(schema: dict[str, Any]) -> dict[str, Any]:
+def make_nullable(schema: dict[str, Any]) -> dict[str, Any]:
     """The same, or null."""
     if isinstance(schema.get("type"), str):
         made = {**schema, "type": [schema["type"], "null"]}
@@ -163,13 +163,13 @@ def nullable(schema: dict[str, Any]) -> dict[str, Any]:
     return {**beside, "anyOf": [inner, {"type": "null"}]} if inner else schema
 
 
-def plain_text(text: str, most: int) -> str:
+def normalize_text(text: str, most: int) -> str:
     """Normalizes line ends, and truncates."""
     text = text.replace("\r\n", "\n").replace("\r", "\n").strip()
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def _says(document: OpenApiDescription, part: Any, word: str) -> bool:
+def _has_flag(document: OpenApiDescription, part: Any, word: str) -> bool:
     try:
         return document.resolved(part).get(word) is True if isinstance(part, dict) else False
     except OperationFlaw:

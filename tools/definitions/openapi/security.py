@@ -12,10 +12,12 @@ from tools.definitions.openapi.document import (
 )
 from tools.definitions.openapi.parameters import argument_name
 
-Needed = tuple[str, str]  # the scheme's name, and the header it goes into
+RequiredCredential = tuple[str, str]  # the scheme's name, and the header it goes into
 
 
-def needed(document: OpenApiDescription, operation: Operation) -> Needed | None:
+def required_credential(
+    document: OpenApiDescription, operation: Operation
+) -> RequiredCredential | None:
     """The first alternative that a credential can satisfy. Raises `OperationFlaw`."""
     wanted = operation.own.get("security", document.raw.get("security"))
     if not wanted or not isinstance(wanted, list):
@@ -25,22 +27,22 @@ def needed(document: OpenApiDescription, operation: Operation) -> Needed | None:
         if alternative == {}:
             return None
         try:
-            return _one(document, alternative)
+            return _read_alternative(document, alternative)
         except OperationFlaw as reason:
             reasons.append(str(reason))
     raise OperationFlaw("it needs " + ", or ".join(reasons))
 
 
-def _one(document: OpenApiDescription, alternative: Any) -> Needed:
+def _read_alternative(document: OpenApiDescription, alternative: Any) -> RequiredCredential:
     if not isinstance(alternative, dict) or len(alternative) != 1:
         raise OperationFlaw("several credentials at once, and a tool has one")
     (name,) = alternative
     schemes = object_in(object_in(document.raw, "components"), "securitySchemes")
     scheme = document.resolved(schemes.get(name))
-    return _credential_name(name), _header(name, scheme)
+    return _credential_name(name), _credential_header(name, scheme)
 
 
-def _header(name: str, scheme: dict[str, Any]) -> str:
+def _credential_header(name: str, scheme: dict[str, Any]) -> str:
     kind, place = text_in(scheme, "type"), text_in(scheme, "in")
     if kind == "apiKey" and place == "header":
         return text_in(scheme, "name")

@@ -22,7 +22,7 @@ _TEMPLATE = re.compile(r"\{([^{}]*)\}")
 
 
 @dataclass(frozen=True)
-class Variable:
+class ServerVariable:
     """A variable in a URL. `allowed` is empty where every value is allowed."""
 
     name: str
@@ -45,7 +45,7 @@ class OpenApiServers:
     def __post_init__(self) -> None:
         if not self.given:
             return
-        known = variables_of(self.document)
+        known = server_variables(self.document)
         for name, value in self.given.items():
             if name not in known:
                 said = ", ".join(known) or "it has none"
@@ -86,9 +86,9 @@ class OpenApiServers:
         return value
 
 
-def variables_of(document: OpenApiDescription) -> dict[str, Variable]:
+def server_variables(document: OpenApiDescription) -> dict[str, ServerVariable]:
     """The variables in the URL of the server, by name."""
-    found: dict[str, Variable] = {}
+    found: dict[str, ServerVariable] = {}
     for server in _first_servers(document):
         described = object_in(server, "variables")
         for name in _TEMPLATE.findall(text_in(server, "url")):
@@ -96,7 +96,7 @@ def variables_of(document: OpenApiDescription) -> dict[str, Variable]:
             if len(found) < MOST_VARIABLES:
                 allowed = tuple(names_in(raw, "enum"))
                 said = text_in(raw, "description")[:200]
-                found.setdefault(name, Variable(name, text_in(raw, "default"), allowed, said))
+                found.setdefault(name, ServerVariable(name, text_in(raw, "default"), allowed, said))
     return found
 
 

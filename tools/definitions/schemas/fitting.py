@@ -11,20 +11,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tools.definitions.schemas.schema_parts import (
-    MAX_DEPTH,
+    ANNOTATIONS,
+    MAX_REFERENCE_DEPTH,
     OF_TYPE,
-    TOLD,
-    below,
-    both,
+    abbreviate,
+    allowed_kinds,
+    child_pointer,
+    intersect_schemas,
     is_number,
-    kind,
-    kinds,
+    kind_names,
+    listed_values,
     members,
-    named,
-    resolved,
-    short,
-    standing_alone,
-    values,
+    resolve_schema,
+    value_kind,
+    with_definitions,
 )
 from tools.definitions.schemas.schemas import Schema, Validator
 
@@ -56,11 +56,11 @@ class Misfit:
     bound: bool = False
 
 
-def misfits(source: Schema | bool, target: Schema | bool, path: str = "") -> list[Misfit]:
+def find_misfits(source: Schema | bool, target: Schema | bool, path: str = "") -> list[Misfit]:
     """Where values of `source` do not fit `target`, each place once, certain ones first."""
     if source == target:
         return []
-    found = dict.fromkeys(_Comparison(source, target).of(source, target, path, 0))
+    found = dict.fromkeys(_Comparison(source, target).compare(source, target, path, 0))
     return sorted(found, key=lambda one: (not one.certain, one.path))
 
 
@@ -69,76 +69,81 @@ class _Comparison:
         self._source, self._target = source, target
         self._left = MAX_COMPARISONS
 
-    def of(self, source: Any, target: Any, path: str, depth: int) -> list[Misfit]:
+    def compare(self, source: Any, target: Any, path: str, depth: int) -> list[Misfit]:
         self._left -= 1
-        if depth > MAX_DEPTH or self._left < 0:
-            return [_doubt(path, "nests or branches too far to be compared")]
-        given, taken = resolved(self._source, source), resolved(self._target, target)
+        if depth > MAX_REFERENCE_DEPTH or self._left < 0:
+            return [_uncertain(path, "nests or branches too far to be compared")]
+        given, taken = resolve_schema(self._source, source), resolve_schema(self._target, target)
         if given is None or taken is None:
-            return [_doubt(path, "refers to something that cannot be compared")]
+            return [_uncertain(path, "refers to something that cannot be compared")]
         if taken is True or given is False:
             return []
         if taken is False:
             return [Misfit(path, "nothing is taken there", True)]
-        return self._of_given({} if given is True else given, taken, path, depth)
+        return self._compare_source({} if given is True else given, taken, path, depth)
 
-    def _of_given(self, given: Schema, taken: Schema, path: str, depth: int) -> list[Misfit]:
+    def _compare_source(self, given: Schema, taken: Schema, path: str, depth: int) -> list[Misfit]:
         """Each alternative of the source must fit."""
-        listed = values(given)
+        listed = listed_values(given)
         if listed is not None:
-            return _of_values(listed, self._target, taken, path)
+            return _listed_value_misfits(listed, self._target, taken, path)
         for word in ("anyOf", "oneOf"):
             if isinstance(given.get(word), list):
                 rest = {key: value for key, value in given.items() if key != word}
-                branches = [both(rest, resolved(self._source, one)) for one in given[word]]
-                found = [self.of(one, taken, path, depth + 1) for one in branches]
-                return _of_any(found, path)
+                branches = [
+                    intersect_schemas(rest, resolve_schema(self._source, one))
+                    for one in given[word]
+                ]
+                found = [self.compare(one, taken, path, depth + 1) for one in branches]
+                return _source_alternatives(found, path)
         if isinstance(given.get("allOf"), list):
-            return self._of_intersection(given, taken, path, depth)
-        return self._of_taken(given, taken, path, depth)
+            return self._compare_intersection(given, taken, path, depth)
+        return self._compare_target(given, taken, path, depth)
 
-    def _of_intersection(self, given: Schema, taken: Schema, path: str, depth: int) -> list[Misfit]:
+    def _compare_intersection(
+        self, given: Schema, taken: Schema, path: str, depth: int
+    ) -> list[Misfit]:
         """`allOf` of the source: constraints of one part apply to the value."""
         rest = {key: value for key, value in given.items() if key != "allOf"}
         whole: Any = rest
         for part in given["allOf"]:
-            whole = both(whole, resolved(self._source, part))
+            whole = intersect_schemas(whole, resolve_schema(self._source, part))
         pieces = [whole, rest, *given["allOf"]]
-        found = [self.of(piece, taken, path, depth + 1) for piece in pieces]
+        found = [self.compare(piece, taken, path, depth + 1) for piece in pieces]
         return min(found, key=len)
 
-    def _of_taken(self, given: Schema, taken: Schema, path: str, depth: int) -> list[Misfit]:
+    def _compare_target(self, given: Schema, taken: Schema, path: str, depth: int) -> list[Misfit]:
         """`given` has no alternatives any more; each constraint of the target must hold."""
         found = []
         for word in ("anyOf", "oneOf"):
             if isinstance(taken.get(word), list):
-                branches = [self.of(given, one, path, depth + 1) for one in taken[word]]
-                found += _of_choice(branches, path, one_alone=word == "oneOf")
+                branches = [self.compare(given, one, path, depth + 1) for one in taken[word]]
+                found += _target_alternatives(branches, path, one_alone=word == "oneOf")
         for part in taken.get("allOf") or ():
-            found += self.of(given, part, path, depth + 1)
-        choice = values(taken)
+            found += self.compare(given, part, path, depth + 1)
+        choice = listed_values(taken)
         if choice is not None:
-            found += _of_list(given, choice, path)
-        return found + self._of_kinds(given, taken, path, depth)
+            found += _choice_misfits(given, choice, path)
+        return found + self._compare_kinds(given, taken, path, depth)
 
-    def _of_kinds(self, given: Schema, taken: Schema, path: str, depth: int) -> list[Misfit]:
-        gives, takes = kinds(given), kinds(taken)
+    def _compare_kinds(self, given: Schema, taken: Schema, path: str, depth: int) -> list[Misfit]:
+        gives, takes = allowed_kinds(given), allowed_kinds(taken)
         both = gives & takes
         if not both:
-            return [Misfit(path, f"is {named(gives)}, and {named(takes)} is taken", True)]
+            return [Misfit(path, f"is {kind_names(gives)}, and {kind_names(takes)} is taken", True)]
         found = []
         if gives - takes:
-            found.append(_doubt(path, f"may be {named(gives - takes)}, and {named(takes)}"
-                                " is taken"))  # fmt: skip
-        found += _of_words(given, taken, both, path)
+            said = f"may be {kind_names(gives - takes)}, and {kind_names(takes)} is taken"
+            found.append(_uncertain(path, said))
+        found += _keyword_misfits(given, taken, both, path)
         if "object" in both:
-            found += self._of_members(given, taken, path, depth)
+            found += self._compare_members(given, taken, path, depth)
         if "array" in both and "items" in taken:
             items = given.get("items", True)
-            found += self.of(items, taken["items"], f"{path}/*", depth + 1)
+            found += self.compare(items, taken["items"], f"{path}/*", depth + 1)
         return found
 
-    def _of_members(self, given: Schema, taken: Schema, path: str, depth: int) -> list[Misfit]:
+    def _compare_members(self, given: Schema, taken: Schema, path: str, depth: int) -> list[Misfit]:
         gives, takes = members(given), members(taken)
         sure = set(given.get("required") or ())
         others = given.get("additionalProperties", True)
@@ -146,14 +151,16 @@ class _Comparison:
         for name in set(taken.get("required") or ()) - sure:
             never = others is False and name not in gives
             said = "is needed and never there" if never else "is needed and may be missing"
-            found.append(Misfit(below(path, name), said, never))
+            found.append(Misfit(child_pointer(path, name), said, never))
         for name, wanted in takes.items():
             if name in gives or others is not False:
                 here = gives.get(name, others)
-                found += self.of(here, wanted, below(path, name), depth + 1)
-        return found + self._of_others(given, taken, path, depth)
+                found += self.compare(here, wanted, child_pointer(path, name), depth + 1)
+        return found + self._compare_other_members(given, taken, path, depth)
 
-    def _of_others(self, given: Schema, taken: Schema, path: str, depth: int) -> list[Misfit]:
+    def _compare_other_members(
+        self, given: Schema, taken: Schema, path: str, depth: int
+    ) -> list[Misfit]:
         """Members that the other side does not name."""
         rest = taken.get("additionalProperties", True)
         if rest is True:
@@ -161,84 +168,86 @@ class _Comparison:
         found = []
         sure = set(given.get("required") or ())
         for name in members(given).keys() - members(taken).keys():
-            place = below(path, name)
+            place = child_pointer(path, name)
             if rest is not False:
-                found += self.of(members(given)[name], rest, place, depth + 1)
+                found += self.compare(members(given)[name], rest, place, depth + 1)
             else:
                 found.append(Misfit(place, "is not taken", name in sure))
         others = given.get("additionalProperties", True)
         if others is not False:
             found += [
                 replace(one, message=f"further members: {one.message}", certain=False)
-                for one in self.of(others, rest, path, depth + 1)
+                for one in self.compare(others, rest, path, depth + 1)
             ]
         return found
 
 
-def _of_any(found: list[list[Misfit]], path: str) -> list[Misfit]:
+def _source_alternatives(found: list[list[Misfit]], path: str) -> list[Misfit]:
     """Alternatives of the source: certain only where no branch fits."""
-    if found and all(_certain(one) for one in found):
-        return min(found, key=lambda one: _never(one, path))
+    if found and all(_has_certain(one) for one in found):
+        return min(found, key=lambda one: _never_fits(one, path))
     return [replace(one, certain=False) for branch in found for one in branch]
 
 
-def _of_choice(found: list[list[Misfit]], path: str, *, one_alone: bool) -> list[Misfit]:
+def _target_alternatives(found: list[list[Misfit]], path: str, *, one_alone: bool) -> list[Misfit]:
     """Alternatives of the target: a branch that accepts all values is enough.
 
     With `oneOf`, no value may pass the other branches.
     """
-    others = sum(not _never(one, path) for one in found) - 1
+    others = sum(not _never_fits(one, path) for one in found) - 1
     if any(not one for one in found) and not (one_alone and others):
         return []
-    if found and all(_certain(one) for one in found):
-        if not all(_never(one, path) for one in found):
-            return next(one for one in found if not _never(one, path))
+    if found and all(_has_certain(one) for one in found):
+        if not all(_never_fits(one, path) for one in found):
+            return next(one for one in found if not _never_fits(one, path))
         said = f"fits none of the {len(found)} that are taken: {min(found, key=len)[0].message}"
         return [Misfit(path, said, certain=True)]
-    return [_doubt(path, f"may fit none of the {len(found)} that are taken, or several")]
+    return [_uncertain(path, f"may fit none of the {len(found)} that are taken, or several")]
 
 
-def _never(found: list[Misfit], path: str) -> bool:
+def _never_fits(found: list[Misfit], path: str) -> bool:
     """Whether no value fits: a mismatch of items is not certain, since an empty array would fit."""
     return any(one.certain and one.path == path for one in found)
 
 
-def _of_values(values: list[Any], root: Any, taken: Schema, path: str) -> list[Misfit]:
-    check = Validator(standing_alone(root, taken))
+def _listed_value_misfits(values: list[Any], root: Any, taken: Schema, path: str) -> list[Misfit]:
+    check = Validator(with_definitions(root, taken))
     wrong = [value for value in values if check.flaws(value)]
     if not wrong:
         return []
-    said = ", ".join(short(value) for value in wrong[:3])
+    said = ", ".join(abbreviate(value) for value in wrong[:3])
     return [Misfit(path, f"{said} is not taken", len(wrong) == len(values))]
 
 
-def _of_list(given: Schema, choice: list[Any], path: str) -> list[Misfit]:
-    said = ", ".join(short(value) for value in choice[:5])
-    never = not {kind(value) for value in choice} & kinds(given)
+def _choice_misfits(given: Schema, choice: list[Any], path: str) -> list[Misfit]:
+    said = ", ".join(abbreviate(value) for value in choice[:5])
+    never = not {value_kind(value) for value in choice} & allowed_kinds(given)
     return [Misfit(path, f"only {said}{' and others' if choice[5:] else ''} is taken", never)]
 
 
-def _of_words(given: Schema, taken: Schema, both: frozenset[str], path: str) -> Iterator[Misfit]:
+def _keyword_misfits(
+    given: Schema, taken: Schema, both: frozenset[str], path: str
+) -> Iterator[Misfit]:
     """Limits are compared; other constraints hold only if they are equal."""
     for word, wanted in taken.items():
-        if word in TOLD or word in _HANDLED or given.get(word) == wanted:
+        if word in ANNOTATIONS or word in _HANDLED or given.get(word) == wanted:
             continue
         if word in _BOUNDS and not _BOUNDS[word] & both:
             continue
-        if not _narrower(word, given.get(word), wanted):
-            said = f"{word} {short(wanted)} is asked for and may not hold"
+        if not _is_narrower(word, given.get(word), wanted):
+            said = f"{word} {abbreviate(wanted)} is asked for and may not hold"
             yield Misfit(path, said, certain=False, bound=True)
 
 
-def _narrower(word: str, has: Any, wanted: Any) -> bool:
+def _is_narrower(word: str, has: Any, wanted: Any) -> bool:
     if word not in _BOUNDS or not is_number(has) or not is_number(wanted):
         return False
     return bool(has >= wanted if word in _LEAST else has <= wanted)
 
 
-def _certain(found: list[Misfit]) -> bool:
+def _has_certain(found: list[Misfit]) -> bool:
     return any(one.certain for one in found)
 
 
-def _doubt(path: str, message: str) -> Misfit:
+def _uncertain(path: str, message: str) -> Misfit:
     return Misfit(path, message, certain=False)

@@ -5,14 +5,14 @@ look-around and back-references. Also read inside the sandbox: it needs the stan
 import re
 
 # Escapes and classes are skipped as a whole.
-_ODD = re.compile(
+_UNSUPPORTED = re.compile(
     r"\\(?P<back>[1-9]|k<)|\\.|\[\^?\]?(?:[^\]\\]++|\\.)*+\]|(?P<look>\(\?<?[=!])", re.DOTALL
 )
 
 
-def unsupported(pattern: str) -> str | None:
+def unsupported_feature(pattern: str) -> str | None:
     """The unsupported feature of a pattern, in words; None where none is found."""
-    for found in _ODD.finditer(pattern):
+    for found in _UNSUPPORTED.finditer(pattern):
         if found["look"]:
             kind = "lookbehind" if "<" in found["look"] else "lookahead"
             return f"uses a {kind}, {found['look']}…): look-around is not supported"

@@ -4,7 +4,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from tools.definitions.chains import pointers
-from tools.definitions.schemas.schema_parts import both, kinds, members, referred, resolved
+from tools.definitions.schemas.schema_parts import (
+    allowed_kinds,
+    intersect_schemas,
+    members,
+    resolve_local_reference,
+    resolve_schema,
+)
 from tools.definitions.schemas.schemas import Schema
 
 _DEEPEST = 12
@@ -23,11 +29,11 @@ class ReachedSchema:
     never: bool = False
 
 
-def reach(schema: Any, pointer: str) -> ReachedSchema:
+def schema_at_pointer(schema: Any, pointer: str) -> ReachedSchema:
     """The schema of the value at the pointer, as far as it is known."""
     found = ReachedSchema(schema)
-    for step in pointers.steps_of(pointer):
-        below = _below(schema, found.schema, step)
+    for step in pointers.parse_pointer(pointer):
+        below = _child_schema(schema, found.schema, step)
         missing = found.missing or below.missing
         found = ReachedSchema(below.schema, missing, found.never or below.never)
         if found.never:
@@ -35,13 +41,13 @@ def reach(schema: Any, pointer: str) -> ReachedSchema:
     return found
 
 
-def inlined(root: Any, schema: Any) -> Any:
+def inline_references(root: Any, schema: Any) -> Any:
     """Without references, so that it may be part of another schema; what is too deep is anything,
     and what comes after too many parts: a schema whose members are all like itself has no end."""
-    return _Inlining(root).of(schema, 0)
+    return _ReferenceInliner(root).of(schema, 0)
 
 
-class _Inlining:
+class _ReferenceInliner:
     def __init__(self, root: Any) -> None:
         self._root, self._left = root, _MOST_PARTS
 
@@ -54,7 +60,7 @@ class _Inlining:
         if depth > _DEEPEST or self._left < 0:
             return True
         if "$ref" in schema:
-            target = referred(self._root, schema["$ref"])
+            target = resolve_local_reference(self._root, schema["$ref"])
             return True if target is None else self.of(target, depth + 1)
         rest = {key: one for key, one in schema.items() if key not in {"$defs", "definitions"}}
         made = {key: self.of(one, depth + 1) for key, one in rest.items() if key not in _APART}
@@ -66,25 +72,25 @@ class _Inlining:
         return made
 
 
-def _below(root: Any, schema: Any, step: str) -> ReachedSchema:
-    meant = resolved(root, schema)
+def _child_schema(root: Any, schema: Any, step: str) -> ReachedSchema:
+    meant = resolve_schema(root, schema)
     if meant is None or meant is True:
         return ReachedSchema(True)
     if meant is False:
         return ReachedSchema(False, "there is nothing", never=True)
     for word in ("anyOf", "oneOf"):
         if isinstance(meant.get(word), list):
-            return _below_any(root, meant, word, step)
+            return _child_of_any(root, meant, word, step)
     for part in meant.get("allOf") or ():
-        meant = both(meant, resolved(root, part))
+        meant = intersect_schemas(meant, resolve_schema(root, part))
     if not isinstance(meant, dict):
         return ReachedSchema(True)
-    return _below_one(meant, step)
+    return _child_of_one(meant, step)
 
 
-def _below_any(root: Any, schema: Schema, word: str, step: str) -> ReachedSchema:
+def _child_of_any(root: Any, schema: Schema, word: str, step: str) -> ReachedSchema:
     """Certain only where no branch has it."""
-    found = [_below(root, one, step) for one in schema[word]]
+    found = [_child_schema(root, one, step) for one in schema[word]]
     left = [one for one in found if not one.never]
     if not left:
         return found[0] if found else ReachedSchema(True)
@@ -92,8 +98,8 @@ def _below_any(root: Any, schema: Schema, word: str, step: str) -> ReachedSchema
     return ReachedSchema({"anyOf": [one.schema for one in left]}, missing)
 
 
-def _below_one(schema: Schema, step: str) -> ReachedSchema:
-    allowed = kinds(schema)
+def _child_of_one(schema: Schema, step: str) -> ReachedSchema:
+    allowed = allowed_kinds(schema)
     if "array" in allowed and pointers.is_index(step):
         return ReachedSchema(schema.get("items", True), f"there may be no item {step}")
     if "object" not in allowed:

@@ -27,7 +27,7 @@ class BadSchema(ValueError):
 
 
 @dataclass
-class _Load:
+class _ValueCost:
     """What one value costs: here, per property, in any property, in any item."""
 
     here: int = 1
@@ -39,7 +39,7 @@ class _Load:
     def total(self) -> int:
         return self.here + max(max(self.keys.values(), default=0) + self.members, self.items)
 
-    def add(self, other: "_Load") -> None:
+    def add(self, other: "_ValueCost") -> None:
         self.here += other.here
         self.members += other.members
         self.items += other.items
@@ -48,7 +48,7 @@ class _Load:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _SchemaPart:
     """A schema, by what it applies to the parts of a value and to the value itself."""
 
     below: list[tuple[str, str, int]]
@@ -59,9 +59,9 @@ class _Part:
             key in dearer for _, _, key in self.below
         )
 
-    def load(self, costs: dict[int, int], loads: dict[int, _Load]) -> _Load:
+    def load(self, costs: dict[int, int], loads: dict[int, _ValueCost]) -> _ValueCost:
         """`costs` are those of values one level less deep."""
-        load = _Load()
+        load = _ValueCost()
         for kind, name, child in self.below:
             cost = costs.get(child, 1)
             if kind == "key":
@@ -75,7 +75,7 @@ class _Part:
         return load
 
 
-class Work:
+class SchemaWork:
     """The work of one schema. `check` raises `BadSchema` for one that is too much."""
 
     def __init__(self, root: Any) -> None:
@@ -84,7 +84,7 @@ class Work:
         self._open: set[int] = set()
 
     def check(self) -> None:
-        for place, _, part in parts(self._root):
+        for place, _, part in schema_parts(self._root):
             if isinstance(part, dict) and self._size(part, place) > MAX_EXPANSION:
                 raise BadSchema(f"{place} expands to more than {MAX_EXPANSION} subschemas")
         self._check_depths()
@@ -96,7 +96,7 @@ class Work:
         more expensive at the level before.
         """
         reached = self._reached()
-        costs, loads, dearer = dict.fromkeys(reached, 0), dict[int, _Load](), set(reached)
+        costs, loads, dearer = dict.fromkeys(reached, 0), dict[int, _ValueCost](), set(reached)
         for _ in range(MAX_INSTANCE_DEPTH):
             fresh = set[int]()
             for key, part in reached.items():
@@ -111,23 +111,25 @@ class Work:
                 return
             costs |= totals
 
-    def _reached(self) -> dict[int, "_Part"]:
+    def _reached(self) -> dict[int, "_SchemaPart"]:
         """Each after those that apply to the same value."""
-        found: dict[int, _Part] = {}
+        found: dict[int, _SchemaPart] = {}
         pending = [self._root] if isinstance(self._root, dict) else []
         while pending:
             pending += self._note(pending.pop(), found)
         return found
 
-    def _note(self, part: dict[str, Any], found: dict[int, "_Part"]) -> Iterator[dict[str, Any]]:
+    def _note(
+        self, part: dict[str, Any], found: dict[int, "_SchemaPart"]
+    ) -> Iterator[dict[str, Any]]:
         """The parts below that are still to be noted. As deep as `_size` has let pass."""
         if id(part) in found:
             return
-        below = [*_below(part)]
+        below = [*_child_schemas(part)]
         in_place = [one for one in self._in_place(part, "the schema") if isinstance(one, dict)]
         for one in in_place:
             yield from self._note(one, found)
-        found[id(part)] = _Part(
+        found[id(part)] = _SchemaPart(
             [(kind, key, id(child)) for kind, key, child in below], [id(one) for one in in_place]
         )
         yield from (child for _, _, child in below if isinstance(child, dict))
@@ -174,13 +176,13 @@ class Work:
         return part
 
     def _anchor(self, name: str, place: str) -> Any:
-        for _, _, part in parts(self._root):
+        for _, _, part in schema_parts(self._root):
             if isinstance(part, dict) and name in (part.get("$anchor"), part.get("$dynamicAnchor")):
                 return part
         raise BadSchema(f"{place} refers to #{name}, which is not there")
 
 
-def parts(schema: Any) -> Iterator[tuple[str, int, Any]]:
+def schema_parts(schema: Any) -> Iterator[tuple[str, int, Any]]:
     """Every part of a schema with its place and depth."""
     pending: list[tuple[str, int, Any]] = [("", 0, schema)]
     while pending:
@@ -192,7 +194,7 @@ def parts(schema: Any) -> Iterator[tuple[str, int, Any]]:
             pending += [(f"{place}/{at}", depth + 1, value) for at, value in enumerate(part)]
 
 
-def _below(part: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
+def _child_schemas(part: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
     """The schemas for the parts of a value: for one property, for any member, for the items."""
     properties = part.get("properties")
     for key, child in properties.items() if isinstance(properties, dict) else ():

@@ -48,12 +48,12 @@ def with_digest(name: str, text: str, *, longest: int) -> str:
     return f"{name[: longest - _DIGITS - 1].rstrip('_.-')}_{digest}"
 
 
-def is_address(kind: str, name: str) -> bool:
+def is_reserved_address(kind: str, name: str) -> bool:
     """Whether the URL of a thing with this name would be that of another page."""
     return name.lower() in _ADDRESSES[kind]
 
 
-def meant(name: str, known: Iterable[str]) -> str:
+def suggestion(name: str, known: Iterable[str]) -> str:
     """A suggestion to append to an error about an unknown name; "" where none is similar."""
     near = get_close_matches(name[:60], [*known], n=1, cutoff=0.7)
     return f"; is {near[0]} meant?" if near else ""

@@ -74,7 +74,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         return self.undefined(obj=obj, name=str(argument))
 
 
-def _written(value: Any) -> Any:
+def _finalize(value: Any) -> Any:
     """Texts as they are, everything else as JSON; nothing for null."""
     if value is None:
         return ""
@@ -83,11 +83,11 @@ def _written(value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _as_json(value: Any) -> str:
+def _to_json(value: Any) -> str:
     return "" if isinstance(value, Undefined) else json.dumps(value, ensure_ascii=False)
 
 
-class _Turns:
+class _LoopBudget:
     """The limit on all loops of one rendering together."""
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class _Turns:
 
 
 @pass_context
-def _counted(context: Context, value: Any) -> Iterator[Any]:
+def _count_loop(context: Context, value: Any) -> Iterator[Any]:
     """The items of a loop: a list, or nothing."""
     if value is None or isinstance(value, Undefined):
         return iter(())
@@ -111,25 +111,25 @@ def _counted(context: Context, value: Any) -> Iterator[Any]:
     return context[_TURNS].through(value)
 
 
-def _environment() -> _Environment:
+def _build_environment() -> _Environment:
     made = _Environment(
         undefined=ChainableUndefined,
-        finalize=_written,
+        finalize=_finalize,
         autoescape=False,
         keep_trailing_newline=True,
         cache_size=0,
     )
-    made.filters = {name: made.filters[name] for name in _FILTERS} | {"tojson": _as_json}
-    made.filters[_COUNTED] = _counted
+    made.filters = {name: made.filters[name] for name in _FILTERS} | {"tojson": _to_json}
+    made.filters[_COUNTED] = _count_loop
     made.tests = {name: made.tests[name] for name in (*_TESTS, "in")}
     made.globals = {}
     return made
 
 
-_ENVIRONMENT = _environment()
+_ENVIRONMENT = _build_environment()
 
 
-def check(text: str, declared: Iterable[str]) -> None:
+def check_template(text: str, declared: Iterable[str]) -> None:
     """Raises `BadTemplate` for forbidden syntax and undeclared variables."""
     if len(text) > LONGEST_TEMPLATE:
         raise BadTemplate(f"is longer than {LONGEST_TEMPLATE} characters")
@@ -139,7 +139,7 @@ def check(text: str, declared: Iterable[str]) -> None:
         unknown = sorted(meta.find_undeclared_variables(tree) - set(declared))
         if unknown:
             raise BadTemplate(f"uses {unknown[0][:60]!r}, which is not a declared parameter")
-        _compiled.__wrapped__(text)  # cached only when rendered: most templates never are
+        _compile_template.__wrapped__(text)  # cached only when rendered: most templates never are
     except TemplateError as error:
         raise BadTemplate(f"is not a template: {str(error.message)[:200]}") from None
     except (RecursionError, SyntaxError, ValueError, MemoryError) as error:
@@ -148,20 +148,20 @@ def check(text: str, declared: Iterable[str]) -> None:
         raise BadTemplate("nests too deeply or holds a number that is too large") from None
 
 
-def render(text: str, arguments: dict[str, Any]) -> str:
+def render_template(text: str, arguments: dict[str, Any]) -> str:
     """The prompt of a template that was checked. Raises `CannotRender`."""
     weight = len(json.dumps(arguments, ensure_ascii=False))
     if weight > LONGEST_PROMPT:
         raise CannotRender(f"The arguments are longer than {LONGEST_PROMPT} characters.")
     try:
-        return _joined(_compiled(text).generate({**arguments, _TURNS: _Turns()}))
+        return _join_parts(_compile_template(text).generate({**arguments, _TURNS: _LoopBudget()}))
     except (TemplateError, TypeError, ValueError, RecursionError) as error:
         if isinstance(error, CannotRender):
             raise
         raise CannotRender("The arguments do not fit the template.") from None
 
 
-def _joined(parts: Iterable[str]) -> str:
+def _join_parts(parts: Iterable[str]) -> str:
     found, length = [], 0
     for part in parts:
         length += len(part)
@@ -172,7 +172,7 @@ def _joined(parts: Iterable[str]) -> str:
 
 
 @lru_cache(maxsize=_COMPILED)
-def _compiled(text: str) -> Template:
+def _compile_template(text: str) -> Template:
     tree = _ENVIRONMENT.parse(text)
     for loop in tree.find_all(nodes.For):
         loop.iter = nodes.Filter(loop.iter, _COUNTED, [], [], None, None)

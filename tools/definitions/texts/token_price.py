@@ -11,15 +11,15 @@ from typing import Any
 _PIECES = re.compile(r"[^\W\d_]{1,6}|\d{1,3}|[^\w\s]|_|\n")
 
 
-def tokens_of(text: str) -> int:
+def estimate_tokens(text: str) -> int:
     return sum(1 for _ in _PIECES.finditer(text))
 
 
-def price_of(definition: dict[str, Any]) -> int:
+def definition_tokens(definition: dict[str, Any]) -> int:
     """Tokens of a canonical definition as tool lists of models have it."""
     shown = {
         "name": definition["name"],
         "description": definition["description"],
         "input_schema": definition["input_schema"],
     }
-    return tokens_of(json.dumps(shown, ensure_ascii=False, separators=(",", ":")))
+    return estimate_tokens(json.dumps(shown, ensure_ascii=False, separators=(",", ":")))

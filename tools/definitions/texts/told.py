@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from tools.definitions.texts.names import WILDCARD
-from tools.definitions.texts.trustgraph import as_item
+from tools.definitions.texts.trustgraph import trustgraph_item
 from tools.definitions.tool import ToolDefinition
 
 MOST_DESCRIPTION = 1_000  # characters
@@ -27,11 +27,11 @@ class ToolTextFormat(StrEnum):
     TRUSTGRAPH = "trustgraph"
 
 
-def function(tool: ToolDefinition) -> dict[str, Any]:
+def chat_function(tool: ToolDefinition) -> dict[str, Any]:
     """As chat endpoints take it."""
     return {
         "name": function_name(tool.name),
-        "description": described(tool),
+        "description": short_description(tool),
         "parameters": tool.raw["input_schema"],
     }
 
@@ -44,86 +44,92 @@ def function_name(name: str) -> str:
     return f"{_NO_FUNCTION_NAME.sub('_', name)[:51]}_{digest}"
 
 
-def described(tool: ToolDefinition) -> str:
+def short_description(tool: ToolDefinition) -> str:
     """Its description, truncated."""
     words = " ".join(str(tool.raw["description"]).split())
     return words if len(words) <= MOST_DESCRIPTION else f"{words[:MOST_DESCRIPTION]} [cut]"
 
 
-def paragraph(tool: ToolDefinition) -> str:
+def prompt_paragraph(tool: ToolDefinition) -> str:
     """For a prompt: with every argument, its type, default and choices (checklist S5, 2)."""
-    lines = [f"- {tool.name}: {described(tool)}", *_arguments(tool.raw["input_schema"])]
+    lines = [
+        f"- {tool.name}: {short_description(tool)}",
+        *_argument_lines(tool.raw["input_schema"]),
+    ]
     return "\n".join(lines)
 
 
-def in_workflow(tool: ToolDefinition) -> str:
+def planner_paragraph(tool: ToolDefinition) -> str:
     """The same for a planner: with the states it is available in and leads to, and what it gives
     back."""
     states = ", ".join(sorted(tool.states)) or "none"
     facts = [f"available in states: {states.replace(WILDCARD, 'all')}"]
     if tool.raw["state"] is not None:
         facts.append(f"leads to state: {tool.raw['state']}")
-    if gives := _members(tool.raw["output_schema"]):
+    if gives := _output_members(tool.raw["output_schema"]):
         facts.append(f"gives: {gives}"[:MOST_DESCRIPTION])
-    return f"{paragraph(tool)}\n    [{'; '.join(facts)}]"
+    return f"{prompt_paragraph(tool)}\n    [{'; '.join(facts)}]"
 
 
-def _members(schema: Any) -> str:
+def _output_members(schema: Any) -> str:
     properties = schema.get("properties") if isinstance(schema, dict) else None
     if not isinstance(properties, dict):
         return ""
     of = {name: one if isinstance(one, dict) else {} for name, one in properties.items()}
-    return ", ".join(f"{name} ({_type(one)})" for name, one in of.items())
+    return ", ".join(f"{name} ({_schema_type(one)})" for name, one in of.items())
 
 
-def _arguments(schema: dict[str, Any]) -> Iterable[str]:
+def _argument_lines(schema: dict[str, Any]) -> Iterable[str]:
     properties = schema.get("properties")
     if not isinstance(properties, dict) or not properties:
         return ["    (no arguments)"]
     required = schema.get("required") or ()
-    return [_argument(name, one, name in required) for name, one in properties.items()]
+    return [_argument_line(name, one, name in required) for name, one in properties.items()]
 
 
-def _argument(name: str, schema: Any, required: bool) -> str:
+def _argument_line(name: str, schema: Any, required: bool) -> str:
     of = schema if isinstance(schema, dict) else {}
-    facts = [_type(of), "required" if required else "optional"]
+    facts = [_schema_type(of), "required" if required else "optional"]
     if "default" in of:
-        facts.append(f"default {_plain(of['default'])}")
+        facts.append(f"default {_json_text(of['default'])}")
     if isinstance(of.get("enum"), list):
-        facts.append("one of " + ", ".join(map(_plain, of["enum"])))
+        facts.append("one of " + ", ".join(map(_json_text, of["enum"])))
     words = " ".join(str(of.get("description") or "").split())[:MOST_DESCRIPTION]
     return f"    {name} ({'; '.join(facts)}): {words}".rstrip(": ")
 
 
-def _type(schema: dict[str, Any]) -> str:
+def _schema_type(schema: dict[str, Any]) -> str:
     kind = schema.get("type", "any")
     return " or ".join(map(str, kind)) if isinstance(kind, list) else str(kind)
 
 
-def _plain(value: Any) -> str:
+def _json_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)[:200]
 
 
-def _openai(tool: ToolDefinition) -> dict[str, Any]:
-    return {"type": "function", "function": _offered(tool) | {"parameters": _schema(tool)}}
+def _format_openai(tool: ToolDefinition) -> dict[str, Any]:
+    return {
+        "type": "function",
+        "function": _function_header(tool) | {"parameters": _titled_schema(tool)},
+    }
 
 
-def _anthropic(tool: ToolDefinition) -> dict[str, Any]:
-    return _offered(tool) | {"input_schema": _schema(tool)}
+def _format_anthropic(tool: ToolDefinition) -> dict[str, Any]:
+    return _function_header(tool) | {"input_schema": _titled_schema(tool)}
 
 
-def _offered(tool: ToolDefinition) -> dict[str, Any]:
+def _function_header(tool: ToolDefinition) -> dict[str, Any]:
     return {"name": function_name(tool.name), "description": tool.raw["description"]}
 
 
-def _schema(tool: ToolDefinition) -> dict[str, Any]:
+def _titled_schema(tool: ToolDefinition) -> dict[str, Any]:
     """Its title is the tool's own name, where the endpoint requires another."""
     schema: dict[str, Any] = tool.raw["input_schema"]
     named = function_name(tool.name) == tool.name
     return schema if named else schema | {"title": tool.name}
 
 
-def _mcp(tool: ToolDefinition) -> dict[str, Any]:
+def _format_mcp(tool: ToolDefinition) -> dict[str, Any]:
     raw = tool.raw
     shown = {
         "name": tool.name,
@@ -134,10 +140,14 @@ def _mcp(tool: ToolDefinition) -> dict[str, Any]:
     output = raw["output_schema"]
     # The protocol allows only objects there.
     has_one = isinstance(output, dict) and output.get("type") == "object"
-    return shown | ({"outputSchema": output} if has_one else {}) | _beside(raw.get("metadata", {}))
+    return (
+        shown
+        | ({"outputSchema": output} if has_one else {})
+        | _client_metadata(raw.get("metadata", {}))
+    )
 
 
-def _beside(metadata: dict[str, Any]) -> dict[str, Any]:
+def _client_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
     """A server's annotations, meta and icons of its tool for clients, as they were approved."""
     for place in (UPSTREAM, "mcp"):
         kept = metadata.get(place)
@@ -150,18 +160,18 @@ def _beside(metadata: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _react(tool: ToolDefinition) -> dict[str, Any]:
-    return {"name": tool.name, "text": paragraph(tool)}
+def _format_react(tool: ToolDefinition) -> dict[str, Any]:
+    return {"name": tool.name, "text": prompt_paragraph(tool)}
 
 
-def _trustgraph(tool: ToolDefinition) -> dict[str, Any]:
-    return {"key": f"tool/{tool.name}", "value": as_item(tool.raw)}
+def _format_trustgraph(tool: ToolDefinition) -> dict[str, Any]:
+    return {"key": f"tool/{tool.name}", "value": trustgraph_item(tool.raw)}
 
 
-TOLD: dict[ToolTextFormat, Callable[[ToolDefinition], dict[str, Any]]] = {
-    ToolTextFormat.MCP: _mcp,
-    ToolTextFormat.OPENAI: _openai,
-    ToolTextFormat.ANTHROPIC: _anthropic,
-    ToolTextFormat.REACT: _react,
-    ToolTextFormat.TRUSTGRAPH: _trustgraph,
+FORMATTERS: dict[ToolTextFormat, Callable[[ToolDefinition], dict[str, Any]]] = {
+    ToolTextFormat.MCP: _format_mcp,
+    ToolTextFormat.OPENAI: _format_openai,
+    ToolTextFormat.ANTHROPIC: _format_anthropic,
+    ToolTextFormat.REACT: _format_react,
+    ToolTextFormat.TRUSTGRAPH: _format_trustgraph,
 }

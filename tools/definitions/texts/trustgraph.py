@@ -2,19 +2,19 @@
 
 from typing import Any
 
-from tools.definitions.descriptors import FLAT
+from tools.definitions.descriptors import FLAT_KEYS
 from tools.definitions.vocabulary import ToolType
 
 
-def as_item(definition: dict[str, Any]) -> dict[str, Any]:
+def trustgraph_item(definition: dict[str, Any]) -> dict[str, Any]:
     """The value of one item, with the text of a prompt in it."""
-    value: dict[str, Any] = as_items(definition)["tool"]
+    value: dict[str, Any] = trustgraph_items(definition)["tool"]
     if definition["type"] == ToolType.PROMPT:
         value["template"] = definition["implementation"]["template"]
     return value
 
 
-def as_items(definition: dict[str, Any], *, beside: bool = False) -> dict[str, Any]:
+def trustgraph_items(definition: dict[str, Any], *, beside: bool = False) -> dict[str, Any]:
     """The item `tool/<name>`, whose `name` is the title where there is one, and `prompt/<name>`
     where the tool is made of one.
 
@@ -33,7 +33,7 @@ def as_items(definition: dict[str, Any], *, beside: bool = False) -> dict[str, A
     elif kind == ToolType.PROMPT:
         shown |= made | {"template": shown["name"]}
         extra["prompt"] = {"prompt": made["template"]}
-    elif kind in FLAT:
+    elif kind in FLAT_KEYS:
         shown |= made
     else:
         shown["implementation"] = made

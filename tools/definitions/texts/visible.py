@@ -29,15 +29,15 @@ class Lookalike:
     looks_like: str
 
     @property
-    def told(self) -> str:
-        return f"{point(self.character)} {self.name}, which looks like {self.looks_like!r}"
+    def description(self) -> str:
+        return f"{code_point(self.character)} {self.name}, which looks like {self.looks_like!r}"
 
 
-def point(character: str) -> str:
+def code_point(character: str) -> str:
     return f"U+{ord(character):04X}"
 
 
-def unseen(character: str) -> bool:
+def is_invisible(character: str) -> bool:
     """Whether it is invisible on a page, or looks like a plain space."""
     if character in _PLAIN_CONTROLS or character == " ":
         return False
@@ -47,17 +47,17 @@ def unseen(character: str) -> bool:
     return 0xFE00 <= ord(character) <= 0xFE0F or 0xE0100 <= ord(character) <= 0xE01EF
 
 
-def visible(text: str) -> str:
+def make_visible(text: str) -> str:
     """The text with each unseen character as `‹U+200B ZERO WIDTH SPACE›`."""
-    return "".join(_named(one) if unseen(one) else one for one in text)
+    return "".join(_character_label(one) if is_invisible(one) else one for one in text)
 
 
-def hidden_in(text: str) -> list[str]:
+def find_invisible(text: str) -> list[str]:
     """Each unseen character of a text once, in the order in which they come."""
-    return list(dict.fromkeys(_named(one)[1:-1] for one in text if unseen(one)))
+    return list(dict.fromkeys(_character_label(one)[1:-1] for one in text if is_invisible(one)))
 
 
-def lookalikes_in(text: str) -> list[Lookalike]:
+def find_lookalikes(text: str) -> list[Lookalike]:
     """Characters that look like Latin ones, in words that have Latin letters too, or only such
     characters.
 
@@ -65,7 +65,7 @@ def lookalikes_in(text: str) -> list[Lookalike]:
     """
     found = []
     for word in _WORD.finditer(text):
-        alike = [_alike(word.start() + at, one) for at, one in enumerate(word[0])]
+        alike = [_lookalike(word.start() + at, one) for at, one in enumerate(word[0])]
         strange = [one for one in alike if one is not None]
         letters = [one for one in word[0] if one.isalpha()]
         latin = any(one.isascii() for one in letters)
@@ -79,28 +79,28 @@ def skeleton(name: str) -> str:
     """What a name looks like (UTS 39, 4, with case and separators left out): two names that read
     alike have one skeleton."""
     parts = unicodedata.normalize("NFKD", name).replace("I", "l")
-    seen = "".join(one for one in parts if not unseen(one) and not unicodedata.combining(one))
-    latin = "".join(_latin(one) or one for one in seen).casefold()
+    seen = "".join(one for one in parts if not is_invisible(one) and not unicodedata.combining(one))
+    latin = "".join(_latin_lookalike(one) or one for one in seen).casefold()
     bare = _SEPARATORS.sub("", latin)
     for pair, one in _ALIKE:
         bare = bare.replace(pair, one)
     return bare
 
 
-def _named(character: str) -> str:
+def _character_label(character: str) -> str:
     name = unicodedata.name(character, "")
-    return f"‹{point(character)} {name}›" if name else f"‹{point(character)}›"
+    return f"‹{code_point(character)} {name}›" if name else f"‹{code_point(character)}›"
 
 
-def _alike(at: int, character: str) -> Lookalike | None:
-    latin = _latin(character)
+def _lookalike(at: int, character: str) -> Lookalike | None:
+    latin = _latin_lookalike(character)
     if not latin:
         return None
     return Lookalike(at, character, unicodedata.name(character, "?"), latin)
 
 
 @lru_cache(maxsize=4096)
-def _latin(character: str) -> str:
+def _latin_lookalike(character: str) -> str:
     """The Latin letter or digit it looks like; empty for ASCII, and for what looks like none."""
     if character.isascii():
         return ""

@@ -8,7 +8,7 @@ _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")  # readFile is two words
 _LONGEST = 40
 
 
-def words_of(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """Words in one spelling: no case, no accents, no plural."""
     plain = _HUMP.sub(" ", text).casefold()
     if not plain.isascii():

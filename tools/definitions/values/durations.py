@@ -10,7 +10,7 @@ _FORM = re.compile(
 _SECONDS = {"days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}
 
 
-def seconds(text: str) -> float:
+def parse_duration(text: str) -> float:
     """The length of an ISO 8601 duration in seconds. Raises ValueError."""
     match = _FORM.fullmatch(text)
     parts = {name: value for name, value in (match.groupdict() if match else {}).items() if value}
@@ -19,21 +19,21 @@ def seconds(text: str) -> float:
     return float(sum(Decimal(value) * _SECONDS[name] for name, value in parts.items()))
 
 
-def duration(length_s: float) -> str:
+def format_duration(length_s: float) -> str:
     """The shortest writing of a length: 30 is PT30S, 90 is PT1M30S, 86400 is P1D."""
     left = Decimal(str(length_s))
     days, left = divmod(left, 86_400)
     hours, left = divmod(left, 3_600)
     minutes, left = divmod(left, 60)
     clock = "".join(
-        f"{_plain(amount)}{unit}"
+        f"{_plain_number(amount)}{unit}"
         for amount, unit in ((hours, "H"), (minutes, "M"), (left, "S"))
         if amount
     )
-    date = f"{_plain(days)}D" if days else ""
+    date = f"{_plain_number(days)}D" if days else ""
     return f"P{date}T{clock}" if clock else f"P{date}" if date else "PT0S"
 
 
-def _plain(amount: Decimal) -> str:
+def _plain_number(amount: Decimal) -> str:
     text = format(amount, "f")
     return text.rstrip("0").rstrip(".") if "." in text else text

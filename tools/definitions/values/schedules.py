@@ -50,16 +50,16 @@ def read_schedule(parent: DefinitionFields, name: str) -> list[dict[str, Any]]:
     if not isinstance(given, list) or len(given) > MOST_WINDOWS:
         parent.wrong(name, f"must be a list of at most {MOST_WINDOWS} windows")
         return []
-    return [_window(parent, f"{name}[{at}]", one) for at, one in enumerate(given)]
+    return [_read_window(parent, f"{name}[{at}]", one) for at, one in enumerate(given)]
 
 
-def schedule_of(written: Iterable[Any]) -> Schedule:
+def build_schedule(written: Iterable[Any]) -> Schedule:
     """What `read_schedule` returned, as `is_open` and `next_opening` take it."""
     return tuple(
         ScheduleWindow(
             frozenset(map(DAYS.index, one["days"])) if "days" in one else _EVERY_DAY,
-            _minutes(one["from"]),
-            _minutes(one["to"]),
+            _minute_of_day(one["from"]),
+            _minute_of_day(one["to"]),
         )
         for one in written
     )
@@ -81,14 +81,14 @@ def next_opening(schedule: Schedule, moment: datetime, zone: ZoneInfo) -> dateti
     begin = moment.astimezone(UTC).replace(second=0, microsecond=0)
     while True:  # windows repeat every week
         end = begin + _DAY
-        around = (*_beginnings(schedule, begin, end, zone), *_shifts(begin, zone))
+        around = (*_window_starts(schedule, begin, end, zone), *_offset_changes(begin, zone))
         opening = [at for at in around if moment < at <= end and is_open(schedule, at, zone)]
         if opening:
             return min(opening).astimezone(zone)
         begin = end
 
 
-def _window(parent: DefinitionFields, place: str, given: Any) -> dict[str, Any]:
+def _read_window(parent: DefinitionFields, place: str, given: Any) -> dict[str, Any]:
     if not isinstance(given, dict):
         parent.wrong(place, "must be an object with from, to and, where not every day, days")
         return {}
@@ -97,13 +97,13 @@ def _window(parent: DefinitionFields, place: str, given: Any) -> dict[str, Any]:
         fields.wrong(key[:60], "is not known here")
     window: dict[str, Any] = {}
     if fields.given("days"):
-        window["days"] = _days(fields)
-    window["from"] = _time(fields, "from", "a time such as 09:00")
-    window["to"] = _time(fields, "to", "a time such as 17:00, or 24:00", MIDNIGHT)
+        window["days"] = _read_days(fields)
+    window["from"] = _read_time(fields, "from", "a time such as 09:00")
+    window["to"] = _read_time(fields, "to", "a time such as 17:00, or 24:00", MIDNIGHT)
     return window
 
 
-def _days(fields: DefinitionFields) -> list[str]:
+def _read_days(fields: DefinitionFields) -> list[str]:
     """In the order of the week."""
     given = fields.raw["days"]
     known = isinstance(given, list) and all(isinstance(day, str) and day in DAYS for day in given)
@@ -114,7 +114,7 @@ def _days(fields: DefinitionFields) -> list[str]:
     return sorted(given, key=DAYS.index)
 
 
-def _time(fields: DefinitionFields, name: str, wanted: str, *beside: str) -> str:
+def _read_time(fields: DefinitionFields, name: str, wanted: str, *beside: str) -> str:
     given = fields.raw.get(name)
     if isinstance(given, str) and (_TIME.fullmatch(given) or given in beside):
         return given
@@ -122,11 +122,11 @@ def _time(fields: DefinitionFields, name: str, wanted: str, *beside: str) -> str
     return ""
 
 
-def _minutes(text: str) -> int:
+def _minute_of_day(text: str) -> int:
     return int(text[:2]) * 60 + int(text[3:])
 
 
-def _beginnings(
+def _window_starts(
     schedule: Sequence[ScheduleWindow], begin: datetime, end: datetime, zone: ZoneInfo
 ) -> Iterator[datetime]:
     """When the clock shows a window's beginning; where it does so twice, both times."""
@@ -134,24 +134,24 @@ def _beginnings(
     while day <= last:
         for window in schedule:
             if day.weekday() in window.days:
-                yield from _moments(day, window.begin, zone)
+                yield from _local_moments(day, window.begin, zone)
         day += _DAY
 
 
-def _moments(day: date, minute: int, zone: ZoneInfo) -> Iterator[datetime]:
+def _local_moments(day: date, minute: int, zone: ZoneInfo) -> Iterator[datetime]:
     clock = time(*divmod(minute, 60))
     for fold in (0, 1):
         yield datetime.combine(day, clock.replace(fold=fold), zone).astimezone(UTC)
 
 
-def _shifts(begin: datetime, zone: ZoneInfo) -> Iterator[datetime]:
+def _offset_changes(begin: datetime, zone: ZoneInfo) -> Iterator[datetime]:
     """When the UTC offset changes in the day from `begin` on, to the minute."""
     for hour in range(24):
         before = begin + hour * _HOUR
-        if _offset(before, zone) != _offset(before + _HOUR, zone):
+        if _utc_offset(before, zone) != _utc_offset(before + _HOUR, zone):
             minutes = (before + step * _MINUTE for step in range(1, 61))
-            yield next(at for at in minutes if _offset(at, zone) != _offset(before, zone))
+            yield next(at for at in minutes if _utc_offset(at, zone) != _utc_offset(before, zone))
 
 
-def _offset(moment: datetime, zone: ZoneInfo) -> timedelta | None:
+def _utc_offset(moment: datetime, zone: ZoneInfo) -> timedelta | None:
     return moment.astimezone(zone).utcoffset()

@@ -15,9 +15,11 @@ _FORM = re.compile(
     r"(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?",
     re.ASCII,
 )
-_WORDS = frozenset({"description", "title", "examples", "default", "$comment"})  # only annotate
+_ANNOTATIONS = frozenset(
+    {"description", "title", "examples", "default", "$comment"}
+)  # only annotate
 # From what may be repeated freely to what may not be repeated at all.
-_CAREFUL = (Delivery.PURE, Delivery.IDEMPOTENT, Delivery.TRANSACTIONAL, Delivery.EXTERNAL)
+_DELIVERY_ORDER = (Delivery.PURE, Delivery.IDEMPOTENT, Delivery.TRANSACTIONAL, Delivery.EXTERNAL)
 
 
 class VersionChange(IntEnum):
@@ -53,7 +55,7 @@ class Version(NamedTuple):
         return f"{self.major}.{self.minor}.{self.patch}"
 
 
-def parse(label: str) -> Version | None:
+def parse_version(label: str) -> Version | None:
     """None for what is no semantic version (semver.org 2.0.0)."""
     found = _FORM.fullmatch(label)
     if found is None:
@@ -63,65 +65,71 @@ def parse(label: str) -> Version | None:
     return Version(int(found[1]), int(found[2]), int(found[3]), before)
 
 
-def change_between(old: dict[str, Any], new: dict[str, Any]) -> VersionChange:
+def definition_change(old: dict[str, Any], new: dict[str, Any]) -> VersionChange:
     """The size of the change for callers of the old definition."""
     return max(
-        _of_input(old["input_schema"], new["input_schema"]),
-        _of_output(old["output_schema"], new["output_schema"]),
-        _of_effects(old, new),
-        _of_doors(old, new),
-        _of_terms(old, new),
+        _input_change(old["input_schema"], new["input_schema"]),
+        _output_change(old["output_schema"], new["output_schema"]),
+        _effects_change(old, new),
+        _access_change(old, new),
+        _terms_change(old, new),
     )
 
 
-def _of_input(old: dict[str, Any], new: dict[str, Any]) -> VersionChange:
+def _input_change(old: dict[str, Any], new: dict[str, Any]) -> VersionChange:
     """Change of an input schema: earlier inputs must still be accepted."""
     if set(new.get("required") or []) - set(old.get("required") or []):
         return VersionChange.MAJOR
-    if _open(old) and not _open(new):
+    if _allows_more(old) and not _allows_more(new):
         return VersionChange.MAJOR
     had, has = _properties(old), _properties(new)
     if set(had) - set(has):
         return VersionChange.MAJOR
-    kept = max((_of_value(had[name], has[name]) for name in had), default=VersionChange.PATCH)
+    kept = max((_value_change(had[name], has[name]) for name in had), default=VersionChange.PATCH)
     grown = set(has) - set(had) or set(old.get("required") or []) - set(new.get("required") or [])
-    rest = _of_rest(old, new)
+    rest = _other_keyword_change(old, new)
     return max(kept, rest, VersionChange.MINOR if grown else VersionChange.PATCH)
 
 
-def _of_value(old: Any, new: Any) -> VersionChange:
+def _value_change(old: Any, new: Any) -> VersionChange:
     """Wider inputs are minor, any other change of constraints is major."""
-    before, after = _binding(old), _binding(new)
+    before, after = _without_annotations(old), _without_annotations(new)
     if before == after:
         return VersionChange.PATCH
     if isinstance(before, dict) and isinstance(after, dict):
         choices = before.pop("enum", None), after.pop("enum", None)
-        if before == after and choices[0] and (not choices[1] or _within(*choices)):
+        if before == after and choices[0] and (not choices[1] or _contains_all(*choices)):
             return VersionChange.MINOR
     return VersionChange.MAJOR
 
 
-def _of_output(old: dict[str, Any], new: dict[str, Any]) -> VersionChange:
+def _output_change(old: dict[str, Any], new: dict[str, Any]) -> VersionChange:
     """Change of an output schema: what callers read must still be returned."""
-    if _binding(old) == _binding(new):
+    if _without_annotations(old) == _without_annotations(new):
         return VersionChange.PATCH
     if not old:
         return VersionChange.MINOR
     had, has = _properties(old), _properties(new)
-    same = all(name in has and _binding(had[name]) == _binding(has[name]) for name in had)
+    same = all(
+        name in has and _without_annotations(had[name]) == _without_annotations(has[name])
+        for name in had
+    )
     promised = set(old.get("required") or []) <= set(new.get("required") or [])
-    grown = had and same and promised and _of_rest(old, new) == VersionChange.PATCH
+    grown = had and same and promised and _other_keyword_change(old, new) == VersionChange.PATCH
     return VersionChange.MINOR if grown else VersionChange.MAJOR
 
 
-def _of_rest(old: dict[str, Any], new: dict[str, Any]) -> VersionChange:
-    told = {"properties", "required", "additionalProperties"} | _WORDS
-    rest = [{key: _binding(one[key]) for key in one if key not in told} for one in (old, new)]
+def _other_keyword_change(old: dict[str, Any], new: dict[str, Any]) -> VersionChange:
+    told = {"properties", "required", "additionalProperties"} | _ANNOTATIONS
+    rest = [
+        {key: _without_annotations(one[key]) for key in one if key not in told}
+        for one in (old, new)
+    ]
     return VersionChange.PATCH if rest[0] == rest[1] else VersionChange.MAJOR
 
 
-def _of_effects(old: dict[str, Any], new: dict[str, Any]) -> VersionChange:
-    riskier = _CAREFUL.index(new["delivery"]) > _CAREFUL.index(old["delivery"])
+def _effects_change(old: dict[str, Any], new: dict[str, Any]) -> VersionChange:
+    riskier = _DELIVERY_ORDER.index(new["delivery"]) > _DELIVERY_ORDER.index(old["delivery"])
     acts = [one["constraints"]["allow_side_effects"] for one in (old, new)]
     if riskier or acts == [False, True]:
         return VersionChange.MAJOR
@@ -129,10 +137,13 @@ def _of_effects(old: dict[str, Any], new: dict[str, Any]) -> VersionChange:
     return VersionChange.MINOR if changed else VersionChange.PATCH
 
 
-def _of_doors(old: dict[str, Any], new: dict[str, Any]) -> VersionChange:
+def _access_change(old: dict[str, Any], new: dict[str, Any]) -> VersionChange:
     """Who can reach the tool, and when: fewer groups or states exclude callers."""
-    groups = _doors(old["group"], "default"), _doors(new["group"], "default")
-    states = _doors(old["available_in_states"], "*"), _doors(new["available_in_states"], "*")
+    groups = _access_names(old["group"], "default"), _access_names(new["group"], "default")
+    states = (
+        _access_names(old["available_in_states"], "*"),
+        _access_names(new["available_in_states"], "*"),
+    )
     fewer = not groups[0] <= groups[1] or not ("*" in states[1] or states[0] <= states[1])
     asked = set(new["required_permissions"]) - set(old["required_permissions"])
     held = new["requires_confirmation"] and not old["requires_confirmation"]
@@ -142,29 +153,31 @@ def _of_doors(old: dict[str, Any], new: dict[str, Any]) -> VersionChange:
     return VersionChange.MINOR if any(old[key] != new[key] for key in keys) else VersionChange.PATCH
 
 
-def _of_terms(old: dict[str, Any], new: dict[str, Any]) -> VersionChange:
+def _terms_change(old: dict[str, Any], new: dict[str, Any]) -> VersionChange:
     keys = ("rate_limit_per_minute", "cost_per_invocation", "cache_ttl", "argument_validation")
     return VersionChange.MINOR if any(old[key] != new[key] for key in keys) else VersionChange.PATCH
 
 
-def _binding(schema: Any) -> Any:
+def _without_annotations(schema: Any) -> Any:
     """A schema without annotations."""
     if isinstance(schema, list):
-        return [_binding(one) for one in schema]
+        return [_without_annotations(one) for one in schema]
     if not isinstance(schema, dict):
         return schema
-    kept = {key: _binding(one) for key, one in schema.items() if key not in _WORDS}
+    kept = {
+        key: _without_annotations(one) for key, one in schema.items() if key not in _ANNOTATIONS
+    }
     named = schema.get("properties")  # a property may have the name of such a word
     if isinstance(named, dict):
-        kept["properties"] = {key: _binding(one) for key, one in named.items()}
+        kept["properties"] = {key: _without_annotations(one) for key, one in named.items()}
     return kept
 
 
-def _within(old: list[Any], new: list[Any]) -> bool:
+def _contains_all(old: list[Any], new: list[Any]) -> bool:
     return all(one in new for one in old)
 
 
-def _open(schema: dict[str, Any]) -> bool:
+def _allows_more(schema: dict[str, Any]) -> bool:
     return schema.get("additionalProperties", True) is not False
 
 
@@ -173,5 +186,5 @@ def _properties(schema: dict[str, Any]) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _doors(names: list[str] | None, absent: str) -> set[str]:
+def _access_names(names: list[str] | None, absent: str) -> set[str]:
     return {absent} if names is None else set(names)

@@ -26,9 +26,9 @@ class BadJson(ValueError):
 
 def parse(raw: bytes | str, *, most_values: int = MAX_VALUES) -> Any:
     """The value of a JSON document. Raises `BadJson`."""
-    text = _decoded(raw)
+    text = _decode(raw)
     _check_depth(text, most_values)
-    value = _loaded(text, parse_constant=_constant, parse_int=_integer, parse_float=_number)
+    value = _load(text, parse_constant=_constant, parse_int=_integer, parse_float=_number)
     check(value, most_values=most_values)
     return value
 
@@ -45,12 +45,12 @@ def parse_repairable(text: str) -> Any:
     up to `MAX_DIGITS` digits, a number that no double holds is infinite, and texts may hold NUL
     and halves of surrogate pairs. Raises `BadJson`."""
     _check_depth(text, MAX_VALUES)
-    value = _loaded(text, parse_int=_large_integer)
+    value = _load(text, parse_int=_large_integer)
     check(value, scalars=False)
     return value
 
 
-def _loaded(text: str, **hooks: Any) -> Any:
+def _load(text: str, **hooks: Any) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_object, **hooks)
     except json.JSONDecodeError as error:
@@ -59,13 +59,13 @@ def _loaded(text: str, **hooks: Any) -> Any:
         ) from None
 
 
-def leading(text: str) -> Any:
+def parse_leading(text: str) -> Any:
     """The object or list that a text begins with, whatever follows it. Raises `BadJson`."""
     if text[:1] not in ("{", "["):
         raise BadJson("not JSON: no object begins here")
     depth = 0
     for count, found in enumerate(_STRUCTURE.finditer(text)):
-        depth = _depth_behind(found.group(), depth, count, MAX_VALUES)
+        depth = _depth_after(found.group(), depth, count, MAX_VALUES)
         if depth == 0:
             return parse(text[: found.end()])
     raise BadJson("not JSON: it has no end")
@@ -111,7 +111,7 @@ def _check_scalar(item: Any) -> None:
         raise BadJson(f"a whole number has more than {MAX_DIGITS} digits")
 
 
-def _decoded(raw: bytes | str) -> str:
+def _decode(raw: bytes | str) -> str:
     if isinstance(raw, str):
         return raw
     try:
@@ -124,10 +124,10 @@ def _check_depth(text: str, most_values: int) -> None:
     """Counted before parsing: the parser itself would meet its recursion limit."""
     depth = 0
     for count, found in enumerate(_STRUCTURE.finditer(text)):
-        depth = _depth_behind(found.group(), depth, count, most_values)
+        depth = _depth_after(found.group(), depth, count, most_values)
 
 
-def _depth_behind(mark: str, depth: int, count: int, most_values: int) -> int:
+def _depth_after(mark: str, depth: int, count: int, most_values: int) -> int:
     """The depth of the text after a token, a bracket or a whole text, of which `count` came
     before."""
     if count > 2 * most_values:

@@ -6,7 +6,7 @@ from urllib.parse import quote
 from django.core.management.base import CommandParser
 from django.db import transaction
 
-from tools.accounts import actions
+from tools.accounts import account_actions
 from tools.accounts.grants.grant_actions import granted_tool_groups, granted_tools
 from tools.catalog.builtins import install_builtins
 from tools.definitions.texts.names import WILDCARD
@@ -43,7 +43,7 @@ class Command(ToolcribCommand):
         with transaction.atomic():
             organization, notes = provide_organization(options["organization"], options["tier"])
             by = operator(organization.slug)
-            agent = actions.create_agent(
+            agent = account_actions.create_agent(
                 organization=organization,
                 slug=options["slug"],
                 by=by,
@@ -52,7 +52,7 @@ class Command(ToolcribCommand):
                 tool_groups=options["tool_group"],
                 permissions=options["permission"],
             )
-            token, secret = actions.create_token(user=agent.service_account, by=by)
+            token, secret = account_actions.create_token(user=agent.service_account, by=by)
         document = agent_document(agent) | token_document(token, secret) | {"notes": notes}
         lines = [*_agent_lines(document), *token_lines(token, secret)]
         shown = [*notes, text.fields(lines), f"\n{how_to_use(secret, _query(document['groups']))}"]
@@ -66,7 +66,7 @@ def provide_organization(slug: str, tier_name: str | None) -> tuple[Organization
     if found is None:
         tier = find_tier(tier_name or NEW_ORGANIZATION_TIER)
         by = operator(slug)
-        made = actions.create_organization(slug=slug, name=slug, tier=tier, by=by)
+        made = account_actions.create_organization(slug=slug, name=slug, tier=tier, by=by)
         install_builtins(organization=made, by=by)
         return made, [f"The organization {slug} was made, with the tier {tier.name}."]
     if tier_name is None or tier_name == found.tier.name:

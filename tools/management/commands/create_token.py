@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from tools.accounts import actions
+from tools.accounts import account_actions
 from tools.definitions.callers import Scope
 from tools.errors import Conflict, NotFound
 from tools.management import arguments, text
@@ -37,7 +37,7 @@ class Command(ToolcribCommand):
 
     def perform(self, options: dict[str, Any]) -> int:
         user = find_person(options["user"])
-        token, secret = actions.create_token(
+        token, secret = account_actions.create_token(
             user=user,
             by=operator(user.organization.slug),
             scopes=options["scope"] or [Scope.READ, Scope.EXECUTE, Scope.MANAGE],

@@ -10,7 +10,7 @@ from tools.errors import NotFound
 from tools.insight.explain import Explained, Explanation
 from tools.management import agents, arguments, text
 from tools.management.command import DONE, ToolcribCommand
-from tools.policy.decision import EffectiveRequest
+from tools.policy.questions import EffectiveRequest
 from tools.shapes import explained_shape, request_shape
 
 HEADER = ("GATE", "PASSED", "CODE", "REASON")

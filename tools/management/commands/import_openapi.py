@@ -80,7 +80,7 @@ def read_document(name: str) -> Any:
     except OSError as error:
         raise Malformed(f"{name} cannot be read: {error.strerror}.") from None
     try:
-        found = documents.read(documents.decoded(raw), openapi=True)
+        found = documents.parse_documents(documents.decode_document(raw), openapi=True)
     except (Malformed, TooLarge) as error:
         raise Malformed(f"{name}: {error.message}") from None
     if len(found) != 1:

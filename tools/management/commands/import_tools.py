@@ -50,7 +50,7 @@ class Command(ToolcribCommand):
         )
         imported = import_items(
             organization=organization,
-            items=items.bounded(item for item, _ in found),
+            items=items.limit_items(item for item, _ in found),
             by=operator(organization.slug),
             way=way,
         )

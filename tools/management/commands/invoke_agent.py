@@ -7,11 +7,11 @@ from uuid import UUID
 
 from django.core.management.base import CommandParser
 
-from tools.agents import actions as agent_actions
+from tools.agents import agent_requests as agent_actions
 from tools.agents import following
-from tools.agents.actions import AgentRunReport, AgentRunRequest
-from tools.agents.asked import ITERATIONS, PATTERNS, REACT, TOKENS
+from tools.agents.agent_requests import AgentRunReport, AgentRunRequest
 from tools.agents.following import AgentEventKind, StepEvent
+from tools.agents.run_parameters import ITERATIONS, PATTERNS, REACT, TOKENS
 from tools.definitions.results import Status
 from tools.execution import actions
 from tools.management import agents, arguments, text

@@ -8,7 +8,7 @@ from django.core.management.base import CommandParser
 from tools.catalog.registry import registry
 from tools.catalog.workflow.lint import WorkflowFinding, WorkflowSeverity
 from tools.catalog.workflow.workflow import EVERY_GROUP
-from tools.insight.findings import findings
+from tools.insight.workflow_findings import findings
 from tools.management import agents, arguments
 from tools.management.command import DONE, FAILED, ToolcribCommand
 

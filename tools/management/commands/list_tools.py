@@ -7,9 +7,9 @@ from django.core.management.base import CommandParser
 from tools.catalog.registry import CatalogTool, Snapshot, registry
 from tools.management import agents, arguments, text
 from tools.management.command import DONE, ToolcribCommand
-from tools.policy import authorization
+from tools.policy import gates
 from tools.policy.availability import matches_groups, matches_state
-from tools.policy.decision import EffectiveRequest
+from tools.policy.questions import EffectiveRequest
 from tools.shapes import tool_shape
 
 HEADER = ("NAME", "VERSION", "TYPE", "GROUPS", "STATES", "STATUS", "TOKENS", "DESCRIPTION")
@@ -42,8 +42,8 @@ def tools_for_agent(options: dict[str, Any]) -> Found:
     caller = agents.acting_as(options["organization"], options["agent"])
     snapshot = registry.snapshot(caller.organization_id, caller.revision)
     asked = EffectiveRequest.of(arguments.groups_of(options), options["state"])
-    warnings = authorization.check_groups(caller, asked, snapshot)
-    return authorization.usable_tools(caller, asked, snapshot), warnings, snapshot
+    warnings = gates.check_groups(caller, asked, snapshot)
+    return gates.usable_tools(caller, asked, snapshot), warnings, snapshot
 
 
 def all_tools(options: dict[str, Any]) -> Found:

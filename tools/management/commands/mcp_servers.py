@@ -8,8 +8,8 @@ from django.core.management.base import CommandParser
 from tools.catalog.imports.importing_items import CREATED, UPDATED
 from tools.catalog.mcp import mcp_import
 from tools.catalog.mcp import mcp_servers as servers
-from tools.definitions.mcp.listed_tools import read_digest_of
-from tools.definitions.texts.visible import visible
+from tools.definitions.mcp.listed_tools import review_digest
+from tools.definitions.texts.visible import make_visible
 from tools.management import agents, arguments, text
 from tools.management.command import DONE, FAILED, ToolcribCommand, flaw_text, operator
 from tools.management.importing import lint_of
@@ -111,7 +111,7 @@ class Command(ToolcribCommand):
 
     def _difference(self, row: McpServer, options: dict[str, Any]) -> int:
         found = mcp_import.difference(row)
-        lines = [(visible(one["tool"]), f"{one['change']}  {_named(one)}") for one in found]
+        lines = [(make_visible(one["tool"]), f"{one['change']}  {_named(one)}") for one in found]
         shown = text.fields(lines) if lines else "Nothing was listed."
         self.answer(options, {"server": row.name, "tools": found}, shown)
         return DONE
@@ -119,7 +119,7 @@ class Command(ToolcribCommand):
     def _import(self, row: McpServer, options: dict[str, Any]) -> int:
         more = {} if options["group"] is None else {"group": options["group"]}
         names = [raw["name"] for raw in row.snapshot or []] if options["all"] else options["tool"]
-        read = {raw["name"]: read_digest_of(raw) for raw in row.snapshot or []}
+        read = {raw["name"]: review_digest(raw) for raw in row.snapshot or []}
         digests = {
             name: {"digest": digest} for name, digest in read.items() if digest in options["digest"]
         }
@@ -131,7 +131,7 @@ class Command(ToolcribCommand):
         )
         saved = [item.name for item in items if item.result in {CREATED, UPDATED}]
         found = {} if options["dry_run"] else lint_of(row.organization, saved)
-        lines = [(visible(item.name or item.tool), _result(item)) for item in items]
+        lines = [(make_visible(item.name or item.tool), _result(item)) for item in items]
         odd = [f"{name}: {flaw_text(one)}" for name, about in found.items() for one in about]
         shape = {
             "items": [item.as_dict() | {"findings": found.get(item.name, [])} for item in items],
@@ -154,13 +154,13 @@ def _transport(options: dict[str, Any]) -> Transport:
 def _named(entry: dict[str, Any]) -> str:
     changed = ", ".join(field["field"] for field in entry["fields"])
     named = changed if entry["change"] == "changed" else ""
-    signs = "; ".join(visible(one) for one in entry["suspicions"])
+    signs = "; ".join(make_visible(one) for one in entry["suspicions"])
     return f"{named}  {signs}  {entry['digest']}".strip() if signs else named
 
 
 def _findings(row: McpServer) -> str:
     return "\n".join(
-        f"{one['result']}: {visible(one['tool'] or 'the list')} {visible(one['message'])}"
+        f"{one['result']}: {make_visible(one['tool'] or 'the list')} {make_visible(one['message'])}"
         for one in row.findings
     )
 

@@ -35,7 +35,7 @@ class Command(ToolcribCommand):
 
 def _item(key: str, text: str) -> ImportItem:
     """Raises `Malformed` for what is not one document."""
-    found = documents.read(text)
+    found = documents.parse_documents(text)
     if len(found) != 1:
-        raise documents.unreadable("holds more than one item, or none")
-    return items.item(key, found[0].value, found[0].lines)
+        raise documents.unreadable_document("holds more than one item, or none")
+    return items.parse_item(key, found[0].value, found[0].lines)

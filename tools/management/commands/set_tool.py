@@ -7,7 +7,7 @@ from django.core.management.base import CommandParser
 from tools.catalog.actions import amended
 from tools.catalog.imports.importing import import_items
 from tools.catalog.signatures.verified import check_current
-from tools.definitions.descriptors import FLAT
+from tools.definitions.descriptors import FLAT_KEYS
 from tools.definitions.dialects.items import ImportItem, ImportItemKind
 from tools.definitions.vocabulary import ArgumentValidation, ToolType
 from tools.errors import InvalidDefinition
@@ -139,7 +139,7 @@ def _parts(options: dict[str, Any], kind: Any) -> dict[str, Any]:
     given = {part: options[option] for option, part in PARTS.items() if options[option] is not None}
     if options["config"]:
         given["config"] = dict(options["config"])
-    odd = sorted(set(given) - set(FLAT.get(str(kind), {}).values()))
+    odd = sorted(set(given) - set(FLAT_KEYS.get(str(kind), {}).values()))
     if odd:
         flaws = [{"field": name, "message": f"is nothing a {kind} is made of"} for name in odd]
         raise InvalidDefinition("The tool was not accepted.", errors=flaws)

@@ -15,7 +15,7 @@ from audit.actions import record
 from audit.events import Event, Outcome
 from tools.accounts.callers import actor_of
 from tools.accounts.login import identity_provider
-from tools.accounts.login.attempts import guarded
+from tools.accounts.login.lockout import guarded
 from tools.errors import ToolcribError
 from tools.models import AuthenticatorApp, User
 from tools.ui.access import PageRequest, address_of, page

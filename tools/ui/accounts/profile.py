@@ -21,10 +21,10 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from audit.actions import record
 from audit.changes import difference
 from audit.events import Event, Outcome
-from tools.accounts import actions
+from tools.accounts import account_actions
 from tools.accounts.callers import actor_of
 from tools.accounts.login import identity_provider, person_sessions
-from tools.accounts.login.attempts import guarded
+from tools.accounts.login.lockout import guarded
 from tools.accounts.roles import role_of
 from tools.definitions.callers import Scope
 from tools.errors import NotFound, ToolcribError
@@ -79,7 +79,7 @@ def make_token(request: PageRequest) -> HttpResponseBase:
     if flaw or any(one.errors for one in inputs):
         context = _context(request, inputs, scopes) | {"scope_flaw": flaw}
         return render(request, PAGE, context, status=400)
-    token, text = actions.create_token(
+    token, text = account_actions.create_token(
         user=request.user,
         by=actor_of(request.caller),
         giver=request.caller,
@@ -97,7 +97,7 @@ def revoke_token(request: PageRequest, token_id: UUID) -> HttpResponseBase:
     token = request.user.tokens.filter(pk=token_id).first()
     if token is None:
         raise NotFound("You have no such token.", code="token_not_found")
-    actions.revoke_token(token=token, by=actor_of(request.caller))
+    account_actions.revoke_token(token=token, by=actor_of(request.caller))
     messages.success(request, f"{token.label or token} is refused from now on.")
     return redirect("profile")
 

@@ -5,8 +5,8 @@ from django.shortcuts import render
 
 from tools.accounts.callers import actor_of, caller_of_user
 from tools.accounts.login import second_factors, security_keys
-from tools.accounts.login.attempts import SECOND_FACTOR, guarded
 from tools.accounts.login.codes import factor_of
+from tools.accounts.login.lockout import SECOND_FACTOR, guarded
 from tools.errors import ToolcribError
 from tools.models import User
 from tools.ui.access import address_of

@@ -15,7 +15,7 @@ from tools.accounts.grants.grant_actions import AGENT
 from tools.accounts.grants.grant_ids import grant_id, read_grant_id
 from tools.accounts.grants.granted import granted
 from tools.accounts.impersonation import agents_for
-from tools.accounts.people import may, require
+from tools.accounts.user_permissions import may, require
 from tools.definitions.results import REFUSED
 from tools.errors import ToolcribError
 from tools.execution import session_actions
@@ -24,8 +24,8 @@ from tools.execution.reading import readable
 from tools.limits import allowances
 from tools.limits.allowances import AllowanceStatus
 from tools.models import Agent, Session, Token
-from tools.models.allowance import Kind
-from tools.models.grant_rows import GrantRow, Sought
+from tools.models.agent import Kind
+from tools.models.permission import GrantRow, Sought
 from tools.shapes import money
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.agents.agents import find_agent

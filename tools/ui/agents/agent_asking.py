@@ -9,12 +9,12 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
 from tools.agents.toolbox import Toolbox, toolbox_of
+from tools.authorization.pins import snapshot_for
 from tools.errors import ToolcribError
 from tools.execution import actions as executions
 from tools.execution.call import Call
 from tools.models import Session
-from tools.policy.decision import EffectiveRequest
-from tools.policy.pins import snapshot_for
+from tools.policy.questions import EffectiveRequest
 from tools.ui.access import PageRequest, page
 from tools.ui.agents.agent_requests import on_one_line, ready
 from tools.ui.agents.asking import Asking, asking_of

@@ -12,12 +12,12 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
 from tools.accounts.callers import actor_of
-from tools.accounts.people import require
+from tools.accounts.user_permissions import require
 from tools.errors import Malformed, ToolcribError
 from tools.limits import allowances
 from tools.limits.allowances import AMOUNT, MOST_QUOTAS
 from tools.models import Agent
-from tools.models.allowance import Kind, Period
+from tools.models.agent import Kind, Period
 from tools.shapes import money
 from tools.ui.access import PageRequest, page
 from tools.ui.agents.agents import find_agent

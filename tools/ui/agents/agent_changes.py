@@ -9,15 +9,15 @@ from django.shortcuts import redirect
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_POST
 
-from tools.accounts import actions
+from tools.accounts import account_actions
 from tools.accounts.callers import actor_of
 from tools.accounts.grants import grant_actions
 from tools.accounts.grants.grant_actions import AGENT, BODY_KINDS
-from tools.accounts.people import require
+from tools.accounts.user_permissions import require
 from tools.definitions.callers import Scope
 from tools.errors import Malformed, NotFound, ToolcribError
 from tools.execution.agent_calls import stop_calls
-from tools.models.grant_rows import GrantRow
+from tools.models.permission import GrantRow
 from tools.ui.access import PageRequest, page
 from tools.ui.agents.agent import show, token_inputs
 from tools.ui.agents.agents import find_agent
@@ -43,7 +43,7 @@ def switch(request: PageRequest, slug: str, active: bool) -> HttpResponseBase:
         require(request.caller, "change_execution")
     reason = plain(request.POST).get("reason", "").strip()[:LONGEST_REASON]
     by = actor_of(request.caller)
-    actions.change_agent(agent=agent, by=by, active=active, reason=reason)
+    account_actions.change_agent(agent=agent, by=by, active=active, reason=reason)
     if active:
         messages.success(request, f"{slug} is let in again.")
     else:
@@ -109,7 +109,7 @@ def issue(request: PageRequest, slug: str) -> HttpResponseBase:
         return show(request, agent, refusal=refusal, **shown)
     label, days, groups, tools = (one.value for one in inputs)
     try:
-        token, text = actions.create_token(
+        token, text = account_actions.create_token(
             user=agent.service_account,
             by=actor_of(request.caller),
             giver=request.caller,
@@ -133,7 +133,7 @@ def revoke(request: PageRequest, slug: str, token_id: UUID) -> HttpResponseBase:
     token = agent.service_account.tokens.filter(pk=token_id).first()
     if token is None:
         raise NotFound("The agent has no such token.", code="token_not_found")
-    actions.revoke_token(token=token, by=actor_of(request.caller))
+    account_actions.revoke_token(token=token, by=actor_of(request.caller))
     messages.success(request, f"{token.label or token} is refused from now on.")
     return redirect("agent", slug=slug)
 

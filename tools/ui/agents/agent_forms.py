@@ -9,9 +9,9 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
-from tools.accounts import actions
+from tools.accounts import account_actions
 from tools.accounts.callers import actor_of
-from tools.accounts.people import require
+from tools.accounts.user_permissions import require
 from tools.catalog.bounds import MOST
 from tools.errors import Malformed, ToolcribError
 from tools.models import Agent
@@ -39,7 +39,7 @@ def write_agent(request: PageRequest) -> HttpResponseBase:
     if any(one.errors for one in inputs):
         return _form(request, inputs, error=Malformed("See the marked fields."))
     try:
-        agent = actions.create_agent(
+        agent = account_actions.create_agent(
             organization=request.user.organization,
             by=actor_of(request.caller),
             giver=request.caller,
@@ -65,7 +65,7 @@ def change_agent(request: PageRequest, slug: str) -> HttpResponseBase:
     most = _number(given["max_in_flight"], inputs[-1])
     if any(one.errors for one in inputs):
         return _form(request, inputs, agent, Malformed("See the marked fields."))
-    actions.change_agent(
+    account_actions.change_agent(
         agent=agent,
         by=actor_of(request.caller),
         description=given["description"],

@@ -15,10 +15,10 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from tools.accounts.impersonation import agents_for
-from tools.accounts.people import may
-from tools.agents import actions
-from tools.agents.actions import AgentRunReport
-from tools.agents.asked import ITERATIONS, TOKENS
+from tools.accounts.user_permissions import may
+from tools.agents import agent_requests
+from tools.agents.agent_requests import AgentRunReport
+from tools.agents.run_parameters import ITERATIONS, TOKENS
 from tools.definitions.results import Status
 from tools.errors import Conflict, NotFound
 from tools.execution import actions as executions
@@ -86,8 +86,8 @@ class Recorded:
 @require_safe
 @page
 def request_page(request: PageRequest, request_id: UUID) -> HttpResponse:
-    run = actions.one_of(request.caller, request_id)
-    report = actions.report_of(request.caller, run)
+    run = agent_requests.one_of(request.caller, request_id)
+    report = agent_requests.report_of(request.caller, run)
     seen = _seen(report)
     if request.htmx and request.GET.get("seen") == seen:
         return HttpResponse(status=204)  # keeps the focus and selection of the page
@@ -99,7 +99,7 @@ def request_page(request: PageRequest, request_id: UUID) -> HttpResponse:
 @require_POST
 @page
 def cancel(request: PageRequest, request_id: UUID) -> HttpResponseBase:
-    run = actions.one_of(request.caller, request_id)
+    run = agent_requests.one_of(request.caller, request_id)
     try:
         executions.cancel(caller=request.caller, execution=run)
     except Conflict as refusal:  # it has ended already
@@ -206,12 +206,12 @@ def _amount(given: Any) -> Decimal | None:
 def _recorded(request: PageRequest, run: Execution) -> AgentRunReport | None:
     """The run that this one replays, where the user may read it."""
     found = _named(request, run, "replays")
-    return actions.report_of(request.caller, found) if found is not None else None
+    return agent_requests.report_of(request.caller, found) if found is not None else None
 
 
 def _named(request: PageRequest, run: Execution, name: str) -> Execution | None:
     try:
-        return actions.one_of(request.caller, UUID(str(run.parameters.get(name))))
+        return agent_requests.one_of(request.caller, UUID(str(run.parameters.get(name))))
     except (NotFound, ValueError):
         return None
 
@@ -245,7 +245,7 @@ def _goes_on(request: PageRequest, run: Execution) -> dict[str, Any]:
     return {
         "goes_on": mine,
         "acts_as": run.agent.slug if run.agent else "",
-        "models": actions.models(),
+        "models": agent_requests.models(),
         "ready": ready(),
     }
 

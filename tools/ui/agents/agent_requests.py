@@ -13,10 +13,10 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from audit.actions import redactor_of
-from tools.accounts.people import may
-from tools.agents import actions
-from tools.agents.asked import PATTERNS, PLAN, REACT
+from tools.accounts.user_permissions import may
+from tools.agents import agent_requests
 from tools.agents.call_rows import THINK
+from tools.agents.run_parameters import PATTERNS, PLAN, REACT
 from tools.definitions.results import Status
 from tools.models import Execution
 from tools.models.execution import ExecutionQuerySet
@@ -79,7 +79,7 @@ def request_list(request: PageRequest) -> HttpResponse:
 
 def ready() -> bool:
     """Whether a model is configured."""
-    return bool(settings.LLM_BASE_URL and actions.models())
+    return bool(settings.LLM_BASE_URL and agent_requests.models())
 
 
 def address(search: dict[str, str], **more: str) -> str:
@@ -101,7 +101,7 @@ def _search(query: QueryDict) -> dict[str, str]:
 
 
 def _found(request: PageRequest, search: dict[str, str]) -> ExecutionQuerySet:
-    rows = actions.lately(request.caller)
+    rows = agent_requests.lately(request.caller)
     if search["agent"]:
         rows = rows.filter(**agent_filter(request, search["agent"]))
     if search["status"]:

@@ -8,11 +8,11 @@ from uuid import UUID
 
 from audit.actions import redactor_of
 from audit.redaction import Redactor
-from tools.agents.actions import AgentRunReport
+from tools.agents.agent_requests import AgentRunReport
 from tools.agents.call_rows import MOST_OBSERVATION, Spent
 from tools.agents.steps import AgentStep
 from tools.definitions.results import OPEN, Status
-from tools.definitions.texts.visible import visible
+from tools.definitions.texts.visible import make_visible
 from tools.execution.redacted import redacted
 from tools.models import Confirmation, Execution
 from tools.shapes import money
@@ -151,10 +151,10 @@ def _difference(step: AgentStep, before: AgentStep | None) -> str:
             "" if (step.move.answer is None) == (before.move.answer is None) else "It ended here."
         )
     if action is None:
-        return f"The recorded run called {visible(was.name[:_NAME])} here." if was else ""
+        return f"The recorded run called {make_visible(was.name[:_NAME])} here." if was else ""
     if was is None:
         return "The recorded run called nothing here."
     if was.name != action.name:
-        return f"The recorded run called {visible(was.name[:_NAME])} here."
+        return f"The recorded run called {make_visible(was.name[:_NAME])} here."
     same = json.dumps(was.arguments, sort_keys=True) == json.dumps(action.arguments, sort_keys=True)
     return "" if same else "The recorded run called it with other arguments."

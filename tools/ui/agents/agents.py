@@ -13,11 +13,11 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from tools.accounts.people import may, require
+from tools.accounts.user_permissions import may, require
 from tools.errors import NotFound
 from tools.limits.periods import midnight
 from tools.models import Agent, Execution, Token
-from tools.policy.licensing import tier_now
+from tools.policy.license_gates import tier_now
 from tools.shapes import money
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.results import page_or_results

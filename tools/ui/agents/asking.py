@@ -7,13 +7,13 @@ from uuid import UUID
 
 from django.http import QueryDict
 
-from tools.agents import actions
-from tools.agents.actions import AgentRunRequest
-from tools.agents.asked import MOST_ITERATIONS, MOST_QUESTION, MOST_TOKENS, PLAN
+from tools.agents import agent_requests
+from tools.agents.agent_requests import AgentRunRequest
+from tools.agents.run_parameters import MOST_ITERATIONS, MOST_QUESTION, MOST_TOKENS, PLAN
 from tools.errors import NotFound, ToolcribError
 from tools.execution.call import Call
 from tools.models import Execution
-from tools.policy.decision import DEFAULT_STATE
+from tools.policy.questions import DEFAULT_STATE
 from tools.ui.agents import asking_inputs
 from tools.ui.agents.asking_inputs import CONTINUES, MOST_OFFERED, REPLAYS
 from tools.ui.inputs import FormInput, words
@@ -117,7 +117,7 @@ class Asking:
             session=session or None,
             timeout_s=timeout_s,
         )
-        return actions.call_of(self.standing.caller, wanted)
+        return agent_requests.call_of(self.standing.caller, wanted)
 
     def _parameters(self) -> dict[str, Any]:
         given: dict[str, Any] = {name: self.inputs[name].value.strip() for name in _TEXTS}
@@ -163,7 +163,7 @@ def _earlier(standing: PlaygroundContext, data: QueryDict) -> tuple[str, Executi
     """The kind, and the earlier run, which the user must be allowed to read."""
     for kind in (CONTINUES, REPLAYS):
         if text := data.get(kind):
-            return kind, actions.one_of(standing.person, _identifier(text))
+            return kind, agent_requests.one_of(standing.person, _identifier(text))
     return "", None
 
 

@@ -2,13 +2,13 @@
 
 from django.conf import settings
 
-from tools.agents import actions
-from tools.agents.asked import ITERATIONS, MOST_ITERATIONS, REACT, THRESHOLD, TOKENS
+from tools.agents import agent_requests
+from tools.agents.run_parameters import ITERATIONS, MOST_ITERATIONS, REACT, THRESHOLD, TOKENS
+from tools.authorization.listings import visible_tools
 from tools.definitions.texts.names import WILDCARD
 from tools.definitions.tool import DEFAULT_GROUP
 from tools.models import Session
-from tools.policy.decision import DEFAULT_STATE
-from tools.policy.visibility import visible_tools
+from tools.policy.questions import DEFAULT_STATE
 from tools.ui.agents.agent_requests import WORDS
 from tools.ui.inputs import FormInput, Widget, choices
 from tools.ui.playground.playground import PlaygroundContext
@@ -40,7 +40,7 @@ def ways(standing: PlaygroundContext) -> list[FormInput]:
         FormInput("confidence", "Ask a person below", value=f"{THRESHOLD:g}",
               help="Of a plan: steps that are less sure than this wait for a person."),
         FormInput("model", "Model", Widget.SELECT, value="",
-              options=(("", f"The installation's ({usual})"), *choices(actions.models()))),
+              options=(("", f"The installation's ({usual})"), *choices(agent_requests.models()))),
         FormInput("shared_with", "Shared with",
               help="Agents that may go on from it, with commas between them. They need the same"
               " rights."),

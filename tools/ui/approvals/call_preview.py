@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tools.definitions.texts.visible import visible
+from tools.definitions.texts.visible import make_visible
 from tools.definitions.tool import ToolDefinition
 from tools.definitions.vocabulary import Delivery, ToolType
 from tools.models import ToolVersion
@@ -84,5 +84,5 @@ def _effect_sentence(tool: ToolDefinition) -> str:
 
 def _visible_text(text: str) -> str:
     """The text with invisible characters shown, cut to a readable length."""
-    seen = visible(text)
+    seen = make_visible(text)
     return seen if len(seen) <= _LONGEST else f"{seen[:_LONGEST]} …"

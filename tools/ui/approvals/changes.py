@@ -14,10 +14,10 @@ from django.utils.functional import SimpleLazyObject
 from django.views.decorators.http import require_POST, require_safe
 
 from tools.accounts.callers import actor_of
-from tools.accounts.people import may, require
+from tools.accounts.user_permissions import may, require
 from tools.catalog.signatures import drift
-from tools.definitions.differences import shown
-from tools.definitions.tool import in_order
+from tools.definitions.differences import make_value_visible
+from tools.definitions.tool import ordered_definition
 from tools.errors import Malformed, ToolcribError
 from tools.models import Decision, OnDrift, UpstreamChange
 from tools.ui.access import PageRequest, page
@@ -137,7 +137,7 @@ def _shown(request: PageRequest, change: UpstreamChange) -> dict[str, Any]:
         "source": source_of(tool),
         "before": before,
         "drawn": draw_difference(drift.difference_of(change)),
-        "whole": pretty(shown(in_order(change.seen))),
+        "whole": pretty(make_value_visible(ordered_definition(change.seen))),
         "newer": latest if latest != change else None,
         "decides": may(request.caller, "change_tool"),
         "serves": tool.on_drift == OnDrift.SERVE,

@@ -20,7 +20,7 @@ from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 from django.views.decorators.http import require_POST, require_safe
 
-from tools.accounts.people import may
+from tools.accounts.user_permissions import may
 from tools.approvals import decisions
 from tools.approvals.decisions import MOST_AT_ONCE, PERMISSION, Decided, Word
 from tools.errors import Forbidden, Malformed

@@ -8,8 +8,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tools.definitions.differences import MOST, DefinitionDifference, DifferenceKind, words_changed
-from tools.definitions.texts.visible import lookalikes_in, point
+from tools.definitions.differences import (
+    MOST_DIFFERENCES,
+    DefinitionDifference,
+    DifferenceKind,
+    diff_words,
+)
+from tools.definitions.texts.visible import code_point, find_lookalikes
 from tools.ui.shown import pretty
 
 _NAMED = re.compile(r"‹(U\+[0-9A-F]{4,6}[^‹›]*)›")
@@ -65,7 +70,7 @@ def draw_difference(found: list[DefinitionDifference]) -> Drawn:
                 warnings=one.warnings,
             )
         )
-    return Drawn(rows, cut=len(found) >= MOST)
+    return Drawn(rows, cut=len(found) >= MOST_DIFFERENCES)
 
 
 def fields_of(found: Iterable[DefinitionDifference]) -> list[str]:
@@ -83,7 +88,7 @@ def _text(value: Any) -> str:
 def _words(before: str, after: str) -> tuple[Stretches, Stretches]:
     """Both sides, with the words that differ marked."""
     sides: dict[str, Stretches] = {"removed": [], "added": []}
-    for what, text in words_changed(before, after):
+    for what, text in diff_words(before, after):
         for side in sides if what == "same" else [what]:
             between = " " if sides[side] else ""
             sides[side] += [(between, False), (text, what != "same")]
@@ -122,5 +127,5 @@ def _pieces(text: str, changed: bool) -> Iterator[DiffPiece]:
 def _marks(text: str) -> Iterator[tuple[int, int, str, str]]:
     for match in _NAMED.finditer(text):
         yield match.start(), match.end(), match[1], "cannot be seen"
-    for one in lookalikes_in(text):
-        yield one.at, one.at + 1, f"{one.character} {point(one.character)}", one.told
+    for one in find_lookalikes(text):
+        yield one.at, one.at + 1, f"{one.character} {code_point(one.character)}", one.description

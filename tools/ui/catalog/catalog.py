@@ -14,16 +14,16 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 from django_htmx.http import trigger_client_event
 
-from config.http.redirects import own_path
+from config.http.browser_security import safe_redirect_path
 from tools.accounts.callers import actor_of
-from tools.accounts.people import may, require
+from tools.accounts.user_permissions import may, require
+from tools.authorization.listings import visible_tools
 from tools.catalog.actions import find_tool, set_enabled
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.search.search import ranked, relevant
 from tools.definitions.vocabulary import Category, ToolType
 from tools.models import ToolStatus
-from tools.policy.licensing import LowestTiers, lowest_tiers
-from tools.policy.visibility import visible_tools
+from tools.policy.license_gates import LowestTiers, lowest_tiers
 from tools.ui.access import PageRequest, current_snapshot, page, snapshot_of
 from tools.ui.catalog.facets import LABELS, CatalogFacet, Kinds, chips, counted, facets, kinds_of
 from tools.ui.results import page_or_results
@@ -154,7 +154,7 @@ def switch(request: PageRequest, name: str, enabled: bool) -> HttpResponseBase:
 
 def back_of(request: PageRequest, given: QueryDict) -> str:
     """The page that a form names as its origin, if it belongs to the product; else the catalog."""
-    return own_path(given.get("next", ""), reverse("catalog"))
+    return safe_redirect_path(given.get("next", ""), reverse("catalog"))
 
 
 def _counts(kinds: Kinds) -> dict[str, int]:

@@ -13,10 +13,11 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
 from tools.accounts.callers import actor_of
-from tools.accounts.people import require
+from tools.accounts.user_permissions import require
+from tools.authorization.listings import visible_tools
 from tools.catalog.registry import CatalogTool
 from tools.errors import Conflict, Malformed
-from tools.insight.bulk import (
+from tools.insight.bulk_changes import (
     MOST,
     BulkEffect,
     BulkEffectKind,
@@ -29,8 +30,7 @@ from tools.insight.bulk import (
     plan,
 )
 from tools.models import Tool
-from tools.policy.licensing import lowest_tiers
-from tools.policy.visibility import visible_tools
+from tools.policy.license_gates import lowest_tiers
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.catalog.catalog import UNDO, CatalogSearch, back_of
 from tools.web.reauthentication import Proof, proof

@@ -3,7 +3,7 @@
 from django.http import HttpResponse
 from django.views.decorators.http import require_safe
 
-from tools.accounts.people import require
+from tools.accounts.user_permissions import require
 from tools.catalog.actions import find_tool
 from tools.catalog.imports.exporting import CatalogExportFormat, ExportedCatalog, exported
 from tools.definitions.vocabulary import ToolType

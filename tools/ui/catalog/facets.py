@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tools.catalog.registry import CatalogTool, Snapshot
-from tools.policy.licensing import LowestTiers
+from tools.policy.license_gates import LowestTiers
 
 MOST_SHOWN = 8  # values of a facet before "more"
 LABELS = {

@@ -11,7 +11,7 @@ from django.core.files.uploadedfile import UploadedFile
 
 from tools.catalog.imports.import_preview import Choices
 from tools.definitions.dialects.documents import MAX_BYTES
-from tools.definitions.dialects.given import ImportFile, decoded
+from tools.definitions.dialects.given import ImportFile, decode_file
 from tools.definitions.dialects.items import MAX_ITEMS, ImportSource
 from tools.errors import Malformed, TooLarge
 from tools.models import User
@@ -102,7 +102,7 @@ def _files(request: PageRequest, form: ImportFormInput) -> tuple[ImportFile, ...
     given = []
     for file in files[:MOST_FILES]:
         try:
-            given.append(ImportFile(_named(file), decoded(file.read(MAX_BYTES + 1))))
+            given.append(ImportFile(_named(file), decode_file(file.read(MAX_BYTES + 1))))
         except (Malformed, TooLarge) as error:
             form.flaws.append(f"{_named(file)}: {error.message}")
     return tuple(given)

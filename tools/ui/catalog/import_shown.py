@@ -16,7 +16,7 @@ from tools.definitions.dialects.given import ImportContents, ImportEntry, Import
 from tools.definitions.dialects.items import ImportItem, ImportItemKind, ImportSource
 from tools.definitions.differences import DefinitionDifference
 from tools.definitions.servers import ServerTransport, read_server
-from tools.definitions.texts.visible import visible
+from tools.definitions.texts.visible import make_visible
 from tools.errors import InvalidDefinition
 from tools.ui.definition_text import definition_text
 
@@ -68,13 +68,13 @@ def shown_row(row: ImportPreviewRow, choices: Choices, written: bool) -> dict[st
     return {
         "number": entry.number,
         "taken": choices.takes(entry),
-        "name": visible(row.name or entry.key),
-        "key": visible(entry.key),
+        "name": make_visible(row.name or entry.key),
+        "key": make_visible(entry.key),
         "place": entry.place,
         "kind": _kind(entry),
         "word": word,
         "tone": tone,
-        "about": visible(_about(entry)),
+        "about": make_visible(_about(entry)),
         "errors": row.errors,
         "notes": row.notes,
         "changes": [_change(one) for one in row.changes[:MOST_CHANGES]],

@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
 from tools.accounts.callers import actor_of
-from tools.accounts.people import may, require
+from tools.accounts.user_permissions import may, require
 from tools.catalog.imports.import_preview import (
     LEFT_OUT,
     UNREAD,
@@ -22,7 +22,7 @@ from tools.catalog.imports.import_preview import (
 from tools.catalog.imports.importing import permissions
 from tools.catalog.imports.importing_items import CREATED, REFUSED, REVIEW, UNCHANGED, UPDATED
 from tools.definitions.dialects.documents import MAX_BYTES
-from tools.definitions.dialects.given import ImportContents, ImportEntry, read
+from tools.definitions.dialects.given import ImportContents, ImportEntry, parse_files
 from tools.definitions.dialects.items import ImportItemKind, ImportSelection, ImportSource
 from tools.errors import ToolcribError
 from tools.models import EgressCredential, McpServer
@@ -88,7 +88,7 @@ def _answered(request: PageRequest, form: ImportFormInput) -> ImportPage:
         form.flaws.append(_NOTHING)
     source = ImportSource(form.source) if form.source else None
     choice = ImportSelection(form.choices.server, read=form.choices.read)
-    found = read(form.given, source, choice)
+    found = parse_files(form.given, source, choice)
     if found.empty:
         form.flaws += [error.message for error in found.unreadable]
     if not form.choices.server and any(

@@ -7,22 +7,22 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 
-from tools.accounts.people import may
+from tools.accounts.user_permissions import may
+from tools.authorization.listings import visible_tool
 from tools.catalog.actions import find_tool
+from tools.catalog.group_openings import openings_of
 from tools.catalog.membership import Through, memberships
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.signatures.verification import Evidence
 from tools.definitions.callers import Caller
-from tools.definitions.differences import shown
+from tools.definitions.differences import make_value_visible
 from tools.errors import ToolcribError
 from tools.execution import actions
 from tools.execution.call import Call
-from tools.insight.findings import findings_about
-from tools.insight.reach import MOST_AGENTS, agents_that_reach
+from tools.insight.tool_reach import MOST_AGENTS, agents_that_reach
+from tools.insight.workflow_findings import findings_about
 from tools.models import Execution, ToolVersion
-from tools.policy.decision import EffectiveRequest
-from tools.policy.openings import openings_of
-from tools.policy.visibility import visible_tool
+from tools.policy.questions import EffectiveRequest
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.catalog.versions import flaw_of, shown_upstream, shown_versions
 from tools.ui.chains.chains import drawn
@@ -85,7 +85,7 @@ def version_page(request: PageRequest, name: str, number: int) -> HttpResponse:
         "before": before,
         "flaw": flaw_of(Evidence.of(row.organization), row, found[0]),
         "lines": difference(before.definition if before else None, found[0].definition),
-        "definition": pretty(shown(found[0].definition)),
+        "definition": pretty(make_value_visible(found[0].definition)),
     }
     return render(request, "catalog/version.html", context)
 

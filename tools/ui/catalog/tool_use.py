@@ -13,21 +13,21 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from tools.accounts.people import may, require
+from tools.accounts.user_permissions import may, require
+from tools.authorization.listings import visible_tool
+from tools.authorization.pins import snapshot_for
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.insight.explain import Explanation
-from tools.insight.reach import known_callers
+from tools.insight.tool_reach import known_callers
 from tools.models import Agent
-from tools.policy.decision import EffectiveRequest
-from tools.policy.pins import snapshot_for
-from tools.policy.visibility import visible_tool
+from tools.policy.questions import EffectiveRequest
 from tools.shapes import money
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.home.usage import usage_charts
 from tools.ui.playground.call_form import default_state
 from tools.ui.workflow.explanations import GATE_LABELS
-from tools.usage.usage import Usage, UsageQuery, UsageTotals, durations, usage
+from tools.usage.usage_reports import Usage, UsageQuery, UsageTotals, durations, usage
 
 PAGE_SIZE = 25
 DAYS = 14

@@ -15,7 +15,8 @@ from django.utils.http import urlencode
 from django.views.decorators.http import require_POST, require_safe
 
 from tools.accounts.callers import actor_of
-from tools.accounts.people import may, require
+from tools.accounts.user_permissions import may, require
+from tools.authorization.listings import visible_tool
 from tools.catalog.actions import find_tool, restore_version
 from tools.catalog.signatures import drift, verification
 from tools.catalog.signatures.compared import versions_apart
@@ -30,7 +31,6 @@ from tools.models import (
     ToolVersion,
     UpstreamChange,
 )
-from tools.policy.visibility import visible_tool
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.approvals.drawn import draw_difference
 from tools.ui.catalog.origins import source_of

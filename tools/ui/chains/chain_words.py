@@ -19,7 +19,7 @@ _IN_TEMPLATE = re.compile(r"steps(?:\.|\[\s*['\"])([a-z][a-z0-9_-]*)")
 
 
 def value_words(value: Any) -> str:
-    mark = values.mark_of(value)
+    mark = values.reference_key(value)
     if mark is None:
         return json.dumps(value, ensure_ascii=False)
     one = ValueReference("", mark, value)
@@ -83,7 +83,7 @@ def sources_of_output(chain: Chain) -> set[str]:
 
 
 def steps_in(value: Any) -> Iterator[str]:
-    for one in values.references(value):
+    for one in values.find_references(value):
         if one.mark == values.STEP:
             yield one.step
         elif one.mark == values.TEXT:
@@ -97,7 +97,7 @@ def _steps_in_condition(condition: dict[str, Any]) -> Iterator[str]:
             yield from _steps_in_condition(one)
     elif word == "not":
         yield from _steps_in_condition(about)
-    elif word in conditions.STEPS:
+    elif word in conditions.STEP_STATES:
         yield about
     else:
         yield from steps_in(about)

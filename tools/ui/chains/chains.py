@@ -11,7 +11,8 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from tools.accounts.callers import actor_of
-from tools.accounts.people import may, require
+from tools.accounts.user_permissions import may, require
+from tools.authorization.listings import visible_tools
 from tools.catalog.actions import find_tool, register_tool, update_tool
 from tools.catalog.registry import CatalogTool
 from tools.catalog.signatures.verified import check_current
@@ -21,7 +22,6 @@ from tools.definitions.tool import Definition
 from tools.definitions.vocabulary import ToolType
 from tools.errors import NotFound, ToolcribError
 from tools.models import Tool
-from tools.policy.visibility import visible_tools
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.chains.chain_drawing import ChainDrawing, draw, inputs_of
 from tools.ui.inputs import plain

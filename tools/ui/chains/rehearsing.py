@@ -5,9 +5,9 @@ from typing import Any
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.vocabulary import ToolType
-from tools.policy.decision import EffectiveRequest
+from tools.policy.questions import EffectiveRequest
 from tools.ui.shown import cut, pretty
-from tools.workflows.chain_rehearsal import rehearse
+from tools.workflows.chain_dry_run import rehearse
 
 _RUNS = {"yes": "runs", "no": "is skipped", "unknown": "is decided when it is there"}
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tools.definitions.tool import schema_of
+from tools.definitions.tool import parameters_schema
 from tools.definitions.vocabulary import ParameterType
 from tools.ui.editor.argument_rows import ArgumentRow, rows_of
 
@@ -20,7 +20,7 @@ def unfolded(schema: Any) -> list[ArgumentRow]:
     properties = _properties(schema)
     required = schema.get("required") or []
     parameters = [_parameter(name, one, name in required) for name, one in properties.items()]
-    if not _same(schema_of(parameters), schema | {"additionalProperties": False}):
+    if not _same(parameters_schema(parameters), schema | {"additionalProperties": False}):
         raise NotAsTable("It requires what its properties do not list.")
     return rows_of(parameters)
 

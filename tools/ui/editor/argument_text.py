@@ -108,7 +108,7 @@ def _read(text: str) -> list[ArgumentRow]:
     """Raises `_UnreadableArguments`, `ToolcribError`."""
     if not text.strip():
         return []
-    found = documents.read(text)
+    found = documents.parse_documents(text)
     if len(found) != 1 or not isinstance(found[0].value, list):
         raise _UnreadableArguments(
             "Write one list: each argument begins with a dash, or stands in [ ]."

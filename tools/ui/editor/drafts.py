@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tools.definitions.implementations import READERS
-from tools.definitions.tool import passed_on, schema_of
+from tools.definitions.tool import parameters_schema, passes_arguments
 from tools.definitions.vocabulary import (
     ArgumentValidation,
     Category,
@@ -273,7 +273,7 @@ def _shown(one: FormInput, definition: dict[str, Any]) -> str:
 
 def _own_schema(definition: dict[str, Any]) -> str:
     """The input schema; empty where the list of arguments produces the same."""
-    derived = schema_of(definition["parameters"], closed=not passed_on(definition))
+    derived = parameters_schema(definition["parameters"], closed=not passes_arguments(definition))
     listed_ones = definition["parameters"] or definition["input_schema"] == derived
     return "" if listed_ones else pretty(definition["input_schema"])
 

@@ -9,11 +9,11 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
 from tools.accounts.callers import actor_of
-from tools.accounts.people import require
+from tools.accounts.user_permissions import require
 from tools.catalog.actions import find_tool, register_tool, update_tool
 from tools.catalog.signatures.verified import check_current
 from tools.definitions.implementations import READERS
-from tools.definitions.tool import Definition, in_order, read_definition
+from tools.definitions.tool import Definition, ordered_definition, read_definition
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Conflict, InvalidDefinition, ToolcribError
 from tools.models import Tool
@@ -56,7 +56,7 @@ def change_tool(request: PageRequest, name: str) -> HttpResponseBase:
     tool = find_tool(request.user.organization, name)
     check_current(tool)
     assert tool.version is not None
-    definition = in_order(tool.version.definition)
+    definition = ordered_definition(tool.version.definition)
     if tool.type == ToolType.BUILTIN:
         raise Conflict(
             "A built-in tool is configured in Administration, not written here.",
@@ -180,8 +180,8 @@ def _compared(
     draft: ToolDraft, definition: dict[str, Any], tool: Tool | None
 ) -> list[DiffLine] | None:
     canonical = _canonical(draft, definition)
-    before = in_order(tool.version.definition) if tool and tool.version else None
-    return difference(before, in_order(canonical)) if canonical else None
+    before = ordered_definition(tool.version.definition) if tool and tool.version else None
+    return difference(before, ordered_definition(canonical)) if canonical else None
 
 
 def _shown(

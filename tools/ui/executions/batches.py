@@ -17,7 +17,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from audit.actions import redactor_of
-from tools.accounts.people import may
+from tools.accounts.user_permissions import may
 from tools.definitions.batches import MOST_INPUTS
 from tools.definitions.implementations.builtin import RUN_BATCH
 from tools.definitions.results import OPEN, Status
@@ -31,8 +31,8 @@ from tools.ui.executions.executions import LARGE_FIELDS
 from tools.ui.gauges import Gauge, gauge
 from tools.ui.shown import milliseconds
 from tools.web.reauthentication import Proof, proof
-from tools.workflows import batch_actions
-from tools.workflows.batch_actions import BatchRow
+from tools.workflows import batches
+from tools.workflows.batches import BatchRow
 
 LIST_TEMPLATE = "executions/batches.html"
 PAGE_SIZE = 25
@@ -89,7 +89,7 @@ def batch_list(request: PageRequest) -> HttpResponse:
 @require_safe
 @page
 def batch_page(request: PageRequest, batch_id: UUID) -> HttpResponse:
-    batch = batch_actions.one_of(request.caller, batch_id)
+    batch = batches.one_of(request.caller, batch_id)
     shown = _batch_context(request, batch)
     if request.htmx and request.GET.get("seen") == shown["seen"]:
         return HttpResponse(status=204)  # keeps the user's selection
@@ -102,11 +102,11 @@ def batch_page(request: PageRequest, batch_id: UUID) -> HttpResponse:
 @page
 def cancel_batch(request: PageRequest, batch_id: UUID) -> HttpResponseBase:
     """Cancel the whole batch, or the selected calls."""
-    batch = batch_actions.one_of(request.caller, batch_id)
-    batch_actions.check_may_cancel(request.caller, batch)
+    batch = batches.one_of(request.caller, batch_id)
+    batches.check_may_cancel(request.caller, batch)
     wanted = None if request.POST.get("do") == "all" else _parse_positions(request.POST)
     try:
-        batch_actions.cancel(caller=request.caller, batch=batch, positions=wanted)
+        batches.cancel(caller=request.caller, batch=batch, positions=wanted)
     except ToolcribError as refusal:
         messages.error(request, refusal.message, extra_tags=refusal.code)
     else:
@@ -174,10 +174,10 @@ def _parse_positions(data: QueryDict) -> list[int]:
 
 
 def _batch_context(request: PageRequest, batch: Execution) -> dict[str, Any]:
-    total = len(batch_actions.given_to(batch))
+    total = len(batches.given_to(batch))
     pages = Paginator(range(total), CALLS_PER_PAGE).get_page(request.GET.get("page"))
     first = (pages.number - 1) * CALLS_PER_PAGE
-    lines = batch_actions.lines_between(request.caller, batch, first, first + CALLS_PER_PAGE)
+    lines = batches.lines_between(request.caller, batch, first, first + CALLS_PER_PAGE)
     counts = _count_by_status(batch)
     progress, over = _progress_gauge(batch, counts, total)
     return {

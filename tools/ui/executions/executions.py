@@ -17,7 +17,8 @@ from django.urls import reverse
 from django.utils.dateparse import parse_datetime
 from django.views.decorators.http import require_POST, require_safe
 
-from tools.accounts.people import may
+from tools.accounts.user_permissions import may
+from tools.authorization.pins import session_pins
 from tools.definitions.implementations.builtin import RUN_AGENT, RUN_BATCH
 from tools.definitions.results import Status
 from tools.errors import Malformed, ToolcribError
@@ -26,7 +27,6 @@ from tools.execution.reading import readable
 from tools.execution.redacted import redacted, redacted_message
 from tools.models import Agent, Execution, Resolution, Session
 from tools.models.execution import ExecutionQuerySet
-from tools.policy.pins import session_pins
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.chains.chain_run import drawn_run
 from tools.ui.executions.execution_details import child_calls, execution_timeline, resource_usage

@@ -18,15 +18,15 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from tools.accounts.callers import actor_of
 from tools.accounts.groups import create_group, save_group
-from tools.accounts.people import may, require
+from tools.accounts.user_permissions import may, require
+from tools.catalog.group_openings import openings_of
 from tools.catalog.membership import members_of
 from tools.catalog.registry import CatalogGroup, Snapshot
 from tools.definitions.texts.names import WILDCARD
-from tools.definitions.values.schedules import DAYS, schedule_of
+from tools.definitions.values.schedules import DAYS, build_schedule
 from tools.errors import Conflict, Malformed, NotFound, ToolcribError
 from tools.insight.group_effects import Effects, effects_of
 from tools.models import Agent, ToolGroup
-from tools.policy.openings import openings_of
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.groups.week_chart import week_chart
 from tools.ui.inputs import FormInput, Widget, placed, plain, words
@@ -250,7 +250,7 @@ def _group_details(request: PageRequest, group: CatalogGroup, snapshot: Snapshot
         "total": len(members),
         "holders": _group_agents(request, group.name),
         "closing": closing.reason if closing else "",
-        "week": week_chart(schedule_of(group.schedule), shown),
+        "week": week_chart(build_schedule(group.schedule), shown),
         "windows": [window_line(window) for window in group.schedule],
         "zone": snapshot.time_zone,
         "now": shown,

@@ -15,7 +15,7 @@ from django.utils import timezone
 from django.utils.formats import date_format
 from django.views.decorators.http import require_safe
 
-from tools.accounts.people import may
+from tools.accounts.user_permissions import may
 from tools.definitions.results import Status
 from tools.execution.reading import readable
 from tools.models import Execution
@@ -25,8 +25,8 @@ from tools.ui.charts import Chart, lined, stacked
 from tools.ui.executions.executions import FAILED, LARGE_FIELDS
 from tools.ui.home.health import health_components
 from tools.ui.shown import milliseconds
-from tools.usage import lately
-from tools.usage.lately import MOST_COUNTED, Series, UsageStatistics
+from tools.usage import recent_activity
+from tools.usage.recent_activity import MOST_COUNTED, Series, UsageStatistics
 
 TEMPLATE = "home/home.html"
 ROWS = 5
@@ -82,9 +82,9 @@ def _render_current(request: PageRequest) -> HttpResponse:
 
 
 def _current_context(request: PageRequest) -> dict[str, Any]:
-    failures = _load_rows(lately.failed_lately(request.caller))
-    longest = _load_rows(lately.longest_running(request.caller))
-    counts = _status_counts(lately.now_of(request.caller))
+    failures = _load_rows(recent_activity.failed_lately(request.caller))
+    longest = _load_rows(recent_activity.longest_running(request.caller))
+    counts = _status_counts(recent_activity.now_of(request.caller))
     seen = [counts, [row.pk for row in failures], [(row.pk, _age_text(row)) for row in longest]]
     return {
         "counts": counts,
@@ -107,9 +107,11 @@ def _load_rows(found: Any) -> list[Execution]:
     return list(found.select_related("agent", "user").defer(*LARGE_FIELDS)[:ROWS])
 
 
-def _status_counts(now: lately.Now) -> list[StatusCount]:
+def _status_counts(now: recent_activity.Now) -> list[StatusCount]:
     """Counts of calls. The list of failures begins at a full minute, so that its URL is stable."""
-    since = (timezone.now() - timedelta(hours=lately.HOURS)).replace(second=0, microsecond=0)
+    since = (timezone.now() - timedelta(hours=recent_activity.HOURS)).replace(
+        second=0, microsecond=0
+    )
     failed = {"status": FAILED, "since": since.isoformat()}
     return [
         _status_count("Running", now.running, {"status": Status.RUNNING}),
@@ -132,14 +134,14 @@ def _chart_context(request: PageRequest) -> dict[str, Any]:
     over = request.GET.get("over", "")
     over = over if over in SPANS else "24h"
     zone = snapshot_of(request).time_zone
-    read = lately.by_day if over == "14d" else lately.by_hour
+    read = recent_activity.by_day if over == "14d" else recent_activity.by_hour
     series = _name_series(read(request.caller, zone))
     every = [figures for _, figures in series]
     return {
         "over": over,
         "spans": SPANS.items(),
         "time_zone": zone.key,
-        "kept_minutes": round(lately.KEPT_S / 60),
+        "kept_minutes": round(recent_activity.KEPT_S / 60),
         "first": series[0][0],
         "last": series[-1][0],
         "calls": sum(figures.calls for figures in every),

@@ -12,9 +12,9 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
+from tools.authorization.listings import visible_tools
 from tools.catalog.registry import CatalogTool
 from tools.catalog.search.search import ranked, relevant
-from tools.policy.visibility import visible_tools
 from tools.ui.access import PageRequest, page, snapshot_of
 
 TEMPLATE = "home/search.html"

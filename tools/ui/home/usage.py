@@ -12,12 +12,12 @@ from django.urls import reverse
 from django.utils.formats import date_format
 from django.views.decorators.http import require_safe
 
-from tools.accounts.people import may
+from tools.accounts.user_permissions import may
 from tools.errors import Malformed
 from tools.shapes import money
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.charts import Chart, stacked
-from tools.usage.usage import (
+from tools.usage.usage_reports import (
     DIMENSIONS,
     Ranked,
     Row,

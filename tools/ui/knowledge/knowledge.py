@@ -16,19 +16,19 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
-from tools.accounts.people import may
+from tools.accounts.user_permissions import may
 from tools.catalog.knowledge import knowledge_browsing as browsing
 from tools.catalog.knowledge.knowledge import export_graph
 from tools.catalog.knowledge.knowledge_browsing import EntityView
-from tools.definitions.texts.visible import visible
+from tools.definitions.texts.visible import make_visible
 from tools.errors import Malformed, NotFound
-from tools.knowledge import finding
-from tools.knowledge.documents import Syntax
-from tools.knowledge.entries import local_name
-from tools.knowledge.listing import Named
-from tools.knowledge.portrait import Relation, Value
-from tools.policy import authorization
-from tools.policy.decision import AccessRequest, EffectiveRequest
+from tools.knowledge import entity_search
+from tools.knowledge.entity_index import local_name
+from tools.knowledge.entity_search import Named
+from tools.knowledge.entity_statements import Relation, Value
+from tools.knowledge.graph_documents import Syntax
+from tools.policy import gates
+from tools.policy.questions import AccessRequest, EffectiveRequest
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.layout import LayoutBox, LayoutDrawing, chain, cut, drawn
 from tools.ui.playground.call_form import default_group, default_state
@@ -94,8 +94,8 @@ def require_reader(request: PageRequest) -> None:
     if tool is None:
         raise NotFound(f"There is no tool {SEARCH_TOOL} here to read with.", code="tool_not_found")
     asked = EffectiveRequest.of(default_group(tool, request.caller, snapshot), default_state(tool))
-    authorization.groups_granted(request.caller, asked, snapshot)
-    authorization.authorize(AccessRequest(request.caller, tool, asked, snapshot))
+    gates.groups_granted(request.caller, asked, snapshot)
+    gates.authorize(AccessRequest(request.caller, tool, asked, snapshot))
 
 
 def entity_url(iri: str, **more: Any) -> str:
@@ -112,15 +112,15 @@ def entity_page(request: PageRequest) -> HttpResponse:
     require_reader(request)
     iri, depth = request.GET.get("iri", ""), _parse_depth(request)
     seen = browsing.entity(request.user.organization, iri, depth)
-    named = {one: replace(name, label=visible(name.label)) for one, name in seen.named.items()}
+    named = {one: replace(name, label=make_visible(name.label)) for one, name in seen.named.items()}
     drawing = draw_neighborhood(iri, seen.edges, named, entity_url) if seen.edges else None
     drawn = len(drawing.things) if drawing else 1
     said = seen.portrait
     context = {
-        "iri": visible(iri),
+        "iri": make_visible(iri),
         "label": named[iri].label,
         "said": said,
-        "types": [(named[one].label, visible(one), type_url(one)) for one in said.types],
+        "types": [(named[one].label, make_visible(one), type_url(one)) for one in said.types],
         "labels": [_value_row(one) for one in said.labels],
         "descriptions": [_value_row(one) for one in said.descriptions],
         "properties": [_value_row(one) for one in said.properties],
@@ -153,26 +153,26 @@ def draw_neighborhood(
     return drawn([*boxes.values()], [chain(boxes[a], boxes[b], by) for (a, b), by in shown])
 
 
-def _search_query(request: HttpRequest) -> finding.EntitySearchQuery:
+def _search_query(request: HttpRequest) -> entity_search.EntitySearchQuery:
     """Raises `Malformed`."""
     offset = request.GET.get("offset", "0")
     if not (offset.isascii() and offset.isdecimal() and len(offset) <= 15):
         raise Malformed("offset must be a whole number.")
-    return finding.EntitySearchQuery(
-        query=request.GET.get("q", "")[: finding.LONGEST_QUERY],
+    return entity_search.EntitySearchQuery(
+        query=request.GET.get("q", "")[: entity_search.LONGEST_QUERY],
         type=request.GET.get("type", "").strip()[:_LONGEST_TYPE] or None,
         limit=PAGE_SIZE,
         offset=min(int(offset), _MOST_OFFSET),
     )
 
 
-def _hit_row(hit: finding.EntityHit) -> dict[str, Any]:
+def _hit_row(hit: entity_search.EntityHit) -> dict[str, Any]:
     return {
-        "label": visible(hit.label),
-        "iri": visible(hit.iri),
-        "description": visible(hit.description),
+        "label": make_visible(hit.label),
+        "iri": make_visible(hit.iri),
+        "description": make_visible(hit.description),
         "language": hit.language,
-        "types": [(visible(local_name(one)), type_url(one)) for one in hit.types[:5]],
+        "types": [(make_visible(local_name(one)), type_url(one)) for one in hit.types[:5]],
         "url": entity_url(hit.iri),
     }
 
@@ -180,13 +180,13 @@ def _hit_row(hit: finding.EntityHit) -> dict[str, Any]:
 def _type_row(iri: str, count: int) -> dict[str, Any]:
     return {
         "iri": iri,
-        "name": visible(local_name(iri)),
+        "name": make_visible(local_name(iri)),
         "count": count,
         "url": type_url(iri),
     }
 
 
-def _search_url(wanted: finding.EntitySearchQuery, offset: int) -> str:
+def _search_url(wanted: entity_search.EntitySearchQuery, offset: int) -> str:
     said = {"q": wanted.query, "type": wanted.type or "", "offset": str(max(0, offset))}
     return f"{reverse('knowledge')}?{urlencode({name: one for name, one in said.items() if one})}"
 
@@ -209,18 +209,18 @@ def _count_left_out(seen: EntityView, depth: int, drawn: int) -> int:
 def _value_row(one: Value) -> dict[str, Any]:
     """A value with its datatype's name and its language tag."""
     return {
-        "predicate": visible(local_name(one.predicate)),
-        "predicate_iri": visible(one.predicate),
-        "text": visible(one.text),
-        "tag": visible(local_name(one.tag)) if one.tag else "",
+        "predicate": make_visible(local_name(one.predicate)),
+        "predicate_iri": make_visible(one.predicate),
+        "text": make_visible(one.text),
+        "tag": make_visible(local_name(one.tag)) if one.tag else "",
         "cut": one.cut,
     }
 
 
 def _relation_row(one: Relation, seen: EntityView) -> dict[str, Any]:
     return {
-        "predicate": visible(local_name(one.predicate)),
-        "predicate_iri": visible(one.predicate),
+        "predicate": make_visible(local_name(one.predicate)),
+        "predicate_iri": make_visible(one.predicate),
         **_edge_end(one.iri, seen),
     }
 
@@ -228,7 +228,7 @@ def _relation_row(one: Relation, seen: EntityView) -> dict[str, Any]:
 def _edge_row(one: dict[str, Any], seen: EntityView) -> dict[str, Any]:
     return {
         "subject": _edge_end(one["subject"], seen),
-        "predicate": visible(local_name(one["predicate"])),
+        "predicate": make_visible(local_name(one["predicate"])),
         "object": _edge_end(one["object"], seen),
     }
 
@@ -237,8 +237,8 @@ def _edge_end(iri: str, seen: EntityView) -> dict[str, str]:
     if not iri:
         return {"label": "", "iri": "", "url": ""}
     return {
-        "label": visible(seen.named[iri].label),
-        "iri": visible(iri),
+        "label": make_visible(seen.named[iri].label),
+        "iri": make_visible(iri),
         "url": entity_url(iri),
     }
 

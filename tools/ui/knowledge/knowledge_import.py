@@ -8,17 +8,17 @@ from django.shortcuts import render
 from django.views.decorators.http import require_http_methods
 
 from tools.accounts.callers import actor_of
-from tools.accounts.people import require
+from tools.accounts.user_permissions import require
 from tools.catalog.knowledge.knowledge import (
     GraphImportPreview,
     GraphImportResult,
     import_graph,
     preview_import,
 )
-from tools.definitions.texts.visible import visible
+from tools.definitions.texts.visible import make_visible
 from tools.errors import Malformed, TooLarge, ToolcribError
-from tools.knowledge.documents import MOST_FLAWS, Syntax
-from tools.knowledge.entries import local_name
+from tools.knowledge.entity_index import local_name
+from tools.knowledge.graph_documents import MOST_FLAWS, Syntax
 from tools.ui import kept
 from tools.ui.access import PageRequest, page
 from tools.ui.knowledge.knowledge import entity_url
@@ -108,7 +108,7 @@ def _submitted_document(request: PageRequest) -> KnowledgeImportInput:
     if not text.strip():
         raise Malformed(_NO_DOCUMENT, code="nothing_given")
     return KnowledgeImportInput(
-        text, _detect_syntax(request.POST.get("format", ""), name, text), visible(name)
+        text, _detect_syntax(request.POST.get("format", ""), name, text), make_visible(name)
     )
 
 
@@ -126,7 +126,7 @@ def _render_page(request: PageRequest, shown: KnowledgeImportPage) -> HttpRespon
     preview = shown.preview
     context: dict[str, Any] = {
         "shown": shown,
-        "errors": [{**one, "message": visible(str(one["message"]))} for one in shown.errors],
+        "errors": [{**one, "message": make_visible(str(one["message"]))} for one in shown.errors],
         "all_errors": len(shown.errors) < MOST_FLAWS,
         "text": shown.given.text if shown.given and not (shown.given.name or preview) else "",
         "chosen": request.POST.get("format", ""),
@@ -145,7 +145,9 @@ def _preview_context(preview: GraphImportPreview) -> dict[str, Any]:
         "contents": found,
         "new": len(found.entities) - len(preview.known),
         "known": len(preview.known),
-        "types": [(visible(local_name(one)), count) for one, count in found.types[:_MOST_SHOWN]],
+        "types": [
+            (make_visible(local_name(one)), count) for one, count in found.types[:_MOST_SHOWN]
+        ],
         "entities": [_entity_row(one, preview) for one in found.entities[:_MOST_SHOWN]],
         "more_entities": max(0, len(found.entities) - _MOST_SHOWN),
     }
@@ -154,8 +156,8 @@ def _preview_context(preview: GraphImportPreview) -> dict[str, Any]:
 def _entity_row(iri: str, preview: GraphImportPreview) -> dict[str, Any]:
     known = iri in preview.known
     return {
-        "name": visible(local_name(iri)),
-        "iri": visible(iri),
+        "name": make_visible(local_name(iri)),
+        "iri": make_visible(iri),
         "known": known,
         "url": entity_url(iri) if known else "",
     }

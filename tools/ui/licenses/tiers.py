@@ -15,9 +15,9 @@ from django.views.decorators.http import require_http_methods, require_POST
 from sandbox.spec import IsolationLevel
 from tools.accounts.callers import actor_of
 from tools.catalog.registry import Snapshot
-from tools.definitions.implementations.builtin import IN_EVERY_LICENCE
+from tools.definitions.implementations.builtin import IN_EVERY_LICENSE
 from tools.errors import Conflict, Forbidden, Malformed, NotFound
-from tools.insight.tier_outlook import (
+from tools.insight.impact_previews import (
     MOST_PLACES,
     Outlook,
     apply_terms,
@@ -184,7 +184,7 @@ def impact_context(outlook: Outlook) -> dict[str, Any]:
 def known_builtins(tier: LicenseTier, snapshot: Snapshot) -> list[str]:
     """Built-in tools of the catalog that tiers include or not, and others that the tier names."""
     there = {tool.name for tool in snapshot.tools.values() if not tool.custom}
-    return sorted({*there, *(tier.builtin_tools or ())} - IN_EVERY_LICENCE)
+    return sorted({*there, *(tier.builtin_tools or ())} - IN_EVERY_LICENSE)
 
 
 def builtin_choices(

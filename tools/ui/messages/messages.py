@@ -13,14 +13,12 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from tools.accounts.callers import actor_of
-from tools.accounts.people import may, require
+from tools.accounts.user_permissions import may, require
 from tools.catalog.sandbox.credentials import MASK
 from tools.errors import NotFound, ToolcribError
-from tools.messaging import channels
-from tools.messaging.channel_fields import SECURITIES
-from tools.messaging.channels import find_channel, written
-from tools.messaging.inbox import items_of, mark_read
-from tools.messaging.outbox import NotWritten
+from tools.messaging import message_channels
+from tools.messaging.message_channels import SECURITIES, find_channel, written
+from tools.messaging.outbox import NotWritten, items_of, mark_read
 from tools.models import InboxItem, Message, MessageChannel, MessageKind, MessageState
 from tools.runners.messages import try_channel
 from tools.ui.access import PageRequest, page
@@ -78,7 +76,7 @@ def channel_list(request: PageRequest) -> HttpResponseBase:
         "channels": [(row, written(row)) for row in rows],
         "tries": may(request.caller, "change_messagechannel"),
     }
-    return render(request, "messages/channels.html", context)
+    return render(request, "messages/message_channels.html", context)
 
 
 @proof(Proof.NOT_NEEDED)
@@ -131,7 +129,7 @@ def write_channel(request: PageRequest) -> HttpResponseBase:
         return _render_form(request, inputs, kind, None)
     try:
         said = _parse_inputs(inputs, request) | {"kind": kind}
-        row, key = channels.create_channel(
+        row, key = message_channels.create_channel(
             organization=request.user.organization, channel=said, by=actor_of(request.caller)
         )
     except ToolcribError as error:
@@ -148,14 +146,14 @@ def write_channel(request: PageRequest) -> HttpResponseBase:
 def change_channel(request: PageRequest, name: str) -> HttpResponseBase:
     """Change a channel. Empty secret inputs keep their value."""
     require(request.caller, "change_messagechannel")
-    row = channels.find_channel(request.user.organization, name)
+    row = message_channels.find_channel(request.user.organization, name)
     kind = MessageKind(row.kind)
     inputs = _channel_inputs(kind, row)
     if request.method != "POST":
         return _render_form(request, inputs, kind, row)
     try:
         changes = _parse_inputs(inputs, request)
-        channels.change_channel(row=row, changes=changes, by=actor_of(request.caller))
+        message_channels.change_channel(row=row, changes=changes, by=actor_of(request.caller))
     except ToolcribError as error:
         return _render_form(request, inputs, kind, row, error)
     notices.success(request, f"{row.name} is changed.")
@@ -167,8 +165,8 @@ def change_channel(request: PageRequest, name: str) -> HttpResponseBase:
 @page
 def replace_key(request: PageRequest, name: str) -> HttpResponse:
     require(request.caller, "change_messagechannel")
-    row = channels.find_channel(request.user.organization, name)
-    key = channels.replace_key(row=row, by=actor_of(request.caller))
+    row = message_channels.find_channel(request.user.organization, name)
+    key = message_channels.replace_key(row=row, by=actor_of(request.caller))
     return render(request, KEY_TEMPLATE, {"row": row, "key": key, "made": False})
 
 
@@ -177,10 +175,10 @@ def replace_key(request: PageRequest, name: str) -> HttpResponse:
 @page
 def remove_channel(request: PageRequest, name: str) -> HttpResponseBase:
     require(request.caller, "delete_messagechannel")
-    row = channels.find_channel(request.user.organization, name)
+    row = message_channels.find_channel(request.user.organization, name)
     if request.method != "POST":
         return render(request, REMOVE_TEMPLATE, {"row": row})
-    channels.delete_channel(row=row, by=actor_of(request.caller))
+    message_channels.delete_channel(row=row, by=actor_of(request.caller))
     notices.success(request, f"{row.name} is removed.")
     return redirect("channels")
 
@@ -211,7 +209,7 @@ def _channel_inputs(kind: MessageKind, row: MessageChannel | None) -> list[FormI
         FormInput("enabled", "It is on", Widget.CHECK, value="yes"),
     ]  # fmt: skip
     if row is not None:
-        _fill_inputs(asked, channels.written(row))
+        _fill_inputs(asked, message_channels.written(row))
     return asked
 
 

@@ -20,7 +20,7 @@ from tools.definitions.values import strict_json
 from tools.definitions.vocabulary import ToolType
 from tools.errors import ToolcribError
 from tools.models import Execution
-from tools.policy.decision import DEFAULT_STATE
+from tools.policy.questions import DEFAULT_STATE
 from tools.ui.shown import pretty
 
 PREFIX = "p."

@@ -15,7 +15,9 @@ from django_htmx.http import replace_url
 
 from tools.accounts.callers import caller_at_playground
 from tools.accounts.impersonation import agents_for
-from tools.accounts.people import may
+from tools.accounts.user_permissions import may
+from tools.authorization.listings import visible_tool, visible_tools
+from tools.authorization.pins import snapshot_for
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.search.search import ranked, relevant
 from tools.definitions.callers import Caller
@@ -25,8 +27,6 @@ from tools.execution import actions, confirmations
 from tools.execution.call import Call
 from tools.execution.reading import readable
 from tools.models import Execution
-from tools.policy.pins import snapshot_for
-from tools.policy.visibility import visible_tool, visible_tools
 from tools.shapes import execution_shape, refusal_shape
 from tools.ui.access import PageRequest, address_of, page
 from tools.ui.executions.executions import execution_context

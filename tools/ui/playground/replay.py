@@ -11,7 +11,7 @@ from uuid import UUID
 
 from audit.records import reading
 from tools.accounts.callers import actor_of
-from tools.accounts.people import require
+from tools.accounts.user_permissions import require
 from tools.definitions.callers import Caller
 from tools.definitions.results import Status
 from tools.errors import NotFound

@@ -14,7 +14,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
 from tools.accounts.callers import actor_of
-from tools.accounts.people import require
+from tools.accounts.user_permissions import require
 from tools.catalog.mcp import mcp_servers
 from tools.catalog.mcp.mcp_values import MOST_VALUES, SEALED, shown_values
 from tools.catalog.mcp.owners import owner_texts

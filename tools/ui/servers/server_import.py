@@ -15,10 +15,10 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST
 
 from tools.accounts.callers import actor_of
-from tools.accounts.people import require
+from tools.accounts.user_permissions import require
 from tools.catalog.mcp import mcp_import, mcp_servers
 from tools.catalog.mcp.mcp_import import difference, local_name, suggested
-from tools.definitions.mcp.listed_tools import read_digest_of
+from tools.definitions.mcp.listed_tools import review_digest
 from tools.definitions.vocabulary import Delivery
 from tools.errors import Malformed
 from tools.models import McpServer, Tool
@@ -113,7 +113,7 @@ def listed_tools(row: McpServer) -> list[ListedTool]:
 def select_tool(row: McpServer, one: ListedTool, tool: Tool | None) -> ToolSelection:
     raw = next(raw for raw in row.snapshot or () if raw["name"] == one.tool)
     asked = _import_inputs(one, tool.version.definition if tool and tool.version else None)
-    return ToolSelection(one, read_digest_of(raw), definition_text(raw, one.suspicions), asked)
+    return ToolSelection(one, review_digest(raw), definition_text(raw, one.suspicions), asked)
 
 
 def fill_inputs(picked: ToolSelection, given: Mapping[str, str]) -> None:

@@ -9,7 +9,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from sandbox.egress.rules.grammar import Url
 from tools.accounts.callers import actor_of
-from tools.accounts.people import require
+from tools.accounts.user_permissions import require
 from tools.catalog.mcp import mcp_consents, mcp_servers
 from tools.errors import Conflict, Malformed, NotFound, Unavailable
 from tools.models import Grant, McpOAuthClient, McpServer

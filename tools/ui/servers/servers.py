@@ -11,11 +11,11 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from tools.accounts.callers import actor_of
-from tools.accounts.people import may, require
+from tools.accounts.user_permissions import may, require
 from tools.catalog.mcp import mcp_import, mcp_servers
 from tools.catalog.mcp.owners import owner_text
 from tools.catalog.mcp.upstreams import hub
-from tools.definitions.mcp.listed_tools import digest_of
+from tools.definitions.mcp.listed_tools import approval_digest
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Unavailable
 from tools.models import CredentialScope, McpServer, Tool, ToolStatus, Transport
@@ -196,7 +196,7 @@ def _server_row(row: McpServer, pins: list[tuple[str, str, str]]) -> McpServerRo
 
 
 def _differs_from_pin(raw: dict[str, Any] | None, pin: str) -> bool:
-    return raw is None or bool(pin and digest_of(raw) != pin)
+    return raw is None or bool(pin and approval_digest(raw) != pin)
 
 
 def _load_pins(request: PageRequest) -> dict[str, list[tuple[str, str, str]]]:

@@ -16,19 +16,19 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from toolcrib_service.wire import Queue
+from toolcrib_service.queue_protocol import Queue
 from tools.accounts.callers import actor_of
-from tools.accounts.people import may, require
+from tools.accounts.user_permissions import may, require
 from tools.catalog.services import announcements, services
 from tools.catalog.services.announcements import MOST_PENDING
 from tools.catalog.services.services import find_service, tools_of
 from tools.definitions.announcements import Announcement, read_announcement
-from tools.definitions.tool import in_order
+from tools.definitions.tool import ordered_definition
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Conflict, InvalidDefinition, Malformed, ToolcribError
 from tools.models import Execution, ServiceStatus, Tool, ToolService
 from tools.runners.service import client
-from tools.toolservices.client import ToolServiceQueueStatus
+from tools.toolservices.redis_client import ToolServiceQueueStatus
 from tools.ui.access import PageRequest, page
 from tools.ui.inputs import DEFAULT, GROUPS, NONE, THESE, FormInput, Widget, listed, placed, plain
 from tools.ui.shown import SourceStatus, difference, pretty
@@ -282,7 +282,7 @@ def _groups_text(names: list[str] | None) -> str:
 
 
 def _compare_tool(definition: dict[str, Any], tool: Tool | None) -> OfferedTool:
-    whole = pieces(pretty(in_order(definition)))
+    whole = pieces(pretty(ordered_definition(definition)))
     if tool is None or tool.version is None:
         return OfferedTool(definition["name"], "new", whole)
     lines = (
@@ -297,7 +297,7 @@ def _compare_tool(definition: dict[str, Any], tool: Tool | None) -> OfferedTool:
 
 def _canonical_definition(definition: dict[str, Any]) -> dict[str, Any]:
     """A definition in a canonical order: the database has another one than a document."""
-    said = in_order(definition).items()
+    said = ordered_definition(definition).items()
     return {key: json.loads(json.dumps(value, sort_keys=True)) for key, value in said}
 
 

@@ -21,12 +21,12 @@ from django.views.decorators.http import require_http_methods, require_safe
 from audit.actions import Actor
 from audit.events import Event
 from sandbox.spec import IsolationLevel
-from tools.accounts import actions
+from tools.accounts import account_actions
 from tools.accounts.callers import actor_of
 from tools.accounts.installation import SettingStatus, standings
-from tools.accounts.people import may, require
+from tools.accounts.user_permissions import may, require
 from tools.errors import Forbidden, ToolcribError
-from tools.insight.findings import findings
+from tools.insight.workflow_findings import findings
 from tools.models import Organization
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.home.health import health_components
@@ -111,18 +111,20 @@ def change_organization(request: PageRequest) -> HttpResponseBase:
 @transaction.atomic
 def _apply_changes(organization: Organization, wanted: dict[str, Any], by: Actor) -> None:
     if "name" in wanted:
-        actions.rename_organization(organization=organization, name=wanted["name"], by=by)
+        account_actions.rename_organization(organization=organization, name=wanted["name"], by=by)
     if "minimum_isolation" in wanted:
         minimum = IsolationLevel(wanted["minimum_isolation"])
-        actions.set_isolation(organization=organization, minimum=minimum, by=by)
+        account_actions.set_isolation(organization=organization, minimum=minimum, by=by)
     if "time_zone" in wanted:
-        actions.set_time_zone(organization=organization, name=wanted["time_zone"], by=by)
+        account_actions.set_time_zone(organization=organization, name=wanted["time_zone"], by=by)
     if limits := {name: wanted[name] for name in LIMITS if name in wanted}:
-        actions.set_limits(organization=organization, by=by, **limits)
+        account_actions.set_limits(organization=organization, by=by, **limits)
     if quota := {name: wanted[name] for name in QUOTA if name in wanted}:
-        actions.set_workspace_quota(organization=organization, by=by, **quota)
+        account_actions.set_workspace_quota(organization=organization, by=by, **quota)
     if "output_days" in wanted:
-        actions.set_output_days(organization=organization, days=wanted["output_days"], by=by)
+        account_actions.set_output_days(
+            organization=organization, days=wanted["output_days"], by=by
+        )
 
 
 def _organization_inputs(row: Organization) -> list[FormInput]:

@@ -11,7 +11,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
 from tools.accounts.callers import actor_of
-from tools.accounts.people import may, require
+from tools.accounts.user_permissions import may, require
 from tools.catalog.signatures import keys
 from tools.catalog.signatures.newest import SignatureFileState, newest
 from tools.models import SigningKey, ToolVersion

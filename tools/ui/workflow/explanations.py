@@ -15,7 +15,8 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from tools.accounts.grants.grant_actions import granted_tools
-from tools.accounts.people import may, require
+from tools.accounts.user_permissions import may, require
+from tools.authorization.pins import snapshot_for
 from tools.catalog.registry import CatalogTool
 from tools.definitions.callers import Caller, CallerKind
 from tools.errors import Malformed, ToolcribError
@@ -23,8 +24,7 @@ from tools.insight.changes import GrantChange, PreviewedChange, Tier, ToolGroups
 from tools.insight.explain import Explained, Explanation, subject_of
 from tools.insight.whatif import what_if
 from tools.models import Agent, LicenseTier
-from tools.policy.decision import DEFAULT_STATE, EffectiveRequest
-from tools.policy.pins import snapshot_for
+from tools.policy.questions import DEFAULT_STATE, EffectiveRequest
 from tools.shapes import difference_shape
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.results import page_or_results, wants_results

@@ -11,7 +11,7 @@ from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from tools.accounts.people import require
+from tools.accounts.user_permissions import require
 from tools.catalog.workflow.lint import WorkflowFinding, WorkflowSeverity
 from tools.catalog.workflow.workflow import (
     EVERY_GROUP,
@@ -21,7 +21,7 @@ from tools.catalog.workflow.workflow import (
     WorkflowGraph,
     graph,
 )
-from tools.insight.findings import findings
+from tools.insight.workflow_findings import findings
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.layout import LABEL, LayoutBox, LayoutDrawing, chain, cut, drawn, label
 

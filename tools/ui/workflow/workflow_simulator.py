@@ -11,13 +11,13 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
+from tools.authorization.pins import snapshot_for
 from tools.catalog.registry import CatalogTool
 from tools.catalog.workflow.workflow import graph, leads_to
 from tools.definitions.texts.names import WILDCARD
 from tools.insight.explain import subject_of
-from tools.insight.walks import MOST_STEPS, Walk, walked
-from tools.policy.decision import DEFAULT_STATE, EffectiveRequest
-from tools.policy.pins import snapshot_for
+from tools.insight.workflow_simulator import MOST_STEPS, Walk, walked
+from tools.policy.questions import DEFAULT_STATE, EffectiveRequest
 from tools.ui.access import PageRequest, page
 from tools.ui.workflow.explanations import explainable_agents, split_names
 from tools.ui.workflow.workflow import draw_workflow

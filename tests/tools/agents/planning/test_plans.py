@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tools.agents.planning.plans import MOST_STEPS, MOST_TEXT, AgentPlan, UnfitPlan, read
+from tools.agents.planning.plan_language import MOST_STEPS, MOST_TEXT, AgentPlan, UnfitPlan, read
 
 
 def step(name="one", *needs, **more):

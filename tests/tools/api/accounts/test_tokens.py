@@ -15,8 +15,8 @@ from tests.authenticators import code_of
 from tests.savepoints import rolled_back
 from tests.tools.shapes import check_error
 from tests.ui.second_factors import with_app
-from tools.accounts import tokens
-from tools.accounts.login import attempts
+from tools.accounts import bearer_tokens
+from tools.accounts.login import lockout
 from tools.models import Token
 
 SCOPED = [
@@ -32,37 +32,37 @@ SCOPED = [
 
 
 def test_a_token_has_its_form_and_its_checksum():
-    text, presented = tokens.new_token()
+    text, presented = bearer_tokens.new_token()
     assert re.fullmatch(r"tcr_[0-9A-Za-z]{8}_[0-9A-Za-z]{49}", text)
-    assert tokens.read_token(text) == presented
+    assert bearer_tokens.read_token(text) == presented
 
 
 @pytest.mark.parametrize("at", [4, 12, 13, 30, 55, 61])
 def test_a_mistyped_token_is_recognised_without_asking(at):
-    text, _ = tokens.new_token()
+    text, _ = bearer_tokens.new_token()
     wrong = text[:at] + ("A" if text[at] != "A" else "B") + text[at + 1 :]
-    assert tokens.read_token(wrong) is None
+    assert bearer_tokens.read_token(wrong) is None
 
 
 @pytest.mark.parametrize("text", ["", "tcr_", "tcr_\n", "x" * 1000, "tcr_abcdefgh_" + "é" * 49])
 def test_garbage_is_no_token(text):
-    assert tokens.read_token(text) is None
-    assert tokens.read_token(tokens.new_token()[0] + "\n") is None
+    assert bearer_tokens.read_token(text) is None
+    assert bearer_tokens.read_token(bearer_tokens.new_token()[0] + "\n") is None
 
 
 def test_only_a_keyed_hash_is_kept(agent):
     text = factories.token(agent.service_account)
     row = Token.objects.get(user=agent.service_account)
-    secret = tokens.read_token(text).secret
-    assert secret not in str(vars(row)) and row.secret_hash == tokens.hashed(secret)
+    secret = bearer_tokens.read_token(text).secret
+    assert secret not in str(vars(row)) and row.secret_hash == bearer_tokens.hashed(secret)
     assert secret not in str(list(AuditRecord.objects.values_list("details", flat=True)))
 
 
 def test_another_secret_under_a_known_name_is_refused(agent):
     text = factories.token(agent.service_account)
-    other, presented = tokens.new_token()
+    other, presented = bearer_tokens.new_token()
     body = f"{text[:13]}{presented.secret}"
-    check_error(Api(body + tokens._checksum(body)).get("/tools"), 401, "unauthenticated")
+    check_error(Api(body + bearer_tokens._checksum(body)).get("/tools"), 401, "unauthenticated")
     check_error(Api(other).get("/tools"), 401, "unauthenticated")
 
 
@@ -229,7 +229,7 @@ def test_a_password_alone_makes_no_token_for_who_has_a_second_factor(admin_user)
 
 def test_codes_are_guessed_no_more_than_at_the_login_page(admin_user):
     secret, _ = with_app(admin_user)
-    for _ in range(attempts.SECOND_FACTOR.bounds[0].most):
+    for _ in range(lockout.SECOND_FACTOR.bounds[0].most):
         with_code(admin_user, code="000001")
     check_error(with_code(admin_user, code=code_of(secret)), 429, "too_many_attempts")
     failed = AuditRecord.objects.filter(actor=admin_user.username)

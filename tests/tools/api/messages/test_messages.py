@@ -11,7 +11,7 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.api import Api
 from tools.errors import NotFound
-from tools.messaging import channels
+from tools.messaging import message_channels
 from tools.models import InboxItem, Message
 
 pytestmark = pytest.mark.django_db
@@ -30,7 +30,7 @@ def sent(organization):
         "name": "post", "kind": "email", "host": "mail.example", "sender": "crib@example.com",
         "recipients": ["@example.com"],
     }  # fmt: skip
-    row, key = channels.create_channel(
+    row, key = message_channels.create_channel(
         organization=organization, channel=mail, by=factories.by(organization)
     )
     message = Message.objects.create(
@@ -63,12 +63,12 @@ def test_a_channels_secrets_come_back_to_nobody_but_its_key_once(api):
 
 def test_a_channel_that_was_removed_meanwhile_is_not_found(organization):
     by = factories.by(organization)
-    row, _ = channels.create_channel(organization=organization, channel=HOOK, by=by)
-    channels.delete_channel(row=channels.find_channel(organization, "hook"), by=by)
+    row, _ = message_channels.create_channel(organization=organization, channel=HOOK, by=by)
+    message_channels.delete_channel(row=message_channels.find_channel(organization, "hook"), by=by)
     for late in (
-        lambda: channels.change_channel(row=row, changes={"enabled": False}, by=by),
-        lambda: channels.replace_key(row=row, by=by),
-        lambda: channels.delete_channel(row=row, by=by),
+        lambda: message_channels.change_channel(row=row, changes={"enabled": False}, by=by),
+        lambda: message_channels.replace_key(row=row, by=by),
+        lambda: message_channels.delete_channel(row=row, by=by),
     ):
         with pytest.raises(NotFound, match="There is no channel"):
             late()

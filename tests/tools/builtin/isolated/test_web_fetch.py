@@ -38,7 +38,7 @@ def failure(fetch, *asked, **parameters):
 def test_a_page_is_answered_in_the_shape_the_definition_promises(fetch, web):
     web.replies["/a"] = html(ARTICLE)
     found = fetch("/a")
-    assert schemas.compiled(DEFINITION["output_schema"]).flaws(found) == []
+    assert schemas.compile_schema(DEFINITION["output_schema"]).flaws(found) == []
     assert SENTENCES in found.pop("content")
     assert found == {
         "url": web.url("/a", host=NAME), "status": 200, "content_type": "text/html",

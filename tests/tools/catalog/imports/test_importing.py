@@ -59,9 +59,9 @@ def text_tool(name, **fields):
 def bring(organization):
     def run(source, kind=None, *, server="", pick=(), **way):
         found = []
-        for document in documents.read(source):
-            as_what = kind or items.recognized(document)
-            found += items.split(document, as_what, ImportSelection(server, pick))
+        for document in documents.parse_documents(source):
+            as_what = kind or items.detect_source(document)
+            found += items.split_document(document, as_what, ImportSelection(server, pick))
         return import_items(
             organization=organization, items=found, by=factories.by(organization),
             way=ImportOptions(server=server, **way),
@@ -318,9 +318,9 @@ def test_an_export_in_each_format_is_imported_as_unchanged(organization, bring):
 def test_an_export_is_created_in_another_organization(organization, bring):
     bring([text_tool("a"), text_tool("b", group=["x"], version="3.1.4")])
     other = factories.organization(f"{organization.slug[:20]}-b")
-    (document,) = documents.read(exporting.exported(organization).yaml())
+    (document,) = documents.parse_documents(exporting.exported(organization).yaml())
     done = import_items(
-        organization=other, items=items.split(document, ImportSource.DEFINITIONS),
+        organization=other, items=items.split_document(document, ImportSource.DEFINITIONS),
         by=factories.by(other),
     )  # fmt: skip
     assert results(done) == ["created", "created"]

@@ -278,7 +278,7 @@ def test_large_numbers_of_a_document_are_kept_where_they_bind_and_refuse_nothing
             {{"name": "id", "in": "path", "required": true, "schema": {schema}}},
             {{"name": "ratio", "in": "query", "schema": {ratio}}}]}}}},
         "/all": {{"get": {{"operationId": "all", "description": "cut \\ud83d"}}}}}}}}"""
-    (document,) = documents.read(text, openapi=True)
+    (document,) = documents.parse_documents(text, openapi=True)
     one_id, everything = imported(document.value)
     assert (one_id["result"], everything["result"]) == ("created", "created")
     assert one_id["notes"] == ["maximum was left out of a schema: no number of JSON is as large"]

@@ -10,7 +10,7 @@ import pytest
 from audit.models import AuditRecord
 from tests import factories
 from tests.tools.snapshots import current_catalog
-from tools.accounts import actions as policy
+from tools.accounts import account_actions as policy
 from tools.catalog import actions
 from tools.catalog.sandbox import credentials, profiles
 from tools.catalog.sandbox.wall import sandbox

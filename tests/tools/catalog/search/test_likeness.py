@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.tools.snapshots import snapshot, tool
 from tools.catalog.registry import Snapshot
 from tools.catalog.search.likeness import MOST_READ, build, ranked, relevant
-from tools.definitions.texts.words import words_of
+from tools.definitions.texts.words import split_words
 
 PLACE = snapshot(
     tool("csv_summary", description="Counts the rows of a table.", capabilities=["table", "csv"]),
@@ -99,7 +99,7 @@ def test_an_empty_catalog_has_an_index() -> None:
 
 @given(st.text())
 def test_words_are_folded_and_of_a_bounded_length(text: str) -> None:
-    assert all(word == word.casefold() and 0 < len(word) <= 40 for word in words_of(text))
+    assert all(word == word.casefold() and 0 < len(word) <= 40 for word in split_words(text))
 
 
 @given(st.text(max_size=60))

@@ -11,11 +11,11 @@ from django.utils import timezone
 
 from audit.models import AuditRecord
 from tests import factories
-from toolcrib_service.announcing import digest_of, statement
+from toolcrib_service.service import digest_of, statement
 from tools.catalog.registry import registry
 from tools.catalog.services import announcements
 from tools.catalog.services.services import change_service, create_service
-from tools.definitions.services import RESERVED
+from tools.definitions.services import RESERVED_KEYS
 from tools.errors import Conflict, Forbidden, InvalidDefinition, Refused
 from tools.execution.pipeline import admit
 from tools.models import Organization, Tool, ToolService
@@ -272,4 +272,4 @@ def test_a_crowd_of_newcomers_is_turned_away(author, monkeypatch):
 
 def test_the_digest_is_of_the_bytes_that_were_signed(author):
     assert author.says().announced_digest == digest_of(author.document())
-    assert "service" in RESERVED
+    assert "service" in RESERVED_KEYS

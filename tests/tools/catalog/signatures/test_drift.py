@@ -9,7 +9,7 @@ from tests import factories
 from tests.properties import examples
 from tools.catalog import actions
 from tools.catalog.signatures import drift
-from tools.definitions.tool import digest, in_order
+from tools.definitions.tool import definition_digest, ordered_definition
 from tools.errors import Conflict, InvalidDefinition, NotFound
 from tools.models import Decision, OnDrift, Tool
 
@@ -22,7 +22,7 @@ def tool(organization):
 def says(tool, **changes):
     """The upstream's current definition."""
     tool = Tool.objects.get(pk=tool.pk)
-    return actions.amended(in_order(tool.version.definition), changes)
+    return actions.amended(ordered_definition(tool.version.definition), changes)
 
 
 def noted(tool, by, **changes):
@@ -157,4 +157,4 @@ def test_no_mutation_of_an_upstream_goes_unnoticed(tool, by, max_examples):
         assert change is not None and status(tool) == "quarantined", changes
         assert change.digest != approved and drift.difference_of(change), changes
         assert noted(tool, by) is None and status(tool) == "active"
-    assert digest(tool.version.definition) == approved
+    assert definition_digest(tool.version.definition) == approved

@@ -367,7 +367,7 @@ def _definition(dice, version, private):
 def _resigned(dice, version, private):
     """Signed with the attacker's own key; everything else is correct."""
     raw = version.definition | {"description": f"Other {dice.random()}"}
-    digest = catalog.digest(raw)
+    digest = catalog.definition_digest(raw)
     said = catalog.statement_of(
         organization=version.tool.organization.slug, tool=version.tool_id, name="echo",
         number=version.number, label=version.label, version_digest=digest, origin=version.origin,

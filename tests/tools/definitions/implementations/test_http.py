@@ -2,7 +2,7 @@
 
 import pytest
 
-from tools.definitions.tool import digest, read_definition
+from tools.definitions.tool import definition_digest, read_definition
 from tools.errors import InvalidDefinition
 
 ID = {"name": "id", "type": "String", "description": "Which.", "required": True}
@@ -29,7 +29,7 @@ def flaws(*args, **implementation):
 def test_a_tool_keeps_only_the_parts_it_has():
     read = read_definition(http(query={"q": "{text}"}, body=None))
     assert read["implementation"] == {"method": "GET", "url": URL, "query": {"q": "{text}"}}
-    assert digest(read) == digest(read_definition(read))
+    assert definition_digest(read) == definition_digest(read_definition(read))
 
 
 def test_every_part_is_read():

@@ -8,15 +8,15 @@ import pytest
 
 from tests.properties import examples
 from tests.tools.definitions.openapi.documents import LIBRARY, PETSTORE, one, petstore
-from tools.definitions.openapi import BadOpenApiDocument, drafts
+from tools.definitions.openapi import BadOpenApiDocument, draft_operations
 from tools.definitions.schemas import schemas
-from tools.definitions.texts.http_request import request_of
+from tools.definitions.texts.http_request import build_request
 from tools.definitions.texts.http_templates import UnusableArgument
 from tools.definitions.tool import ToolDefinition, read_definition
 
 
 def by_key(document, **options):
-    return {draft.key: draft for draft in drafts(document, **options)}
+    return {draft.key: draft for draft in draft_operations(document, **options)}
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def books():
 
 
 def flaw(document, **options):
-    (draft,) = drafts(document, **options)
+    (draft,) = draft_operations(document, **options)
     assert draft.flaws, draft
     return " ".join(f"{flaw['field']} {flaw['message']}" for flaw in draft.flaws)
 
@@ -99,7 +99,7 @@ def test_members_of_a_body_are_arguments(pets):
     assert schema["properties"]["parent"] == {
         "anyOf": [{"allOf": [{"$ref": "#/$defs/Pet"}]}, {"type": "null"}]
     }
-    validator = schemas.compiled(schema)
+    validator = schemas.compile_schema(schema)
     good = {"name": "Rex", "kind": {"bark": "wuff"}, "parent": {"name": "Pa", "parent": None}}
     assert validator.flaws(good) == []
     assert validator.flaws(good | {"kind": {"bark": 1}})
@@ -138,7 +138,7 @@ def test_the_schema_of_the_one_good_answer_is_that_of_the_output(pets, books):
     assert "select" not in pets["GET /pets/{pet-id}"].definition["implementation"]
     book = books["GET /books/{isbn}"].definition["output_schema"]
     assert (book["description"], book["$ref"]) == ("The book.", "#/$defs/Book")
-    validator = schemas.compiled(book)
+    validator = schemas.compile_schema(book)
     assert validator.flaws({"title": "x", "related": [{"title": "y", "published": None}]}) == []
     assert validator.flaws({"title": "x", "related": [{"title": 1}]})
 
@@ -177,7 +177,7 @@ def test_what_is_deprecated_is_not_taken_by_itself(pets):
 
 
 def test_another_server_and_other_names_of_credentials_may_be_said():
-    (draft,) = drafts(
+    (draft,) = draft_operations(
         PETSTORE, pick=["addPet"], server="http://127.0.0.1:8/x/", credentials={"api_key": "mine"}
     )
     assert draft.definition["implementation"]["url"] == "http://127.0.0.1:8/x/pets"
@@ -199,7 +199,7 @@ def named(*operations):
 
 
 def names(*operations, **options):
-    return {one.key: one.name for one in drafts(named(*operations), **options)}
+    return {one.key: one.name for one in draft_operations(named(*operations), **options)}
 
 
 LONG = "list_every_subscription_invoice_line_of_one_customer_account_of_x_"
@@ -209,7 +209,7 @@ SAME = (f"{LONG}read", "GET /z/{id}"), (f"{LONG}remove", "DELETE /z/{id}")
 def test_names_that_are_cut_stay_two_names():
     found = names(*SAME)
     assert len({*found.values()}) == 2 and max(map(len, found.values())) <= 64
-    assert not any(one.flaws for one in drafts(named(*SAME)))
+    assert not any(one.flaws for one in draft_operations(named(*SAME)))
 
 
 def test_what_is_picked_changes_no_name():
@@ -243,18 +243,18 @@ def test_two_operations_with_one_name_are_told_apart():
 def test_a_parameter_of_another_script_has_a_name_that_says_something():
     place = [{"name": "город", "in": "query", "schema": SCHEMA}, {"name": "地", "in": "query",
              "schema": SCHEMA}]  # fmt: skip
-    (draft,) = drafts(one(parameters=place))
+    (draft,) = draft_operations(one(parameters=place))
     assert draft.definition["implementation"]["query"] == {"город": "{gorod}", "地": "{De}"}
 
 
 def sent(document, arguments, **options):
     """The request of the document's operation; its schema must accept the arguments."""
-    (draft,) = drafts(document, **options)
+    (draft,) = draft_operations(document, **options)
     assert not draft.flaws, draft.flaws
     definition = read_definition(draft.definition)
-    flaws = schemas.compiled(definition["input_schema"]).flaws(arguments)
+    flaws = schemas.compile_schema(definition["input_schema"]).flaws(arguments)
     assert flaws == [], flaws
-    return request_of(definition["implementation"], arguments)
+    return build_request(definition["implementation"], arguments)
 
 
 def query(arguments, **parameter):
@@ -291,8 +291,8 @@ def test_an_object_that_is_referred_to_is_an_object():
 
 
 def test_members_that_become_entries_are_those_of_the_document():
-    (draft,) = drafts(one(parameters=[{"in": "query", "name": "p", "schema": FOUND}]))
-    validator = schemas.compiled(draft.definition["input_schema"])
+    (draft,) = draft_operations(one(parameters=[{"in": "query", "name": "p", "schema": FOUND}]))
+    validator = schemas.compile_schema(draft.definition["input_schema"])
     assert validator.flaws({"p": BY}) == [] and validator.flaws({"p": BY | {"admin": "yes"}})
 
 
@@ -458,13 +458,13 @@ def test_what_cannot_be_made_is_said(fields, words):
 
 
 def test_a_credential_that_may_be_absent_is_absent():
-    (draft,) = drafts(one(security=[{}, {"a": []}]))
+    (draft,) = draft_operations(one(security=[{}, {"a": []}]))
     assert "credential" not in draft.definition["implementation"] and not draft.flaws
 
 
 def test_a_schema_of_an_answer_that_cannot_be_is_left_out_and_noted():
     answer = {"content": {"application/json": {"schema": {"pattern": "(?=x)"}}}}
-    (draft,) = drafts(one(responses={"200": answer}))
+    (draft,) = draft_operations(one(responses={"200": answer}))
     assert not draft.flaws and draft.definition["output_schema"] == {}
     assert "left out" in draft.notes[0]
 
@@ -473,7 +473,7 @@ def test_a_password_is_kept_out_of_evidence():
     parameters = [
         {"name": "pin", "in": "query", "schema": {"type": "string", "format": "password"}}
     ]
-    (draft,) = drafts(one(parameters=parameters))
+    (draft,) = draft_operations(one(parameters=parameters))
     assert ToolDefinition(read_definition(draft.definition)).sensitive == {"pin"}
 
 
@@ -494,7 +494,7 @@ def test_references_do_not_make_schemas_grow():
     }  # fmt: skip
     parameters = [{"name": "q", "in": "query", "schema": {"$ref": "#/components/schemas/s0"}}]
     document = one(parameters=parameters, components={"schemas": both | {"s30": {}}})
-    (draft,) = drafts(document)
+    (draft,) = draft_operations(document)
     assert draft.flaws or len(str(draft.definition)) < 10_000
 
 
@@ -515,14 +515,14 @@ def test_references_do_not_make_schemas_grow():
 )
 def test_what_is_no_document_is_refused(document):
     with pytest.raises(BadOpenApiDocument):
-        drafts(document)
+        draft_operations(document)
 
 
 def test_a_document_that_holds_itself_is_refused():
     document = petstore()
     document["components"]["x"] = document
     with pytest.raises(BadOpenApiDocument):
-        drafts(document)
+        draft_operations(document)
 
 
 ODD = [None, True, 7, -1.5, "", "x", "#/components/schemas/Pet", [], [[]], [{}], {}, {"$ref": []}]
@@ -548,7 +548,7 @@ def test_no_odd_document_is_an_accident(document, max_examples):
             owner = owner[step]
         owner[place[-1]] = deepcopy(draw.choice(ODD))
         try:
-            drafts(copy)
+            draft_operations(copy)
         except BadOpenApiDocument:
             continue
 
@@ -561,7 +561,7 @@ def test_a_schema_that_many_operations_are_told_is_not_read_without_end():
     item = {"post": operation, "put": operation, "patch": operation}
     paths = {f"/a{number}": {"$ref": "#/components/pathItems/P"} for number in range(50)}
     with pytest.raises(BadOpenApiDocument, match="pick fewer"):
-        drafts(_of(paths, schemas={"B": schema}, pathItems={"P": item}))
+        draft_operations(_of(paths, schemas={"B": schema}, pathItems={"P": item}))
 
 
 def test_an_operation_with_more_than_a_tool_can_have_is_refused_alone():
@@ -586,7 +586,7 @@ def test_a_bound_beyond_2_to_the_53_is_kept_exactly():
     bounds = {"type": "integer", "minimum": -INT64 - 1, "maximum": INT64, "default": INT64}
     answer = {"content": {"application/json": {"schema": {"type": "integer", "enum": [2**64]}}}}
     parameters = [{"name": "id", "in": "query", "schema": bounds}]
-    (draft,) = drafts(one(parameters=parameters, responses={"200": answer}))
+    (draft,) = draft_operations(one(parameters=parameters, responses={"200": answer}))
     assert not draft.flaws and draft.notes == ()
     assert draft.definition["input_schema"]["properties"]["id"] == bounds
     assert draft.definition["output_schema"]["enum"] == [2**64]
@@ -602,7 +602,7 @@ def test_what_no_tool_needs_refuses_no_document(odd):
     parameters = [{"name": "n", "in": "query", "schema": schema, "examples": {"a": odd}}]
     document = one(parameters=parameters)
     document["info"]["x-odd"] = odd
-    (draft,) = drafts(document)
+    (draft,) = draft_operations(document)
     assert not draft.flaws and draft.notes == ()
     assert draft.definition["input_schema"]["properties"] == {"n": {"type": "integer"}}
 
@@ -615,7 +615,7 @@ def test_a_word_of_a_schema_that_no_number_can_be_is_left_out_with_a_note(word, 
     schema = {"type": "number", word: [1, odd] if word == "enum" else odd}
     parameters = [{"name": "n", "in": "query", "schema": schema}]
     answer = {"content": {"application/json": {"schema": schema}}}
-    (draft,) = drafts(one(parameters=parameters, responses={"200": answer}))
+    (draft,) = draft_operations(one(parameters=parameters, responses={"200": answer}))
     assert not draft.flaws
     assert draft.definition["input_schema"]["properties"]["n"] == {"type": "number"}
     assert draft.definition["output_schema"] == {"type": "number"}
@@ -623,7 +623,7 @@ def test_a_word_of_a_schema_that_no_number_can_be_is_left_out_with_a_note(word, 
 
 
 def test_half_an_emoji_in_a_description_is_a_replacement_character():
-    (draft,) = drafts(one(summary="cut \ud83d"))
+    (draft,) = draft_operations(one(summary="cut \ud83d"))
     assert not draft.flaws and draft.definition["description"] == "cut \ufffd"
 
 
@@ -631,7 +631,7 @@ def test_half_an_emoji_in_a_description_is_a_replacement_character():
 def test_a_path_that_cannot_be_read_is_refused_alone(item):
     document = one()
     document["paths"]["/odd"] = item
-    good, odd = drafts(document)
+    good, odd = draft_operations(document)
     assert not good.flaws and odd.key == "/odd" and "cannot be read" in odd.flaws[0]["message"]
-    assert [draft.key for draft in drafts(document, pick=["/odd"])] == ["/odd"]
-    assert [draft.key for draft in drafts(document, pick=[good.key])] == [good.key]
+    assert [draft.key for draft in draft_operations(document, pick=["/odd"])] == ["/odd"]
+    assert [draft.key for draft in draft_operations(document, pick=[good.key])] == [good.key]

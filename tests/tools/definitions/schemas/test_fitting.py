@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tools.definitions.schemas.fitting import Misfit, misfits
+from tools.definitions.schemas.fitting import Misfit, find_misfits
 from tools.definitions.schemas.schemas import Validator
 
 TEXT, WHOLE, NUMBER = {"type": "string"}, {"type": "integer"}, {"type": "number"}
@@ -44,7 +44,7 @@ def kinds(found):
     ],
 )  # fmt: skip
 def test_what_always_fits(source, target):
-    assert misfits(source, target) == []
+    assert find_misfits(source, target) == []
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_what_always_fits(source, target):
     ],
 )  # fmt: skip
 def test_what_never_fits_is_told_with_its_path(source, target, where):
-    assert (where, True) in kinds(misfits(source, target))
+    assert (where, True) in kinds(find_misfits(source, target))
 
 
 @pytest.mark.parametrize(
@@ -78,27 +78,27 @@ def test_what_never_fits_is_told_with_its_path(source, target, where):
     ],
 )  # fmt: skip
 def test_what_may_not_fit_is_a_doubt(source, target, where):
-    found = misfits(source, target)
+    found = find_misfits(source, target)
     assert (where, False) in kinds(found) and not any(one.certain for one in found)
 
 
 def test_the_words_name_what_is_given_and_what_is_taken():
-    assert misfits(TEXT, WHOLE, "/parameters/count") == [
+    assert find_misfits(TEXT, WHOLE, "/parameters/count") == [
         Misfit("/parameters/count", "is string, and integer is taken", True)
     ]
 
 
 def test_what_nests_without_end_is_a_doubt_and_ends():
     tree = {"type": "object", "properties": {"below": {"$ref": "#"}}}
-    found = misfits(tree, {**tree, "required": ["below"]})
+    found = find_misfits(tree, {**tree, "required": ["below"]})
     assert found and not any(one.certain for one in found)
     loop = {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}
-    assert misfits(loop, TEXT) and misfits(TEXT, loop)
+    assert find_misfits(loop, TEXT) and find_misfits(TEXT, loop)
 
 
 def test_what_branches_far_ends():
     wide = {"anyOf": [{"properties": {f"p{n}": TEXT}} for n in range(300)]}
-    assert misfits(wide, {"allOf": [wide, wide]})
+    assert find_misfits(wide, {"allOf": [wide, wide]})
 
 
 # --- for any schemas ------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ schemas = st.recursive(leaves, _within, max_leaves=4)
 
 @given(schemas, schemas, st.lists(values, min_size=1, max_size=6))
 def test_what_is_said_to_fit_fits(source, target, some):
-    if misfits(source, target):
+    if find_misfits(source, target):
         return
     gives, takes = Validator(source), Validator(target)
     for value in some:

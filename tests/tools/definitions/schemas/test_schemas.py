@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from tools.definitions.schemas.schemas import BadSchema, compiled
+from tools.definitions.schemas.schemas import BadSchema, compile_schema
 
 
 def nested(depth, leaf):
@@ -90,12 +90,12 @@ HARMLESS = {
 def test_a_schema_that_could_hang_or_fetch_is_refused(schema):
     """Compiling one of the schemas that hang would exceed pytest's timeout."""
     with pytest.raises(BadSchema):
-        compiled(schema)
+        compile_schema(schema)
 
 
 @pytest.mark.parametrize("schema", HARMLESS.values(), ids=HARMLESS)
 def test_an_ordinary_schema_is_accepted(schema):
-    assert compiled(schema).flaws({}) == []
+    assert compile_schema(schema).flaws({}) == []
 
 
 @pytest.mark.parametrize(
@@ -111,26 +111,26 @@ def test_an_ordinary_schema_is_accepted(schema):
 )
 def test_what_patterns_cannot_hold_is_said(pattern, words):
     with pytest.raises(BadSchema, match=re.escape(words)):
-        compiled({"properties": {"t": {"pattern": pattern}}})
+        compile_schema({"properties": {"t": {"pattern": pattern}}})
     with pytest.raises(BadSchema, match=re.escape(words.rpartition(": ")[2])):
-        compiled({"patternProperties": {pattern: True}})
+        compile_schema({"patternProperties": {pattern: True}})
 
 
 @pytest.mark.parametrize("pattern", ["(", "[a", r"[(?=]\(", r"(?:\\1"])
 def test_a_pattern_that_is_wrong_otherwise_is_no_look_around(pattern):
     try:
-        compiled({"pattern": pattern})
+        compile_schema({"pattern": pattern})
     except BadSchema as error:
         assert "not supported" not in str(error)  # noqa: PT017 - one of them is valid
 
 
 def test_what_looks_like_a_look_around_in_a_class_is_none():
-    assert compiled({"pattern": r"^[(?=]+\(\?=$"}).flaws("(?=(?=") == []
+    assert compile_schema({"pattern": r"^[(?=]+\(\?=$"}).flaws("(?=(?=") == []
 
 
 def test_a_pattern_that_explodes_elsewhere_is_linear_here():
     """2^50,000 steps would exceed pytest's timeout."""
-    assert compiled({"pattern": "^(a+)+$"}).flaws("a" * 50_000 + "!")
+    assert compile_schema({"pattern": "^(a+)+$"}).flaws("a" * 50_000 + "!")
 
 
 @pytest.mark.parametrize("keyword", ["$ref", "$schema", "$id", "$dynamicRef"])
@@ -139,7 +139,7 @@ def test_nothing_a_schema_names_is_fetched(keyword):
         canary.settimeout(0.2)
         url = f"http://127.0.0.1:{canary.getsockname()[1]}/schema"
         try:
-            compiled({keyword: url, "properties": {"a": {"type": "string"}}}).flaws({"a": 1})
+            compile_schema({keyword: url, "properties": {"a": {"type": "string"}}}).flaws({"a": 1})
         except BadSchema:
             pass
         with pytest.raises(TimeoutError):
@@ -149,19 +149,19 @@ def test_nothing_a_schema_names_is_fetched(keyword):
 def test_a_file_a_schema_names_is_not_opened(tmp_path):
     (tmp_path / "s.json").write_text('{"type": "string"}')
     with pytest.raises(BadSchema):
-        compiled({"allOf": [{"$ref": (tmp_path / "s.json").as_uri()}]})
+        compile_schema({"allOf": [{"$ref": (tmp_path / "s.json").as_uri()}]})
 
 
 def test_every_wrong_place_is_named_as_a_pointer():
     schema = {"properties": {"a/b": {"type": "string"}, "c": {"items": {"minimum": 3}}}}
-    found = compiled(schema).flaws({"a/b": 1, "c": [5, 1]})
+    found = compile_schema(schema).flaws({"a/b": 1, "c": [5, 1]})
     assert {flaw.place for flaw in found} == {"/a~1b", "/c/1"}
 
 
 def test_the_places_that_are_named_are_bounded():
-    assert len(compiled({"items": {"type": "string"}}).flaws(list(range(5_000)))) == 50
+    assert len(compile_schema({"items": {"type": "string"}}).flaws(list(range(5_000)))) == 50
 
 
 @pytest.mark.parametrize("value", [10**400, 1e308, -1])
 def test_odd_numbers_are_held_against_a_schema_without_a_fault(value):
-    compiled({"multipleOf": 0.1, "maximum": 5}).flaws(value)
+    compile_schema({"multipleOf": 0.1, "maximum": 5}).flaws(value)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox.egress.rules.grammar import Url
-from tools.definitions.texts.http_request import request_of
+from tools.definitions.texts.http_request import build_request
 from tools.definitions.texts.http_templates import UnusableArgument
 
 PLACE = "https://api.example.com"
@@ -15,7 +15,7 @@ PLACE = "https://api.example.com"
 
 def request(arguments=None, **implementation):
     whole = {"method": "GET", "url": f"{PLACE}/users", **implementation}
-    return request_of(whole, arguments or {})
+    return build_request(whole, arguments or {})
 
 
 def target(arguments, **implementation):

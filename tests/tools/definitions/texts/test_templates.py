@@ -71,12 +71,12 @@ UNDECLARED = ("{{ other }}", "{% if other %}x{% endif %}", "{{ a.b }}")
 )
 def test_what_is_no_harmless_template_is_refused_with_its_flaw_when_it_is_written(template, flaw):
     with pytest.raises(BadTemplate, match=flaw):
-        templates.check(template, ["text"])
+        templates.check_template(template, ["text"])
 
 
 def rendered(template, **arguments):
-    templates.check(template, arguments)
-    return templates.render(template, arguments)
+    templates.check_template(template, arguments)
+    return templates.render_template(template, arguments)
 
 
 def test_arguments_are_data_and_never_read_as_a_template():
@@ -107,8 +107,10 @@ def test_conditions_loops_and_filters_do_what_prompts_need():
 
 
 def test_an_argument_that_was_left_out_is_nothing():
-    templates.check("{{ a }}{{ b.c.d }}{% for x in b %}{{ x }}{% endfor %}", ["a", "b"])
-    assert templates.render("{{ a }}{{ b.c.d }}{% for x in b %}{{ x }}{% endfor %}", {}) == ""
+    templates.check_template("{{ a }}{{ b.c.d }}{% for x in b %}{{ x }}{% endfor %}", ["a", "b"])
+    assert (
+        templates.render_template("{{ a }}{{ b.c.d }}{% for x in b %}{{ x }}{% endfor %}", {}) == ""
+    )
 
 
 @pytest.mark.parametrize(
@@ -124,15 +126,15 @@ def test_an_argument_that_was_left_out_is_nothing():
     ],
 )
 def test_arguments_that_make_too_much_or_do_not_fit_are_told_apart_from_a_fault(template, given):
-    templates.check(template, ["x"])
+    templates.check_template(template, ["x"])
     with pytest.raises(CannotRender):
-        templates.render(template, {"x": given})
+        templates.render_template(template, {"x": given})
 
 
 def test_a_template_that_is_looked_at_and_never_rendered_is_not_kept():
     rendered = "Dear {{ name }}"
-    assert templates.render(rendered, {"name": "Ada"}) == "Dear Ada"
-    kept = templates._compiled.cache_info()
+    assert templates.render_template(rendered, {"name": "Ada"}) == "Dear Ada"
+    kept = templates._compile_template.cache_info()
     for number in range(20):
-        templates.check(f"Draft {number} of {{{{ name }}}}", ["name"])
-    assert templates._compiled.cache_info() == kept
+        templates.check_template(f"Draft {number} of {{{{ name }}}}", ["name"])
+    assert templates._compile_template.cache_info() == kept

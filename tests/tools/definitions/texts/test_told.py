@@ -2,7 +2,7 @@
 
 import pytest
 
-from tools.definitions.texts.told import TOLD, ToolTextFormat
+from tools.definitions.texts.told import FORMATTERS, ToolTextFormat
 from tools.definitions.tool import ToolDefinition
 
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}
@@ -21,20 +21,20 @@ SAID = {"name": "echo", "description": "Says it again."}
 
 def test_openai_takes_a_function():
     function = {**SAID, "parameters": SCHEMA}
-    assert TOLD[ToolTextFormat.OPENAI](TOOL) == {"type": "function", "function": function}
+    assert FORMATTERS[ToolTextFormat.OPENAI](TOOL) == {"type": "function", "function": function}
 
 
 def test_anthropic_takes_a_tool():
-    assert TOLD[ToolTextFormat.ANTHROPIC](TOOL) == {**SAID, "input_schema": SCHEMA}
+    assert FORMATTERS[ToolTextFormat.ANTHROPIC](TOOL) == {**SAID, "input_schema": SCHEMA}
 
 
 def test_mcp_takes_both_schemas():
     schemas = {"inputSchema": SCHEMA, "outputSchema": {"type": "object"}}
-    assert TOLD[ToolTextFormat.MCP](TOOL) == {**SAID, "title": "Echo", **schemas}
+    assert FORMATTERS[ToolTextFormat.MCP](TOOL) == {**SAID, "title": "Echo", **schemas}
 
 
 @pytest.mark.parametrize(
     "form", [form for form in ToolTextFormat if form != ToolTextFormat.TRUSTGRAPH]
 )
 def test_nothing_else_of_a_tool_reaches_a_model(form):
-    assert "business" not in str(TOLD[form](TOOL))
+    assert "business" not in str(FORMATTERS[form](TOOL))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tools.definitions.texts.visible import hidden_in, lookalikes_in, skeleton, visible
+from tools.definitions.texts.visible import find_invisible, find_lookalikes, make_visible, skeleton
 
 
 @pytest.mark.parametrize(
@@ -21,11 +21,11 @@ from tools.definitions.texts.visible import hidden_in, lookalikes_in, skeleton, 
     ],
 )
 def test_what_cannot_be_seen_is_named(text, shown):
-    assert visible(text) == shown
+    assert make_visible(text) == shown
 
 
 def test_each_hidden_character_is_told_once():
-    assert hidden_in("a\u200bb\u200bc\u00ad") == [
+    assert find_invisible("a\u200bb\u200bc\u00ad") == [
         "U+200B ZERO WIDTH SPACE",
         "U+00AD SOFT HYPHEN",
     ]
@@ -43,7 +43,7 @@ def test_each_hidden_character_is_told_once():
     ],
 )
 def test_characters_that_pass_for_latin_ones_are_found(text, found):
-    assert [one.looks_like for one in lookalikes_in(text)] == found
+    assert [one.looks_like for one in find_lookalikes(text)] == found
 
 
 @pytest.mark.parametrize(

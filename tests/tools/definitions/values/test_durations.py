@@ -1,6 +1,6 @@
 import pytest
 
-from tools.definitions.values.durations import duration, seconds
+from tools.definitions.values.durations import format_duration, parse_duration
 
 RIGHT = [("PT30S", 30), ("PT1M30S", 90), ("P1D", 86_400), ("P1DT2H", 93_600), ("PT0.5S", 0.5),
          ("PT100M", 6_000)]  # fmt: skip
@@ -11,15 +11,15 @@ WRONG = ["", "P", "PT", "30", "PT30", "30S", "P1Y", "P1M", "P1W", "PT-1S", "-PT1
 
 @pytest.mark.parametrize(("text", "length_s"), RIGHT)
 def test_a_duration_is_read_in_seconds(text, length_s):
-    assert seconds(text) == length_s
+    assert parse_duration(text) == length_s
 
 
 @pytest.mark.parametrize("text", WRONG)
 def test_what_is_no_duration_is_refused(text):
     with pytest.raises(ValueError, match="ISO 8601"):
-        seconds(text)
+        parse_duration(text)
 
 
 @pytest.mark.parametrize("length_s", [0.25, 1, 59.5, 60, 90, 3_600, 86_400, 90_061.5])
 def test_what_is_written_is_read_again(length_s):
-    assert seconds(duration(length_s)) == length_s
+    assert parse_duration(format_duration(length_s)) == length_s

@@ -11,10 +11,10 @@ from tools.definitions.fields import DefinitionFields
 from tools.definitions.values.schedules import (
     DAYS,
     MOST_WINDOWS,
+    build_schedule,
     is_open,
     next_opening,
     read_schedule,
-    schedule_of,
 )
 
 BERLIN, NEW_YORK = ZoneInfo("Europe/Berlin"), ZoneInfo("America/New_York")
@@ -113,15 +113,15 @@ def test_without_windows_it_is_always_open():
     ],
 )
 def test_it_is_open_within_its_windows(window, at, there):
-    assert is_open(schedule_of([window]), at.replace(tzinfo=BERLIN), BERLIN) is there
+    assert is_open(build_schedule([window]), at.replace(tzinfo=BERLIN), BERLIN) is there
 
 
 def test_hours_that_are_left_out_do_not_open():
     """Berlin, 29 March 2026: 01:59 is followed by 03:00."""
-    lost = schedule_of([{"days": ["sun"], "from": "02:00", "to": "03:00"}])
+    lost = build_schedule([{"days": ["sun"], "from": "02:00", "to": "03:00"}])
     before = datetime(2026, 3, 29, 0, 0, tzinfo=BERLIN)
     assert next_opening(lost, before, BERLIN) == datetime(2026, 4, 5, 2, 0, tzinfo=BERLIN)
-    late = schedule_of([{"from": "02:30", "to": "04:00"}])
+    late = build_schedule([{"from": "02:30", "to": "04:00"}])
     assert next_opening(late, before, BERLIN) == datetime(2026, 3, 29, 3, 0, tzinfo=BERLIN)
 
 
@@ -132,13 +132,13 @@ def test_hours_that_are_left_out_do_not_open():
 def test_a_window_is_as_long_as_its_hours_are_that_night(night, hours):
     begun = night.replace(tzinfo=BERLIN).astimezone(UTC)
     minutes = (begun + timedelta(minutes=step) for step in range(6 * 60))
-    held = sum(is_open(schedule_of([NIGHT]), at, BERLIN) for at in minutes)
+    held = sum(is_open(build_schedule([NIGHT]), at, BERLIN) for at in minutes)
     assert held == hours * 60
 
 
 def test_hours_that_come_twice_open_twice():
     """Lord Howe, 5 April 2026: 02:00 is followed by 01:30."""
-    half = schedule_of([{"from": "01:30", "to": "02:00"}])
+    half = build_schedule([{"from": "01:30", "to": "02:00"}])
     first = datetime(2026, 4, 5, 1, 30, tzinfo=LORD_HOWE).astimezone(UTC)
     assert is_open(half, first + timedelta(minutes=59), LORD_HOWE)
     assert not is_open(half, first + timedelta(minutes=60), LORD_HOWE)
@@ -146,7 +146,7 @@ def test_hours_that_come_twice_open_twice():
 
 def test_a_day_that_was_left_out_has_no_windows():
     """Apia skipped Friday, 30 December 2011."""
-    friday = schedule_of([{"days": ["fri"], "from": "09:00", "to": "17:00"}])
+    friday = build_schedule([{"days": ["fri"], "from": "09:00", "to": "17:00"}])
     thursday = datetime(2011, 12, 29, 20, 0, tzinfo=APIA)
     assert next_opening(friday, thursday, APIA) == datetime(2012, 1, 6, 9, 0, tzinfo=APIA)
 
@@ -186,13 +186,13 @@ def pairs(window):
 @given(SCHEDULE, MOMENT, st.sampled_from(ZONES))
 @settings(max_examples=150, deadline=None)
 def test_it_is_open_when_the_clock_shows_a_minute_of_a_window(windows, moment, zone):
-    assert is_open(schedule_of(windows), moment, zone) is shown(windows, moment, zone)
+    assert is_open(build_schedule(windows), moment, zone) is shown(windows, moment, zone)
 
 
 @given(SCHEDULE, MOMENT, st.sampled_from(ZONES), st.integers(0, 59))
 @settings(max_examples=120, deadline=None)
 def test_it_opens_at_the_first_open_minute(windows, moment, zone, seconds):
-    schedule, asked = schedule_of(windows), moment + timedelta(seconds=seconds)
+    schedule, asked = build_schedule(windows), moment + timedelta(seconds=seconds)
     wanted, minute = asked, moment
     while not is_open(schedule, wanted, zone):
         wanted = minute = minute + timedelta(minutes=1)

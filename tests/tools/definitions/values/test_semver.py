@@ -4,14 +4,14 @@ import pytest
 
 from tests.factories import definition
 from tools.definitions.tool import read_definition
-from tools.definitions.values.semver import VersionChange, change_between, parse
+from tools.definitions.values.semver import VersionChange, definition_change, parse_version
 
 PLAIN = {"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": False}
 
 
 def change(old, new):
     base = {"parameters": None, "input_schema": PLAIN}
-    return change_between(
+    return definition_change(
         read_definition(definition(**base | old)), read_definition(definition(**base | new))
     ).name
 
@@ -83,7 +83,7 @@ def test_a_change_is_as_grave_as_it_is_for_callers(old, new, level):
     ],
 )
 def test_what_is_no_semantic_version(label):
-    assert parse(label) is None
+    assert parse_version(label) is None
 
 
 def test_versions_are_ordered_as_the_standard_says():
@@ -101,7 +101,7 @@ def test_versions_are_ordered_as_the_standard_says():
         "1.10.0",
         "2.0.0",
     ]
-    versions = [parse(one) for one in labels]
+    versions = [parse_version(one) for one in labels]
     assert sorted(versions, key=lambda one: one) == versions
     assert versions[0] < versions[7] and not versions[7] < versions[0]
 
@@ -112,4 +112,4 @@ def test_versions_are_ordered_as_the_standard_says():
      ("1.2.3", VersionChange.MAJOR, "2.0.0"), ("2.0.0-rc.1", VersionChange.PATCH, "2.0.0")],
 )  # fmt: skip
 def test_the_next_version_follows_from_the_change(label, level, after):
-    assert parse(label).bumped(level).label == after
+    assert parse_version(label).bumped(level).label == after

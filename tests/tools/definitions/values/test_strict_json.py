@@ -3,7 +3,7 @@ from itertools import accumulate
 
 import pytest
 
-from tools.definitions.values.strict_json import BadJson, check, leading, parse
+from tools.definitions.values.strict_json import BadJson, check, parse, parse_leading
 
 HOSTILE = {
     "empty": b"",
@@ -58,7 +58,7 @@ FINE = [
         # The same bounds for a value that was not parsed.
         *((check, value) for value in (float("inf"), 10**300, ["\x00"], {"\ud800": 1})),
         # The text does not begin with a complete object.
-        *((leading, text) for text in (
+        *((parse_leading, text) for text in (
             "", "1", '"{}"', "{", '{"a": "}', "{]", "x{}", "{" * 10_000,
         )),
     ],
@@ -95,7 +95,7 @@ def test_a_refusal_says_where_and_comes_after_one_reading(document, said):
 
 @pytest.mark.parametrize("behind", ["", " ", "}", "]", '"', "[" * 1_000, '{"a": 1}', "\\", "x"])
 def test_what_a_text_begins_with_is_read_whatever_stands_behind(behind):
-    assert leading('{"a": ["}", "\\"{"]}' + behind) == {"a": ["}", '"{']}
+    assert parse_leading('{"a": ["}", "\\"{"]}' + behind) == {"a": ["}", '"{']}
 
 
 def test_a_value_may_be_no_deeper_than_there_is_room_where_it_goes():

@@ -1,0 +1,74 @@
+"""Scheduled maintenance of sessions: close idle ones, and count those that make no progress."""
+
+from collections import Counter
+from datetime import timedelta
+from uuid import UUID
+
+from django.conf import settings
+from django.db.models import Count, Exists, OuterRef, Q
+from django.db.models.functions import Now
+
+from audit.actions import Actor
+from tools import metrics
+from tools.authorization.known_names import known_part
+from tools.catalog.registry import Snapshot, registry
+from tools.definitions.callers import CallerKind
+from tools.definitions.results import OPEN
+from tools.execution.session_actions import end
+from tools.models import Execution, Organization, Session
+from tools.models.session import SessionQuerySet
+from tools.policy.availability import matches_groups, matches_state
+from tools.policy.questions import DEFAULT_STATE, EffectiveRequest
+
+BATCH = 500
+
+
+def close_idle() -> int:
+    """Close sessions that were idle for `SESSION_IDLE_HOURS`; how many there were."""
+    idle = _idle(timedelta(hours=settings.SESSION_IDLE_HOURS))
+    found = idle.order_by("created_at").values_list("pk", "organization__slug")[:BATCH]
+    return sum(
+        end(idle.filter(pk=pk), Actor(CallerKind.SYSTEM, "beat", slug), reason="idle")
+        for pk, slug in found
+    )
+
+
+def count_stuck() -> None:
+    """Open sessions whose groups have no tool in their state, by organization.
+
+    Those without groups never had one, and are not counted.
+    """
+    stuck: Counter[UUID] = Counter()
+    places = Session.objects.open().exclude(groups=[]).order_by()
+    for place, revision, groups, state, count in places.values_list(
+        "organization_id", "organization__revision", "groups", "state", Count("pk")
+    ):
+        states = _states_with_tools(registry.snapshot(place, revision), frozenset(groups))
+        if not matches_state(states, state):
+            stuck[place] += count
+    for pk, slug in Organization.objects.values_list("pk", "slug"):
+        metrics.sessions_stuck.labels(slug).set(stuck[pk])
+
+
+def _idle(age: timedelta) -> SessionQuerySet:
+    since = Now() - age
+    used = Q(created_at__gt=since) | Q(completed_at__gt=since) | Q(status__in=OPEN)
+    calls = Execution.objects.filter(used, session=OuterRef("pk"))
+    return Session.objects.open().filter(
+        ~Exists(calls), created_at__lte=since, entered_at__lte=since
+    )
+
+
+def _states_with_tools(snapshot: Snapshot, groups: frozenset[str]) -> frozenset[str]:
+    """One pass over the tools for each set of groups, however many states clients make up."""
+    groups = known_part(EffectiveRequest(groups, DEFAULT_STATE), snapshot).groups
+    return snapshot.remember(
+        ("states of", groups),
+        lambda: frozenset().union(
+            *(
+                tool.definition.states
+                for tool in snapshot.tools.values()
+                if tool.enabled and matches_groups(snapshot.groups_of(tool), groups)
+            )
+        ),
+    )
