@@ -10,16 +10,16 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from toolcrib_service.queue_protocol import Queue
-from tools.api.common.bodies import Page
 from tools.api.common.conditional import ConditionalView, Representation, conditional
-from tools.api.common.fields import Strict, Text
+from tools.api.common.pagination import Page
+from tools.api.common.serializer_fields import Strict, Text
 from tools.catalog.services import announcements, services
 from tools.definitions.callers import Scope
 from tools.errors import Unavailable
 from tools.models import ServiceStatus, ToolService
 from tools.runners.service import client
 from tools.shapes import service_shape
-from tools.web.pagination import CursorPages, by_name, paging_parameters
+from tools.web.cursor_pagination import CursorPages, by_name, paging_parameters
 from tools.web.reauthentication import Proof, by_method
 
 

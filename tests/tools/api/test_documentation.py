@@ -8,7 +8,7 @@ from django.core.management import call_command
 from django.test import Client
 
 from tests.tools.api import document as api_document
-from tools.api.documentation import openapi
+from tools.api import documentation
 from tools.api.urls import urlpatterns
 
 NULL = ({"type": "null"}, {"$ref": "#/components/schemas/NullEnum"})
@@ -88,10 +88,10 @@ def test_each_closed_set_is_named_by_what_it_is_of(document):
 
 
 def test_one_of_is_said_only_where_a_member_tells_which(document):
-    for name, schema in _nodes(document):
-        assert "discriminator" in schema or len(schema.get("oneOf", [])) != 1, name
-        alternatives = [one for one in schema.get("oneOf", []) if one not in NULL]
-        assert "discriminator" in schema or len(alternatives) < 2, (name, schema)
+    for name, component in _nodes(document):
+        assert "discriminator" in component or len(component.get("oneOf", [])) != 1, name
+        alternatives = [one for one in component.get("oneOf", []) if one not in NULL]
+        assert "discriminator" in component or len(alternatives) < 2, (name, component)
         assert {} not in alternatives, name  # an empty schema would accept null too
 
 
@@ -132,19 +132,19 @@ def test_anybody_is_served_the_generated_document_as_json_or_yaml(db, document):
 
 def test_the_document_is_computed_for_nobody(db, monkeypatch):
     first = Client().get("/api/schema/")
-    monkeypatch.setattr(openapi, "SchemaGenerator", None)
+    monkeypatch.setattr(documentation, "SchemaGenerator", None)
     again = Client().get("/api/schema/", headers={"If-None-Match": first["ETag"]})
     assert (again.status_code, again.content) == (304, b"")
     assert "max-age" in first["Cache-Control"]
-    openapi.document.cache_clear()  # another process of the same release reads the file
+    documentation.document.cache_clear()  # another process of the same release reads the file
     assert Client().get("/api/schema/").content == first.content
 
 
 def test_another_release_of_what_makes_the_document_makes_it_again(monkeypatch):
-    before = openapi._fingerprint()
-    assert openapi._fingerprint() == before
-    monkeypatch.setattr(openapi, "MADE_BY", ("1", "2"))
-    assert openapi._fingerprint() != before
+    before = documentation._fingerprint()
+    assert documentation._fingerprint() == before
+    monkeypatch.setattr(documentation, "MADE_BY", ("1", "2"))
+    assert documentation._fingerprint() != before
 
 
 def test_the_example_of_a_tool_can_be_registered(document, admin_api):

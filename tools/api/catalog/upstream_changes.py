@@ -1,36 +1,88 @@
 """`/api/v1/tools/changes`: unapproved changes of upstreams, and comparison of versions."""
 
+from typing import Any
 from uuid import UUID
 
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools.api.catalog.change_bodies import (
-    ApprovalBody,
-    ChangeAnswer,
-    ChangePage,
-    VersionsApart,
-    change_shape,
-)
-from tools.api.catalog.tools import shown_now
-from tools.api.common.base import CallerView
-from tools.api.common.bodies import DefinitionAnswer
+from tools.api.catalog.tools import DefinitionAnswer, shown_now
 from tools.api.common.conditional import ConditionalView, Representation, conditional
-from tools.api.common.filters import PERIOD, TOOL, filtered, in_period
+from tools.api.common.pagination import PERIOD, TOOL, Page, filtered, in_period
+from tools.api.common.serializer_fields import Strict, Text
+from tools.api.common.views import CallerView
 from tools.catalog import actions
 from tools.catalog.signatures import drift
 from tools.catalog.signatures.compared import versions_apart
+from tools.catalog.signatures.drift import difference_of
 from tools.definitions.callers import Scope
+from tools.definitions.differences import DifferenceKind
 from tools.errors import Malformed
 from tools.models import Decision, UpstreamChange
-from tools.web.pagination import CursorPages, newest_first, paging_parameters
+from tools.shapes import moment
+from tools.web.cursor_pagination import CursorPages, newest_first, paging_parameters
 from tools.web.reauthentication import Proof, by_method
 
 _ORDERS = newest_first("seen_at")
 _COLUMNS = {"decision": "decision", "tool": "tool__name", **in_period("seen_at")}
 DECIDED = {200: DefinitionAnswer}
+
+
+class FieldDifference(serializers.Serializer[Any]):
+    path = serializers.CharField(help_text="A JSON pointer into the definition.")
+    kind = serializers.ChoiceField(choices=[*DifferenceKind])
+    before = serializers.JSONField()
+    after = serializers.JSONField()
+    warnings = serializers.ListField(
+        child=serializers.CharField(), help_text="Characters that cannot be seen, or look alike."
+    )
+
+
+class VersionsApart(serializers.Serializer[Any]):
+    tool = serializers.CharField()
+    before = serializers.CharField()
+    after = serializers.CharField()
+    differences = FieldDifference(many=True)
+
+
+class ChangeAnswer(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    tool = serializers.CharField()
+    digest = serializers.CharField()
+    seen_at = serializers.DateTimeField()
+    decision = serializers.ChoiceField(choices=Decision.choices)
+    decided_at = serializers.DateTimeField(allow_null=True)
+    decided_by = serializers.CharField()
+    reason = serializers.CharField()
+    differences = FieldDifference(many=True, required=False)
+
+
+class ChangePage(Page):
+    results = ChangeAnswer(many=True)
+
+
+class ApprovalBody(Strict):
+    digest = Text(max_length=71, help_text="Of the change as it was read.")
+    reason = Text(required=False, max_length=500, allow_blank=True)
+
+
+def change_shape(change: UpstreamChange, *, whole: bool = False) -> dict[str, Any]:
+    shape: dict[str, Any] = {
+        "id": str(change.pk),
+        "tool": change.tool.name,
+        "digest": change.digest,
+        "seen_at": moment(change.seen_at),
+        "decision": change.decision,
+        "decided_at": moment(change.decided_at) if change.decided_at else None,
+        "decided_by": change.decided_by,
+        "reason": change.reason,
+    }
+    if whole:
+        shape["differences"] = [one.as_dict() for one in difference_of(change)]
+    return shape
 
 
 class ChangeList(CallerView):
@@ -45,7 +97,7 @@ class ChangeList(CallerView):
         responses=ChangePage,
     )
     def get(self, request: Request) -> Response:
-        """The newest first; those that wait have `decision=open`."""
+        """The newest_first first; those that wait have `decision=open`."""
         self.require("view_tool")
         rows = UpstreamChange.objects.filter(
             tool__organization_id=self.caller.organization_id

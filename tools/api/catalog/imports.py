@@ -6,18 +6,19 @@ from django.db import transaction
 from django.http import HttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools.api.catalog.importing_bodies import ImportAnswer, ImportBody
-from tools.api.common.base import CallerView
+from tools.api.common.serializer_fields import Flag, Items, Strict, Text, texts
+from tools.api.common.views import CallerView
 from tools.catalog.imports import exporting, importing
 from tools.catalog.imports.openapi_import import import_openapi
 from tools.definitions.callers import Scope
 from tools.definitions.dialects import documents, items
 from tools.definitions.dialects.documents import ImportDocument
 from tools.definitions.dialects.given import operation_line
-from tools.definitions.dialects.items import ImportSelection, ImportSource
+from tools.definitions.dialects.items import MAX_ITEMS, ImportSelection, ImportSource
 from tools.definitions.values.strict_json import MAX_VALUES
 from tools.errors import Malformed
 from tools.web.reauthentication import Proof, by_method
@@ -52,6 +53,82 @@ EXAMPLE = OpenApiExample(
         "dry_run": True,
     },
 )
+
+
+class ImportBody(Strict):
+    source = serializers.ChoiceField(  # type: ignore[assignment]
+        choices=[str(one) for one in ImportSource],
+        required=False,
+        allow_null=True,
+        default=None,
+        help_text="What is sent; absent: what it looks like.",
+    )
+    items = serializers.JSONField(
+        required=False, default=None, help_text="A list, such as of objects of key and value."
+    )
+    document = serializers.JSONField(
+        required=False, default=None, help_text="JSON, or the text of a JSON or YAML document."
+    )
+    server = Text(
+        required=False, default="", max_length=128, allow_blank=True,
+        help_text="The MCP server of tools that name none; of an OpenAPI document the address that "
+        "takes the place of its own.",
+    )  # fmt: skip
+    variables = serializers.DictField(
+        child=Text(max_length=500),
+        required=False,
+        default=dict,
+        help_text="Of an OpenAPI document's server: values of the variables in its address.",
+    )
+    pick = Items(
+        child=serializers.JSONField(),
+        required=False,
+        allow_null=True,
+        default=None,
+        max_length=MAX_ITEMS,
+        help_text="Of a server's tools or a document's operations: names, or objects of name, as "
+        "(another name), and fields of the definition that win. Absent or empty: all.",
+    )
+    group = texts(
+        required=False, allow_null=True, default=None, help_text="Of the tools that name none."
+    )
+    dry_run = Flag(required=False, default=False, help_text="Answer the same, write nothing.")
+    atomic = Flag(required=False, default=False, help_text="All of it, or nothing.")
+
+
+class ImportFlaw(serializers.Serializer[Any]):
+    field = serializers.CharField(allow_blank=True)
+    message = serializers.CharField()
+    line = serializers.IntegerField(allow_null=True)
+
+
+class ImportFinding(ImportFlaw):
+    code = serializers.CharField()
+
+
+class ImportedItem(serializers.Serializer[Any]):
+    key = serializers.CharField()
+    name = serializers.CharField()
+    result = serializers.ChoiceField(
+        choices=["created", "updated", "unchanged", "review", "refused"],
+        help_text="review: its tool would ask for something else under its name; it stays as it "
+        "is until a person approves the change, which is listed under tools/changes.",
+    )
+    errors = ImportFlaw(many=True)  # type: ignore[assignment]
+    findings = ImportFinding(
+        many=True, required=False, help_text="What is odd about an item that was saved."
+    )
+    changes = serializers.ListField(
+        child=serializers.DictField(),
+        required=False,
+        help_text="Of an operation of an OpenAPI document: what its tool says otherwise now.",
+    )
+    notes = serializers.ListField(child=serializers.CharField(), required=False)
+
+
+class ImportAnswer(serializers.Serializer[Any]):
+    items = ImportedItem(many=True)
+    dry_run = serializers.BooleanField()
 
 
 class ToolImport(CallerView):

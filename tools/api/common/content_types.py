@@ -3,7 +3,9 @@ from typing import IO, Any
 
 from rest_framework.exceptions import ParseError, UnsupportedMediaType
 from rest_framework.parsers import BaseParser
+from rest_framework.renderers import BaseRenderer
 
+from config.http.errors import encode_json
 from tools.definitions.dialects import documents
 from tools.definitions.values import strict_json
 
@@ -51,3 +53,32 @@ def _raw(stream: IO[Any], parser_context: Mapping[str, Any] | None) -> Any:
     """As it was read, whole, before anything else happened (config/http/request_bodies.py)."""
     request = (parser_context or {}).get("request")
     return stream.read() if request is None else request.body
+
+
+class JSONRenderer(BaseRenderer):
+    media_type = "application/json"
+    format = "json"
+    charset = None
+
+    def render(
+        self,
+        data: Any,
+        accepted_media_type: str | None = None,
+        renderer_context: Mapping[str, Any] | None = None,
+    ) -> bytes:
+        return b"" if data is None else encode_json(data)
+
+
+class EventStreamRenderer(BaseRenderer):
+    """Named so that `Accept: text/event-stream` is understood; the stream writes itself."""
+
+    media_type = "text/event-stream"
+    format = "events"
+
+    def render(
+        self,
+        data: Any,
+        accepted_media_type: str | None = None,
+        renderer_context: Mapping[str, Any] | None = None,
+    ) -> bytes:
+        return encode_json(data)

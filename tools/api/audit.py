@@ -1,11 +1,12 @@
 """`/api/v1/audit`: reads audit records. The caller is a user with permissions in one
 organization."""
 
+import base64
 from typing import Any
 from uuid import UUID
 
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, StreamingHttpResponse
+from django.http import Http404, HttpResponse, StreamingHttpResponse
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -19,12 +20,14 @@ from audit.actions import Actor
 from audit.alerts import alerts
 from audit.events import Severity
 from audit.export import export
-from audit.models import Alert, AuditRecord
+from audit.log.proofs import NotProvable, proof_of
+from audit.models import Alert, AuditRecord, Checkpoint
 from audit.records import erasure, reading, search
 from config.http.errors import encode_json
-from tools.web.pagination import (
+from tools.api.common.idempotency import KeyedView, Keying
+from tools.api.common.pagination import Page
+from tools.web.cursor_pagination import (
     CursorPages,
-    PageReference,
     cursor_error,
     newest_first,
     page_reference,
@@ -36,6 +39,28 @@ from tools.web.reauthentication import Proof, by_method
 
 PERMISSION = "audit.view_auditrecord"
 _DESCRIBED = {"execution", "code", "since", "until", "q"}
+FILTERS = [
+    *(OpenApiParameter(name, OpenApiTypes.STR) for name in search.FIELDS if name not in _DESCRIBED),
+    OpenApiParameter("execution", OpenApiTypes.UUID),
+    OpenApiParameter("code", OpenApiTypes.STR, description="TOOL.DENY, or TOOL. for all of them."),
+    OpenApiParameter("since", OpenApiTypes.DATETIME),
+    OpenApiParameter("until", OpenApiTypes.DATETIME),
+    OpenApiParameter(
+        "q",
+        OpenApiTypes.STR,
+        description="Words that all stand in a record or, for who may see it, all in what went in"
+        " or came out.",
+    ),
+]
+_RECORDS = newest_first("occurred_at")
+_ALERTS = newest_first("first_at")
+_COLUMNS = {
+    "open": "acknowledged_at__isnull",
+    "severity": "severity",
+    "rule": "rule",
+    "since": "last_at__gte",
+    "until": "first_at__lt",
+}
 
 
 class RecordAnswer(serializers.ModelSerializer[AuditRecord]):
@@ -44,10 +69,8 @@ class RecordAnswer(serializers.ModelSerializer[AuditRecord]):
         exclude = ["mac", "transaction"]
 
 
-class RecordPage(serializers.Serializer[Any]):
+class RecordPage(Page):
     results = RecordAnswer(many=True)
-    next = PageReference(allow_null=True)
-    previous = PageReference(allow_null=True)
 
 
 class PayloadAnswer(serializers.Serializer[Any]):
@@ -79,6 +102,65 @@ class OpenedAnswer(RecordAnswer):
         }
 
 
+class ErasureBody(serializers.Serializer[Any]):
+    execution = serializers.UUIDField(required=False)
+    agent = serializers.CharField(required=False, max_length=200)
+    all = serializers.CharField(
+        required=False, max_length=200, help_text="The organization's slug: all of its calls."
+    )
+    before = serializers.DateTimeField(required=False, help_text="Only what is older.")
+    reason = serializers.CharField(max_length=500)
+    dry_run = serializers.BooleanField(default=False, help_text="Count, and erase nothing.")
+
+    def to_internal_value(self, data: Any) -> Any:
+        """Nothing is coerced and no field is ignored, since an erasure is permanent."""
+        if isinstance(data, dict):
+            wrong = {
+                str(name)[:60]: flaw for name, value in data.items() if (flaw := _flaw(name, value))
+            }
+            if wrong:
+                raise ValidationError(wrong)
+        return super().to_internal_value(data)
+
+    def validate(self, attrs: Any) -> Any:
+        if sum(name in attrs for name in ("execution", "agent", "all")) != 1:
+            raise ValidationError("Name exactly one of execution, agent and all.")
+        return attrs
+
+
+class ErasureAnswer(serializers.Serializer[Any]):
+    matched = serializers.IntegerField(help_text="Payloads that were there before.")
+    erased = serializers.IntegerField(help_text="None of them in a dry run.")
+    dry_run = serializers.BooleanField()
+
+
+class AlertAnswer(serializers.ModelSerializer[Alert]):
+    class Meta:
+        model = Alert
+        fields = "__all__"
+
+
+class AlertPage(Page):
+    results = AlertAnswer(many=True)
+
+
+class CheckpointAnswer(serializers.Serializer[Any]):
+    size = serializers.IntegerField()
+    # Fields have a `root` of their own, which the class of a serializer takes this one out for.
+    root = serializers.SerializerMethodField(  # type: ignore[assignment]
+        help_text="In base64, as the note has it."
+    )
+    note = serializers.CharField(help_text="The signed note: https://c2sp.org/tlog-checkpoint")
+    created_at = serializers.DateTimeField()
+
+    def get_root(self, checkpoint: Checkpoint) -> str:
+        return base64.b64encode(bytes(checkpoint.root)).decode()
+
+
+class CheckpointPage(Page):
+    results = CheckpointAnswer(many=True)
+
+
 class AuditLogBusy(APIException):
     status_code = 503
     wait = 5
@@ -98,24 +180,6 @@ class LinesRenderer(BaseRenderer):
 class CsvRenderer(LinesRenderer):
     media_type = "text/csv"
     format = "csv"
-
-
-FILTERS = [
-    *(OpenApiParameter(name, OpenApiTypes.STR) for name in search.FIELDS if name not in _DESCRIBED),
-    OpenApiParameter("execution", OpenApiTypes.UUID),
-    OpenApiParameter("code", OpenApiTypes.STR, description="TOOL.DENY, or TOOL. for all of them."),
-    OpenApiParameter("since", OpenApiTypes.DATETIME),
-    OpenApiParameter("until", OpenApiTypes.DATETIME),
-    OpenApiParameter(
-        "q",
-        OpenApiTypes.STR,
-        description="Words that all stand in a record or, for who may see it, all in what went in"
-        " or came out.",
-    ),
-]
-
-
-_RECORDS = newest_first("occurred_at")
 
 
 class EvidenceView(QueryView):
@@ -146,7 +210,7 @@ class RecordList(EvidenceView):
         ],
     )
     def get(self, request: Request) -> Response:
-        """Records, the newest first. That they were read is on record, with the filters."""
+        """Records, the newest_first first. That they were read is on record, with the filters."""
         wanted = _wanted(self)
         size, position = parse_page_size(request), _position(request)
         ascending = self.query.get("ordering") == "occurred_at"
@@ -206,32 +270,6 @@ class RecordExport(EvidenceView):
             raise AuditLogBusy(str(busy)) from None
 
 
-class ErasureBody(serializers.Serializer[Any]):
-    execution = serializers.UUIDField(required=False)
-    agent = serializers.CharField(required=False, max_length=200)
-    all = serializers.CharField(
-        required=False, max_length=200, help_text="The organization's slug: all of its calls."
-    )
-    before = serializers.DateTimeField(required=False, help_text="Only what is older.")
-    reason = serializers.CharField(max_length=500)
-    dry_run = serializers.BooleanField(default=False, help_text="Count, and erase nothing.")
-
-    def to_internal_value(self, data: Any) -> Any:
-        """Nothing is coerced and no field is ignored, since an erasure is permanent."""
-        if isinstance(data, dict):
-            wrong = {
-                str(name)[:60]: flaw for name, value in data.items() if (flaw := _flaw(name, value))
-            }
-            if wrong:
-                raise ValidationError(wrong)
-        return super().to_internal_value(data)
-
-    def validate(self, attrs: Any) -> Any:
-        if sum(name in attrs for name in ("execution", "agent", "all")) != 1:
-            raise ValidationError("Name exactly one of execution, agent and all.")
-        return attrs
-
-
 def _flaw(name: Any, value: Any) -> list[str]:
     if name not in ErasureBody._declared_fields:
         return ["This field is not known here."]
@@ -240,16 +278,14 @@ def _flaw(name: Any, value: Any) -> list[str]:
     return [] if isinstance(value, str) else ["This must be a text."]
 
 
-class ErasureAnswer(serializers.Serializer[Any]):
-    matched = serializers.IntegerField(help_text="Payloads that were there before.")
-    erased = serializers.IntegerField(help_text="None of them in a dry run.")
-    dry_run = serializers.BooleanField()
-
-
-class Erasures(EvidenceView):
+class Erasures(KeyedView, EvidenceView):
+    keying = Keying.IN_PROGRESS  # batch by batch, and its key's file is gone at once
     scope = "audit"
     proof = by_method(post=Proof.NEEDED)
     permission = erasure.MAY_ERASE
+
+    def check_replay(self, **place: Any) -> None:
+        self.organization()
 
     @extend_schema(
         operation_id="erase_audit_payloads",
@@ -280,28 +316,6 @@ class Erasures(EvidenceView):
         return Response({"matched": matched, "erased": erased, "dry_run": dry_run})
 
 
-class AlertAnswer(serializers.ModelSerializer[Alert]):
-    class Meta:
-        model = Alert
-        fields = "__all__"
-
-
-class AlertPage(serializers.Serializer[Any]):
-    results = AlertAnswer(many=True)
-    next = PageReference(allow_null=True)
-    previous = PageReference(allow_null=True)
-
-
-_ALERTS = newest_first("first_at")
-_COLUMNS = {
-    "open": "acknowledged_at__isnull",
-    "severity": "severity",
-    "rule": "rule",
-    "since": "last_at__gte",
-    "until": "first_at__lt",
-}
-
-
 class AlertList(EvidenceView):
     @extend_schema(
         operation_id="list_alerts",
@@ -319,7 +333,7 @@ class AlertList(EvidenceView):
         ],
     )
     def get(self, request: Request) -> Response:
-        """Alerts about records for a person to review, the newest first."""
+        """Alerts about records for a person to review, the newest_first first."""
         found = alerts.alerts_of(self.organization())
         asked = {
             column: self.query[name] for name, column in _COLUMNS.items() if name in self.query
@@ -330,11 +344,14 @@ class AlertList(EvidenceView):
         return pages.get_paginated_response(AlertAnswer(page, many=True).data)
 
 
-class AlertAcknowledgement(EvidenceView):
+class AlertAcknowledgement(KeyedView, EvidenceView):
     scope = "audit"
     proof = by_method(post=Proof.NOT_NEEDED)
     bodiless = frozenset({"POST"})
     permission = "audit.change_alert"
+
+    def check_replay(self, **place: Any) -> None:
+        self.organization()
 
     @extend_schema(
         operation_id="acknowledge_alert",
@@ -401,3 +418,61 @@ def _address(request: Request, position: search.Position | None) -> str | None:
     if position is None:
         return None
     return page_reference(request, position.cursor)
+
+
+class RecordNotSealed(APIException):
+    """It will be sealed in a moment."""
+
+    status_code = 409
+    wait = 2
+
+
+class CheckpointList(EvidenceView):
+    @extend_schema(
+        operation_id="list_audit_checkpoints",
+        summary="List checkpoints",
+        responses=CheckpointPage,
+        parameters=paging_parameters(newest_first()),
+    )
+    def get(self, request: Request) -> Response:
+        """Signed statements of the log's size and root, the newest_first first."""
+        found = Checkpoint.objects.filter(log__name=self.organization())
+        pages = CursorPages()
+        page: list[Checkpoint] = pages.paginate_queryset(found, request, self) or []
+        return pages.get_paginated_response(CheckpointAnswer(page, many=True).data)
+
+
+class ProofRenderer(BaseRenderer):
+    """Named so that its type is understood in `Accept`; a proof is written as it is."""
+
+    media_type = "text/plain"
+    format = "proof"
+
+    def render(self, data: Any, accepted_media_type: Any = None, renderer_context: Any = None,
+               ) -> bytes:  # fmt: skip
+        return str(data).encode()
+
+
+class RecordProof(EvidenceView):
+    renderer_classes = [*EvidenceView.renderer_classes, ProofRenderer]
+
+    @extend_schema(
+        operation_id="get_audit_record_proof",
+        summary="Get proof of an audit record",
+        responses={(200, "text/plain"): OpenApiTypes.STR, 409: None},
+    )
+    def get(self, request: Request, record_id: UUID) -> HttpResponse:
+        """Proof that the record is in the log, to be checked offline: https://c2sp.org/tlog-proof
+
+        The proof covers the record's line in a JSONL export."""
+        mine = AuditRecord.objects.filter(organization=self.organization())
+        if not mine.filter(pk=record_id).exists():
+            raise Http404
+        try:
+            proof = proof_of(record_id)
+        except NotProvable as error:
+            raise RecordNotSealed(str(error)) from None
+        name = f'attachment; filename="{record_id}.tlog-proof"'
+        return HttpResponse(
+            proof, content_type="text/plain; charset=utf-8", headers={"Content-Disposition": name}
+        )

@@ -4,8 +4,9 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import quote
 
-from drf_spectacular.utils import extend_schema
-from rest_framework import status
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema, extend_schema_field, inline_serializer
+from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -13,24 +14,39 @@ from tools.accounts.grants.narrowing import check_group_change
 from tools.accounts.groups import create_group, save_group
 from tools.accounts.user_permissions import may
 from tools.api.common.conditional import ConditionalView, Representation, conditional
-from tools.api.common.filters import IN_SESSION
-from tools.api.common.pagination import BY_NAME, page_of
-from tools.api.groups.group_bodies import GroupAnswer, GroupBody, GroupChange, GroupPage
+from tools.api.common.pagination import BY_NAME, IN_SESSION, Page, page_of
+from tools.api.common.serializer_fields import Strict, Text, texts
 from tools.catalog import actions
 from tools.catalog.group_openings import openings_of
-from tools.catalog.membership import Member, members_of, memberships
+from tools.catalog.membership import Member, Through, members_of, memberships
 from tools.catalog.registry import CatalogGroup, Snapshot
 from tools.definitions.callers import Scope
 from tools.definitions.texts.names import WILDCARD
+from tools.definitions.values.schedules import DAYS
 from tools.errors import NotFound
 from tools.models import ToolGroup
 from tools.policy import gates
 from tools.policy.questions import DEFAULT_STATE, EffectiveRequest
 from tools.shapes import group_shape
-from tools.web.pagination import PAGING_PARAMETERS
+from tools.web.cursor_pagination import PAGING_PARAMETERS
 from tools.web.reauthentication import Proof, by_method
 
-CHANGED = {200: GroupAnswer}
+WINDOWS = inline_serializer(
+    "GroupWindow",  # one of its fields is named like a Python keyword
+    {
+        "days": serializers.ListField(
+            child=serializers.ChoiceField(choices=DAYS),
+            required=False,
+            help_text="Every day when left out.",
+        ),
+        "from": serializers.RegexField(r"^\d\d:\d\d$", help_text="Such as 09:00."),
+        "to": serializers.RegexField(
+            r"^\d\d:\d\d$",
+            help_text="Such as 17:00 or 24:00; what is not after `from` is on the next day.",
+        ),
+    },
+    many=True,
+)
 NEW: dict[str, Any] = {
     "description": "",
     "permissions": [],
@@ -39,6 +55,75 @@ NEW: dict[str, Any] = {
     "max_queue_age_s": None,
     "max_cpu_percent": None,
 }
+
+
+@extend_schema_field(WINDOWS)
+class Windows(serializers.JSONField):
+    """Read by the action, which names what is wrong in each window."""
+
+
+@extend_schema_field(OpenApiTypes.FLOAT)
+class Bound(serializers.JSONField):
+    """A number, read by the action; null is no bound."""
+
+
+class GroupChange(Strict):
+    description = Text(required=False, max_length=1000, allow_blank=True)
+    permissions = texts(required=False)
+    parent = Text(  # type: ignore[assignment]
+        required=False,
+        allow_null=True,
+        max_length=100,
+        help_text="A tool in this group is also in its parent.",
+    )
+    schedule = Windows(
+        required=False,
+        help_text="When it is open, in the organization's time zone; without windows always.",
+    )
+    max_queue_age_s = Bound(
+        required=False, allow_null=True, help_text="Closed while a call has waited longer."
+    )
+    max_cpu_percent = Bound(
+        required=False, allow_null=True, help_text="Closed while the processors are busier."
+    )
+
+
+class GroupBody(GroupChange):
+    name = Text(max_length=100)
+
+
+class MemberAnswer(serializers.Serializer[Any]):
+    tool = serializers.CharField()
+    through = serializers.ChoiceField(
+        choices=[str(one) for one in Through],
+        help_text="`own`: it names the group. `source`: its service or server does. "
+        "`parent`: it is in a group within this one.",
+    )
+
+
+class GroupAnswer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    description = serializers.CharField()
+    permissions = serializers.ListField(child=serializers.CharField())
+    parent = serializers.CharField(allow_null=True)  # type: ignore[assignment]
+    children = serializers.ListField(child=serializers.CharField())
+    schedule = Windows()
+    max_queue_age_s = serializers.FloatField(allow_null=True)
+    max_cpu_percent = serializers.FloatField(allow_null=True)
+    open = serializers.BooleanField()
+    closed_reason = serializers.CharField(allow_null=True)
+    tools = serializers.ListField(child=serializers.CharField())
+    members = MemberAnswer(many=True)
+    states = serializers.ListField(
+        child=serializers.CharField(), help_text="That its tools are available in or lead to."
+    )
+
+
+class GroupPage(Page):
+    results = GroupAnswer(many=True)
+
+
+CHANGED = {200: GroupAnswer}
 
 
 class GroupView(ConditionalView):

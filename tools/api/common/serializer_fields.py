@@ -5,9 +5,17 @@ from typing import Any
 
 from rest_framework import serializers
 
+from sandbox.spec import IsolationLevel
+from tools.definitions.results import Status
 from tools.definitions.values import durations
+from tools.definitions.vocabulary import (
+    ToolType,
+)
 from tools.policy.questions import DEFAULT_STATE
 
+LEVELS = [str(level) for level in IsolationLevel]
+STATUSES = [str(status) for status in Status]
+TYPES = [str(kind) for kind in ToolType]
 MOST_FLAWS = 20  # of one answer
 
 
@@ -105,6 +113,20 @@ class Items(serializers.ListField):
         return result
 
 
+class Strict(serializers.Serializer[Any]):
+    """A request body; a key it does not know is an error, not ignored."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        if isinstance(data, dict):
+            check_known(data, self.fields)
+        return super().to_internal_value(data)
+
+
+def one_of(kind: Iterable[str], **options: Any) -> serializers.ChoiceField:
+    """A member of a closed set."""
+    return serializers.ChoiceField(choices=[str(one) for one in kind], **options)
+
+
 def texts(**options: Any) -> Items:
     """A list of texts of at most 100 characters; absent, null and [] stay three things."""
     return Items(child=Text(max_length=100), max_length=200, **options)
@@ -119,12 +141,3 @@ def check_known(given: dict[Any, Any], known: Iterable[str]) -> None:
     if len(unknown) > len(named):
         named[""] = [f"{len(unknown)} fields are not known here."]
     raise serializers.ValidationError(named)
-
-
-class Strict(serializers.Serializer[Any]):
-    """A request body; a key it does not know is an error, not ignored."""
-
-    def to_internal_value(self, data: Any) -> Any:
-        if isinstance(data, dict):
-            check_known(data, self.fields)
-        return super().to_internal_value(data)
