@@ -112,7 +112,9 @@ class TokenList(AgentView):
     proof = by_method(post=Proof.NEEDED)
 
     @extend_schema(
-        operation_id="list_agent_tokens", parameters=paging_parameters(newest_first()), responses=TokenPage
+        operation_id="list_agent_tokens",
+        parameters=paging_parameters(newest_first()),
+        responses=TokenPage,
     )
     def get(self, request: Request, slug: str) -> Response:
         self.require("view_token")
