@@ -24,7 +24,7 @@ from tools.definitions.vocabulary import Delivery, ToolType
 from tools.errors import Refused
 from tools.execution import leases, outcomes, outputs, progress, returning
 from tools.execution.context import Performance, Result
-from tools.models.execution import EFFECT_POSSIBLE
+from tools.models.execution_queryset import EFFECT_POSSIBLE
 from tools.runners.tool_runs import ToolRun, nobody_listens
 from tools.runners.tool_types import RUNNERS
 

@@ -12,8 +12,8 @@ from audit.models import AuditRecord
 from sandbox.errors import ErrorCode
 from sandbox.spec import RunOutcome, SandboxResult
 from tests import factories
-from tests.tools.held import attempted_in_thread
-from tests.waiting import LIMIT_S, until
+from tests.conditions import LIMIT_S, until
+from tests.tools.approval_requests import attempted_in_thread
 from tools.catalog.sandbox import profiles
 from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidDefinition, Refused

@@ -28,8 +28,7 @@ from tools.models import Confirmation, ConfirmationStatus
 from tools.shapes import money
 from tools.ui.access import PageRequest, page
 from tools.ui.approvals.call_preview import preview_sentences
-from tools.ui.shown import maker_of, pretty
-from tools.ui.visible import VisiblePiece, mixed_words, pieces
+from tools.ui.display import VisiblePiece, maker_of, mixed_words, pieces, pretty
 from tools.web.reauthentication import Proof, proof
 
 QUEUE, ONE = "approvals/confirmations.html", "approvals/confirmation.html"
@@ -57,7 +56,7 @@ class Card:
     obstacle: Forbidden | None
     issued: bool
     minutes_left: float
-    would_do: list[str]
+    preview_sentences: list[str]
 
     @property
     def long(self) -> bool:

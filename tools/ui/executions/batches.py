@@ -25,11 +25,11 @@ from tools.definitions.vocabulary import ToolType
 from tools.errors import Malformed, ToolcribError
 from tools.execution.reading import readable
 from tools.models import Execution
-from tools.models.execution import ExecutionQuerySet
+from tools.models.execution_queryset import ExecutionQuerySet
 from tools.ui.access import PageRequest, page
+from tools.ui.charts import Gauge, gauge
+from tools.ui.display import milliseconds
 from tools.ui.executions.executions import LARGE_FIELDS
-from tools.ui.gauges import Gauge, gauge
-from tools.ui.shown import milliseconds
 from tools.web.reauthentication import Proof, proof
 from tools.workflows import batches
 from tools.workflows.batches import BatchRow

@@ -20,8 +20,8 @@ from tools.definitions.results import OPEN, REFUSED, Status
 from tools.definitions.tool import ToolDefinition
 from tools.execution.composing import Made, absent_calls
 from tools.models import Execution
-from tools.ui.gauges import Gauge, gauge
-from tools.ui.shown import milliseconds
+from tools.ui.charts import Gauge, gauge
+from tools.ui.display import milliseconds
 from tools.ui.workflow.explanations import GATE_LABELS
 
 # In the order of evaluation, by the names in refusals.

@@ -28,9 +28,9 @@ from tools.errors import Conflict, Malformed, NotFound, ToolcribError
 from tools.insight.group_effects import Effects, effects_of
 from tools.models import Agent, ToolGroup
 from tools.ui.access import PageRequest, page, snapshot_of
+from tools.ui.display import DiffLine, pretty, text_difference
 from tools.ui.groups.week_chart import week_chart
 from tools.ui.inputs import FormInput, Widget, placed, plain, words
-from tools.ui.shown import DiffLine, pretty, text_difference
 from tools.web.reauthentication import Proof, proof
 
 LIST_TEMPLATE, FORM_TEMPLATE = "groups/groups.html", "groups/group_form.html"

@@ -22,8 +22,8 @@ from tools.messaging.outbox import NotWritten, items_of, mark_read
 from tools.models import InboxItem, Message, MessageChannel, MessageKind, MessageState
 from tools.runners.messages import try_channel
 from tools.ui.access import PageRequest, page
+from tools.ui.display import pieces
 from tools.ui.inputs import FormInput, Widget, choices, placed, plain, words
-from tools.ui.visible import pieces
 from tools.web.reauthentication import Proof, proof
 
 PAGE_SIZE = 25

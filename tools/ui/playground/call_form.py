@@ -21,7 +21,7 @@ from tools.definitions.vocabulary import ToolType
 from tools.errors import ToolcribError
 from tools.models import Execution
 from tools.policy.questions import DEFAULT_STATE
-from tools.ui.shown import pretty
+from tools.ui.display import pretty
 
 PREFIX = "p."
 REST = "rest"

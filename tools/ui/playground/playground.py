@@ -29,6 +29,7 @@ from tools.execution.reading import readable
 from tools.models import Execution
 from tools.shapes import execution_shape, refusal_shape
 from tools.ui.access import PageRequest, address_of, page
+from tools.ui.display import cut, milliseconds, pretty
 from tools.ui.executions.executions import execution_context
 from tools.ui.playground.call_form import PlaygroundAttempt, new_attempt
 from tools.ui.playground.replay import (
@@ -40,7 +41,6 @@ from tools.ui.playground.replay import (
     from_record,
 )
 from tools.ui.playground.snippets import Snippet, code_snippets
-from tools.ui.shown import cut, milliseconds, pretty
 from tools.web.reauthentication import Proof, proof
 
 TEMPLATE = "playground/playground.html"

@@ -23,7 +23,7 @@ from tools.definitions.vocabulary import Delivery
 from tools.errors import Malformed
 from tools.models import McpServer, Tool
 from tools.ui.access import PageRequest, page
-from tools.ui.definition_text import DefinitionText, definition_text
+from tools.ui.display import DefinitionText, VisiblePiece, definition_text, pieces, pretty
 from tools.ui.inputs import (
     DEFAULT,
     GROUPS,
@@ -36,8 +36,6 @@ from tools.ui.inputs import (
     placed,
     plain,
 )
-from tools.ui.shown import pretty
-from tools.ui.visible import VisiblePiece, pieces
 from tools.web.reauthentication import Proof, proof
 
 TEMPLATE = "servers/server_import.html"

@@ -30,9 +30,8 @@ from tools.models import Execution, ServiceStatus, Tool, ToolService
 from tools.runners.service import client
 from tools.toolservices.redis_client import ToolServiceQueueStatus
 from tools.ui.access import PageRequest, page
+from tools.ui.display import SourceStatus, VisiblePiece, difference, mixed_words, pieces, pretty
 from tools.ui.inputs import DEFAULT, GROUPS, NONE, THESE, FormInput, Widget, listed, placed, plain
-from tools.ui.shown import SourceStatus, difference, pretty
-from tools.ui.visible import VisiblePiece, mixed_words, pieces
 from tools.web.reauthentication import Proof, proof
 
 LIST_TEMPLATE, SERVICE_TEMPLATE = "servers/services.html", "servers/service.html"

@@ -22,8 +22,8 @@ from tools.execution import actions, outputs
 from tools.execution.call import Call
 from tools.models import Execution
 from tools.ui.access import PageRequest, page, snapshot_of
+from tools.ui.display import VisiblePiece, pieces
 from tools.ui.playground.call_form import default_group, default_state
-from tools.ui.visible import VisiblePiece, pieces
 
 DIRECTORY_TEMPLATE, FILE_TEMPLATE = "settings/workspace.html", "settings/workspace_file.html"
 READ_TOOL = "read_file"
