@@ -202,7 +202,7 @@ class AgentRequestList(CallerView):
         ],
     )
     def get(self, request: Request) -> Response:
-        """The caller's requests of agents, the newest_first first."""
+        """The caller's requests of agents, the newest first."""
         found = agent_requests.lately(self.caller)
         if "status" in self.query:
             found = found.at_stage(self.query["status"])

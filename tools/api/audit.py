@@ -210,7 +210,7 @@ class RecordList(EvidenceView):
         ],
     )
     def get(self, request: Request) -> Response:
-        """Records, the newest_first first. That they were read is on record, with the filters."""
+        """Records, the newest first. That they were read is on record, with the filters."""
         wanted = _wanted(self)
         size, position = parse_page_size(request), _position(request)
         ascending = self.query.get("ordering") == "occurred_at"
@@ -333,7 +333,7 @@ class AlertList(EvidenceView):
         ],
     )
     def get(self, request: Request) -> Response:
-        """Alerts about records for a person to review, the newest_first first."""
+        """Alerts about records for a person to review, the newest first."""
         found = alerts.alerts_of(self.organization())
         asked = {
             column: self.query[name] for name, column in _COLUMNS.items() if name in self.query
@@ -435,7 +435,7 @@ class CheckpointList(EvidenceView):
         parameters=paging_parameters(newest_first()),
     )
     def get(self, request: Request) -> Response:
-        """Signed statements of the log's size and root, the newest_first first."""
+        """Signed statements of the log's size and root, the newest first."""
         found = Checkpoint.objects.filter(log__name=self.organization())
         pages = CursorPages()
         page: list[Checkpoint] = pages.paginate_queryset(found, request, self) or []

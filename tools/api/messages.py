@@ -292,7 +292,7 @@ class MessageList(CallerView):
         responses=MessagePage,
     )
     def get(self, request: Request) -> Response:
-        """The newest_first first."""
+        """The newest first."""
         self.require("view_message")
         found = Message.objects.filter(organization_id=self.caller.organization_id)
         found = filtered(found, self.query, _MESSAGE_COLUMNS)
@@ -326,7 +326,7 @@ class InboxList(InboxView):
         responses=InboxPage,
     )
     def get(self, request: Request) -> Response:
-        """The caller's own, the newest_first first."""
+        """The caller's own, the newest first."""
         columns = {"unread": "read_at__isnull", **in_period("message__created_at")}
         found = filtered(self.items(), self.query, columns)
         pages = CursorPages(_INBOX)

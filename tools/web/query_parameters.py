@@ -114,10 +114,10 @@ def _parse_parameter(name: str, texts: list[str], parameters: Parameters) -> Any
 
 def _unknown_parameter(name: str, known: list[str]) -> BadQuery:
     near = get_close_matches(name, known, n=1, cutoff=0.7)
-    hint = f"; is {near[0]} meant?" if near else "."
+    suggestion = f"; is {near[0]} meant?" if near else "."
     listed = f"Known here: {', '.join(known)}." if known else "This address takes none."
     return BadQuery(
-        f"There is no query parameter {name!r} here{hint} {listed}", field=name, known=known
+        f"There is no query parameter {name!r} here{suggestion} {listed}", field=name, known=known
     )
 
 

@@ -97,7 +97,7 @@ class ChangeList(CallerView):
         responses=ChangePage,
     )
     def get(self, request: Request) -> Response:
-        """The newest_first first; those that wait have `decision=open`."""
+        """The newest first; those that wait have `decision=open`."""
         self.require("view_tool")
         rows = UpstreamChange.objects.filter(
             tool__organization_id=self.caller.organization_id

@@ -119,7 +119,7 @@ class RequestRecordList(CallerView):
         ],
     )
     def get(self, request: Request) -> Response:
-        """The caller's requests, the newest_first first; a person's also others', where granted."""
+        """The caller's requests, the newest first; a person's also others', where granted."""
         found = request_records.readable(
             self.caller,
             actor=self.query.get("agent"),

@@ -99,7 +99,7 @@ def again_page(request: PageRequest) -> HttpResponseBase:
 
 
 def ask(request: HttpRequest) -> HttpResponse | None:
-    """The response that needs_proof for reauthentication; None once the user has proven it."""
+    """The response that asks for reauthentication; None once the user has proven it."""
     htmx: Any = getattr(request, "htmx", None)
     back = (htmx.current_url_abs_path or "/") if htmx else _came_from(request)
     if request.method in ("GET", "HEAD"):

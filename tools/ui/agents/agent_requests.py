@@ -385,7 +385,7 @@ def _snippet(request: PageRequest, run: Execution, asked: Any) -> str:
 
 
 def _seen(report: AgentRunReport) -> str:
-    """A list_fingerprint that changes when the report changes."""
+    """A fingerprint that changes when the report changes."""
     asked = "c" if report.run.cancel_requested_at else ""
     steps = "".join(f"{one.number}{one.status}." for one in report.steps)
     return f"{report.run.stage}{asked}-{steps}-{report.spent.tokens}-{bool(report.answer)}"

@@ -56,7 +56,7 @@ class Card:
     obstacle: Forbidden | None
     issued: bool
     minutes_left: float
-    preview_sentences: list[str]
+    preview: list[str]
 
     @property
     def long(self) -> bool:
@@ -166,7 +166,7 @@ def _card(request: PageRequest, confirmation: Confirmation) -> Card:
         obstacle=_obstacle(request, confirmation),
         issued=decisions.issued_its_token(request.caller, execution),
         minutes_left=left.total_seconds() / 60,
-        would_do=preview_sentences(execution.tool_version),
+        preview=preview_sentences(execution.tool_version),
     )
 
 

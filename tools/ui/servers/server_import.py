@@ -121,16 +121,16 @@ def fill_inputs(picked: ToolSelection, given: Mapping[str, str]) -> None:
 
 def import_item(picked: ToolSelection) -> dict[str, Any]:
     """The selected tool in the format of an import."""
-    told = {one.answers: one.value.strip() for one in picked.inputs}
+    values = {one.answers: one.value.strip() for one in picked.inputs}
     return {
         "tool": picked.listed.tool,
         "digest": picked.digest,
-        "name": told["name"],
-        "group": listed(told["group_kind"], told["group"]),
-        "available_in_states": listed(told["states_kind"], told["available_in_states"]),
-        "state": told["state"] or None,
-        "delivery": told["delivery"],
-        "requires_confirmation": bool(told["requires_confirmation"]),
+        "name": values["name"],
+        "group": listed(values["group_kind"], values["group"]),
+        "available_in_states": listed(values["states_kind"], values["available_in_states"]),
+        "state": values["state"] or None,
+        "delivery": values["delivery"],
+        "requires_confirmation": bool(values["requires_confirmation"]),
     }
 
 

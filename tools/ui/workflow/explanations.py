@@ -73,7 +73,7 @@ class ExplanationQuery:
             given["groups"] = ""
         return cls(**given)
 
-    def named(self, caller: Caller) -> list[str]:
+    def group_names(self, caller: Caller) -> list[str]:
         """The groups of the request; an empty input means all granted groups."""
         return split_names(self.groups) or sorted(caller.granted_groups)
 
@@ -100,7 +100,7 @@ def split_names(text: str) -> list[str]:
 def explain_page(request: PageRequest) -> HttpResponse:
     search = ExplanationQuery.of_query(request.GET)
     about, everything = subject_of(request.caller, search.agent or None)
-    asked = EffectiveRequest.of(search.named(about), search.state or None)
+    asked = EffectiveRequest.of(search.group_names(about), search.state or None)
     explanation = Explanation(about, asked, snapshot_for(about), everything)
     tools, refused = _find_tools(explanation, search)
     shown = Paginator(refused if search.refused else tools, PAGE_SIZE).get_page(
