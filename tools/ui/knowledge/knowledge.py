@@ -17,6 +17,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from tools.accounts.user_permissions import may
+from tools.authorization.facts import check_groups_uncounted, question_of
 from tools.catalog.knowledge import knowledge_browsing as browsing
 from tools.catalog.knowledge.knowledge import export_graph
 from tools.catalog.knowledge.knowledge_browsing import EntityView
@@ -28,7 +29,7 @@ from tools.knowledge.entity_search import Named
 from tools.knowledge.entity_statements import Relation, Value
 from tools.knowledge.graph_documents import Syntax
 from tools.policy import gates
-from tools.policy.questions import AccessRequest, EffectiveRequest
+from tools.policy.questions import EffectiveRequest
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.layout import LayoutBox, LayoutDrawing, chain, cut, drawn
 from tools.ui.playground.call_form import default_group, default_state
@@ -94,8 +95,8 @@ def require_reader(request: PageRequest) -> None:
     if tool is None:
         raise NotFound(f"There is no tool {SEARCH_TOOL} here to read with.", code="tool_not_found")
     asked = EffectiveRequest.of(default_group(tool, request.caller, snapshot), default_state(tool))
-    gates.groups_granted(request.caller, asked, snapshot)
-    gates.authorize(AccessRequest(request.caller, tool, asked, snapshot))
+    check_groups_uncounted(request.caller, asked, snapshot)
+    gates.authorize(question_of(request.caller, tool, asked, snapshot))
 
 
 def entity_url(iri: str, **more: Any) -> str:
