@@ -1,7 +1,7 @@
 """The tools that come with the product, as tests name them: a new one changes no list."""
 
 from tools.builtin.manifest import DEFINITIONS
-from tools.definitions.implementations.builtin import IN_EVERY_LICENSE
+from tools.definitions.implementations.tool_types import IN_EVERY_LICENSE
 
 NAMES = sorted(definition["name"] for definition in DEFINITIONS)
 CATEGORIES = {definition["name"]: definition["category"] for definition in DEFINITIONS}

@@ -1,6 +1,6 @@
 """Checks names of an organization's catalog: unique, and not confusable with another one."""
 
-from tools.definitions.texts.visible import skeleton
+from tools.definitions.texts.lookalikes import skeleton
 from tools.errors import Conflict
 from tools.models import Organization, Tool
 from tools.models.tool import Skeleton

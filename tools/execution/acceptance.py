@@ -15,7 +15,7 @@ from audit.events import Event, Outcome
 from tools.accounts.callers import actor_of
 from tools.authorization import request_records
 from tools.catalog import model_prices
-from tools.definitions.implementations.builtin import RUN_BATCH
+from tools.definitions.implementations.tool_types import RUN_BATCH
 from tools.definitions.results import Status
 from tools.execution import cache, confirmations, shared_consent
 from tools.execution.context import Admission

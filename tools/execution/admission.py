@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tools.authorization import accountability, request_records
-from tools.definitions.schemas.schemas import SchemaFlaw
+from tools.definitions.schemas.json_schemas import SchemaFlaw
 from tools.definitions.values import strict_json
 from tools.definitions.vocabulary import ArgumentValidation
 from tools.errors import InvalidCall, Malformed, NotFound, Refused, Shed

@@ -12,9 +12,8 @@ from tools.accounts.callers import actor_of
 from tools.authorization import pins
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
-from tools.definitions.results import Status
+from tools.definitions.results import Rate, Status
 from tools.definitions.tool import ToolDefinition
-from tools.definitions.values.rates import Rate
 from tools.errors import Shed
 from tools.execution.call import Call
 from tools.execution.outputs import Parcel

@@ -7,12 +7,12 @@ from urllib.parse import urlsplit
 from sandbox.egress.rules.grammar import BrokenGrammar, Url, parse_host
 from tools.catalog.listed import ListedFields
 from tools.definitions.texts import templates
-from tools.definitions.tool import PROFILE_NAME
-from tools.definitions.values.recipients import (
+from tools.definitions.texts.names import (
     flaw_in_address,
     flaw_in_mail_entry,
     flaw_in_person_entry,
 )
+from tools.definitions.tool import PROFILE_NAME
 from tools.models import MessageKind
 
 SECURITIES = ("tls", "starttls", "none")

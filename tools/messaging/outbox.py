@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from audit.alerts.senders import NotTold
 from tools.definitions.texts import templates
-from tools.definitions.values.recipients import flaw_in_address, uncovered_recipients
+from tools.definitions.texts.names import flaw_in_address, uncovered_recipients
 from tools.errors import Conflict
 from tools.messaging import hooks, mailing
 from tools.messaging.channels import opened

@@ -19,10 +19,10 @@ from tools.definitions.results import (
     REFUSED,
     TERMINAL,
     EventType,
+    Rate,
     Status,
     event_for,
 )
-from tools.definitions.values.rates import Rate
 from tools.models.agent import Agent
 from tools.models.ids import new_id
 from tools.models.organization import Organization

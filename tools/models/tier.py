@@ -2,7 +2,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 
-from tools.definitions.implementations.builtin import IN_EVERY_LICENSE
+from tools.definitions.implementations.tool_types import IN_EVERY_LICENSE
 
 
 class LicenseTier(models.Model):

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from audit.canonical import commitment
 from tools.catalog.registry import CatalogConfirmationRule, CatalogTool
-from tools.definitions.implementations.builtin import ALWAYS_CONFIRMED
+from tools.definitions.implementations.tool_types import ALWAYS_CONFIRMED
 from tools.definitions.results import Status
 from tools.definitions.vocabulary import ToolType
 from tools.models import Execution

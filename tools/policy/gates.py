@@ -12,7 +12,7 @@ from tools.authorization.known_names import group_label, known_part
 from tools.catalog.group_openings import is_reached, openings_of
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
-from tools.definitions.implementations.builtin import ASK_MODEL, RUN_AGENT, RUN_BATCH
+from tools.definitions.implementations.tool_types import ASK_MODEL, RUN_AGENT, RUN_BATCH
 from tools.definitions.texts.names import WILDCARD
 from tools.errors import Malformed, Refused
 from tools.policy.availability import (

@@ -15,7 +15,7 @@ from tools.builtin import manifest
 from tools.builtin.schemas import SCHEMAS
 from tools.builtin.workspace import WorkspaceBusy, writing
 from tools.catalog.sandbox.content_schemas import slot_of
-from tools.definitions.implementations.builtin import ASK_MODEL
+from tools.definitions.implementations.tool_types import ASK_MODEL
 from tools.models import ContentSchemaVersion
 from tools.runners import ask_model, knowledge, messages
 from tools.runners.base import ToolRun

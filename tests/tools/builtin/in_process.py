@@ -15,7 +15,7 @@ from sandbox import strictjson
 from sandbox.inside import runner, sandbox_http, template, toolcrib
 from sandbox.spec import Preloaded
 from tools.builtin.manifest import DEFINITIONS, HTTP_CALL, ISOLATED
-from tools.definitions.schemas.schemas import Validator
+from tools.definitions.schemas.json_schemas import Validator
 from tools.definitions.tool import ToolDefinition, read_definition
 
 _DEFINITIONS = {raw["name"]: raw for raw in DEFINITIONS}

@@ -8,10 +8,10 @@ from rest_framework import serializers
 from tools.api.common.bodies import Page
 from tools.api.common.fields import State, Strict, Text, texts
 from tools.api.executions.chain_bodies import ChainBody
-from tools.definitions.capability.fits import Fit
+from tools.definitions.capability.capability_search import schema_of_example
+from tools.definitions.capability.graph import Fit
 from tools.definitions.capability.ports import normalize_key
-from tools.definitions.capability.wishes import schema_of_example
-from tools.definitions.schemas.schemas import BadSchema, compile_schema
+from tools.definitions.schemas.json_schemas import BadSchema, compile_schema
 from tools.definitions.texts.names import flaw_in_text
 
 MOST_HAD = 50

@@ -14,11 +14,11 @@ from tools.api.common.idempotency import Keying
 from tools.catalog.registry import CatalogTool
 from tools.catalog.workflow.capabilities import graph_of, proposals
 from tools.definitions.callers import Scope
-from tools.definitions.capability.drafts import Proposal
+from tools.definitions.capability.capability_search import PlanningTarget, given_ports, target_port
 from tools.definitions.capability.graph import CapabilityEdge, CapabilityNode
 from tools.definitions.capability.ports import normalize_key
-from tools.definitions.capability.wishes import PlanningTarget, given_ports, target_port
-from tools.definitions.chains.values import OUTPUT
+from tools.definitions.capability.proposals import Proposal
+from tools.definitions.chains.expressions import OUTPUT
 from tools.policy import gates
 from tools.policy.questions import EffectiveRequest
 from tools.web.proof import Proof, by_method

@@ -5,7 +5,7 @@ from typing import Any
 from rest_framework import serializers
 
 from tools.api.common.fields import Flag, Items, Strict, Text, texts
-from tools.definitions.dialects.items import MAX_ITEMS, ImportSource
+from tools.definitions.dialects.import_entries import MAX_ITEMS, ImportSource
 
 
 class ImportBody(Strict):

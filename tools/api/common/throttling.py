@@ -6,7 +6,7 @@ from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
 from tools.definitions.callers import Caller
-from tools.definitions.values.rates import Rate
+from tools.definitions.results import Rate
 from tools.limits import ratelimits
 
 READING = frozenset({"GET", "HEAD"})

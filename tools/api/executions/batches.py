@@ -12,7 +12,7 @@ from tools.api.common.idempotency import Keying, key_of
 from tools.api.executions.batch_bodies import BatchAnswer, BatchBody, BatchCancelBody
 from tools.api.executions.executions import WAIT, call_of, made, waited_for
 from tools.definitions.callers import Caller, Scope
-from tools.definitions.implementations.builtin import RUN_BATCH
+from tools.definitions.implementations.tool_types import RUN_BATCH
 from tools.definitions.results import FINAL, Status
 from tools.definitions.values.strict_json import MAX_VALUES
 from tools.execution.confirmations import of_executions

@@ -6,7 +6,7 @@ from rest_framework import serializers
 
 from tools.api.common.bodies import ExecutionAnswer, Page, ParameterBody
 from tools.api.common.fields import State, Strict, texts
-from tools.definitions.chains.document import ON_CANCEL, ON_ERROR
+from tools.definitions.chains.chain_document import ON_CANCEL, ON_ERROR
 from tools.definitions.results import Status
 
 

@@ -36,7 +36,7 @@ from tools.catalog.registry import CatalogTool
 from tools.catalog.signatures.verified import check_current
 from tools.catalog.workflow.chains import doubts_about
 from tools.definitions.callers import Scope
-from tools.definitions.chains.written import chain_definition, chain_document, chain_field
+from tools.definitions.chains.chain_document import chain_definition, chain_document, chain_field
 from tools.definitions.values.strict_json import MAX_VALUES
 from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidDefinition, Malformed, NotFound

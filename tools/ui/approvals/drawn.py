@@ -14,7 +14,7 @@ from tools.definitions.differences import (
     DifferenceKind,
     diff_words,
 )
-from tools.definitions.texts.visible import code_point, find_lookalikes
+from tools.definitions.texts.lookalikes import code_point, find_lookalikes
 from tools.ui.shown import pretty
 
 _NAMED = re.compile(r"‹(U\+[0-9A-F]{4,6}[^‹›]*)›")

@@ -12,11 +12,17 @@ from tools.catalog.imports.import_preview import (
     open_part,
 )
 from tools.catalog.imports.importing_items import CREATED, REFUSED, REVIEW, UNCHANGED, UPDATED
-from tools.definitions.dialects.given import ImportContents, ImportEntry, ImportFile
-from tools.definitions.dialects.items import ImportItem, ImportItemKind, ImportSource
+from tools.definitions.dialects.import_entries import (
+    ImportContents,
+    ImportEntry,
+    ImportFile,
+    ImportItem,
+    ImportItemKind,
+    ImportSource,
+)
 from tools.definitions.differences import DefinitionDifference
 from tools.definitions.servers import ServerTransport, read_server
-from tools.definitions.texts.visible import make_visible
+from tools.definitions.texts.lookalikes import make_visible
 from tools.errors import InvalidDefinition
 from tools.ui.definition_text import definition_text
 

@@ -21,9 +21,15 @@ from tools.catalog.imports.import_preview import (
 )
 from tools.catalog.imports.importing import permissions
 from tools.catalog.imports.importing_items import CREATED, REFUSED, REVIEW, UNCHANGED, UPDATED
-from tools.definitions.dialects.documents import MAX_BYTES
-from tools.definitions.dialects.given import ImportContents, ImportEntry, parse_files
-from tools.definitions.dialects.items import ImportItemKind, ImportSelection, ImportSource
+from tools.definitions.dialects.import_documents import MAX_BYTES
+from tools.definitions.dialects.import_entries import (
+    ImportContents,
+    ImportEntry,
+    ImportItemKind,
+    ImportSelection,
+    ImportSource,
+    parse_files,
+)
 from tools.errors import ToolcribError
 from tools.models import EgressCredential, McpServer
 from tools.ui.access import PageRequest, page

@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tools.definitions.chains.document import Chain
+from tools.definitions.chains.chain_document import Chain
 from tools.definitions.tool import Definition
 from tools.ui.chains.chain_words import sources_of, sources_of_output, step_words, value_words
 

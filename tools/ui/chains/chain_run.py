@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tools.definitions.chains.document import Chain
+from tools.definitions.chains.chain_document import Chain
 from tools.definitions.results import OPEN, Status
 from tools.definitions.vocabulary import ToolType
 from tools.execution.composing import absent_calls

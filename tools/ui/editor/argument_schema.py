@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tools.definitions.tool import parameters_schema
+from tools.definitions.tool_parameters import parameters_schema
 from tools.definitions.vocabulary import ParameterType
 from tools.ui.editor.argument_rows import ArgumentRow, rows_of
 

@@ -13,7 +13,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from tools.accounts.user_permissions import may
-from tools.definitions.implementations.builtin import RUN_BATCH
+from tools.definitions.implementations.tool_types import RUN_BATCH
 from tools.definitions.vocabulary import ToolType
 from tools.execution.reading import readable
 from tools.models import Execution

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_safe
 from tools.accounts.user_permissions import may
 from tools.catalog.knowledge import knowledge_browsing as browsing
 from tools.catalog.knowledge.knowledge import export_graph
-from tools.definitions.texts.visible import make_visible
+from tools.definitions.texts.lookalikes import make_visible
 from tools.errors import Malformed, NotFound
 from tools.knowledge import finding
 from tools.knowledge.documents import Syntax

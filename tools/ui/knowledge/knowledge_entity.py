@@ -9,7 +9,7 @@ from django.views.decorators.http import require_safe
 
 from tools.catalog.knowledge import knowledge_browsing as browsing
 from tools.catalog.knowledge.knowledge_browsing import EntityView
-from tools.definitions.texts.visible import make_visible
+from tools.definitions.texts.lookalikes import make_visible
 from tools.errors import Malformed
 from tools.knowledge.entries import local_name
 from tools.knowledge.portrait import Relation, Value

@@ -8,7 +8,7 @@ from django.http import QueryDict
 
 from sandbox.spec import IsolationLevel
 from tools.catalog.registry import Snapshot
-from tools.definitions.implementations.builtin import IN_EVERY_LICENSE
+from tools.definitions.implementations.tool_types import IN_EVERY_LICENSE
 from tools.models import LicenseTier
 
 EVERY, THESE = "every", "these"
