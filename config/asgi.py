@@ -1,5 +1,5 @@
 """The ASGI application for REST and pages: bodies arrive on the event loop, within bounds, and
-Django runs in threads, which are assigned in rotation (config/http/turns.py)."""
+Django runs in threads, which are assigned in rotation (config/http/request_queue.py)."""
 
 import asyncio
 import hashlib
@@ -26,24 +26,24 @@ from django.conf import settings
 from django.core.wsgi import get_wsgi_application
 from django.utils.module_loading import import_string
 
-from config.http import turns
-from config.http.request_bodies import RequestBodyFlaw, most_bytes
-from config.http.turns import Crowded, RequestQueue, RequestSlot
+from config.http import request_queue
+from config.http.request_bodies import RequestBodyFlaw, max_body_bytes
+from config.http.request_queue import RequestQueue, RequestQueueFull, RequestSlot
 
 # The timeout of a body, extended by a second for each kibibyte received (mod_reqtimeout).
 BODY_S, BODY_BYTES_PER_S = 10.0, 1024
 # Of one address, until its bodies are whole.
-BODIES_OF_ONE, BODY_BYTES_OF_ONE = 64, 64 * 1024 * 1024
+ADDRESS_BODIES, ADDRESS_BODY_BYTES = 64, 64 * 1024 * 1024
 BODIES, BODY_BYTES = 1024, 512 * 1024 * 1024
 PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
 PROBE_THREADS, PAGE_THREADS = 4, 32
-_PIECE_BYTES, _AT_ONCE = 64 * 1024, 16  # of a file
-_READER_S = 30.0  # for a piece of a stream
-_MOST_KNOWN = 10_000
+_PIECE_BYTES, _UNSTREAMED_PIECES = 64 * 1024, 16  # of a file
+_SEND_S = 30.0  # timeout for sending one piece of a stream
+_MOST_CREDENTIALS = 10_000
 _BUSY = b'{"code":"unavailable","message":"Too many requests wait. Try again in a moment."}'
 
 
-class Bodies:
+class IncomingBodies:
     """The bodies that are arriving."""
 
     def __init__(self) -> None:
@@ -51,8 +51,8 @@ class Bodies:
         self._bytes: Counter[str] = Counter()
 
     @contextmanager
-    def arriving(self, address: str) -> Iterator["Body"]:
-        body = Body(self, address)
+    def arriving(self, address: str) -> Iterator["IncomingBody"]:
+        body = IncomingBody(self, address)
         self._counts[address] += 1
         try:
             yield body
@@ -64,9 +64,9 @@ class Bodies:
 
     def room(self, address: str) -> bool:
         return (
-            self._counts[address] <= BODIES_OF_ONE
+            self._counts[address] <= ADDRESS_BODIES
             and self._counts.total() <= BODIES
-            and self._bytes[address] <= BODY_BYTES_OF_ONE
+            and self._bytes[address] <= ADDRESS_BODY_BYTES
             and self._bytes.total() <= BODY_BYTES
         )
 
@@ -75,8 +75,10 @@ class Bodies:
         return self.room(address)
 
 
-class Body:
-    def __init__(self, bodies: Bodies, address: str) -> None:
+class IncomingBody:
+    """The body of one request while it arrives."""
+
+    def __init__(self, bodies: IncomingBodies, address: str) -> None:
         self._bodies, self._address = bodies, address
         self.reserved = 0
         self.content = bytearray()
@@ -84,14 +86,14 @@ class Body:
     async def read(
         self, receive: ASGIReceiveCallable, announced: str, most: int
     ) -> RequestBodyFlaw | None:
-        """Read the body into `content`. Returns what is wrong with it, if anything."""
+        """Read the body into `content`. Returns its flaw, or None."""
         if announced.isdigit() and int(announced) > most:
             return RequestBodyFlaw.TOO_LARGE
         if not self._bodies.room(self._address):
             return RequestBodyFlaw.NO_ROOM
         began = asyncio.get_running_loop().time()
         try:
-            async with asyncio.timeout_at(began + BODY_S) as patience:
+            async with asyncio.timeout_at(began + BODY_S) as timeout:
                 while True:
                     message = await receive()
                     if message["type"] != "http.request":
@@ -103,7 +105,7 @@ class Body:
                         return None
                     if not self._reserve(len(self.content)):
                         return RequestBodyFlaw.NO_ROOM
-                    patience.reschedule(began + BODY_S + len(self.content) / BODY_BYTES_PER_S)
+                    timeout.reschedule(began + BODY_S + len(self.content) / BODY_BYTES_PER_S)
         except TimeoutError:
             return RequestBodyFlaw.SLOW
 
@@ -112,16 +114,18 @@ class Body:
         return self._bodies.reserve(self._address, more)
 
 
-class Web:
+class WebApplication:
+    """The ASGI application: it queues each request for a thread and runs Django there."""
+
     def __init__(self, wsgi: Any) -> None:
         self._wsgi = wsgi
-        self._bodies = Bodies()
+        self._bodies = IncomingBodies()
         calls = settings.WEB_THREADS
         # The last quarter of each kind is never one organization's.
         self._probes = RequestQueue(PROBE_THREADS, share=PROBE_THREADS // 2)
         self._pages = RequestQueue(PAGE_THREADS, share=PAGE_THREADS * 3 // 4)
         self._calls = RequestQueue(calls, share=max(1, calls * 3 // 4))
-        # Waiting requests gave up their turn: places for waits and events, and for outputs.
+        # Waiting requests hold no slot, but a thread each: for waits and events, and for outputs.
         most = calls + PAGE_THREADS + PROBE_THREADS + 2 * settings.WAITING_PLACES
         self._threads = ThreadPoolExecutor(most, thread_name_prefix="request")
         self._organizations: OrderedDict[bytes, str] = OrderedDict()  # by credential
@@ -133,41 +137,41 @@ class Web:
         send: ASGISendCallable,
     ) -> None:
         if scope["type"] == "lifespan":
-            await _live(receive, send)
+            await _answer_lifespan(receive, send)
         elif scope["path"] == "/healthz" and scope["method"] in {"GET", "HEAD"}:
-            await _answer(send, 200, b'{"status": "ok"}')
+            await _send_response(send, 200, b'{"status": "ok"}')
         else:
             await self._serve(scope, receive, send)
 
     async def _serve(
         self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable
     ) -> None:
-        environ = _environ(scope)
+        environ = _wsgi_environ(scope)
         address = environ["REMOTE_ADDR"]
         if "CONTENT_LENGTH" in environ or "HTTP_TRANSFER_ENCODING" in environ:
             with self._bodies.arriving(address) as body:
-                most = most_bytes(scope["path"], environ.get("CONTENT_TYPE", ""))
+                most = max_body_bytes(scope["path"], environ.get("CONTENT_TYPE", ""))
                 announced = environ.get("CONTENT_LENGTH", "")
                 environ["toolcrib.flaw"] = await body.read(receive, announced, most)
             environ["wsgi.input"] = BytesIO(body.content)
             if environ["toolcrib.flaw"] is None:
                 environ["CONTENT_LENGTH"] = str(len(body.content))
-        credential = _credential(environ)
+        credential = _credential_key(environ)
         owner = self._organizations.get(credential, address) if credential else address
         try:
-            turn = await self._kind(scope["path"]).take(owner)
-        except Crowded:
-            await _answer(send, 503, _BUSY, (b"retry-after", b"1"))
+            slot = await self._queue_for(scope["path"]).acquire(owner)
+        except RequestQueueFull:
+            await _send_response(send, 503, _BUSY, (b"retry-after", b"1"))
             return
-        exchange = Exchange(self._wsgi, environ, turn, receive, send)
+        exchange = RequestExchange(self._wsgi, environ, slot, receive, send)
         try:
             await exchange.run(self._threads)
         finally:
-            turn.end()
-            if credential and turn.organization:
-                self._remember(credential, turn.organization)
+            slot.release()
+            if credential and slot.organization:
+                self._remember(credential, slot.organization)
 
-    def _kind(self, path: str) -> RequestQueue:
+    def _queue_for(self, path: str) -> RequestQueue:
         if path in PROBES:
             return self._probes
         return self._calls if path.startswith("/api/") else self._pages
@@ -175,27 +179,27 @@ class Web:
     def _remember(self, credential: bytes, organization: str) -> None:
         self._organizations[credential] = organization
         self._organizations.move_to_end(credential)
-        if len(self._organizations) > _MOST_KNOWN:
+        if len(self._organizations) > _MOST_CREDENTIALS:
             self._organizations.popitem(last=False)
 
 
-class Exchange:
+class RequestExchange:
     """One request and its answer, in a thread; what is streamed is handed to the event loop."""
 
     def __init__(
         self,
         wsgi: Any,
         environ: dict[str, Any],
-        turn: RequestSlot,
+        slot: RequestSlot,
         receive: ASGIReceiveCallable,
         send: ASGISendCallable,
     ) -> None:
-        self._wsgi, self._environ, self._turn = wsgi, environ, turn
+        self._wsgi, self._environ, self._slot = wsgi, environ, slot
         self._receive, self._send = receive, send
         self._loop = asyncio.get_running_loop()
         self._head: ASGISendEvent | None = None
         self._watching: Future[None] | None = None
-        turn.watch = self._begin_watching
+        slot.watch = self._begin_watching
 
     async def run(self, threads: ThreadPoolExecutor) -> None:
         try:
@@ -208,16 +212,16 @@ class Exchange:
             await self._send(_piece(content))
 
     def _in_thread(self) -> bytes | None:
-        """The content of the answer; None where it was sent already, in pieces."""
-        mark = turns.current.set(self._turn)
+        """The content of the response; None where it was streamed already."""
+        mark = request_queue.current_slot.set(self._slot)
         try:
             answer = self._wsgi(self._environ, self._start)
             try:
                 pieces: Iterable[bytes] = answer
                 if isinstance(answer, _File):
                     # A short one at once: no thread waits for a slow reader.
-                    begun = list(islice(answer, _AT_ONCE))
-                    pieces = begun if len(begun) < _AT_ONCE else chain(begun, answer)
+                    first = list(islice(answer, _UNSTREAMED_PIECES))
+                    pieces = first if len(first) < _UNSTREAMED_PIECES else chain(first, answer)
                 if isinstance(pieces, list) or not getattr(answer, "streaming", True):
                     return b"".join(pieces)
                 self._stream(pieces)
@@ -225,7 +229,7 @@ class Exchange:
             finally:
                 answer.close()
         finally:
-            turns.current.reset(mark)
+            request_queue.current_slot.reset(mark)
 
     def _sized(self, length: int) -> ASGISendEvent:
         assert self._head is not None and self._head["type"] == "http.response.start"
@@ -236,7 +240,7 @@ class Exchange:
 
     def _start(self, status: str, headers: list[tuple[str, str]], _: object = None) -> None:
         encoded = [
-            (name.lower().encode("latin-1"), said.encode("latin-1")) for name, said in headers
+            (name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers
         ]
         self._head = {
             "type": "http.response.start",
@@ -246,12 +250,12 @@ class Exchange:
         }
 
     def _stream(self, pieces: Iterable[bytes]) -> None:
-        """Until its end, or until the client has gone or takes nothing any more."""
-        self._turn.watch_client()
+        """Send all pieces, or stop when the client disconnects or reads nothing any more."""
+        self._slot.watch_client()
         assert self._head is not None
         self._wait(self._send(self._head))
         for piece in pieces:
-            if self._turn.disconnected.is_set():
+            if self._slot.disconnected.is_set():
                 return
             if piece:
                 self._wait(self._send(_piece(piece, more=True)))
@@ -261,19 +265,19 @@ class Exchange:
         """Raises TimeoutError, which ends the connection."""
 
         async def sent() -> None:
-            async with asyncio.timeout(_READER_S):
+            async with asyncio.timeout(_SEND_S):
                 await sending
 
         asyncio.run_coroutine_threadsafe(sent(), self._loop).result()
 
     def _begin_watching(self) -> None:
-        """Not before a request waits: to receive is also to ask for a body that was refused."""
+        """Called once a request waits: receiving would also request a body that was refused."""
         self._watching = asyncio.run_coroutine_threadsafe(self._watch(), self._loop)
 
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        self._turn.disconnect()
+        self._slot.disconnect()
 
 
 class _File(FileWrapper):
@@ -287,37 +291,38 @@ def _piece(content: bytes, *, more: bool = False) -> ASGISendEvent:
     return {"type": "http.response.body", "body": content, "more_body": more}
 
 
-async def _answer(
+async def _send_response(
     send: ASGISendCallable, status: int, content: bytes, *headers: tuple[bytes, bytes]
 ) -> None:
     length = str(len(content)).encode()
-    said = [(b"content-type", b"application/json"), (b"content-length", length), *headers]
+    head = [(b"content-type", b"application/json"), (b"content-length", length), *headers]
     await send(
-        {"type": "http.response.start", "status": status, "headers": said, "trailers": False}
+        {"type": "http.response.start", "status": status, "headers": head, "trailers": False}
     )
     await send(_piece(content))
 
 
-async def _live(receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+async def _answer_lifespan(receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
     while True:
-        asked = (await receive())["type"]
-        if asked == "lifespan.startup":
+        event = (await receive())["type"]
+        if event == "lifespan.startup":
             await send({"type": "lifespan.startup.complete"})
         else:
             await send({"type": "lifespan.shutdown.complete"})
             return
 
 
-def _environ(scope: HTTPScope) -> dict[str, Any]:
-    """What PEP 3333 wants. Of a header that came several times, the values in their order; none
-    with an underscore, which would pass for another with a hyphen."""
-    said: dict[str, str] = {}
+def _wsgi_environ(scope: HTTPScope) -> dict[str, Any]:
+    """The environ of PEP 3333. Values of a repeated header are joined in their order; a header with
+    an underscore is dropped, since it would pass for one with a hyphen."""
+    headers: dict[str, str] = {}
     for raw, content in scope["headers"]:
         name = raw.decode("latin-1")
         if "_" not in name:
-            given = content.decode("latin-1")
-            between = "; " if name == "cookie" else ","
-            said[name] = f"{said[name]}{between}{given}" if name in said else given
+            value = content.decode("latin-1")
+            separator = "; " if name == "cookie" else ","
+            known = headers.get(name)
+            headers[name] = value if known is None else f"{known}{separator}{value}"
     server = scope["server"] or ("", 0)
     environ: dict[str, Any] = {
         "REQUEST_METHOD": scope["method"],
@@ -338,23 +343,21 @@ def _environ(scope: HTTPScope) -> dict[str, Any]:
         "wsgi.file_wrapper": _File,
         "toolcrib.forwarded": bool((scope.get("state") or {}).get("forwarded")),
     }
-    for name, plain in (("content-type", "CONTENT_TYPE"), ("content-length", "CONTENT_LENGTH")):
-        if name in said:
-            environ[plain] = said.pop(name)
+    for name, variable in (("content-type", "CONTENT_TYPE"), ("content-length", "CONTENT_LENGTH")):
+        if name in headers:
+            environ[variable] = headers.pop(name)
     environ.update(
-        (f"HTTP_{name.upper().replace('-', '_')}", given) for name, given in said.items()
+        (f"HTTP_{name.upper().replace('-', '_')}", value) for name, value in headers.items()
     )
     return environ
 
 
-def _credential(environ: dict[str, Any]) -> bytes:
+def _credential_key(environ: dict[str, Any]) -> bytes:
     """A key that identifies a request's credential without revealing it."""
-    said = environ.get("HTTP_AUTHORIZATION") or environ.get("HTTP_COOKIE") or ""
-    return hashlib.sha256(said.encode("latin-1")).digest() if said else b""
+    secret = environ.get("HTTP_AUTHORIZATION") or environ.get("HTTP_COOKIE") or ""
+    return hashlib.sha256(secret.encode("latin-1")).digest() if secret else b""
 
 
-application = Web(get_wsgi_application())
+application = WebApplication(get_wsgi_application())
 # Generate the OpenAPI document in the background, before the first client asks for it.
-Thread(
-    target=import_string("tools.api.documentation.openapi.make"), name="openapi", daemon=True
-).start()
+Thread(target=import_string("tools.api.documentation.make"), name="openapi", daemon=True).start()

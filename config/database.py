@@ -7,14 +7,14 @@ from psycopg_pool import PoolTimeout
 
 from audit.errors import Unwritable
 
-GONE = (OperationalError, InterfaceError, PoolTimeout, Unwritable)
-_MEANWHILE = (postgres.UniqueViolation, postgres.ForeignKeyViolation)
+CONNECTION_ERRORS = (OperationalError, InterfaceError, PoolTimeout, Unwritable)
+_CONFLICT_ERRORS = (postgres.UniqueViolation, postgres.ForeignKeyViolation)
 
 
 def is_conflict(error: Exception) -> bool:
     """Whether it is a conflict between concurrent writers. Any other violated constraint is a fault
     of ours."""
-    return isinstance(error, IntegrityError) and isinstance(error.__cause__, _MEANWHILE)
+    return isinstance(error, IntegrityError) and isinstance(error.__cause__, _CONFLICT_ERRORS)
 
 
 def replace_dead_connections() -> None:
@@ -25,7 +25,7 @@ def replace_dead_connections() -> None:
         pool.check()
 
 
-def forget_connections() -> None:
+def close_connections() -> None:
     """Of a process that has no more to ask for now, or will fork: a pool does not come along, and
     one that waits would only complain of every restart."""
     for wrapper in connections.all(initialized_only=True):

@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from sandbox.egress.rules.addresses import read_network
@@ -28,17 +29,17 @@ class BadSetting(Exception):
 def env_text(name: str, default: str = "") -> str:
     path = os.environ.get(f"{name}_FILE")
     if path:
-        return file_text(f"{name}_FILE", path).strip()
+        return read_setting_file(f"{name}_FILE", path).strip()
     return os.environ.get(name, default)
 
 
-def file_text(variable: str, path: str) -> str:
+def read_setting_file(variable: str, path: str) -> str:
     """Of the file that the variable names. Raises OSError."""
     _files[variable] = Path(path)
     return Path(path).read_text(encoding="utf-8")
 
 
-def files_read() -> dict[str, Path]:
+def setting_files() -> dict[str, Path]:
     """Variable → the file it names, of those whose value was read from one."""
     return dict(_files)
 
@@ -185,3 +186,58 @@ def secret_from_file(path: Path) -> str:
     finally:
         draft.unlink()
     return path.read_text(encoding="ascii").strip()
+
+
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+def mail_options(url: str) -> dict[str, Any]:
+    """What Django's SMTP backend takes; empty without a URL.
+
+    `smtps` is TLS from the first byte; `smtp` begins it after the greeting, and does without on
+    this machine alone.
+    """
+    if not url:
+        return {}
+    parts = urlsplit(url)
+    try:
+        port = parts.port
+    except ValueError:
+        raise BadSetting("EMAIL_URL names a port that is no number.") from None
+    if parts.scheme not in {"smtp", "smtps"} or not parts.hostname:
+        raise BadSetting("EMAIL_URL must be like smtps://user:password@mail.example.com:465.")
+    begins_tls = parts.scheme == "smtp" and parts.hostname not in _LOOPBACK
+    return {
+        "host": parts.hostname,
+        "port": port or (465 if parts.scheme == "smtps" else 587 if begins_tls else 25),
+        "username": unquote(parts.username or ""),
+        "password": unquote(parts.password or ""),
+        "use_ssl": parts.scheme == "smtps",
+        "use_tls": begins_tls,
+    }
+
+
+ROLES = ("administrator", "tool-manager", "approver", "auditor", "viewer")
+
+
+def env_issuer(name: str) -> str:
+    """The provider's issuer, exactly as it writes it itself. In the clear on this machine alone."""
+    value = env_url(name)
+    parts = urlsplit(value)
+    if value and parts.scheme != "https" and parts.hostname not in _LOOPBACK:
+        raise BadSetting(f"{name} must begin with https://.")
+    return value
+
+
+def env_roles(name: str) -> dict[str, list[str]]:
+    """Roles by the name of a provider's group: `crib-admins=administrator,staff=viewer`. A group
+    that is named twice gives both."""
+    found: dict[str, list[str]] = {}
+    for pair in env_list(name):
+        group, _, role = pair.rpartition("=")
+        if not group.strip() or role.strip() not in ROLES:
+            raise BadSetting(
+                f"{name}: {pair[:60]!r} is not GROUP=ROLE, with a role of {', '.join(ROLES)}."
+            )
+        found.setdefault(group.strip(), []).append(role.strip())
+    return found

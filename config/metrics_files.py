@@ -40,20 +40,20 @@ type Values = dict[str, tuple[float, float]]  # by key: value and time
 
 
 @contextmanager
-def counting(every: Path) -> Iterator[list[Path]]:
+def counted_files(root: Path) -> Iterator[list[Path]]:
     """The files that count, of all accounts; none is merged meanwhile. Raises `TimeoutError`."""
     with ExitStack() as held:
-        held.enter_context(_locked(every, fcntl.LOCK_SH))
-        found = _counting(every)
-        for account in every.iterdir():
+        held.enter_context(_locked(root, fcntl.LOCK_SH))
+        found = _counted_files(root)
+        for account in root.iterdir():
             if account.is_dir() and not account.name.startswith(_MERGED):
                 held.enter_context(_locked(account, fcntl.LOCK_SH))
-                found += _counting(account)
+                found += _counted_files(account)
         yield sorted(found, key=_order)
 
 
 def merge_ended(directory: Path) -> None:
-    """What cannot be merged stays as it is, and counts."""
+    """Merge files of ended processes; a file that cannot be merged stays, and counts."""
     if not _is_due(directory):
         return
     try:
@@ -64,43 +64,48 @@ def merge_ended(directory: Path) -> None:
         log.warning("metrics of ended processes were not merged: %s", error)
 
 
-def _counting(directory: Path) -> list[Path]:
-    return [*_written(directory), *_written(_current(directory))]
+def _counted_files(directory: Path) -> list[Path]:
+    return [*_nonempty_files(directory), *_nonempty_files(_current_totals(directory))]
 
 
 def _is_due(directory: Path) -> bool:
     """Where many have ended, or a merge was cut off."""
-    begun = [file for file in _written(_current(directory)) if not file.stem.endswith(_SUM)]
-    return bool(begun) or len({_parts(file)[1] for file in _ended(directory)}) > MOST_ENDED
+    begun = [
+        file for file in _nonempty_files(_current_totals(directory)) if not file.stem.endswith(_SUM)
+    ]
+    return (
+        bool(begun)
+        or len({_kind_and_process(file)[1] for file in _ended_files(directory)}) > MOST_ENDED
+    )
 
 
 def _merge(directory: Path) -> None:
-    current = _current(directory)
+    current = _current_totals(directory)
     current.mkdir(exist_ok=True)
-    for file in _ended(directory):
+    for file in _ended_files(directory):
         if file.name.startswith(_LIVE):
             file.unlink()
         else:
-            _take(file, current)
+            _move_ended(file, current)
     unfinished = directory / _UNFINISHED
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir()
-    for kind, values in _values(current).items():
+    for kind, values in _read_values(current).items():
         _write(unfinished / f"{kind}{_SUM}.db", values)
     _sync(unfinished)
-    unfinished.rename(directory / f"{_MERGED}{_number(current) + 1}")
+    unfinished.rename(directory / f"{_MERGED}{_generation_number(current) + 1}")
     _sync(directory)
     for old in _generations(directory)[:-1]:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def _take(file: Path, into: Path) -> None:
+def _move_ended(file: Path, into: Path) -> None:
     """Under a name of its own: another process may get the number of the one that ended. One that
     has got it by now may have opened the file, and goes on in it."""
-    kind, process = _parts(file)
+    kind, process = _kind_and_process(file)
     taken = into / f"{kind}_{process}x{time.time_ns()}.db"
     file.rename(taken)
-    if _lives(process):
+    if _is_running(process):
         with suppress(FileExistsError):
             os.link(taken, file)
             taken.unlink()
@@ -113,20 +118,20 @@ def _order(file: Path) -> tuple[str, int]:
     return kind, int(number) if number.isdecimal() else -1
 
 
-def _values(directory: Path) -> dict[str, Values]:
+def _read_values(directory: Path) -> dict[str, Values]:
     """By kind of file."""
     parts: dict[str, dict[str, list[tuple[float, float]]]] = {}
-    for file in _written(directory):
+    for file in _nonempty_files(directory):
         of_kind = parts.setdefault(file.stem.rpartition("_")[0], defaultdict(list))
         for key, value, at, _ in MmapedDict.read_all_values_from_file(str(file)):  # type: ignore[no-untyped-call]
             of_kind[key].append((value, at))
     return {
-        kind: {key: _together(kind, values) for key, values in found.items()}
+        kind: {key: _merge_values(kind, values) for key, values in found.items()}
         for kind, found in parts.items()
     }
 
 
-def _together(kind: str, values: list[tuple[float, float]]) -> tuple[float, float]:
+def _merge_values(kind: str, values: list[tuple[float, float]]) -> tuple[float, float]:
     if kind == _MOST_RECENT:
         return max(values, key=lambda value: value[1])
     total = math.fsum(value for value, _ in values)
@@ -154,13 +159,15 @@ def _sync(path: Path) -> None:
         os.close(opened)
 
 
-def _ended(directory: Path) -> list[Path]:
+def _ended_files(directory: Path) -> list[Path]:
     return [
-        file for file in directory.glob("*.db") if _is_merged(file) and not _lives(_parts(file)[1])
+        file
+        for file in directory.glob("*.db")
+        if _is_mergeable(file) and not _is_running(_kind_and_process(file)[1])
     ]
 
 
-def _is_merged(file: Path) -> bool:
+def _is_mergeable(file: Path) -> bool:
     """Gauges of other kinds than ours say which process each value is of."""
     found = _FILE.fullmatch(file.name)
     return found is not None and (
@@ -168,12 +175,12 @@ def _is_merged(file: Path) -> bool:
     )
 
 
-def _parts(file: Path) -> tuple[str, int]:
+def _kind_and_process(file: Path) -> tuple[str, int]:
     kind, _, process = file.stem.rpartition("_")
     return kind, int(process)
 
 
-def _lives(process: int) -> bool:
+def _is_running(process: int) -> bool:
     try:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
@@ -183,22 +190,22 @@ def _lives(process: int) -> bool:
     return True
 
 
-def _written(directory: Path) -> list[Path]:
+def _nonempty_files(directory: Path) -> list[Path]:
     """A process that was killed while it made a file has left an empty one."""
     return [file for file in directory.glob("*.db") if file.stat().st_size]
 
 
-def _current(directory: Path) -> Path:
+def _current_totals(directory: Path) -> Path:
     """The current totals, and what is being added to them. It may not exist yet."""
     return next(reversed(_generations(directory)), directory / f"{_MERGED}0")
 
 
 def _generations(directory: Path) -> list[Path]:
     found = (one for one in directory.glob(f"{_MERGED}*") if one.name != _UNFINISHED)
-    return sorted(found, key=_number)
+    return sorted(found, key=_generation_number)
 
 
-def _number(generation: Path) -> int:
+def _generation_number(generation: Path) -> int:
     return int(generation.name.removeprefix(_MERGED))
 
 
@@ -206,13 +213,13 @@ def _number(generation: Path) -> int:
 def _locked(directory: Path, kind: int) -> Iterator[None]:
     opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        _wait_for(opened, kind)
+        _wait_for_lock(opened, kind)
         yield
     finally:
         os.close(opened)
 
 
-def _wait_for(opened: int, kind: int) -> None:
+def _wait_for_lock(opened: int, kind: int) -> None:
     until = time.monotonic() + LOCK_S
     while True:
         try:

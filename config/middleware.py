@@ -22,14 +22,14 @@ _PROBLEM = "application/problem+json"
 _ACCEPTABLE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
-_DOORS = {"api": "rest", "mcp": "mcp", "admin": "admin"}
+_ENTRY_POINTS = {"api": "rest", "mcp": "mcp", "admin": "admin"}
 
 
-def _door(path: str) -> str:
-    return _DOORS.get(path.split("/", 2)[1], "ui")
+def _entry_point(path: str) -> str:
+    return _ENTRY_POINTS.get(path.split("/", 2)[1], "ui")
 
 
-class DatabaseAnswers:
+class DatabaseErrors:
     """A page that finds PostgreSQL gone says so, and the next one finds it back. One whose values
     PostgreSQL refuses, or that met another writer, says that."""
 
@@ -41,11 +41,11 @@ class DatabaseAnswers:
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
         if isinstance(exception, DataError):
-            return errors.refused(request, 400, "A value of the request cannot be used.")
+            return errors.error_response(request, 400, "A value of the request cannot be used.")
         if database.is_conflict(exception):
             said = "The same thing was changed at this moment. Go back, reload and look again."
-            return errors.refused(request, 409, said)
-        if not isinstance(exception, database.GONE):
+            return errors.error_response(request, 409, said)
+        if not isinstance(exception, database.CONNECTION_ERRORS):
             return None
         log.error("the database could not be used: %s", exception)
         database.replace_dead_connections()
@@ -66,7 +66,7 @@ class RequestId:
         name = str(uuid7())
         request.name = name  # type: ignore[attr-defined]
         mark, mark_of_theirs = request_id.set(name), client_request_id.set(theirs)
-        source.came_by(_door(request.path), request.headers.get("User-Agent", ""), theirs)
+        source.came_by(_entry_point(request.path), request.headers.get("User-Agent", ""), theirs)
         try:
             response = self.get_response(request)
         finally:
@@ -79,7 +79,7 @@ class RequestId:
         return response
 
 
-class ApiAnswers:
+class ApiResponses:
     """Answers of the API belong to one caller: no cache stores them, unless the view allows it.
     A client that accepts `application/problem+json` (RFC 9457) gets its errors in that type."""
 
@@ -89,17 +89,17 @@ class ApiAnswers:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         if not request.path.startswith("/api/"):
             return self.get_response(request)
-        wants_problems = _takes_problems(request)
+        wants_problems = _accepts_problems(request)
         response = self.get_response(request)
         if wants_problems and response.status_code >= 400:
-            _as_problem(response)
+            _convert_to_problem(response)
         response.headers.setdefault("Cache-Control", "no-store")
         patch_vary_headers(response, ("Accept", "Authorization", "Cookie", "X-Organization"))
-        _say_rate(request, response)
+        _add_rate_headers(request, response)
         return response
 
 
-class NoNul:
+class NulCharacters:
     """Refuses NUL characters in addresses and forms, which PostgreSQL cannot store. JSON bodies are
     parsed strictly; the content of files is not looked at."""
 
@@ -109,7 +109,7 @@ class NoNul:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         query = unquote_to_bytes(request.META.get("QUERY_STRING", ""))
         if "\x00" in request.path_info or b"\x00" in query:
-            return _no_nul(request)
+            return _refuse_nul(request)
         return self.get_response(request)
 
     def process_view(self, request: HttpRequest, *_: object) -> HttpResponse | None:
@@ -117,14 +117,14 @@ class NoNul:
         if request.path.startswith("/api/"):
             return None
         texts = (text for name, all_ in request.POST.lists() for text in (name, *all_))
-        return _no_nul(request) if any("\x00" in str(text) for text in texts) else None
+        return _refuse_nul(request) if any("\x00" in str(text) for text in texts) else None
 
 
-def _no_nul(request: HttpRequest) -> HttpResponse:
-    return errors.refused(request, 400, "The request holds a NUL character. Take it out.")
+def _refuse_nul(request: HttpRequest) -> HttpResponse:
+    return errors.error_response(request, 400, "The request holds a NUL character. Take it out.")
 
 
-def _say_rate(request: HttpRequest, response: HttpResponse) -> None:
+def _add_rate_headers(request: HttpRequest, response: HttpResponse) -> None:
     """What is left of a limit per minute, where a view has counted (draft-ietf-httpapi-ratelimit-
     headers): `request.rate` is the limit's name and what has `limit`, `used`, `resets_in_s`."""
     name, rate = getattr(request, "rate", ("", None))
@@ -134,7 +134,7 @@ def _say_rate(request: HttpRequest, response: HttpResponse) -> None:
         response["RateLimit"] = f'"{name}";r={left};t={rate.resets_in_s}'
 
 
-def _takes_problems(request: HttpRequest) -> bool:
+def _accepts_problems(request: HttpRequest) -> bool:
     accepted = request.headers.get("Accept", "")
     if _PROBLEM not in accepted:
         return False
@@ -144,7 +144,7 @@ def _takes_problems(request: HttpRequest) -> bool:
     return True
 
 
-def _as_problem(response: HttpResponse) -> None:
+def _convert_to_problem(response: HttpResponse) -> None:
     """Adds the members of RFC 9457 to the error's own."""
     if not response.get("Content-Type", "").startswith("application/json"):
         return

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from django.utils.csp import CSP
 
-from config.brokers import env_brokers
 from config.env import (
     BadSetting,
     database_options,
@@ -13,17 +12,20 @@ from config.env import (
     env_choice,
     env_days,
     env_int,
+    env_issuer,
     env_keys,
     env_list,
     env_live,
     env_networks,
     env_prices,
+    env_roles,
     env_text,
     env_url,
+    mail_options,
     secret_from_file,
 )
+from config.external_servers import env_brokers, env_stdio
 from config.local import oxigraph
-from config.local.accounts import metrics_directory
 from config.local.embedded import (
     broker_url,
     database_url,
@@ -31,10 +33,8 @@ from config.local.embedded import (
     redis_url,
     sandbox_socket,
 )
+from config.local.unix_accounts import metrics_directory
 from config.logs import logging_config
-from config.mail import mail_options
-from config.single_sign_on import env_issuer, env_roles
-from config.stdio import env_stdio
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 DATA_DIR = Path(env_text("TOOLCRIB_DATA") or BASE_DIR / "var").resolve()
@@ -78,13 +78,13 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "config.middleware.RequestId",
     "tools.web.probes.Probes",
-    "config.middleware.DatabaseAnswers",
+    "config.middleware.DatabaseErrors",
     "django.middleware.security.SecurityMiddleware",
     # Files of `static/` have these headers too.
-    "config.http.policy.ContentSecurityPolicy",
+    "config.http.browser_security.ContentSecurityPolicy",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    "config.middleware.ApiAnswers",
+    "config.middleware.ApiResponses",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -92,7 +92,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "config.http.request_bodies.RequestBodies",
-    "config.middleware.NoNul",
+    "config.middleware.NulCharacters",
     "tools.ui.gate.ReauthenticationMiddleware",
 ]
 
@@ -107,7 +107,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "config.http.policy.live",
+                "config.http.browser_security.live_context",
                 "tools.ui.approvals.changes.waiting",
                 "tools.ui.approvals.confirmations.waiting",
                 "tools.ui.settings.sandbox.notice",
@@ -132,7 +132,7 @@ DATABASES["default"]["OPTIONS"] = {
     "pool": {"min_size": 1, "max_size": env_int("DATABASE_POOL", 20, least=2), "timeout": 10},
 }
 # Lock, idle-in-transaction, statement and TCP timeouts: what exceeds them would delay evidence and
-# calls of others. Their order is checked in config/ladder.py.
+# calls of others. Their order is checked in config/timeouts.py.
 DATABASE_LOCK_S, DATABASE_SILENT_S, DATABASE_IDLE_S, DATABASE_STATEMENT_S = 10, 20, 60, 300
 DATABASES["default"]["OPTIONS"] = {
     "options": f"-c lock_timeout={DATABASE_LOCK_S}s -c statement_timeout={DATABASE_STATEMENT_S}s"
@@ -224,19 +224,19 @@ WHITENOISE_MAX_AGE = 3600
 # --- the API ------------------------------------------------------------------------------------
 DATA_UPLOAD_MAX_MEMORY_SIZE = env_int("MAX_REQUEST_BYTES", 12 * 1024 * 1024, least=1024)
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 1_100  # a thousand items of an import, each with its box
-FILE_UPLOAD_HANDLERS = ["config.http.uploads.BoundedUploads"]
+FILE_UPLOAD_HANDLERS = ["config.http.request_bodies.BoundedUploads"]
 READS_PER_MINUTE = env_int("READS_PER_MINUTE", 1_200, least=0, most=1_000_000)
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
         "tools.api.common.authentication.BearerAuthentication",
         "tools.api.common.authentication.PersonAuthentication",
     ],
-    "DEFAULT_PERMISSION_CLASSES": ["tools.api.common.permissions.MayUseApi"],
-    "DEFAULT_THROTTLE_CLASSES": ["tools.api.common.throttling.Reads"],
-    "DEFAULT_PARSER_CLASSES": ["tools.api.common.parsers.StrictJSONParser"],
-    "DEFAULT_RENDERER_CLASSES": ["tools.api.common.renderers.JSONRenderer"],
+    "DEFAULT_PERMISSION_CLASSES": ["tools.api.common.authentication.MayUseApi"],
+    "DEFAULT_THROTTLE_CLASSES": ["tools.api.common.authentication.Reads"],
+    "DEFAULT_PARSER_CLASSES": ["tools.api.common.content_types.StrictJSONParser"],
+    "DEFAULT_RENDERER_CLASSES": ["tools.api.common.content_types.JSONRenderer"],
     "DEFAULT_PAGINATION_CLASS": "tools.web.pages.CursorPages",
-    "DEFAULT_SCHEMA_CLASS": "tools.api.documentation.schema.ApiSchema",
+    "DEFAULT_SCHEMA_CLASS": "tools.api.documentation.ApiSchema",
     "EXCEPTION_HANDLER": "tools.api.common.errors.answer",
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "rest_framework.negotiation.DefaultContentNegotiation",
     "PAGE_SIZE": 50,
@@ -251,7 +251,7 @@ SPECTACULAR_SETTINGS = {
     "SERVERS": [{"url": "/", "description": "The server that this was read from."}],
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
-        "tools.api.documentation.schema.add_components",
+        "tools.api.documentation.add_components",
     ],
     "SERVE_INCLUDE_SCHEMA": False,
     "SWAGGER_UI_DIST": "SIDECAR",
@@ -268,12 +268,12 @@ SPECTACULAR_SETTINGS = {
         "AuditOutcomeEnum": ["started", "success", "failure", "denied", "changed"],
         "BatchModeEnum": ["sequential", "parallel"],
         "ContentSchemaKindEnum": ["json-schema", "table-schema", "xml-schema"],
-        "ExecutionStatusEnum": "tools.api.common.bodies.STATUSES",
+        "ExecutionStatusEnum": "tools.api.common.serializer_fields.STATUSES",
         "FindingSeverityEnum": ["error", "warning", "information"],
         "GrantEffectEnum": ["grant"],
         "GrantKindEnum": ["tool", "tool_group", "requestable_group", "permission"],
         "GroupEffectEnum": ["group"],
-        "IsolationLevelEnum": "tools.api.common.bodies.LEVELS",
+        "IsolationLevelEnum": "tools.api.common.serializer_fields.LEVELS",
         "LicenseStateEnum": ["none", "valid", "expiring", "grace", "expired"],
         "McpFindingResultEnum": ["refused", "repaired"],
         "McpGrantEnum": ["authorization_code", "client_credentials"],
@@ -298,7 +298,7 @@ SPECTACULAR_SETTINGS = {
         "TokenScopeEnum": ["read", "execute"],
         "ToolGroupsEffectEnum": ["tool_groups"],
         "ToolStatusEnum": "tools.models.tool.ToolStatus.values",
-        "ToolTypeEnum": "tools.api.common.bodies.TYPES",
+        "ToolTypeEnum": "tools.api.common.serializer_fields.TYPES",
     },
 }
 

@@ -90,7 +90,7 @@ def main(data: Path) -> None:
     from django.conf import settings  # noqa: PLC0415 - after django.setup()
     from django.test import override_settings  # noqa: PLC0415
 
-    from config.local import accounts, embedded, processes, supervisor  # noqa: PLC0415
+    from config.local import embedded, process_specs, supervisor, unix_accounts  # noqa: PLC0415  # noqa: PLC0415
     from tools.bootstrap import first_administrator  # noqa: PLC0415
 
     copy_template(data)
@@ -102,19 +102,19 @@ def main(data: Path) -> None:
     with servers, others, override_settings(**sockets(data)):
         database = embedded.database_server(data)
         database = replace(database, command=(*database.command, *WITHOUT_DISK))
-        accounts.sandbox_account().own(settings.WORKSPACES_DIR, 0o700)
+        unix_accounts.sandbox_account().own(settings.WORKSPACES_DIR, 0o700)
         (place / "workspaces").symlink_to(settings.WORKSPACES_DIR)
-        sandboxd = processes.sandboxd(place)
-        for spec in (database, embedded.broker_server(data), processes.knowledge(data)):
+        sandboxd = process_specs.sandboxd(place)
+        for spec in (database, embedded.broker_server(data), process_specs.knowledge(data)):
             servers.start_soon(spec)
-        others.start(processes.egress(place), sandboxd)
+        others.start(process_specs.egress(place), sandboxd)
         servers.wait_until(servers.all_ready, by="PostgreSQL, Valkey or Oxigraph")
         first_administrator()
         _forget_connections()
         print("ready", flush=True)
         while not select.select([sys.stdin], [], [], LOOK_S)[0]:
-            others.look()  # a test may have killed one
-    processes.remove_cgroups(place)
+            others.run_pass()  # a test may have killed one
+    process_specs.remove_cgroups(place)
     embedded.remove_socket_directory(place)
     embedded.remove_socket_directory(data)
 
@@ -168,7 +168,7 @@ def migrate_only() -> None:
     _set_up()
     from config.local import deployment, embedded  # noqa: PLC0415 - after django.setup()
 
-    with embedded.running(Path(os.environ["TOOLCRIB_DATA"])):
+    with embedded.running_servers(Path(os.environ["TOOLCRIB_DATA"])):
         deployment.migrate()
         _forget_connections()
 
@@ -176,7 +176,7 @@ def migrate_only() -> None:
 def _forget_connections() -> None:
     from config import database  # noqa: PLC0415 - after django.setup()
 
-    database.forget_connections()
+    database.close_connections()
 
 
 def _set_up() -> None:

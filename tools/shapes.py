@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from config.http.errors import body as error_body
+from config.http.errors import error_body
 from tools.agents.agent_requests import AgentRunReport
 from tools.agents.following import spent_shape
 from tools.agents.run_parameters import REACT
@@ -29,7 +29,7 @@ from tools.insight.explain import Explained, Explanation
 from tools.insight.replay import MOST_TURNED, ChangedVerdict
 from tools.insight.whatif import ImpactPreview
 from tools.limits.allowances import AllowanceStatus
-from tools.messaging.channels import written as channel_written
+from tools.messaging.message_channels import written as channel_written
 from tools.models import (
     Agent,
     Confirmation,

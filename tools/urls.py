@@ -4,7 +4,7 @@ from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path
 from drf_spectacular.views import SpectacularSwaggerSplitView
 
-from tools.api.documentation.openapi import OpenApiDocument
+from tools.api.documentation import OpenApiDocument
 from tools.web import probes, reports
 
 urlpatterns: list[URLPattern | URLResolver] = [

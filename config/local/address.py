@@ -19,26 +19,26 @@ class Address:
     port: int
 
     @property
-    def reached_at(self) -> str:
+    def reachable_host(self) -> str:
         """The host by which this machine itself reaches it."""
         return WILDCARDS.get(self.host, self.host)
 
     def __str__(self) -> str:
-        host = f"[{self.reached_at}]" if ":" in self.reached_at else self.reached_at
+        host = f"[{self.reachable_host}]" if ":" in self.reachable_host else self.reachable_host
         return f"http://{host}:{self.port}"
 
     def check_free(self) -> None:
         try:
-            family, kind, _, _, place = socket.getaddrinfo(
+            family, kind, _, _, address = socket.getaddrinfo(
                 self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )[0]
             with socket.socket(family, kind) as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind(place)
+                probe.bind(address)
         except OSError as error:
-            raise CannotListen(self._why(error)) from error
+            raise CannotListen(self._describe(error)) from error
 
-    def _why(self, error: OSError) -> str:
+    def _describe(self, error: OSError) -> str:
         if error.errno == errno.EADDRINUSE:
             return (
                 f"Port {self.port} is in use: stop what listens there,"
@@ -46,59 +46,59 @@ class Address:
             )
         return f"Cannot listen on {self.host} port {self.port}: {error.strerror}."
 
-    def port_beside(self, wanted: int = 0) -> int:
-        """The wanted one of the same host, else the next one where that is free, else any."""
+    def choose_port(self, wanted: int = 0) -> int:
+        """`wanted` if it is given, else the port after this one if that is free, else any."""
         if wanted:
             Address(self.host, wanted).check_free()
             return wanted
         try:
             Address(self.host, self.port + 1).check_free()
         except (CannotListen, OverflowError):
-            return _any_port(self.host)
+            return _free_port(self.host)
         return self.port + 1
 
     def listening(self) -> bool:
         try:
-            socket.create_connection((self.reached_at, self.port), timeout=1).close()
+            socket.create_connection((self.reachable_host, self.port), timeout=1).close()
         except OSError:
             return False
         return True
 
-    def unready(self) -> str | None:
-        """None when /readyz says yes, or misses only what the machine lacks; else what it said."""
-        connection = HTTPConnection(self.reached_at, self.port, timeout=5)
+    def readiness_flaw(self) -> str | None:
+        """None when /readyz says yes, or misses only what the machine lacks; else what it text."""
+        connection = HTTPConnection(self.reachable_host, self.port, timeout=5)
         try:
             connection.request("GET", "/readyz")
             answer = connection.getresponse()
-            said = answer.read(64_000).decode("utf-8", "replace")
+            text = answer.read(64_000).decode("utf-8", "replace")
         except (OSError, HTTPException) as error:
             return str(error) or type(error).__name__
         finally:
             connection.close()
-        if answer.status == 200 or _lacks_only_a_wall(said):
+        if answer.status == 200 or _lacks_only_sandbox(text):
             return None
-        return f"{answer.status} {_compact(said)}"
+        return f"{answer.status} {_compact(text)}"
 
 
-def _any_port(host: str) -> int:
+def _free_port(host: str) -> int:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])
 
 
-def _lacks_only_a_wall(said: str) -> bool:
+def _lacks_only_sandbox(text: str) -> bool:
     """Everything answers; sandboxd serves less than Standard, which every page says."""
     try:
-        body = json.loads(said)
+        body = json.loads(text)
     except ValueError:
         return False
     failing = {name for name, answer in body.get("checks", {}).items() if answer != "ok"}
     return failing == {"sandbox"} and "sandbox" in body
 
 
-def _compact(said: str) -> str:
+def _compact(text: str) -> str:
     try:
-        return json.dumps(json.loads(said), separators=(", ", ": "))
+        return json.dumps(json.loads(text), separators=(", ", ": "))
     except ValueError:
-        return said.strip()[:300]
+        return text.strip()[:300]

@@ -1,8 +1,8 @@
 """The data directory: the owner of each part of it, and a lock against a second Toolcrib.
 
-`PLACES` says for a start by root which process writes what, and which may read it besides. Their
-set-group-ID bit makes that so for all that comes later (audit/files.py). What was there before, of
-a start when everything was root's, is taken over.
+`OWNED_PATHS` lists, for a start by root, which process writes each path and which may read it. The
+set-group-ID bit gives later files the same group (audit/files.py). Files of an earlier start, when
+all of them were root's, change their owner.
 """
 
 import errno
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from audit.log import signing
 from audit.records import payloads
-from config.local.accounts import (
+from config.local.unix_accounts import (
     BEAT_UID,
     CALLS_GID,
     DATABASE_GID,
@@ -45,12 +45,12 @@ class DataPath:
     mode: int
     others: dict[str, tuple[int, int, int]] = field(default_factory=dict)
 
-    def of_file(self, name: str) -> tuple[int, int, int]:
-        known = (said for begin, said in self.others.items() if name.startswith(begin))
+    def file_owner(self, name: str) -> tuple[int, int, int]:
+        known = (owner for prefix, owner in self.others.items() if name.startswith(prefix))
         return next(known, (self.uid, self.gid, self.mode & 0o660))
 
 
-PLACES = (
+OWNED_PATHS = (
     DataPath("secret_key", 0, DATABASE_GID, 0o640),
     DataPath("settings", 0, PRODUCT_GID, 0o2750),
     DataPath(
@@ -75,7 +75,10 @@ PLACES = (
     DataPath("beat", BEAT_UID, BEAT_UID, 0o2700),
     DataPath("metrics", WORKER_UID, PRODUCT_GID, 0o2750),
     DataPath("metrics/root", 0, CALLS_GID, 0o2750),
-    *(DataPath(f"metrics/{one}", who.uid, CALLS_GID, 0o2770) for one, who in PRODUCT.items()),
+    *(
+        DataPath(f"metrics/{name}", account.uid, CALLS_GID, 0o2770)
+        for name, account in PRODUCT.items()
+    ),
 )
 
 
@@ -84,18 +87,18 @@ class DataDirectoryUnusable(Exception):
 
 
 @contextmanager
-def held(data: Path) -> Iterator[None]:
-    """A context in which the directory is locked, and laid out as the processes need it."""
+def locked_directory(data: Path) -> Iterator[None]:
+    """A context in which the directory is locked, and has the layout that the processes need."""
     try:
         data.mkdir(parents=True, exist_ok=True)
         # The ordinary users that root hands out have places further in.
         data.chmod(0o700 if os.geteuid() else 0o711)
         lock = os.open(data / "up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise DataDirectoryUnusable(_sentence(error, data)) from error
+        raise DataDirectoryUnusable(_describe_error(error, data)) from error
     try:
-        _take(lock, data)
-        _check_whole(data)
+        _lock_directory(lock, data)
+        _check_restore(data)
         _check_space(data)
         sandbox_account().own(data / "workspaces", 0o700)
         yield
@@ -104,29 +107,29 @@ def held(data: Path) -> Iterator[None]:
 
 
 def take_over(data: Path, anchors: Path, metrics: Path) -> None:
-    """Give each part of the directory to whom it belongs; of a user's start all is the user's.
+    """Set the owner of each part of the directory; started by a user, all of it is that user's.
     Raises OSError."""
-    _move_former(data)
+    _move_former_files(data)
     if os.geteuid():
         return
     os.chown(data, 0, PRODUCT_GID)
     data.chmod(0o751)
-    places = {_path(place, data, anchors, metrics): place for place in PLACES}
+    places = {_resolve_path(place, data, anchors, metrics): place for place in OWNED_PATHS}
     for path, place in places.items():
         if place.mode & stat.S_ISGID:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _give_tree(path, place, {*places} - {path})
+            _set_tree_owner(path, place, {*places} - {path})
         elif path.exists():  # not where the setting has the value itself
-            _give(path, (place.uid, place.gid, place.mode))
+            _set_owner(path, (place.uid, place.gid, place.mode))
 
 
-def _path(place: DataPath, data: Path, anchors: Path, metrics: Path) -> Path:
+def _resolve_path(place: DataPath, data: Path, anchors: Path, metrics: Path) -> Path:
     top, _, below = place.path.partition("/")
     return {"anchors": anchors, "metrics": metrics}.get(top, data / top) / below
 
 
-def _move_former(data: Path) -> None:
-    """To where they lie now."""
+def _move_former_files(data: Path) -> None:
+    """Move files of earlier releases to their present paths."""
     keys, beat = data / "keys", data / "beat"
     for former in keys.glob(f"{payloads.FORMER}*.key"):
         (keys / payloads.DIRECTORY).mkdir(mode=0o700, exist_ok=True)
@@ -136,17 +139,17 @@ def _move_former(data: Path) -> None:
         former.rename(beat / former.name.replace("beat-schedule", "schedule"))
 
 
-def _give_tree(top: Path, place: DataPath, others: set[Path]) -> None:
+def _set_tree_owner(top: Path, place: DataPath, others: set[Path]) -> None:
     """`others` are below it and have an entry of their own. No link is followed, nor anything given
     that has a second name: those to whom a directory belonged before may have left one there."""
     for directory, names, files, handle in os.fwalk(top, follow_symlinks=False):
         names[:] = [name for name in names if Path(directory, name) not in others]
-        _give(handle, (place.uid, place.gid, place.mode))
+        _set_owner(handle, (place.uid, place.gid, place.mode))
         for name in files:
-            _give_file(name, handle, place.of_file(name))
+            _set_file_owner(name, handle, place.file_owner(name))
 
 
-def _give_file(name: str, directory: int, wanted: tuple[int, int, int]) -> None:
+def _set_file_owner(name: str, directory: int, wanted: tuple[int, int, int]) -> None:
     try:
         found = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
     except OSError:  # a link, a socket, or gone
@@ -154,12 +157,12 @@ def _give_file(name: str, directory: int, wanted: tuple[int, int, int]) -> None:
     try:
         kind = os.fstat(found)
         if stat.S_ISREG(kind.st_mode) and kind.st_nlink == 1:
-            _give(found, wanted)
+            _set_owner(found, wanted)
     finally:
         os.close(found)
 
 
-def _give(what: int | Path, wanted: tuple[int, int, int]) -> None:
+def _set_owner(what: int | Path, wanted: tuple[int, int, int]) -> None:
     uid, gid, mode = wanted
     found = os.stat(what)
     if (found.st_uid, found.st_gid) != (uid, gid):
@@ -168,7 +171,7 @@ def _give(what: int | Path, wanted: tuple[int, int, int]) -> None:
         os.chmod(what, mode)
 
 
-def _take(lock: int, data: Path) -> None:
+def _lock_directory(lock: int, data: Path) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
@@ -181,7 +184,7 @@ def _take(lock: int, data: Path) -> None:
     os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
 
 
-def _check_whole(data: Path) -> None:
+def _check_restore(data: Path) -> None:
     if (data / UNFINISHED_RESTORE).exists():
         raise DataDirectoryUnusable(
             f"A restore into {data} did not come to its end: move away what it holds, and restore"
@@ -198,7 +201,7 @@ def _check_space(data: Path) -> None:
         )
 
 
-def _sentence(error: OSError, data: Path) -> str:
+def _describe_error(error: OSError, data: Path) -> str:
     if error.errno == errno.ENOSPC:
         return f"The disk of {data} is full: free some space, or set TOOLCRIB_DATA to another disk."
     return (

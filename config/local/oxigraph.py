@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
-from config.local import keeper
-from config.local.accounts import UnixAccount
-from config.local.children import ProcessSpec, launcher
+from config.local import watchdog
+from config.local.child_processes import ProcessSpec, launch_command
+from config.local.unix_accounts import UnixAccount
 
 PORT = 7878
 QUERY_S = 60  # the server's own limit, where it heeds it
@@ -28,7 +28,7 @@ MEMORY_BYTES = 2 * 1024**3
 # for all callers. Queries of callers that are let through need less than 1 MiB.
 STACK_BYTES = 32 * 1024**2
 # The watchdog ends a server one of whose threads never pauses, so a reader of all graphs does.
-READS_S, RESTS_S = 30.0, 3 * keeper.LOOK_S
+READ_S, READ_PAUSE_S = 30.0, 3 * watchdog.SAMPLE_S
 BINARY = Path(sysconfig.get_path("scripts")) / "oxigraph"
 
 
@@ -52,7 +52,7 @@ def update_url_beside(url: str) -> str:
     return f"{stem}{slash}update" if last in {"query", "sparql"} else url
 
 
-def server(data: Path, *, account: UnixAccount, reach: tuple[Path, ...]) -> ProcessSpec:
+def server_spec(data: Path, *, account: UnixAccount, reach: tuple[Path, ...]) -> ProcessSpec:
     """`reach` is where the interpreter and its packages lie."""
     directory, address = data / "oxigraph", (host(data), PORT)
     account.own(directory, 0o700)
@@ -61,19 +61,19 @@ def server(data: Path, *, account: UnixAccount, reach: tuple[Path, ...]) -> Proc
     return ProcessSpec(
         name="oxigraph",
         command=(
-            *(sys.executable, "-I", "-S", keeper.__file__, *keeping, "--"),
+            *(sys.executable, "-I", "-S", watchdog.__file__, *keeping, "--"),
             *(str(BINARY), "serve", *serving, "--timeout-s", str(QUERY_S)),
         ),
         directory=directory,
         account=account,
         environment={"RUST_MIN_STACK": str(STACK_BYTES)},
-        reach=(*reach, Path(keeper.__file__).parent, directory),
-        ready=lambda: answers(address),
+        reach=(*reach, Path(watchdog.__file__).parent, directory),
+        ready=lambda: is_listening(address),
         alarming=r"^(ERROR|thread .* panicked)",
     )
 
 
-def answers(address: tuple[str, int]) -> bool:
+def is_listening(address: tuple[str, int]) -> bool:
     try:
         socket.create_connection(address, timeout=1).close()
     except OSError:
@@ -81,9 +81,9 @@ def answers(address: tuple[str, int]) -> bool:
     return True
 
 
-def dump(data: Path) -> Iterator[bytes]:
+def dump_graphs(data: Path) -> Iterator[bytes]:
     """All graphs of the server that runs as N-Quads, as they are at one moment. Raises
-    `GraphCopyFailed`, also where the server ends before it has said everything."""
+    `GraphCopyFailed`, also where the server ends before it has output everything."""
     with closing(http.client.HTTPConnection(host(data), PORT, timeout=60)) as server:
         try:
             server.request("GET", "/store", headers={"Accept": "application/n-quads"})
@@ -92,18 +92,18 @@ def dump(data: Path) -> Iterator[bytes]:
                 raise GraphCopyFailed(
                     f"The graphs could not be dumped: Oxigraph says {answer.status}."
                 )
-            rested = time.monotonic()
+            paused_at = time.monotonic()
             while part := answer.read(1 << 20):
                 yield part
-                if time.monotonic() - rested > READS_S:
-                    time.sleep(RESTS_S)
-                    rested = time.monotonic()
+                if time.monotonic() - paused_at > READ_S:
+                    time.sleep(READ_PAUSE_S)
+                    paused_at = time.monotonic()
         except (OSError, http.client.HTTPException) as error:
-            said = str(error) or type(error).__name__
-            raise GraphCopyFailed(f"The graphs could not be dumped: {said}") from error
+            output = str(error) or type(error).__name__
+            raise GraphCopyFailed(f"The graphs could not be dumped: {output}") from error
 
 
-def load(
+def load_graphs(
     data: Path, quads: Iterable[bytes], *, account: UnixAccount, reach: tuple[Path, ...]
 ) -> None:
     """Into a store that is empty, while no server has it: all or nothing.
@@ -120,7 +120,7 @@ def load(
         reach=(*reach, directory),
     )
     with subprocess.Popen(
-        launcher(spec),
+        launch_command(spec),
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -130,8 +130,8 @@ def load(
         with suppress(BrokenPipeError), loading.stdin:  # its status and its last words say why
             for part in quads:
                 loading.stdin.write(part)
-        said = loading.stderr.read().decode("utf-8", "replace").strip().splitlines()
+        output = loading.stderr.read().decode("utf-8", "replace").strip().splitlines()
     if loading.returncode:
         raise GraphCopyFailed(
-            f"The graphs could not be loaded: {said[-1] if said else 'no reason'}"
+            f"The graphs could not be loaded: {output[-1] if output else 'no reason'}"
         )

@@ -22,12 +22,12 @@ from pathlib import Path
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from config.local.accounts import UnixAccount
-from config.local.children import ProcessSpec, launcher
+from config.local.child_processes import ProcessSpec, launch_command
+from config.local.unix_accounts import UnixAccount
 
 VERSION = "18"
-SESSIONS = ("django_session", "tools_personsession")  # of people
-LOADS_NEWER = 17  # a server from this version on knows every setting of newer dumps
+SESSION_TABLES = ("django_session", "tools_personsession")  # of people
+FIRST_TOLERANT_VERSION = 17  # a server from this version on knows every setting of newer dumps
 OWNER = "owner"  # the superuser, for making the database; the product is `toolcrib`
 PACKAGES = Path(sysconfig.get_path("platlib"))  # the programs' libraries lie beside them in it
 # Not asked of the package itself: importing it does far more than say where it is.
@@ -50,19 +50,21 @@ SETTINGS = {
 
 
 class CannotPrepare(Exception):
-    """The cluster could not be made; the message is what the program said."""
+    """The cluster could not be made; the message is what the program output."""
 
 
 class DatabaseCopyFailed(Exception):
     """The database could not be dumped or loaded; the message says why."""
 
 
-def server(home: Path, *, sockets: Path, account: UnixAccount, visitor: UnixAccount) -> ProcessSpec:
-    """The server of the cluster `home/18`; what root wrote beside it says who may come in."""
+def server_spec(
+    home: Path, *, sockets: Path, account: UnixAccount, client: UnixAccount
+) -> ProcessSpec:
+    """The server of the cluster `home/18`; the access files beside it decide who may connect."""
     cluster = home / VERSION
     settings = {
         **SETTINGS,
-        "unix_socket_directories": _quoted(sockets),
+        "unix_socket_directories": _quote_path(sockets),
         "hba_file": str(home / "access.conf"),
         "ident_file": str(home / "names.conf"),
     }
@@ -76,28 +78,28 @@ def server(home: Path, *, sockets: Path, account: UnixAccount, visitor: UnixAcco
         directory=home,
         account=account,
         reach=(PACKAGES, home, sockets),
-        ready=lambda: ready(sockets),
-        before_start=partial(prepare, home, account, visitor),
+        ready=lambda: is_ready(sockets),
+        before_start=partial(prepare_cluster, home, account, client),
         stop_signal=signal.SIGINT,  # fast: ends sessions, writes a checkpoint
         grace_s=20,
         alarming=r"(PANIC|FATAL):  (?!the database system is|terminating)",
     )
 
 
-def prepare(home: Path, account: UnixAccount, visitor: UnixAccount) -> None:
+def prepare_cluster(home: Path, account: UnixAccount, client: UnixAccount) -> None:
     """Makes the cluster when there is none, and clears what a killed server left."""
     home.mkdir(mode=0o755, parents=True, exist_ok=True)
     home.chmod(0o755)
-    _write_access(home, account, visitor)
+    _write_access_files(home, account, client)
     cluster = home / VERSION
     if cluster.exists():
-        _end_last_server(cluster)
+        _stop_orphan(cluster)
     else:
         _make_cluster(home / f"{VERSION}.new", account)
         (home / f"{VERSION}.new").rename(cluster)
 
 
-def ready(sockets: Path) -> bool:
+def is_ready(sockets: Path) -> bool:
     try:
         psycopg.connect(
             host=str(sockets), user="toolcrib", dbname="toolcrib", connect_timeout=2
@@ -108,17 +110,17 @@ def ready(sockets: Path) -> bool:
 
 
 @contextmanager
-def dumping(connection: psycopg.Connection, snapshot: str, into: Path) -> Iterator[None]:
+def dump_snapshot(connection: psycopg.Connection, snapshot: str, into: Path) -> Iterator[None]:
     """pg_dump writes the database as that exported snapshot sees it, and is done at the end. Raises
     `DatabaseCopyFailed`.
 
     Sessions of people are left out: none that was ended since comes back with a restore.
     """
     words = ["--format=custom", "--no-owner", "--no-comments"]
-    words += [f"--exclude-table-data={table}" for table in SESSIONS]
-    command = [str(_program("pg_dump", connection)), *words, f"--snapshot={snapshot}"]
+    words += [f"--exclude-table-data={table}" for table in SESSION_TABLES]
+    command = [str(_find_program("pg_dump", connection)), *words, f"--snapshot={snapshot}"]
     process = subprocess.Popen(
-        [*command, f"--file={into}", f"--dbname={_address(connection)}"],
+        [*command, f"--file={into}", f"--dbname={_conninfo(connection)}"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -128,41 +130,41 @@ def dumping(connection: psycopg.Connection, snapshot: str, into: Path) -> Iterat
     with process:
         try:
             yield
-            _, said = process.communicate()
+            _, output = process.communicate()
         finally:
             if process.poll() is None:
                 process.kill()
-    _check(process.returncode, said, "dumped")
+    _raise_on_failure(process.returncode, output, "dumped")
 
 
-def load(connection: psycopg.Connection, dump: Path) -> None:
+def load_dump(connection: psycopg.Connection, dump: Path) -> None:
     """Into an empty database, all of it or nothing. Raises `DatabaseCopyFailed`."""
     words = ["--no-owner", "--no-comments", "--exit-on-error", "--single-transaction"]
     done = subprocess.run(
         [
-            str(_program("pg_restore", connection)),
-            *(*words, f"--dbname={_address(connection)}", str(dump)),
+            str(_find_program("pg_restore", connection)),
+            *(*words, f"--dbname={_conninfo(connection)}", str(dump)),
         ],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         env=_environment(connection),
         check=False,
     )
-    _check(done.returncode, done.stderr, "loaded")
+    _raise_on_failure(done.returncode, done.stderr, "loaded")
 
 
-def major(connection: psycopg.Connection) -> int:
+def major_version(connection: psycopg.Connection) -> int:
     return connection.info.server_version // 10_000
 
 
-def _program(name: str, connection: psycopg.Connection) -> Path:
+def _find_program(name: str, connection: psycopg.Connection) -> Path:
     """The program of the server's own version. A newer one reads older servers too, but what those
     of 17 and later write, no server before 17 loads."""
-    wanted = major(connection)
+    wanted = major_version(connection)
     elsewhere = shutil.which(name)
     found = [PROGRAMS / name, *([Path(elsewhere)] if elsewhere else [])]
-    versions = {path: _version(path) for path in found}
-    newest = max(versions.values()) if wanted >= LOADS_NEWER else wanted
+    versions = {path: _program_version(path) for path in found}
+    newest = max(versions.values()) if wanted >= FIRST_TOLERANT_VERSION else wanted
     fitting = [path for path in found if wanted <= versions[path] <= newest]
     if not fitting:
         raise DatabaseCopyFailed(
@@ -173,13 +175,15 @@ def _program(name: str, connection: psycopg.Connection) -> Path:
     return min(fitting, key=lambda path: versions[path])
 
 
-def _version(program: Path) -> int:
-    said = subprocess.run([str(program), "--version"], capture_output=True, text=True, check=False)
-    number = re.search(r"\) (\d+)", said.stdout)
+def _program_version(program: Path) -> int:
+    output = subprocess.run(
+        [str(program), "--version"], capture_output=True, text=True, check=False
+    )
+    number = re.search(r"\) (\d+)", output.stdout)
     return int(number[1]) if number else 0
 
 
-def _address(connection: psycopg.Connection) -> str:
+def _conninfo(connection: psycopg.Connection) -> str:
     """Without the password, and without what the driver's library adds and older ones know not."""
     known = connection.info.get_parameters().items()
     return make_conninfo(**{name: value for name, value in known if name != "sslcertmode"})
@@ -191,22 +195,22 @@ def _environment(connection: psycopg.Connection) -> dict[str, str]:
     return ours | {"LC_ALL": "C", "PGPASSWORD": connection.info.password}
 
 
-def _check(status: int, said: bytes, done: str) -> None:
+def _raise_on_failure(status: int, output: bytes, action: str) -> None:
     if status:
-        lines = said.decode("utf-8", "replace").strip().splitlines() or [f"status {status}"]
-        raise DatabaseCopyFailed(f"The database could not be {done}: {lines[0][:300]}")
+        lines = output.decode("utf-8", "replace").strip().splitlines() or [f"status {status}"]
+        raise DatabaseCopyFailed(f"The database could not be {action}: {lines[0][:300]}")
 
 
-def _write_access(home: Path, account: UnixAccount, visitor: UnixAccount) -> None:
-    names = [(visitor, "toolcrib"), (account, OWNER)]
+def _write_access_files(home: Path, account: UnixAccount, client: UnixAccount) -> None:
+    names = [(client, "toolcrib"), (account, OWNER)]
     lines = "".join(f'people "{pwd.getpwuid(who.uid).pw_name}" {role}\n' for who, role in names)
-    of_group = "" if visitor.uid else "local all toolcrib trust\n"
-    _write(home / "access.conf", f"{of_group}local all all peer map=people\n")
-    _write(home / "names.conf", lines)
+    of_group = "" if client.uid else "local all toolcrib trust\n"
+    _write_changed(home / "access.conf", f"{of_group}local all all peer map=people\n")
+    _write_changed(home / "names.conf", lines)
 
 
-def _write(file: Path, text: str) -> None:
-    """Not what it says already: a server must come back on a full disk too."""
+def _write_changed(file: Path, text: str) -> None:
+    """Write only a changed file: a server must restart on a full disk too."""
     if not file.exists() or file.read_text(encoding="utf-8") != text:
         file.write_text(text, encoding="utf-8")
     file.chmod(0o644)
@@ -220,9 +224,9 @@ def _make_cluster(draft: Path, account: UnixAccount) -> None:
     initdb = [str(PROGRAMS / "initdb"), "-D", str(draft), "--username", OWNER]
     initdb += ["--encoding=UTF8", "--locale=C", "--locale-provider=builtin"]
     initdb += ["--builtin-locale=C.UTF-8", "--auth=peer", "--no-instructions"]
-    _run(initdb, draft, account)
+    _run_program(initdb, draft, account)
     single = [str(PROGRAMS / "postgres"), "--single", "-D", str(draft), "postgres"]
-    _run(
+    _run_program(
         single,
         draft,
         account,
@@ -230,7 +234,9 @@ def _make_cluster(draft: Path, account: UnixAccount) -> None:
     )
 
 
-def _run(command: list[str], draft: Path, account: UnixAccount, statements: str = "") -> None:
+def _run_program(
+    command: list[str], draft: Path, account: UnixAccount, statements: str = ""
+) -> None:
     spec = ProcessSpec(
         name="initdb",
         command=tuple(command),
@@ -239,14 +245,14 @@ def _run(command: list[str], draft: Path, account: UnixAccount, statements: str 
         reach=(PACKAGES, draft),
     )
     done = subprocess.run(
-        launcher(spec), input=statements, capture_output=True, text=True, env={}, check=False
+        launch_command(spec), input=statements, capture_output=True, text=True, env={}, check=False
     )
     if done.returncode or "ERROR:" in done.stderr:
-        said = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
-        raise CannotPrepare(f"PostgreSQL could not be set up: {said[-1]}")
+        output = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
+        raise CannotPrepare(f"PostgreSQL could not be set up: {output[-1]}")
 
 
-def _end_last_server(cluster: Path) -> None:
+def _stop_orphan(cluster: Path) -> None:
     """Stops a server that outlived its supervisor; forgets one whose process id is not its own.
 
     After a restart of the machine the id in postmaster.pid may be another process, and PostgreSQL
@@ -256,19 +262,19 @@ def _end_last_server(cluster: Path) -> None:
     if not record.exists():
         return
     first = record.read_text(encoding="utf-8").partition("\n")[0].strip()
-    if first.isdigit() and _serves(int(first), cluster):
-        _stop(int(first))
+    if first.isdigit() and _serves_cluster(int(first), cluster):
+        _stop_process(int(first))
     record.unlink(missing_ok=True)
 
 
-def _serves(pid: int, cluster: Path) -> bool:
+def _serves_cluster(pid: int, cluster: Path) -> bool:
     try:
         return os.path.samefile(f"/proc/{pid}/cwd", cluster)
     except OSError:
         return False
 
 
-def _stop(pid: int) -> None:
+def _stop_process(pid: int) -> None:
     try:
         process = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -280,5 +286,5 @@ def _stop(pid: int) -> None:
     os.close(process)
 
 
-def _quoted(path: Path) -> str:
+def _quote_path(path: Path) -> str:
     return '"' + str(path).replace('"', '""') + '"'

@@ -1,4 +1,4 @@
-"""The supervisor: start processes in order, restart those that die, stop all in reverse order.
+"""The supervisor starts processes in order, restarts those that die, and stops all in reverse.
 
 One thread, no polling in normal operation: signals report the end of a child (SIGCHLD) and a
 request to stop (SIGINT, SIGTERM, SIGHUP).
@@ -16,18 +16,17 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Self
 
-from config.local import leftovers
-from config.local.children import Child, ProcessSpec
-from config.local.logfile import LogFile, worth_telling
+from config.local import orphans
+from config.local.child_processes import ChildProcess, LogFile, ProcessSpec, alarming_text
 
 PR_SET_CHILD_SUBREAPER = 36
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 START_TIMEOUT_S = 60.0
-GLANCE_S = 0.02  # between two questions whether a starting process is ready
+READINESS_POLL_S = 0.02  # between two checks whether a starting process is ready
 LOG_S = 1.0
-STEADY_S = 10.0  # a process that ran this long restarts at once
+STABLE_S = 10.0  # a process that ran this long restarts at once
 MOST_DELAY_S = 15.0
-QUIET_S = 60.0  # the same warning is shown once in this time
+REPEAT_REPORT_S = 60.0  # the same warning is shown once in this time
 
 
 class StartFailed(Exception):
@@ -42,13 +41,13 @@ class StopRequested(Exception):
 class ManagedProcess:
     """One process over its restarts."""
 
-    child: Child
+    child: ChildProcess
     started_at: float = 0.0
     deaths: int = 0
     next_start: float | None = None  # None while it lives
 
     def schedule(self, now: float) -> None:
-        self.deaths = 1 if now - self.started_at > STEADY_S else self.deaths + 1
+        self.deaths = 1 if now - self.started_at > STABLE_S else self.deaths + 1
         delay = 0.0 if self.deaths == 1 else min(0.5 * 2 ** (self.deaths - 2), MOST_DELAY_S)
         self.next_start = now + delay
 
@@ -58,17 +57,17 @@ class Supervisor:
         self.logs = data / "log"
         self.logs.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.record = data / "processes.json"
-        self.noted = True  # whether the record names every child that runs
+        self.is_recorded = True  # whether the record names every child that runs
         self._report = report
-        self.lives: dict[str, ManagedProcess] = {}
+        self.managed: dict[str, ManagedProcess] = {}
         self.stopping = False
         self.adopts = False
-        self.guests: frozenset[int] = frozenset()  # session leaders that are none of our business
-        self.told: dict[str, float] = {}
+        self.foreign_sessions: frozenset[int] = frozenset()  # leaders that are not supervised
+        self.reported_at: dict[str, float] = {}
         self.wakeup, self._alarm = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def __enter__(self) -> Self:
-        leftovers.sweep(self.record)
+        orphans.end_survivors(self.record)
         return self
 
     def __exit__(
@@ -87,7 +86,7 @@ class Supervisor:
         children."""
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self.adopts = True
-        before = {number: signal.signal(number, self._ask_to_stop) for number in STOPPING}
+        before = {number: signal.signal(number, self._request_stop) for number in STOPPING}
         before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
         alarm = signal.set_wakeup_fd(self._alarm, warn_on_full_buffer=False)
         try:
@@ -102,7 +101,7 @@ class Supervisor:
         with suppress(OSError):
             self._report(sentence)
 
-    def _ask_to_stop(self, number: int, frame: FrameType | None) -> None:
+    def _request_stop(self, number: int, frame: FrameType | None) -> None:
         self.stopping = True
 
     def start(self, *specs: ProcessSpec) -> None:
@@ -112,13 +111,13 @@ class Supervisor:
         self.wait_until(self.all_ready, by=" or ".join(spec.name for spec in specs))
 
     def all_ready(self) -> bool:
-        return all(life.child.spec.ready() for life in self.lives.values())
+        return all(managed.child.spec.ready() for managed in self.managed.values())
 
     def start_soon(self, spec: ProcessSpec) -> None:
-        """Does not wait; who needs it ready asks with `wait_until`."""
+        """Start it and return at once; `wait_until` waits until it is ready."""
         log = LogFile(self.logs / f"{spec.name}.log")
-        life = self.lives[spec.name] = ManagedProcess(Child(spec, log))
-        self._spawn(life)
+        managed = self.managed[spec.name] = ManagedProcess(ChildProcess(spec, log))
+        self._spawn(managed)
 
     def wait_until(
         self, condition: Callable[[], bool], *, by: str, timeout_s: float = START_TIMEOUT_S
@@ -128,91 +127,99 @@ class Supervisor:
         while not condition():
             if self.stopping:
                 raise StopRequested
-            for name, life in self.lives.items():
-                if life.child.ended():
-                    raise StartFailed(f"{name} {life.child.cause_of_death()}")
+            for name, managed in self.managed.items():
+                if managed.child.ended():
+                    raise StartFailed(f"{name} {managed.child.describe_end()}")
             if time.monotonic() > deadline:
                 raise StartFailed(f"{by} was not ready within {timeout_s:.0f} s.")
-            self._sleep(GLANCE_S)
+            self._sleep(READINESS_POLL_S)
 
     def watch(self) -> None:
         """Returns when a stop is requested."""
         while not self.stopping:
-            self.look()
+            self.run_pass()
             if self._sleep(self._until_next_start()):
-                self._bury_orphans()
+                self._reap_orphans()
 
-    def look(self) -> None:
+    def run_pass(self) -> None:
         """One pass: reap ended processes, start due ones, print log messages."""
         now = time.monotonic()
-        for life in self.lives.values():
-            if life.next_start is None and life.child.ended():
+        for managed in self.managed.values():
+            if managed.next_start is None and managed.child.ended():
                 self.report(
-                    f"{life.child.spec.name} {life.child.cause_of_death()}; starting it again"
+                    f"{managed.child.spec.name} {managed.child.describe_end()}; starting it again"
                 )
-                life.schedule(now)
-                self._bury_orphans()
-        for life in self.lives.values():
-            if life.next_start is not None and life.next_start <= now:
-                self._start_again(life, now)
-        if not self.noted:
-            self._note()
-        for life in self.lives.values():
-            self._tell(life.child, now)
+                managed.schedule(now)
+                self._reap_orphans()
+        for managed in self.managed.values():
+            if managed.next_start is not None and managed.next_start <= now:
+                self._restart(managed, now)
+        if not self.is_recorded:
+            self._record_processes()
+        for managed in self.managed.values():
+            self._report_log(managed.child, now)
 
     def stop(self) -> None:
         """The last started stops first; one that does not within its grace period is killed."""
         self.stopping = True
-        while self.lives:
-            _, life = self.lives.popitem()
-            life.child.ask_to_stop()
-            deadline = time.monotonic() + life.child.spec.grace_s
-            while not life.child.ended():
+        while self.managed:
+            _, managed = self.managed.popitem()
+            managed.child.request_stop()
+            deadline = time.monotonic() + managed.child.spec.grace_s
+            while not managed.child.ended():
                 if time.monotonic() > deadline:
-                    life.child.kill()
-                self._sleep(GLANCE_S)
-            self._bury_orphans()
+                    managed.child.kill()
+                self._sleep(READINESS_POLL_S)
+            self._reap_orphans()
         self.record.unlink(missing_ok=True)
 
-    def _spawn(self, life: ManagedProcess) -> None:
-        life.next_start = None
-        life.started_at = time.monotonic()
-        life.child.spawn()
-        self._note()
+    def _spawn(self, managed: ManagedProcess) -> None:
+        managed.next_start = None
+        managed.started_at = time.monotonic()
+        managed.child.spawn()
+        self._record_processes()
 
-    def _start_again(self, life: ManagedProcess, now: float) -> None:
+    def _restart(self, managed: ManagedProcess, now: float) -> None:
         """A process that cannot start now (a full disk) is retried later and ends none of the
         others: the disk is full for all of them, and most can wait for it."""
         try:
-            self._spawn(life)
+            self._spawn(managed)
         except OSError as error:
-            self.report(f"{life.child.spec.name} could not be started: {error.strerror or error}")
-            life.schedule(now)
+            self.report(
+                f"{managed.child.spec.name} could not be started: {error.strerror or error}"
+            )
+            managed.schedule(now)
 
-    def _note(self) -> None:
-        """For the next supervisor, should this one be killed; later where there is no room."""
+    def _record_processes(self) -> None:
+        """For the next supervisor, if this one is killed; retried later when the disk is full."""
         try:
-            leftovers.remember(self.record, (life.child.pid for life in self.lives.values()))
+            orphans.record_leaders(
+                self.record, (managed.child.pid for managed in self.managed.values())
+            )
         except OSError:
-            self.noted = False
+            self.is_recorded = False
         else:
-            self.noted = True
+            self.is_recorded = True
 
-    def _bury_orphans(self) -> None:
+    def _reap_orphans(self) -> None:
         if self.adopts:
-            known = frozenset(life.child.pid for life in self.lives.values())
-            leftovers.bury_adopted(known | self.guests, self.guests)
+            known = frozenset(managed.child.pid for managed in self.managed.values())
+            orphans.reap_adopted(known | self.foreign_sessions, self.foreign_sessions)
 
-    def _tell(self, child: Child, now: float) -> None:
+    def _report_log(self, child: ChildProcess, now: float) -> None:
         for line in child.log.new_lines():
-            short = worth_telling(line, child.spec.alarming)
-            if short and now - self.told.get(short, -QUIET_S) >= QUIET_S:
-                self.told[short] = now
-                self.report(f"{child.spec.name}: {short}")
+            text = alarming_text(line, child.spec.alarming)
+            if text and now - self.reported_at.get(text, -REPEAT_REPORT_S) >= REPEAT_REPORT_S:
+                self.reported_at[text] = now
+                self.report(f"{child.spec.name}: {text}")
         child.log.rotate()
 
     def _until_next_start(self) -> float:
-        due = [life.next_start for life in self.lives.values() if life.next_start is not None]
+        due = [
+            managed.next_start
+            for managed in self.managed.values()
+            if managed.next_start is not None
+        ]
         return max(0.0, min([LOG_S, *(at - time.monotonic() for at in due)]))
 
     def _sleep(self, seconds: float) -> bool:

@@ -14,14 +14,14 @@ _LARGE = re.compile(r'"(?:[^"\\]++|\\.)*+"|-?[0-9]++(?:\.[0-9]++)?e\+[0-9]++')
 
 class DatabaseOperations(operations.DatabaseOperations):
     def adapt_json_value(self, value: Any, encoder: type[json.JSONEncoder] | None) -> Any:
-        return Jsonb(value, dumps=lambda given: written(given, encoder))
+        return Jsonb(value, dumps=lambda given: encode_json(given, encoder))
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
     ops_class = DatabaseOperations
 
 
-def written(value: Any, encoder: type[json.JSONEncoder] | None = None) -> str:
+def encode_json(value: Any, encoder: type[json.JSONEncoder] | None = None) -> str:
     """As JSON, with no exponent in a number that is large."""
     text = json.dumps(value, cls=encoder)
     return _LARGE.sub(_with_point, text) if "e+" in text else text

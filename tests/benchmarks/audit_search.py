@@ -74,7 +74,7 @@ WHERE r.code <> 'STATE.TRANSITION'
 def main(records: int) -> None:
     data = Path(os.environ["TOOLCRIB_DATA"])
     try:
-        with embedded.running(data):
+        with embedded.running_servers(data):
             call_command("migrate", "audit", verbosity=0)
             index = str(_one(INDEX))
             _inserting()

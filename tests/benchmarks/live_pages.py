@@ -34,7 +34,7 @@ from django.conf import settings  # noqa: E402
 from django.db import connection, connections  # noqa: E402
 from django.test import Client  # noqa: E402
 
-from config.local import leftovers  # noqa: E402
+from config.local import orphans  # noqa: E402
 from tests import crib, factories  # noqa: E402
 from tools.execution import bell  # noqa: E402
 from tools.live.streams import EACH  # noqa: E402
@@ -53,7 +53,7 @@ class House:
 
     def processes(self) -> list[int]:
         """Those of the live side."""
-        found = leftovers.survivors(self.running.data / "processes.json")
+        found = orphans.survivors(self.running.data / "processes.json")
         return [one.pid for one in found if b"tools.live.app" in _read(one.pid, "cmdline")]
 
 
@@ -231,7 +231,7 @@ def _held(house: House) -> dict[str, float]:
 
 
 def _web(house: House) -> list[int]:
-    found = leftovers.survivors(house.running.data / "processes.json")
+    found = orphans.survivors(house.running.data / "processes.json")
     return [one.pid for one in found if b"config.asgi" in _read(one.pid, "cmdline")]
 
 

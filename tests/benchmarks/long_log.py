@@ -63,7 +63,7 @@ def main() -> None:
         return
     data = Path(os.environ["TOOLCRIB_DATA"])
     try:
-        with embedded.running(data):
+        with embedded.running_servers(data):
             _measure(asked.checkpoints, asked.records, asked.processes)
             connection.close()
             connection.close_pool()

@@ -66,7 +66,7 @@ def main() -> None:
     pool = ProcessPoolExecutor(asked.processes, get_context("fork"))
     pool.submit(int).result()  # forked before there are connections
     try:
-        with embedded.running(data):
+        with embedded.running_servers(data):
             _measure(asked.records, asked.processes, pool)
             connection.close()
             connection.close_pool()

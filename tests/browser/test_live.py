@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from config.local import leftovers
+from config.local import orphans
 from tests import crib as cribs
 from tests import factories
 from tests.browser.conftest import context_of
 from tests.browser.test_pages import BARE, mark, marked
-from tests.tools.held import held
+from tests.tools.approval_requests import held
 from tools.accounts.callers import caller_of_user
 from tools.execution import actions, bell
 from tools.models import Agent, Execution, Organization, User
@@ -37,9 +37,9 @@ def hears(page: Page, *, soon: bool = True) -> None:
     page.locator(f"html[data-stream={state}]").wait_for(state="attached", timeout=30_000)
 
 
-def live_process(crib: cribs.Crib) -> leftovers.Process:
+def live_process(crib: cribs.Crib) -> orphans.Process:
     """The first of its session."""
-    found = leftovers.survivors(crib.data / "processes.json")
+    found = orphans.survivors(crib.data / "processes.json")
     live = b"tools.live.app:application"
     words = {one.pid: Path(f"/proc/{one.pid}/cmdline").read_bytes() for one in found}
     return next(one for one in found if one.pid == one.session and live in words[one.pid])

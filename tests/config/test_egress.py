@@ -9,12 +9,12 @@ import pytest
 from django.conf import LazySettings
 
 from config import env
-from config.local import embedded, processes
-from config.local.accounts import EGRESS_UID, sandbox_account
-from config.local.children import launcher
+from config.local import embedded, process_specs
+from config.local.child_processes import launch_command
+from config.local.unix_accounts import EGRESS_UID, sandbox_account
 from sandbox.egress.client import EgressClient
 from sandbox.egress.rules.policy import EgressPolicy
-from tests.waiting import until
+from tests.conditions import until
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 
@@ -30,8 +30,8 @@ def data(tmp_path: Path, settings: LazySettings) -> Iterator[Path]:
 
 @as_root
 def test_it_runs_as_a_user_of_its_own_and_serves_its_worker(data: Path) -> None:
-    spec = processes.egress(data)
-    broker = subprocess.Popen(launcher(spec), env={}, stderr=subprocess.DEVNULL)
+    spec = process_specs.egress(data)
+    broker = subprocess.Popen(launch_command(spec), env={}, stderr=subprocess.DEVNULL)
     try:
         until(spec.ready)
         status = Path(f"/proc/{broker.pid}/status").read_text(encoding="utf-8")
@@ -47,10 +47,10 @@ def test_it_runs_as_a_user_of_its_own_and_serves_its_worker(data: Path) -> None:
 
 @as_root
 def test_the_user_of_sandboxd_finds_the_way_to_the_socket(data: Path) -> None:
-    processes.egress(data)
-    spec = processes.sandboxd(data)
+    process_specs.egress(data)
+    spec = process_specs.sandboxd(data)
     assert Path(embedded.egress_socket(data)).parent in spec.reach
-    words = launcher(spec)
+    words = launch_command(spec)
     probe = [*words[: words.index("--")], "--", "/bin/ls", str(embedded.egress_socket(data).parent)]
     done = subprocess.run(probe, env={}, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -64,7 +64,7 @@ def test_authorities_of_the_operator_are_copied_to_where_it_can_read(
     private.write_text("certificate", encoding="utf-8")
     private.chmod(0o600)
     settings.EGRESS_CA_FILE = str(private)
-    command = processes.egress(data).command
+    command = process_specs.egress(data).command
     copy = Path(command[command.index("--ca") + 1])
     assert copy.read_text(encoding="utf-8") == "certificate"
     assert copy.stat().st_mode & 0o777 == 0o644
@@ -72,7 +72,7 @@ def test_authorities_of_the_operator_are_copied_to_where_it_can_read(
 
 def test_networks_go_to_the_broker_as_arguments(data: Path, settings: LazySettings) -> None:
     settings.EGRESS_ALLOW_PRIVATE = ["10.1.0.0/16", "fd00:1::/32"]
-    command = " ".join(processes.egress(data).command)
+    command = " ".join(process_specs.egress(data).command)
     assert "--allow-private 10.1.0.0/16 --allow-private fd00:1::/32" in command
 
 

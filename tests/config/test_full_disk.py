@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from config.local import leftovers
-from config.local.accounts import ourselves
-from config.local.children import ProcessSpec
-from config.local.logfile import MOST_BYTES, LogFile
-from config.local.postgres import _write_access
+from config.local import orphans
+from config.local.child_processes import MOST_BYTES, LogFile, ProcessSpec
+from config.local.postgres import _write_access_files
 from config.local.supervisor import Supervisor
+from config.local.unix_accounts import current_account
+from tests.conditions import until
 from tests.config.local.processes import alive
 from tests.faults import disks
-from tests.waiting import until
 
 DISK_BYTES = 16 << 20
 
@@ -57,30 +56,30 @@ def test_what_cannot_start_for_want_of_room_comes_back_and_ends_no_other(disk: P
     needy = sleeper(disk, "hungry", lambda: (disk / "note").write_bytes(os.urandom(70_000)))
     with Supervisor(disk, report=said.append) as crib:
         crib.start(sleeper(disk, "other"), needy)
-        other, hungry = crib.lives["other"].child, crib.lives["hungry"].child
+        other, hungry = crib.managed["other"].child, crib.managed["hungry"].child
         (disk / "note").unlink()
         filler = fill(disk)
         os.kill(hungry.pid, signal.SIGKILL)
-        until(lambda: crib.look() or any("could not be started" in one for one in said))
+        until(lambda: crib.run_pass() or any("could not be started" in one for one in said))
         assert said[-1] == "hungry could not be started: No space left on device"
         assert alive(other.pid)
         filler.unlink()
-        until(lambda: crib.look() or not hungry.ended())
+        until(lambda: crib.run_pass() or not hungry.ended())
         assert alive(other.pid)
 
 
 def test_who_was_started_on_a_full_disk_is_noted_as_soon_as_there_is_room(disk: Path) -> None:
     with Supervisor(disk, report=lambda _: None) as crib:
         crib.start(sleeper(disk, "one"))
-        child = crib.lives["one"].child
+        child = crib.managed["one"].child
         filler = fill(disk)
         former = child.pid
         os.kill(former, signal.SIGKILL)
-        until(lambda: crib.look() or child.pid != former)
-        assert alive(child.pid) and not leftovers.survivors(crib.record)
+        until(lambda: crib.run_pass() or child.pid != former)
+        assert alive(child.pid) and not orphans.survivors(crib.record)
         filler.unlink()
-        crib.look()
-        assert [one.pid for one in leftovers.survivors(crib.record)] == [child.pid]
+        crib.run_pass()
+        assert [one.pid for one in orphans.survivors(crib.record)] == [child.pid]
 
 
 def test_nobody_hears_a_report_that_finds_no_room_and_nothing_ends_of_it(tmp_path: Path) -> None:
@@ -100,8 +99,8 @@ def test_a_log_that_cannot_be_set_aside_stays_and_takes_no_more_room(disk: Path)
 
 
 def test_who_may_come_into_the_database_is_not_written_again_on_a_full_disk(disk: Path) -> None:
-    _write_access(disk, ourselves(), ourselves())
+    _write_access_files(disk, current_account(), current_account())
     before = (disk / "names.conf").read_text()
     fill(disk)
-    _write_access(disk, ourselves(), ourselves())
+    _write_access_files(disk, current_account(), current_account())
     assert (disk / "names.conf").read_text() == before != ""

@@ -9,7 +9,7 @@ import pytest
 from django.conf import settings as configured
 from django.test import Client
 
-from config.local import processes
+from config.local import process_specs
 from config.local.oxigraph import BINARY
 from tools.web import probes
 
@@ -31,7 +31,7 @@ def test_it_runs_as_a_user_without_rights(crib):
     process = _server(crib)
     status = Path(f"/proc/{process}/status").read_text()
     uid = int(status.split("Uid:")[1].split()[0])
-    assert uid == processes.knowledge(crib.data).account.uid
+    assert uid == process_specs.knowledge(crib.data).account.uid
     assert uid or os.geteuid()
 
 

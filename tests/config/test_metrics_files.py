@@ -47,7 +47,7 @@ def counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def read(directory: Path) -> dict[str, float]:
-    with metrics_files.counting(directory) as files:
+    with metrics_files.counted_files(directory) as files:
         merged: Any = MultiProcessCollector.merge([str(file) for file in files])
     return {
         f"{one.name}{one.labels}": one.value

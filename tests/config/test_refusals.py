@@ -68,14 +68,20 @@ def test_a_host_that_is_not_ours() -> None:
 
 def test_a_disk_almost_full(small_disk: Path) -> None:
     expected = r"^Only \d MB are free in .+ needs 200 MB: .+\.$"
-    with pytest.raises(datadir.DataDirectoryUnusable, match=expected), datadir.held(small_disk):
+    with (
+        pytest.raises(datadir.DataDirectoryUnusable, match=expected),
+        datadir.locked_directory(small_disk),
+    ):
         pass
 
 
 def test_a_second_start_on_the_same_data(tmp_path: Path) -> None:
-    with datadir.held(tmp_path):
+    with datadir.locked_directory(tmp_path):
         expected = rf"^Toolcrib already runs on {tmp_path} \(process {os.getpid()}\): stop it"
-        with pytest.raises(datadir.DataDirectoryUnusable, match=expected), datadir.held(tmp_path):
+        with (
+            pytest.raises(datadir.DataDirectoryUnusable, match=expected),
+            datadir.locked_directory(tmp_path),
+        ):
             pass
 
 

@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from config.env import BadSetting, env_choice
-from config.single_sign_on import ROLES, env_issuer, env_roles
+from config.env import ROLES, BadSetting, env_choice, env_issuer, env_roles
 from tools.accounts.login import second_factors
 from tools.accounts.roles import roles
 

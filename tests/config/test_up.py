@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from config.local import leftovers, processes
+from config.local import orphans, process_specs
 from config.local.address import Address
+from tests.conditions import LIMIT_S, until
 from tests.config.local.processes import alive, using
 from tests.crib import free_port
-from tests.waiting import LIMIT_S, until
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PROCESSES = (
@@ -93,8 +93,8 @@ def crib(data: Path) -> Iterator[Crib]:
         one.process.wait()
         if one.process.stdout:
             one.process.stdout.close()
-        leftovers.sweep(data / "processes.json")
-        processes.remove_cgroups(data)
+        orphans.end_survivors(data / "processes.json")
+        process_specs.remove_cgroups(data)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 import psycopg
 import redis
 
-from config.local import leftovers
+from config.local import orphans
 from config.local.embedded import database_url, redis_url
 from tests import stores
 from tests.crib import CHECKOUT, free_port
@@ -52,32 +52,32 @@ class House:
     clock: Clock | None  # None where it cannot be turned
     environment: dict[str, str] = field(repr=False)
 
-    def leaders(self, role: str) -> list[leftovers.Process]:
+    def leaders(self, role: str) -> list[orphans.Process]:
         """The process of this role; none while it is being started again."""
         heads = [members[0] for members in self._sessions().values()]
         return [one for one in heads if one.pid == one.session and ROLES[role] in _command(one.pid)]
 
-    def members(self, role: str) -> list[leftovers.Process]:
+    def members(self, role: str) -> list[orphans.Process]:
         """The process of this role and those it has made."""
         leaders = self.leaders(role)
         return self._sessions().get(leaders[0].pid, []) if leaders else []
 
-    def below(self, role: str) -> list[leftovers.Process]:
+    def below(self, role: str) -> list[orphans.Process]:
         """What the process of this role has made, and what that has, in whatever session."""
         leaders = {process.pid for process in self.leaders(role)}
-        found = leftovers.processes()
+        found = orphans.list_processes()
         below = set(leaders)
         while more := {p.pid for p in found if p.parent in below} - below:
             below |= more
         return [p for p in found if p.pid in below - leaders and not p.zombie]
 
-    def runs(self) -> list[leftovers.Process]:
+    def runs(self) -> list[orphans.Process]:
         """What stands behind the wall, or is about to."""
         return self.below("sandboxd")
 
-    def _sessions(self) -> dict[int, list[leftovers.Process]]:
-        sessions: dict[int, list[leftovers.Process]] = {}
-        for process in leftovers.survivors(self.data / "processes.json"):
+    def _sessions(self) -> dict[int, list[orphans.Process]]:
+        sessions: dict[int, list[orphans.Process]] = {}
+        for process in orphans.survivors(self.data / "processes.json"):
             sessions.setdefault(process.session, []).append(process)
         for members in sessions.values():
             members.sort(key=lambda one: one.pid != one.session)

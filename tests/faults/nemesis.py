@@ -22,7 +22,7 @@ import redis
 from celery import Celery
 from kombu.exceptions import OperationalError
 
-from config.local import leftovers
+from config.local import orphans
 from tests.faults.house import House
 from tests.faults.service import Service
 
@@ -136,14 +136,14 @@ def _stop(role: str) -> "Strike":
     return strike
 
 
-def _victim(nemesis: Nemesis, role: str) -> leftovers.Process | None:
+def _victim(nemesis: Nemesis, role: str) -> orphans.Process | None:
     found = nemesis.house.runs() if role == "run" else nemesis.house.members(role)
     return nemesis.chance.choice(found) if found else None
 
 
-def _signal(process: leftovers.Process, number: signal.Signals) -> None:
+def _signal(process: orphans.Process, number: signal.Signals) -> None:
     """Unless the number has meanwhile gone to another process."""
-    now = leftovers.read_process(process.pid)
+    now = orphans.read_process(process.pid)
     if now and now.started == process.started:
         with suppress(ProcessLookupError):
             os.kill(process.pid, number)

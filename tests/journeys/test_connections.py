@@ -23,7 +23,7 @@ def ended(connection: socket.socket) -> bool:
 
 
 def test_an_address_has_so_many_connections_and_not_one_more(crib):
-    held = [opened(crib) for _ in range(server.MOST_OF_AN_ADDRESS)]
+    held = [opened(crib) for _ in range(server.ADDRESS_CONNECTIONS)]
     try:
         with opened(crib) as one_more:
             assert ended(one_more)

@@ -16,7 +16,7 @@ _ADMISSION = "tools/execution/admission.py"
 _ACCEPTANCE = "tools/execution/acceptance.py"
 _PERFORMANCE = "tools/execution/performance.py"
 _EXECUTION = "tools/models/execution.py"
-_SANDBOXING = "tools/runners/sandboxing.py"
+_SANDBOXING = "tools/runners/sandbox_runs.py"
 _AVAILABILITY = tuple(
     f"tools/policy/availability.py:{name}"
     for name in ("in_service", "source_open", "in_group", "group_open", "in_state")

@@ -39,9 +39,9 @@ def upgraded() -> Iterator[crib.Crib]:
     shutil.copytree(EARLIER, data, dirs_exist_ok=True, ignore=lambda *_: ["facts.json"])
     for path in (data / "secret_key", *(data / "keys").rglob("*")):
         path.chmod(0o700 if path.is_dir() else 0o600)
-    with embedded.running(data), psycopg.connect(embedded.database_url(data)) as database:
+    with embedded.running_servers(data), psycopg.connect(embedded.database_url(data)) as database:
         database.autocommit = True
-        postgres.load(database, data / "database.dump")
+        postgres.load_dump(database, data / "database.dump")
         database.execute(NOT_OVER)
     (data / "database.dump").unlink()
     with crib.running(data, ENVIRONMENT) as running:

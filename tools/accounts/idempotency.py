@@ -19,7 +19,7 @@ from psycopg.errors import LockNotAvailable
 
 from audit.actions import record
 from audit.events import Event, Outcome
-from config.http.answers import written
+from config.http.errors import encode_json
 from tools.accounts import user_permissions
 from tools.accounts.callers import actor_of
 from tools.catalog.signatures import sealing
@@ -240,4 +240,4 @@ def _in_progress() -> InProgress:
 
 
 def _text(answer: Any) -> str:
-    return written(answer).decode()
+    return encode_json(answer).decode()

@@ -7,7 +7,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
-from config.http.redirects import own_path
+from config.http.browser_security import safe_redirect_path
 
 # Sections of the first page and of the menu beside each list, by the names of models.
 SECTIONS = (
@@ -57,7 +57,7 @@ class ToolcribAdminSite(AdminSite):
         """The product's login; a user who is logged in without admin access gets 403."""
         if request.user.is_authenticated and not self.has_permission(request):
             raise PermissionDenied
-        return redirect_to_login(own_path(request.GET.get("next", ""), "/admin/"))
+        return redirect_to_login(safe_redirect_path(request.GET.get("next", ""), "/admin/"))
 
     def password_change(  # type: ignore[override]
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None

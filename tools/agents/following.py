@@ -12,7 +12,7 @@ from uuid import UUID
 
 from django.db import connection
 
-from config.http import turns
+from config.http import request_queue
 from tools.agents.agent_requests import AgentRunReport, one_of, report_of
 from tools.agents.call_rows import Spent
 from tools.agents.steps import AgentStep
@@ -48,7 +48,7 @@ def follow(caller: Caller, run_id: UUID, after: int) -> Generator[StepEvent | No
     """
     with bell.listening(run_id) as listener:
         silent_s = 0.0
-        while not turns.disconnected():
+        while not request_queue.disconnected():
             report = report_of(caller, one_of(caller, run_id))
             connection.close()
             fresh = [one for one in events_of(report) if one.number > after]

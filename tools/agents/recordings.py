@@ -22,7 +22,7 @@ from tools.definitions.texts.names import WILDCARD
 from tools.errors import Forbidden, NotFound
 from tools.execution.reading import readable
 from tools.models import Execution, User
-from tools.models.execution import ExecutionQuerySet
+from tools.models.execution_queryset import ExecutionQuerySet
 from tools.policy import gates
 from tools.policy.availability import STATE
 from tools.policy.questions import AccessRequest, EffectiveRequest

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.spec import IsolationLevel, Mount, Profile
-from tools.builtin.workspace import workspace_of
+from tools.builtin.workspaces import workspace_of
 from tools.definitions.implementations.tool_types import ASK_MODEL, RUN_PROGRAM
 
 INSIDE = "/workspace"

@@ -13,7 +13,7 @@ from typing import Any
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from toolcrib_service.announcing import MOST, digest_of, statement
+from toolcrib_service.service import MOST, digest_of, statement
 from tools.definitions.descriptors import FLAT_KEYS, Flaws, canonical_key
 from tools.definitions.dialects.import_references import KnownReferences, resolve_references
 from tools.definitions.fields import DefinitionFields

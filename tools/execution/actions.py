@@ -8,7 +8,7 @@ from django.db.models.functions import Now
 
 from audit.actions import record
 from audit.events import Event, Outcome
-from config.http import turns
+from config.http import request_queue
 from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import require
 from tools.definitions.callers import Caller
@@ -128,7 +128,9 @@ def _at_its_end(
     disconnects: the answer has no reader, and another may wait in its place."""
     rate = execution.rate
     while (
-        execution.status in waited_for and time.monotonic() < deadline and not turns.disconnected()
+        execution.status in waited_for
+        and time.monotonic() < deadline
+        and not request_queue.disconnected()
     ):
         connection.close()  # a thread that waits holds no connection
         listener.wait(deadline - time.monotonic())

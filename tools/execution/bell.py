@@ -18,7 +18,7 @@ from django.conf import settings
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from config.http import turns
+from config.http import request_queue
 
 log = logging.getLogger(__name__)
 CHANNEL = "toolcrib:executions"
@@ -98,10 +98,10 @@ class Listener:
 
     def wait(self, timeout_s: float) -> None:
         """Return when it rang, after `GLANCE_S`, or after `timeout_s`: the row is to be read. Also
-        when the client of the request disconnects, of which `turns.disconnected` knows."""
+        when the client of the request disconnects, of which `request_queue.disconnected` knows."""
         if not self._watches_client:
             self._watches_client = True
-            turns.on_disconnect(self.notify)
+            request_queue.on_disconnect(self.notify)
         self._rung.wait(max(0.0, min(timeout_s, GLANCE_S)))
         self._rung.clear()
 

@@ -37,8 +37,8 @@ from tools.models import Organization, Tool
 from tools.policy import gates, isolation_levels
 from tools.policy.approval_requirements import StoredOptions, needed
 from tools.policy.questions import DEFAULT_STATE, AccessRequest, EffectiveRequest
-from tools.runners.base import ToolRun
-from tools.runners.registry import RUNNERS
+from tools.runners.tool_runs import ToolRun
+from tools.runners.tool_types import RUNNERS
 
 MOST_A_MINUTE = 10
 LONGEST_S = 20.0  # somebody waits for it at a page

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from django.db import connection
 
-from config.http import turns
+from config.http import request_queue
 from tools.definitions.results import EventType
 from tools.execution import bell
 from tools.models import Execution, ExecutionEvent
@@ -27,7 +27,7 @@ def follow(execution_id: UUID, after: int) -> Generator[ExecutionEvent | None]:
     """
     with bell.listening(execution_id) as listener:
         silent_s = 0.0
-        while not turns.disconnected():
+        while not request_queue.disconnected():
             over = Execution.objects.only("status").get(pk=execution_id).over
             fresh = list(
                 ExecutionEvent.objects.filter(execution_id=execution_id, sequence__gt=after)

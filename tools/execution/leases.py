@@ -19,7 +19,7 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from config import ladder
+from config import timeouts
 from tools.definitions.results import Status
 from tools.execution.returning import HANDED_BACK, LEASE_LOST
 
@@ -128,9 +128,9 @@ class Keeper:
     def _fence(self) -> None:
         """Nothing here may wait for anything but the clock."""
         while self._busy.wait():
-            time.sleep(ladder.LOOK_S)
+            time.sleep(timeouts.LEASE_CHECK_S)
             for lease in self._leases():
-                if lease.age_s > ladder.fence_s(settings.EXECUTION_LEASE_S):
+                if lease.age_s > timeouts.lease_fence_s(settings.EXECUTION_LEASE_S):
                     lease.end(LEASE_LOST)
 
     def _keep(self) -> None:
@@ -139,7 +139,7 @@ class Keeper:
             if not self._busy.is_set():
                 own.close()
             self._busy.wait()
-            time.sleep(ladder.LOOK_S)
+            time.sleep(timeouts.LEASE_CHECK_S)
             try:
                 look_after(self._leases(), own)
             except (DatabaseError, InterfaceError) as error:
@@ -154,7 +154,7 @@ def look_after(leases: Iterable[Lease], database: BaseDatabaseWrapper) -> None:
     """Renew what is due; stop what was cancelled or is no longer ours. Two statements at most."""
     known = {lease.key: lease for lease in leases}
     lease_s = settings.EXECUTION_LEASE_S
-    due = [key for key, lease in known.items() if lease.age_s > ladder.renew_s(lease_s)]
+    due = [key for key, lease in known.items() if lease.age_s > timeouts.lease_renewal_s(lease_s)]
     asked_at = time.monotonic()
     for key in _renewed(due, lease_s, database):
         known[key].renewed_at = asked_at

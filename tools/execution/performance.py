@@ -51,7 +51,7 @@ from tools.execution.running import check_delivery, run, settle_output
 from tools.execution.transforms import observation_of
 from tools.limits import budgets
 from tools.models import Execution
-from tools.models.execution import EFFECT_POSSIBLE, Ending
+from tools.models.execution_queryset import EFFECT_POSSIBLE, Ending
 from tools.policy import gates
 from tools.policy.questions import AccessRequest, EffectiveRequest
 

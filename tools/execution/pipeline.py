@@ -15,8 +15,8 @@ from django.conf import settings
 
 from audit.events import Event
 from audit.models import AuditRecord
-from config import ladder
-from config.database import GONE, replace_dead_connections
+from config import timeouts
+from config.database import CONNECTION_ERRORS, replace_dead_connections
 from config.logs import about_execution
 from tools.authorization import request_records
 from tools.definitions.results import FINAL, Status
@@ -102,7 +102,7 @@ def _claim(turn: Turn, seat: Seat) -> Performance | None:
     asked_at = time.monotonic()
     try:
         performance = claim(turn.execution_id, worker_name(), turn.younger_than, seat)
-    except GONE:
+    except CONNECTION_ERRORS:
         raise
     except Exception as fault:  # the worker's outermost edge
         log.exception("an execution could not be begun")
@@ -139,7 +139,7 @@ def _perform(performance: Performance) -> bool:
         for step in RUN:
             if not performance.returned:
                 step(performance)
-    except GONE as error:
+    except CONNECTION_ERRORS as error:
         log.warning("the database went away: %s", type(error).__name__)
         return _in_hand(performance) and _finish_later(performance)
     except Exception:  # the worker's outermost edge: a fault of ours must still end the row
@@ -156,7 +156,9 @@ def _in_hand(performance: Performance) -> bool:
 
 def _too_late(performance: Performance) -> bool:
     """A claim that took so long that a run could not live on its lease is given back unbegun."""
-    if time.monotonic() - performance.claimed_at < ladder.fence_s(settings.EXECUTION_LEASE_S):
+    if time.monotonic() - performance.claimed_at < timeouts.lease_fence_s(
+        settings.EXECUTION_LEASE_S
+    ):
         return False
     return give_back(performance, reason=LEASE_LOST, begun=False)
 
@@ -183,7 +185,7 @@ def _finish_later(performance: Performance) -> bool:
             replace_dead_connections()
             if not _ended_already(performance):
                 finish(performance)
-        except GONE as error:
+        except CONNECTION_ERRORS as error:
             log.warning("the result is kept in hand: %s", type(error).__name__)
         else:
             return True

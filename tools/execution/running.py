@@ -11,7 +11,7 @@ from decimal import Decimal
 from django.conf import settings
 from django.db import connection
 
-from config import ladder
+from config import timeouts
 from sandbox.client import Until
 from sandbox.errors import NEVER_RAN, ErrorCode
 from sandbox.spec import RunOutcome, SandboxResult
@@ -24,9 +24,9 @@ from tools.definitions.vocabulary import Delivery, ToolType
 from tools.errors import Refused
 from tools.execution import leases, outcomes, outputs, progress, returning
 from tools.execution.context import Performance, Result
-from tools.models.execution import EFFECT_POSSIBLE
-from tools.runners.base import ToolRun, nobody_listens
-from tools.runners.registry import RUNNERS
+from tools.models.execution_queryset import EFFECT_POSSIBLE
+from tools.runners.tool_runs import ToolRun, nobody_listens
+from tools.runners.tool_types import RUNNERS
 
 _UNKNOWN = "The call was stopped midway; whether its effect happened is not known."
 _TOO_OFTEN = "The call was lost {} times. Call again, or ask an administrator."
@@ -108,7 +108,7 @@ def _job(
 
 def _dead_by(lease: leases.Lease) -> float:
     """When nothing of the run may be left, if the lease is not renewed again: before it expires."""
-    return lease.renewed_at + ladder.fence_s(settings.EXECUTION_LEASE_S)
+    return lease.renewed_at + timeouts.lease_fence_s(settings.EXECUTION_LEASE_S)
 
 
 def _give_up(performance: Performance, outcome: SandboxResult, reason: str) -> None:

@@ -25,7 +25,7 @@ from tools.definitions.callers import Caller, CallerKind
 from tools.errors import QuotaExceeded
 from tools.limits.periods import ends_at, starts_on
 from tools.models import Allowance, AllowanceUse
-from tools.models.allowance import Kind
+from tools.models.agent import Kind
 from tools.policy.gates import usable_tools
 from tools.policy.questions import AccessRequest, EffectiveRequest, Verdict, passed
 

@@ -21,7 +21,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connection
 
-from config.database import GONE
+from config.database import CONNECTION_ERRORS
 from tools import metrics
 from tools.definitions.callers import Caller
 from tools.errors import Overloaded, Shed
@@ -229,7 +229,7 @@ class Watched(Pressure):
             with self._seen:
                 self._seen.notify_all()
             self.tally.write()
-        except GONE as error:
+        except CONNECTION_ERRORS as error:
             log.warning("nobody knows how long the queue is: %s", type(error).__name__)
         except Exception:  # top level of the thread: it samples again in a second
             log.exception("nobody knows how long the queue is")

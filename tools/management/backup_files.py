@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from config.local.accounts import UnixAccount
-from config.local.children import ProcessSpec, launcher
+from config.local.child_processes import ProcessSpec, launch_command
+from config.local.unix_accounts import UnixAccount
 
 FORMAT = 1
 MANIFEST, MANIFEST_DIGEST = "manifest.json", "manifest.json.sha256"
@@ -205,7 +205,7 @@ def unpack(source: Path, directory: Path, account: UnixAccount, reach: tuple[Pat
     spec = ProcessSpec("tar", command, directory, account=account, reach=(*reach, directory))
     with source.open("rb") as packed:
         done = subprocess.run(
-            launcher(spec),
+            launch_command(spec),
             stdin=packed,
             capture_output=True,
             env={"LC_ALL": "C", "PATH": os.defpath},

@@ -25,9 +25,9 @@ from audit.verification import losses
 from audit.verification.losses import Loss
 from config import database
 from config.env import env_text
-from config.local import datadir, deployment, embedded, oxigraph, postgres, processes
-from config.local.accounts import sandbox_account
+from config.local import datadir, deployment, embedded, oxigraph, postgres, process_specs
 from config.local.supervisor import Supervisor
+from config.local.unix_accounts import sandbox_account
 from tools.catalog.signatures import newest
 from tools.management import backup_files
 from tools.management.backup_files import BackupFailed, BadBackup, LogHead, Manifest
@@ -84,16 +84,16 @@ def back_up(target: Path) -> Manifest:
             moment = _moment()
             assert isinstance(connection.connection, psycopg.Connection)
             server = connection.connection
-            with postgres.dumping(server, moment.snapshot, target / DATABASE):
+            with postgres.dump_snapshot(server, moment.snapshot, target / DATABASE):
                 if not env_text("SPARQL_URL"):
-                    backup_files.compress(oxigraph.dump(data), target / GRAPHS)
+                    backup_files.compress(oxigraph.dump_graphs(data), target / GRAPHS)
                 remarks = _copy_workspaces(target)
                 _copy_keys(data, target, moment)
                 anchors.copy(target / "anchors", _until(published, moment))
                 remarks += _copy_archive(target, moment)
             said = {
                 "moment": moment.at.isoformat(),
-                "server": postgres.major(server),
+                "server": postgres.major_version(server),
                 "role": server.info.user,
                 "migrations": moment.migrations,
                 "secret_key": _mark(settings.SECRET_KEY),
@@ -122,7 +122,7 @@ def restore(source: Path) -> Restored:
     _check_secret(source, manifest)
     _check_role(manifest, str(settings.DATABASES["default"]["USER"] or manifest.role))
     erased = backup_files.check_files(source, manifest)
-    with datadir.held(data):
+    with datadir.locked_directory(data):
         if env_text("DATABASE_URL"):
             with _database_of(data):
                 _check_database(manifest)
@@ -135,7 +135,7 @@ def restore(source: Path) -> Restored:
         remarks += _put_graphs(source, data)
         with _database_of(data):
             server = _check_database(manifest)
-            postgres.load(server, source / DATABASE)
+            postgres.load_dump(server, source / DATABASE)
             deployment.migrate()
             publishing.watch()
             restored = _compared(manifest, remarks)
@@ -297,10 +297,10 @@ def _check_database(manifest: Manifest) -> psycopg.Connection:
             raise BadBackup("The database of DATABASE_URL holds tables already: name an empty one.")
     assert isinstance(connection.connection, psycopg.Connection)
     server = connection.connection
-    if postgres.major(server) < manifest.server:
+    if postgres.major_version(server) < manifest.server:
         raise BadBackup(
             f"The backup is of PostgreSQL {manifest.server}, and this server is"
-            f" {postgres.major(server)}: restore it into one that is not older."
+            f" {postgres.major_version(server)}: restore it into one that is not older."
         )
     _check_role(manifest, server.info.user)
     return server
@@ -323,7 +323,7 @@ def _put_files(source: Path, manifest: Manifest, data: Path) -> None:
     for name in manifest.names("workspaces"):
         place = data / "workspaces" / Path(name).name.removesuffix(".tar.gz")
         account.own(place, 0o755)
-        backup_files.unpack(source / name, place, account, processes.interpreter())
+        backup_files.unpack(source / name, place, account, process_specs.interpreter())
 
 
 def _is_put(source: Path, name: str, data: Path) -> bool:
@@ -338,10 +338,10 @@ def _put_graphs(source: Path, data: Path) -> list[str]:
         return ["The backup holds no graphs: SPARQL_URL named another store."]
     if env_text("SPARQL_URL"):
         return [f"SPARQL_URL names another store: load {source / GRAPHS} there."]
-    account = processes.knowledge(data).account
+    account = process_specs.knowledge(data).account
     with gzip.open(source / GRAPHS) as quads:
         parts = iter(lambda: quads.read(1 << 20), b"")
-        oxigraph.load(data, parts, account=account, reach=processes.interpreter())
+        oxigraph.load_graphs(data, parts, account=account, reach=process_specs.interpreter())
     return []
 
 
@@ -363,10 +363,10 @@ def _stores_of(data: Path) -> Iterator[None]:
         return
     if not (data / "postgres" / postgres.VERSION).exists():
         raise BackupFailed(f"There is no installation in {data}: is TOOLCRIB_DATA the right one?")
-    if postgres.ready(embedded.socket_directory(data) / "database"):
+    if postgres.is_ready(embedded.socket_directory(data) / "database"):
         yield
         return
-    with datadir.held(data), _started(data, knowledge=True):
+    with datadir.locked_directory(data), _started(data, knowledge=True):
         yield
 
 
@@ -386,9 +386,9 @@ def _started(data: Path, *, knowledge: bool) -> Iterator[None]:
         try:
             servers.start_soon(embedded.database_server(data))
             if knowledge and not env_text("SPARQL_URL"):
-                servers.start_soon(processes.knowledge(data))
+                servers.start_soon(process_specs.knowledge(data))
             servers.wait_until(servers.all_ready, by="PostgreSQL or Oxigraph")
             yield
         finally:
-            database.forget_connections()
+            database.close_connections()
     embedded.remove_socket_directory(data)

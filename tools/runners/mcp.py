@@ -31,7 +31,7 @@ from tools.mcpclient.hub import Endpoint, Stopped
 from tools.mcpclient.listing import UpstreamTool
 from tools.mcpclient.results import BESIDE, ToolAnswer
 from tools.models import CredentialScope, OnDrift
-from tools.runners.base import ToolRun, UpstreamResult
+from tools.runners.tool_runs import ToolRun, UpstreamResult
 
 MOST_DETAILS = 4_000  # characters of JSON from the server that a failure keeps
 _NOT_AS_DECLARED = (

@@ -11,7 +11,7 @@ from django.views.decorators.cache import never_cache
 from django_htmx.http import HttpResponseClientRedirect, reswap, retarget
 from django_htmx.middleware import HtmxDetails
 
-from config.http import turns
+from config.http import request_queue
 from config.logs import request_id
 from tools.accounts.callers import caller_of_user
 from tools.authorization.pins import snapshot_for
@@ -41,7 +41,7 @@ def page(view: View) -> View:
         if not request.user.is_authenticated:
             return _to_login(request)
         request.caller = caller_of_user(request.user, source_ip=address_of(request))
-        turns.belongs_to(request.caller.organization_id)
+        request_queue.set_organization(request.caller.organization_id)
         try:
             return view(request, *args, **kwargs)
         except ToolcribError as refusal:

@@ -87,4 +87,4 @@ def _navigates(request: HttpRequest) -> bool:
 
 
 def _told(code: str, message: str) -> HttpResponse:
-    return JsonResponse(errors.body(code, message), status=403)
+    return JsonResponse(errors.error_body(code, message), status=403)

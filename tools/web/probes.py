@@ -104,7 +104,7 @@ class _AllProcesses(Collector):
     """The metrics of all processes, each of which writes its own files."""
 
     def collect(self) -> Iterable[Metric]:
-        with metrics_files.counting(Path(settings.METRICS_DIR)) as files:
+        with metrics_files.counted_files(Path(settings.METRICS_DIR)) as files:
             merged: Iterable[Metric] = MultiProcessCollector.merge([str(one) for one in files])  # type: ignore[no-untyped-call]
         return merged
 

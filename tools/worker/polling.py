@@ -16,8 +16,8 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connection
 
-from config import ladder
-from config.database import GONE, replace_dead_connections
+from config import timeouts
+from config.database import CONNECTION_ERRORS, replace_dead_connections
 from tools import metrics
 from tools.approvals import expiry
 from tools.execution import bell, capacity, claiming, hints
@@ -47,7 +47,7 @@ class Resting:
         """True once the pause is over; another one begins then."""
         now = time.monotonic()
         with self._lock:
-            until, pause_s = self._until.get(execution_id, (0.0, ladder.POLL_S))
+            until, pause_s = self._until.get(execution_id, (0.0, timeouts.POLL_S))
             if now < until:
                 return False
             self._until[execution_id] = (now + pause_s, min(pause_s * 2, MOST_REST_S))
@@ -79,7 +79,7 @@ class Poller:
     def look(self) -> None:
         """Begin queued calls without a worker; run urgent tasks if beat is silent."""
         told = bell.answers()
-        if reaper.silent_s() > ladder.BEAT_SILENT_S:
+        if reaper.silent_s() > timeouts.BEAT_SILENT_S:
             due = reaper.reap()
             hints.tell(due if told else [])
             expiry.watch()
@@ -114,7 +114,7 @@ class Poller:
     def _perform(self, turn: Turn) -> None:
         try:
             self._resting.wake(take(turn))
-        except GONE as error:
+        except CONNECTION_ERRORS as error:
             log.warning("an execution was not begun: %s", type(error).__name__)
             replace_dead_connections()
         except Exception:  # the thread's outermost edge

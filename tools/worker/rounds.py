@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from django.db import connection
 
-from config.database import GONE, replace_dead_connections
+from config.database import CONNECTION_ERRORS, replace_dead_connections
 from tools.execution import capacity
 
 log = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ def _keep(look: Callable[[], object], every_s: float, name: str) -> None:
     while not capacity.stopping.wait(every_s):
         try:
             look()
-        except GONE as error:
+        except CONNECTION_ERRORS as error:
             log.warning("the %s had no database: %s", name, type(error).__name__)
             replace_dead_connections()
         except Exception:  # the thread's outermost edge: it must not end

@@ -15,14 +15,14 @@ import redis
 from django.conf import settings
 from django.utils import timezone
 
-from config.database import GONE
-from toolcrib_service.wire import Queue
+from config.database import CONNECTION_ERRORS
+from toolcrib_service.queue_protocol import Queue
 from tools import metrics
 from tools.catalog.services import announcements
 from tools.errors import Forbidden, InvalidDefinition
 from tools.models import Organization, ToolService
 from tools.runners.service import client
-from tools.toolservices.hearing import Ear, Heard
+from tools.toolservices.announcement_stream import Ear, Heard
 
 log = logging.getLogger(__name__)
 _AT_ONCE = 500
@@ -63,7 +63,7 @@ def _heed(organization: Organization, heard: Heard) -> str:
             organization=organization, document=heard.document, key=heard.key,
             signature=heard.signature,
         )  # fmt: skip
-    except GONE:
+    except CONNECTION_ERRORS:
         raise
     except Forbidden as refusal:
         log.warning("an announcement in %s was refused: %s", organization.slug, refusal)

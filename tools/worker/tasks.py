@@ -7,7 +7,7 @@ from uuid import UUID
 from celery import shared_task
 from django.conf import settings
 
-from config.database import GONE, replace_dead_connections
+from config.database import CONNECTION_ERRORS, replace_dead_connections
 from tools.accounts import idempotency
 from tools.approvals import expiry
 from tools.catalog.search import questions
@@ -32,7 +32,7 @@ def run_execution(execution_id: str) -> None:
         return
     try:
         waiting = perform_next(UUID(execution_id))
-    except GONE as error:
+    except CONNECTION_ERRORS as error:
         log.warning("an execution was not begun: %s", type(error).__name__)
         replace_dead_connections()
         return
@@ -46,7 +46,7 @@ def reap() -> None:
     """Without a database, or during another long pass, the next one is soon enough."""
     try:
         tell(reaper.reap())
-    except GONE as error:
+    except CONNECTION_ERRORS as error:
         log.warning("nothing was reaped: %s", type(error).__name__)
         replace_dead_connections()
 
@@ -112,6 +112,6 @@ def keep_sessions() -> None:
 def hear_services() -> None:
     try:
         service_listener.look()
-    except GONE as error:
+    except CONNECTION_ERRORS as error:
         log.warning("no service was heard: %s", type(error).__name__)
         replace_dead_connections()

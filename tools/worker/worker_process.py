@@ -18,8 +18,8 @@ from psycopg_pool import PoolTimeout
 
 from audit import stand_in
 from audit.log import anchors, publishing
-from config import ladder
-from config.database import forget_connections
+from config import timeouts
+from config.database import close_connections
 from tools.execution import capacity, leases
 from tools.worker import rounds
 from tools.worker.polling import Poller
@@ -32,11 +32,15 @@ _EX_TEMPFAIL = 75
 def _begin(**_: Any) -> None:
     """Before Celery connects: while Redis is away it may try to for hours."""
     try:
-        ladder.assert_order()
+        timeouts.assert_order()
         compare_logs()
-    except (ladder.Disordered, OSError, ValueError) as flaw:  # of keys or anchors, perhaps
+    except (
+        timeouts.TimeoutsDisordered,
+        OSError,
+        ValueError,
+    ) as flaw:  # of keys or anchors, perhaps
         raise SystemExit(str(flaw)) from flaw  # any other exception Celery would only log
-    rounds.begin(Poller().look, every_s=ladder.POLL_S, name="poller")
+    rounds.begin(Poller().look, every_s=timeouts.POLL_S, name="poller")
     rounds.begin(stand_in.look, every_s=stand_in.LOOK_S, name="stand-in")
 
 
@@ -53,8 +57,8 @@ def compare_logs() -> None:
         except (DatabaseError, PoolTimeout) as error:
             log.warning("the logs were not compared with their anchors: %s", error)
         finally:
-            forget_connections()
-        capacity.stopping.wait(ladder.POLL_S)
+            close_connections()
+        capacity.stopping.wait(timeouts.POLL_S)
 
 
 @worker_shutting_down.connect
@@ -68,6 +72,6 @@ def _end_in_time() -> None:
     time.sleep(settings.EXECUTION_GRACE_S)
     stopped = leases.KEEPER.hand_back()
     log.warning("the worker's time is over; %d runs are handed back", stopped)
-    time.sleep(ladder.LAST_WORDS_S)
+    time.sleep(timeouts.REQUEUE_S)
     log.critical("the worker did not end in time and ends itself")
     os._exit(_EX_TEMPFAIL)

@@ -25,7 +25,7 @@ from tools.execution.composition import Waiting
 from tools.execution.context import Result
 from tools.policy import gates
 from tools.policy.questions import EffectiveRequest
-from tools.runners.sandboxing import around_builtin, perform
+from tools.runners.sandbox_runs import around_builtin, perform
 
 MOST_CALLS = 200
 MOST_SOURCE = 100_000  # characters

@@ -5,10 +5,10 @@ from django.test import Client
 
 from audit.alerts import alerts
 from audit.models import Alert, AuditRecord
-from config.http import faults
+from config.http import errors
 from tests import factories
 from tests.tools.shapes import check_error
-from tools.api.groups.groups import GroupList
+from tools.api.catalog.groups import GroupList
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def broken(monkeypatch, organization, agent):
     def fails(*_, **__):
         raise LookupError("a secret value 7391")
 
-    faults._noted.clear()
+    errors._recorded_at.clear()
     monkeypatch.setattr(GroupList, "get", fails)
     headers = {"Authorization": f"Bearer {factories.token(agent.service_account)}"}
     client = Client(raise_request_exception=False, headers=headers)
@@ -47,8 +47,8 @@ def test_a_fault_of_who_is_unknown_is_counted(monkeypatch, db):
         raise LookupError
 
     monkeypatch.setattr("tools.web.probes.healthz", fails)
-    before = faults.faults.labels("GET /login/")._value.get()
+    before = errors.server_errors.labels("GET /login/")._value.get()
     monkeypatch.setattr("tools.ui.accounts.login.safe_next", fails)
     answer = Client(raise_request_exception=False).get("/login/")
     assert answer.status_code == 500
-    assert faults.faults.labels("GET /login/")._value.get() == before + 1
+    assert errors.server_errors.labels("GET /login/")._value.get() == before + 1

@@ -6,7 +6,7 @@ import pytest
 from django.test import Client, RequestFactory
 
 from config.env import BadSetting, env_live
-from config.http.policy import live_at
+from config.http.browser_security import live_url
 from tests.ui.pages import text
 
 
@@ -28,7 +28,7 @@ def test_a_page_is_told_where_to_listen(
     settings.ALLOWED_HOSTS = ["127.0.0.1", "[::1]"]
     for name, value in given.items():
         setattr(settings, name, value)
-    assert live_at(RequestFactory().get("/", headers={"host": host})) == address
+    assert live_url(RequestFactory().get("/", headers={"host": host})) == address
 
 
 def test_a_file_of_ours_has_the_policy_and_is_framed_nowhere(db: None) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from config.http.proxies import Proxies
+from config.server import Proxies
 
 TRUSTED = Proxies(["10.0.0.0/8", "::1/128"])
 

@@ -7,7 +7,7 @@ process ids to DATA/<name>.pids, and waits.
 import sys
 from pathlib import Path
 
-from config.local.children import ProcessSpec
+from config.local.child_processes import ProcessSpec
 from config.local.supervisor import Supervisor
 
 STAND_IN = """

@@ -15,20 +15,20 @@ from audit import files
 from audit.log import signing
 from audit.records import payloads
 from config import env
-from config.local import accounts, datadir, deployment, processes
-from config.local.accounts import PRODUCT, UnixAccount
+from config.local import datadir, deployment, process_specs, unix_accounts
 from config.local.address import Address, CannotListen
 from config.local.embedded import socket_directory
+from config.local.unix_accounts import PRODUCT, UnixAccount
 from sandbox.daemon.account_helper import UIDS
+from tests.conditions import until
 from tests.config.test_up import CHECKOUT, PROCESSES, Crib, crib, stores_of_its_own
-from tests.waiting import until
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root hands out accounts")
 OTHERS = {
-    "sandboxd": accounts.SANDBOX_UID,
-    "egress": accounts.EGRESS_UID,
-    "oxigraph": accounts.KNOWLEDGE_UID,
-    "valkey": accounts.BROKER_UID,
+    "sandboxd": unix_accounts.SANDBOX_UID,
+    "egress": unix_accounts.EGRESS_UID,
+    "oxigraph": unix_accounts.KNOWLEDGE_UID,
+    "valkey": unix_accounts.BROKER_UID,
 }
 EVERYBODY = PRODUCT | {name: UnixAccount(uid, uid) for name, uid in OTHERS.items()}
 READERS = {
@@ -110,7 +110,7 @@ def test_what_root_makes_later_is_for_the_same_accounts(former: Path) -> None:
         "keys/payloads/new.key": {"web", "worker"},
         "audit-archive/new/1.gz": {"web", "worker"},
     }
-    assert (former / "anchors/new").stat().st_uid == accounts.SEALER_UID
+    assert (former / "anchors/new").stat().st_uid == unix_accounts.SEALER_UID
 
 
 @as_root
@@ -145,7 +145,7 @@ def test_files_that_settings_name_are_copied_for_those_alone_who_need_the_value(
         monkeypatch.setenv(f"{name}_FILE", str(file))
         assert env.env_text(name) == value
     datadir.take_over(former, former / "anchors", former / "metrics")
-    web, beat = processes.web(former, Address("127.0.0.1", 8000)), processes.beat(former)
+    web, beat = process_specs.web(former, Address("127.0.0.1", 8000)), process_specs.beat(former)
     secret, level = (Path(web.environment[f"{one}_FILE"]) for one in ("METRICS_TOKEN", "LOG_LEVEL"))
     assert secret.read_text("utf-8") == "swordfish\n" and level.read_text("utf-8") == "DEBUG\n"
     assert beat.environment["LOG_LEVEL_FILE"] == str(level)
@@ -191,9 +191,9 @@ def test_each_process_has_an_account_and_no_two_share_one() -> None:
 
 
 def test_what_is_missing_is_said_to_a_user_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    for uid, missing in ((0, False), (accounts.WEB_UID, False), (1000, True)):
+    for uid, missing in ((0, False), (unix_accounts.WEB_UID, False), (1000, True)):
         monkeypatch.setattr(os, "geteuid", lambda uid=uid: uid)
-        assert (accounts.missing_separation() is not None) == missing
+        assert (unix_accounts.missing_separation() is not None) == missing
 
 
 def manage(one: Crib, *words: str) -> str:
@@ -229,16 +229,16 @@ def test_each_process_runs_as_its_account_and_reads_its_keys_alone(former: Path)
         for name in PROCESSES:
             found = uids(one.leader(name))
             if name == "sandboxd":  # beside it the runs, and the process that starts them
-                assert uids_of(one.leader(name)) == {accounts.SANDBOX_UID}
-                assert accounts.SANDBOX_UID in found and 0 in found
-                assert found - {0, accounts.SANDBOX_UID} <= {*UIDS}
+                assert uids_of(one.leader(name)) == {unix_accounts.SANDBOX_UID}
+                assert unix_accounts.SANDBOX_UID in found and 0 in found
+                assert found - {0, unix_accounts.SANDBOX_UID} <= {*UIDS}
                 continue
             assert 0 not in found, name
             assert found == {expected.get(name, *found)}, name
         until((former / "beat/schedule").exists)
         assert readers(former, READERS) == READERS
         sockets = socket_directory(former)
-        for who in (accounts.BEAT_UID, accounts.SANDBOX_UID, accounts.EGRESS_UID):
+        for who in (unix_accounts.BEAT_UID, unix_accounts.SANDBOX_UID, unix_accounts.EGRESS_UID):
             assert not connects(who, sockets / "database" / ".s.PGSQL.5432")
         grants = ("--permission", "tool.filesystem.read", "tool.filesystem.write")
         manage(one, "create_agent", "helper", "--tier", "Enterprise", "--group", "*", *grants)
@@ -258,7 +258,7 @@ def test_each_process_runs_as_its_account_and_reads_its_keys_alone(former: Path)
         manage(one, "audit_rotate_key")
         until(lambda: not signing_in(former, signing.PREVIOUS))  # the sealer has signed with it
         assert signing_in(former, payloads.DIRECTORY)
-        assert {path.stat().st_uid for path in anchors.iterdir()} == {accounts.SEALER_UID}
+        assert {path.stat().st_uid for path in anchors.iterdir()} == {unix_accounts.SEALER_UID}
         manage(one, "audit_verify")
         assert one.address.unready() is None
         assert "Permission denied" not in "".join(

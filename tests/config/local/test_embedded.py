@@ -8,8 +8,8 @@ import redis
 
 from config.env import database_options
 from config.local import embedded
+from tests.conditions import until
 from tests.config.local.processes import alive, using
-from tests.waiting import until
 
 
 def connect(data: Path, role: str = "toolcrib") -> psycopg.Connection:
@@ -19,12 +19,12 @@ def connect(data: Path, role: str = "toolcrib") -> psycopg.Connection:
 
 @pytest.mark.part("faults")
 def test_data_survives_a_stop_and_a_start(tmp_path: Path) -> None:
-    with embedded.running(tmp_path):
+    with embedded.running_servers(tmp_path):
         with connect(tmp_path) as database:
             database.execute("CREATE TABLE loan AS SELECT 'hammer' AS tool")
         with redis.Redis.from_url(embedded.redis_url(tmp_path)) as broker:
             broker.set("loan", "hammer")
-    with embedded.running(tmp_path):
+    with embedded.running_servers(tmp_path):
         with connect(tmp_path) as database:
             assert database.execute("SELECT tool FROM loan").fetchone() == ("hammer",)
         with redis.Redis.from_url(embedded.redis_url(tmp_path)) as broker:
@@ -33,7 +33,7 @@ def test_data_survives_a_stop_and_a_start(tmp_path: Path) -> None:
 
 
 def test_the_product_is_no_superuser_and_cannot_become_one(tmp_path: Path) -> None:
-    with embedded.running(tmp_path):
+    with embedded.running_servers(tmp_path):
         with connect(tmp_path) as database:
             query = "SELECT rolsuper FROM pg_roles WHERE rolname = current_user"
             assert database.execute(query).fetchone() == (False,)
@@ -44,32 +44,32 @@ def test_the_product_is_no_superuser_and_cannot_become_one(tmp_path: Path) -> No
 
 @pytest.mark.part("faults")
 def test_committed_data_survives_the_kill_of_the_server(tmp_path: Path) -> None:
-    with embedded.running(tmp_path) as supervisor:
+    with embedded.running_servers(tmp_path) as supervisor:
         with connect(tmp_path) as database:
             database.execute("CREATE TABLE loan AS SELECT 'hammer' AS tool")
-        os.kill(supervisor.lives["postgres"].child.pid, signal.SIGKILL)
-    with embedded.running(tmp_path), connect(tmp_path) as database:
+        os.kill(supervisor.managed["postgres"].child.pid, signal.SIGKILL)
+    with embedded.running_servers(tmp_path), connect(tmp_path) as database:
         assert database.execute("SELECT tool FROM loan").fetchone() == ("hammer",)
 
 
 @pytest.mark.part("faults")
 def test_a_process_id_that_is_not_postgres_does_not_hinder_the_start(tmp_path: Path) -> None:
-    with embedded.running(tmp_path):
+    with embedded.running_servers(tmp_path):
         pass
     cluster = tmp_path / "postgres" / "18"
     (cluster / "postmaster.pid").write_text(f"{os.getpid()}\n{cluster}\n", encoding="utf-8")
-    with embedded.running(tmp_path), connect(tmp_path) as database:
+    with embedded.running_servers(tmp_path), connect(tmp_path) as database:
         assert database.execute("SELECT 1").fetchone() == (1,)
 
 
 @pytest.mark.part("faults")
 def test_a_server_that_outlived_its_supervisor_is_stopped_first(tmp_path: Path) -> None:
-    with embedded.running(tmp_path) as supervisor:
-        outliving = supervisor.lives["postgres"].child.pid
+    with embedded.running_servers(tmp_path) as supervisor:
+        outliving = supervisor.managed["postgres"].child.pid
         (tmp_path / "processes.json").unlink()
         embedded.database_server(tmp_path).before_start()
         until(lambda: not alive(outliving))
-    with embedded.running(tmp_path), connect(tmp_path) as database:
+    with embedded.running_servers(tmp_path), connect(tmp_path) as database:
         assert database.execute("SELECT 1").fetchone() == (1,)
 
 
@@ -77,7 +77,7 @@ def test_a_server_that_outlived_its_supervisor_is_stopped_first(tmp_path: Path) 
 def test_sockets_of_a_long_path_lie_in_a_short_private_directory(tmp_path: Path) -> None:
     data = tmp_path / ("long" * 25)
     assert len(str(embedded.socket_directory(data))) < 40
-    with embedded.running(data), connect(data) as database:
+    with embedded.running_servers(data), connect(data) as database:
         assert database.execute("SELECT 1").fetchone() == (1,)
 
 
@@ -93,7 +93,7 @@ def test_a_socket_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
 
 def test_sockets_of_servers_that_others_run_are_left(tmp_path: Path) -> None:
     directory = embedded.make_socket_directory(tmp_path)
-    for place in embedded.PLACES:
+    for place in embedded.SOCKET_DIRECTORIES:
         (directory / place).mkdir()
     embedded.remove_socket_directory(tmp_path, kept=["database"])
     assert [one.name for one in directory.iterdir()] == ["database"]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from config.local.logfile import MOST_BYTES, LogFile, worth_telling
+from config.local.child_processes import MOST_BYTES, LogFile, alarming_text
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from config.local.logfile import MOST_BYTES, LogFile, worth_telling
     ],
 )
 def test_the_terminal_shows_warnings_and_worse_in_short(line: str, told: str | None) -> None:
-    assert worth_telling(line, r"^\[?(ERROR|CRITICAL)") == told
+    assert alarming_text(line, r"^\[?(ERROR|CRITICAL)") == told
 
 
 def test_a_line_is_read_once_and_only_when_it_is_whole(tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from config.local import leftovers
-from config.local.children import ProcessSpec
+from config.local import orphans
+from config.local.child_processes import ProcessSpec
 from config.local.supervisor import StartFailed, Supervisor
+from tests.conditions import until
 from tests.config.local.processes import alive
-from tests.waiting import until
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 FAULTS = pytest.mark.part("faults")
@@ -36,7 +36,7 @@ def crib(data: Path) -> Iterator[subprocess.Popen[str]]:
         if process.stdout:
             process.stdout.close()
         for pid in pids(data, "first") + pids(data, "second"):
-            leftovers.kill(pid)
+            orphans.kill(pid)
 
 
 def said(process: subprocess.Popen[str]) -> str:

@@ -10,8 +10,8 @@ from tests import factories
 from tests.stubs import llm
 from tests.tools.agents.conftest import SAYS, begun
 from tests.tools.agents.poison import FORBIDDEN
+from tests.tools.approval_requests import approver, reject
 from tests.tools.execution.working import work_off
-from tests.tools.held import approver, reject
 from tools.accounts.callers import caller_of_agent
 from tools.authorization.pins import snapshot_for
 from tools.catalog import actions as catalog

@@ -47,7 +47,7 @@ from tools.catalog.services import services
 from tools.catalog.signatures import keys
 from tools.catalog.signatures.drift import note_upstream
 from tools.definitions.chains.chain_document import chain_definition
-from tools.messaging import channels
+from tools.messaging import message_channels
 from tools.models import (
     Confirmation,
     Execution,
@@ -62,7 +62,7 @@ from tools.models import (
     UpstreamChange,
     User,
 )
-from tools.models.grant_rows import GrantRow
+from tools.models.permission import GrantRow
 from tools.ui.settings import workspace
 from tools.web import proof
 
@@ -717,7 +717,7 @@ class Side:
         mcp_servers.set_credential(
             row=server, owner=f"agent:{self.agent.slug}", values={}, by=self.by
         )
-        self.way, _ = channels.create_channel(
+        self.way, _ = message_channels.create_channel(
             organization=organization, by=self.by,
             channel={"name": f"way-{label}", "kind": "inbox"},
         )  # fmt: skip

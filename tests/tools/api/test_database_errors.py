@@ -7,7 +7,7 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 from django.http import HttpResponse
 
-from config.middleware import DatabaseAnswers
+from config.middleware import DatabaseErrors
 from tools.api.common.errors import answer
 
 TABLE = """CREATE TEMPORARY TABLE one (
@@ -43,7 +43,7 @@ def test_an_error_of_the_database_is_answered_by_whose_fault_it_is(db, sql):
 @pytest.mark.parametrize("sql", CASES)
 def test_a_page_says_so_too(db, rf, sql):
     status, _ = CASES[sql]
-    page = DatabaseAnswers(lambda request: HttpResponse())
+    page = DatabaseErrors(lambda request: HttpResponse())
     with connection.cursor() as cursor:
         cursor.execute(TABLE)
         response = page.process_exception(rf.get("/groups/"), _raised(cursor, sql))

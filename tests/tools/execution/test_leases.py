@@ -8,9 +8,9 @@ import pytest
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
-from config import ladder
+from config import timeouts
 from tests import factories
-from tests.waiting import LIMIT_S, until
+from tests.conditions import LIMIT_S, until
 from tools.execution.leases import CANCELLED, Keeper, Lease, look_after
 from tools.execution.returning import HANDED_BACK, LEASE_LOST
 from tools.models import Execution
@@ -139,7 +139,7 @@ def test_a_cancellation_is_seen_by_the_thread_that_looks(running):
 def test_a_lease_is_renewed_as_long_as_it_is_held(running, settings):
     settings.EXECUTION_LEASE_S = 120
     lease = running()
-    due = time.monotonic() - ladder.renew_s(settings.EXECUTION_LEASE_S)
+    due = time.monotonic() - timeouts.lease_renewal_s(settings.EXECUTION_LEASE_S)
     with Keeper().held(lease.execution_id, lease.fence, since=due) as held:
         until(lambda: held.renewed_at > due)
         again = held.renewed_at = due

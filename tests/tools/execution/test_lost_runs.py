@@ -12,16 +12,16 @@ from audit.models import AuditRecord
 from sandbox.errors import ErrorCode
 from sandbox.spec import RunOutcome, SandboxResult
 from tests import factories
-from tests.tools.held import attempted_in_thread
-from tests.waiting import LIMIT_S, until
+from tests.conditions import LIMIT_S, until
+from tests.tools.approval_requests import attempted_in_thread
 from tools.catalog.sandbox import profiles
 from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidDefinition, Refused
 from tools.execution import actions, performance
 from tools.execution.pipeline import perform
 from tools.models import Execution
-from tools.runners.base import Runner, sandbox
-from tools.runners.registry import RUNNERS
+from tools.runners.tool_runs import Runner, sandbox
+from tools.runners.tool_types import RUNNERS
 
 pytestmark = pytest.mark.usefixtures("committed")
 ROOT = Path(__file__).resolve().parents[3]

@@ -6,8 +6,8 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from config.http import turns
-from config.http.turns import RequestSlot
+from config.http import request_queue
+from config.http.request_queue import RequestSlot
 from tests import factories
 from tools.execution import actions, events
 from tools.models import Agent, Execution, Organization
@@ -29,9 +29,9 @@ def test_a_wait_reads_the_execution_at_its_start_and_at_its_timeout(
 def request_turn() -> Iterator[RequestSlot]:
     """The turn of a request that this thread serves."""
     turn = RequestSlot(lambda: None)
-    mark = turns.current.set(turn)
+    mark = request_queue.current_slot.set(turn)
     yield turn
-    turns.current.reset(mark)
+    request_queue.current_slot.reset(mark)
 
 
 @pytest.mark.usefixtures("alone")

@@ -7,7 +7,7 @@ import pytest
 from django.utils import timezone
 
 from audit.models import AuditRecord
-from tests import builtins, factories, licenses
+from tests import factories, licenses
 from tests.tools.policy.test_licensing import ends, move, status, tier, tools
 from tests.tools.snapshots import current_catalog
 from tools.catalog import actions
@@ -130,7 +130,7 @@ def test_a_change_names_tools_that_are_refused_and_profiles_that_stop_working(or
     factories.tool(organization, "t1", constraints={"required_isolation": "Strict"})
     change = move(organization, "WriterPro")
     assert (change.disabled, change.profiles) == ((), ("mine",))
-    gated = tuple(sorted([*builtins.BEYOND_CORE, "t0", "t1"]))
+    gated = tuple(sorted([*factories.BUILTINS_BEYOND_CORE, "t0", "t1"]))
     assert change.gated == gated
     assert move(organization, "Enterprise").opened == gated
 

@@ -10,7 +10,7 @@ from django.db import OperationalError
 from audit.errors import Unwritable
 from audit.models import AuditRecord
 from tests import factories
-from tests.waiting import until
+from tests.conditions import until
 from tools.definitions.callers import Caller, CallerKind
 from tools.definitions.results import Status
 from tools.errors import Overloaded, Shed

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from config.local import datadir, processes
-from config.local.accounts import sandbox_account
+from config.local import datadir, process_specs
+from config.local.unix_accounts import sandbox_account
 from tools.management import backup_files
 from tools.management.backup_files import BackupFailed, BadBackup, LogHead, Manifest
 
@@ -163,7 +163,7 @@ def test_what_tools_left_comes_back_as_it_was(tmp_path: Path) -> None:
     assert (tmp_path / "acme.tar.gz").stat().st_size < 10_000
     account.own(tmp_path / "back", 0o755)
     backup_files.unpack(
-        tmp_path / "acme.tar.gz", tmp_path / "back", account, processes.interpreter()
+        tmp_path / "acme.tar.gz", tmp_path / "back", account, process_specs.interpreter()
     )
     back = tmp_path / "back"
     assert (back / "out").readlink() == Path("/etc/passwd")
@@ -190,6 +190,6 @@ def test_after_a_restore_that_was_cut_off_nothing_starts(tmp_path: Path) -> None
     (tmp_path / datadir.UNFINISHED_RESTORE).touch()
     with (
         pytest.raises(datadir.DataDirectoryUnusable, match="did not come to its end"),
-        datadir.held(tmp_path),
+        datadir.locked_directory(tmp_path),
     ):
         pass

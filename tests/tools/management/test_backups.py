@@ -14,7 +14,7 @@ from django.core.management import call_command
 from django.db import connection
 from django.utils import timezone
 
-from config.local import oxigraph, postgres, processes
+from config.local import oxigraph, postgres, process_specs
 from tests import factories
 from tools.catalog.signatures import newest
 from tools.management import backup_files, backups
@@ -47,9 +47,9 @@ def test_a_backup_is_of_one_moment_and_loads_with_its_refusals(
         reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         (snapshot,) = reader.execute("SELECT pg_export_snapshot()").fetchone() or ("",)
         later = factories.organization(f"org-{uuid4().hex[:12]}")
-        with postgres.dumping(reader, snapshot, tmp_path / "database.dump"):
+        with postgres.dump_snapshot(reader, snapshot, tmp_path / "database.dump"):
             pass
-        postgres.load(loaded, tmp_path / "database.dump")
+        postgres.load_dump(loaded, tmp_path / "database.dump")
         found = loaded.execute("SELECT slug FROM tools_organization").fetchall()
         assert (organization.slug,) in found and (later.slug,) not in found
         assert loaded.execute("SELECT * FROM django_session").fetchall() == []
@@ -58,7 +58,7 @@ def test_a_backup_is_of_one_moment_and_loads_with_its_refusals(
         with pytest.raises(psycopg.errors.RestrictViolation):
             loaded.execute("DELETE FROM audit_auditrecord")
         with pytest.raises(postgres.DatabaseCopyFailed, match="could not be loaded"):
-            postgres.load(loaded, tmp_path / "database.dump")
+            postgres.load_dump(loaded, tmp_path / "database.dump")
 
 
 @pytest.mark.django_db
@@ -67,9 +67,9 @@ def test_no_row_of_a_backup_refers_to_a_session_that_is_not_in_it() -> None:
         cursor.execute(
             "SELECT conrelid::regclass::text FROM pg_constraint"
             " WHERE contype = 'f' AND confrelid = ANY(%s::regclass[])",
-            [list(postgres.SESSIONS)],
+            [list(postgres.SESSION_TABLES)],
         )
-        assert {name for (name,) in cursor.fetchall()} <= {*postgres.SESSIONS}
+        assert {name for (name,) in cursor.fetchall()} <= {*postgres.SESSION_TABLES}
 
 
 @pytest.fixture
@@ -141,15 +141,17 @@ def test_versions_that_a_database_lacks_were_never_seen(organization: Organizati
 
 
 def test_graphs_come_back_as_they_were(servers_in: Path, tmp_path: Path) -> None:
-    account = processes.knowledge(tmp_path).account
+    account = process_specs.knowledge(tmp_path).account
     tmp_path.chmod(0o711)
     quads = b'<urn:s> <urn:p> "\xc3\xa9" <urn:g> .\n'
-    oxigraph.load(tmp_path, [quads], account=account, reach=processes.interpreter())
+    oxigraph.load_graphs(tmp_path, [quads], account=account, reach=process_specs.interpreter())
     with pytest.raises(oxigraph.GraphCopyFailed, match="could not be loaded"):
-        oxigraph.load(tmp_path, [b"<urn:s> oops"], account=account, reach=processes.interpreter())
-    assert all(part for part in oxigraph.dump(servers_in))
+        oxigraph.load_graphs(
+            tmp_path, [b"<urn:s> oops"], account=account, reach=process_specs.interpreter()
+        )
+    assert all(part for part in oxigraph.dump_graphs(servers_in))
 
 
 def test_graphs_of_a_server_that_does_not_answer_are_no_backup(tmp_path: Path) -> None:
     with pytest.raises(oxigraph.GraphCopyFailed, match="could not be dumped"):
-        list(oxigraph.dump(tmp_path))
+        list(oxigraph.dump_graphs(tmp_path))

@@ -1,6 +1,6 @@
 import pytest
 
-from config.stdio import read_allowed
+from config.external_servers import read_stdio_servers
 from tests import factories
 from tests.stubs import stdio
 from tests.stubs.mcp import mcp_serving
@@ -82,7 +82,7 @@ def test_a_server_nobody_registered_is_a_failure(typed, here):
 def test_a_server_of_the_operators_list_is_started_listed_and_imported_from(
     typed, organization, here, settings, crib
 ):
-    settings.MCP_STDIO_ALLOWED = read_allowed(stdio.ALLOWED)
+    settings.MCP_STDIO_ALLOWED = read_stdio_servers(stdio.ALLOWED)
     words = ("--command", "stub", "--arg", "2026-07-28", "--env", "KEY=sword")
     assert typed("mcp_servers", "add", "near", *words, *here).code == 0
     try:

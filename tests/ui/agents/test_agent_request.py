@@ -8,7 +8,7 @@ from django.test import Client
 
 from audit.models import AuditRecord
 from tests import agent_runs, factories
-from tests.tools.held import held
+from tests.tools.approval_requests import held
 from tests.ui.conftest import Grant
 from tests.ui.pages import htmx, inline_code, notes, text
 from tools.accounts.callers import caller_of_user

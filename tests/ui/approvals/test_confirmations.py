@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from audit.models import AuditRecord
 from tests import factories
-from tests.tools.held import approve, approver, at_the_browser, held
+from tests.tools.approval_requests import approve, approver, at_the_browser, held
 from tests.ui.conftest import Grant
 from tests.ui.pages import notes, text
 from tools.approvals import decisions

@@ -9,7 +9,7 @@ from django.utils import timezone
 from audit.actions import Actor
 from audit.alerts import channels
 from audit.models import Alert, AlertDelivery, AlertRule, AuditRecord
-from tests.stubs.mail import receiving
+from tests.stubs.mail import open_office
 from tests.ui.pages import notes, text
 from tools.models import Organization
 from tools.ui.audit import alert_views
@@ -82,7 +82,7 @@ def test_a_test_says_what_came_of_it(
     )  # fmt: skip
     address = f"/audit/alerts/channels/{channel.pk}/test/"
     assert "EMAIL_URL" in notes(admin_client.post(address))["not-told"][0]
-    with receiving() as office:
+    with open_office() as office:
         settings.EMAIL_OPTIONS = office.options
         assert "mail" in notes(admin_client.post(address))["told"][0]
     record = AuditRecord.objects.filter(organization=organization.slug, code="ALERT.TEST").first()

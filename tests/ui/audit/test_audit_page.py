@@ -17,8 +17,8 @@ from audit.models import AuditRecord
 from audit.records import reading
 from audit.verifier import toolcrib_verify as verifier
 from tests.audit.logs import write
+from tests.conditions import until
 from tests.ui.pages import notes, text
-from tests.waiting import until
 from tools.models import Organization
 from tools.ui.audit import viewing
 

@@ -14,9 +14,9 @@ from django.utils import timezone
 
 from audit.log.sealer import seal
 from audit.log.standing import standing_of
-from config.local import accounts
+from config.local import unix_accounts
 from tests import factories
-from tests.tools.held import held
+from tests.tools.approval_requests import held
 from tests.ui.approvals.test_changes import says
 from tests.ui.conftest import Grant
 from tests.ui.pages import htmx, inline_code, notes, text
@@ -191,7 +191,7 @@ def test_each_line_of_the_house_leads_to_a_page(admin_client: Client) -> None:
     assert {admin_client.get(address).status_code for address in found} <= {200, 503}
 
 
-@pytest.mark.parametrize(("uid", "word"), [(1000, "look"), (accounts.WEB_UID, "good")])
+@pytest.mark.parametrize(("uid", "word"), [(1000, "look"), (unix_accounts.WEB_UID, "good")])
 def test_the_house_says_what_a_start_by_a_user_lacks(
     admin_client: Client, monkeypatch: pytest.MonkeyPatch, uid: int, word: str
 ) -> None:

@@ -18,8 +18,8 @@ from tests.stubs.web import Reply
 from tests.ui.conftest import Grant
 from tests.ui.pages import body_of, inline_code, notes, text
 from tools.catalog.knowledge.knowledge import import_graph
-from tools.knowledge.documents import Syntax
-from tools.knowledge.listing import Named
+from tools.knowledge.entity_search import Named
+from tools.knowledge.graph_documents import Syntax
 from tools.models import Organization
 from tools.ui.knowledge import knowledge_import
 from tools.ui.knowledge.neighbourhood import MOST_THINGS, draw

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 
 from audit.models import AuditRecord
-from config.stdio import read_allowed
+from config.external_servers import read_stdio_servers
 from tests.stubs.mcp import McpStub, mcp_serving
 from tests.stubs.mcp import Tool as Stub
 from tests.ui.conftest import Grant
@@ -32,7 +32,7 @@ HOSTILE = "<script>alert(1)</script>\u202e\u200b"
 def _allowed(settings: Any) -> None:
     settings.EGRESS_ALLOW_PRIVATE = ["127.0.0.1/32"]
     settings.MCP_REFERENCES_ALLOWED = ["env:MCP_TEST_KEY"]
-    settings.MCP_STDIO_ALLOWED = read_allowed(
+    settings.MCP_STDIO_ALLOWED = read_stdio_servers(
         {"mcp-server-time": {"command": "/usr/bin/mcp-server-time", "arguments": ["-v", "--utc"]}}
     )
 

@@ -7,9 +7,9 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools.api.common.base import CallerView
-from tools.api.common.bodies import Page
 from tools.api.common.conditional import ConditionalView, Representation, conditional
+from tools.api.common.pagination import Page
+from tools.api.common.views import CallerView
 from tools.catalog.signatures import keys
 from tools.definitions.callers import Scope
 from tools.errors import NotFound

@@ -9,17 +9,40 @@ from django.core.exceptions import ValidationError as DjangoValidationError
 from django.db import DataError, InterfaceError, OperationalError
 from django.http import Http404, HttpResponse
 from psycopg_pool import PoolTimeout
-from rest_framework import exceptions
+from rest_framework import exceptions, serializers
 
 from audit.errors import Unwritable
 from config.database import is_conflict, replace_dead_connections
-from config.http.answers import written
-from config.http.errors import CODES, NOT_FOUND, body
-from tools.api.common.fields import MOST_FLAWS
+from config.http.errors import CODES, NOT_FOUND, encode_json, error_body
+from tools.api.common.serializer_fields import MOST_FLAWS, one_of
+from tools.definitions.results import Status
 from tools.errors import Conflict, RateLimited, ToolcribError, Unavailable
 from tools.shapes import refusal_shape
 
 log = logging.getLogger(__name__)
+
+
+class ErrorAnswer(serializers.Serializer[Any]):
+    code = serializers.CharField()
+    message = serializers.CharField()
+    details = serializers.DictField()
+    request_id = serializers.CharField()
+    client_request_id = serializers.CharField(required=False)
+    status = one_of(Status, required=False)
+    execution_id = serializers.UUIDField(required=False)
+    limit = serializers.JSONField(required=False, help_text="With 429: calls, or a cost as text.")
+    used = serializers.JSONField(required=False)
+    resets_in_s = serializers.IntegerField(required=False)
+
+
+class ProblemAnswer(ErrorAnswer):
+    """An error for whom accepts `application/problem+json` (RFC 9457)."""
+
+    type = serializers.CharField()
+    title = serializers.CharField()
+    status = serializers.IntegerField()  # type: ignore[assignment] # as RFC 9457 has it
+    detail = serializers.CharField()
+    instance = serializers.CharField()
 
 
 def answer(error: Exception, context: dict[str, Any]) -> HttpResponse | None:
@@ -106,9 +129,9 @@ def _flaws(detail: Any, place: str = "") -> Iterator[dict[str, str]]:
 
 
 def _response(http_status: int, code: str, message: str, details: dict[str, Any]) -> HttpResponse:
-    return _written(http_status, body(code, message, details))
+    return _written(http_status, error_body(code, message, details))
 
 
 def _written(http_status: int, content: dict[str, Any]) -> HttpResponse:
     """Always JSON, also where the answer would have been an event stream or a page."""
-    return HttpResponse(written(content), status=http_status, content_type="application/json")
+    return HttpResponse(encode_json(content), status=http_status, content_type="application/json")

@@ -21,7 +21,7 @@ from rest_framework.exceptions import APIException
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from config.http.answers import written
+from config.http.errors import encode_json
 from tools.accounts import idempotency
 from tools.accounts.grants.grants import grants
 from tools.accounts.idempotency import IdempotentResponse
@@ -203,7 +203,7 @@ def _acted(
         return response
     answer = _content(response)
     headers = {name: response[name] for name in _REPEATED_HEADERS if name in response}
-    if len(written(answer)) > MOST_BYTES:
+    if len(encode_json(answer)) > MOST_BYTES:
         answer = _cut(answer, headers, view.secret)
         headers[WITHHELD] = "*"
     idempotency.keep(

@@ -3,16 +3,43 @@ keeps its position while tools are added and removed."""
 
 import base64
 import binascii
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from django.db.models import QuerySet
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
+from rest_framework import serializers
 from rest_framework.request import Request
 
 from tools.catalog.registry import CatalogTool
 from tools.errors import Malformed
-from tools.web.pages import bad_cursor, reference, size_of
+from tools.web.pages import PageReference, bad_cursor, reference, size_of
+
+AGENT = OpenApiParameter("agent", OpenApiTypes.STR, description="An agent's slug.")
+TOOL = OpenApiParameter("tool", OpenApiTypes.STR, description="A tool's name.")
+SESSION = OpenApiParameter("session", OpenApiTypes.UUID, description="A session's id.")
+IN_SESSION = OpenApiParameter(
+    "session", OpenApiTypes.STR, description="A session of the caller: as the catalog is in it."
+)
+PERIOD = [
+    OpenApiParameter("since", OpenApiTypes.DATETIME, description="From this time on."),
+    OpenApiParameter("until", OpenApiTypes.DATETIME, description="Before this time."),
+]
+
+
+def filtered[Rows: QuerySet[Any]](
+    rows: Rows, query: Mapping[str, Any], columns: Mapping[str, str]
+) -> Rows:
+    """The rows that have in each column what the parameter beside it asks for, where it does."""
+    asked = {column: query[name] for name, column in columns.items() if name in query}
+    return rows.filter(**asked) if asked else rows
+
+
+def in_period(column: str) -> dict[str, str]:
+    """The columns of `PERIOD`, for `filtered`."""
+    return {"since": f"{column}__gte", "until": f"{column}__lt"}
+
 
 BY_NAME = OpenApiParameter(
     "ordering",
@@ -20,6 +47,11 @@ BY_NAME = OpenApiParameter(
     enum=["name", "-name"],
     description="By what; `-` is descending.",
 )
+
+
+class Page(serializers.Serializer[Any]):
+    next = PageReference(allow_null=True)
+    previous = PageReference(allow_null=True)
 
 
 def tool_key(tool: CatalogTool) -> str:

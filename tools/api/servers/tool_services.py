@@ -9,10 +9,10 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from toolcrib_service.wire import Queue
-from tools.api.common.bodies import Page
+from toolcrib_service.queue_protocol import Queue
 from tools.api.common.conditional import ConditionalView, Representation, conditional
-from tools.api.common.fields import Strict, Text
+from tools.api.common.pagination import Page
+from tools.api.common.serializer_fields import Strict, Text
 from tools.catalog.services import announcements, services
 from tools.definitions.callers import Scope
 from tools.errors import Unavailable

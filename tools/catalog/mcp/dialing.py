@@ -11,8 +11,7 @@ from sandbox.egress.dial import Dialer
 from sandbox.egress.resolve import Resolver
 from sandbox.egress.rules.addresses import AddressGate, read_network
 from sandbox.egress.trust import client_context
-from tools.httpclient.loop import EventLoopThread
-from tools.httpclient.outbound import OperatorNetworkGate
+from tools.httpclient.outbound import EventLoopThread, OperatorNetworkGate
 from tools.mcpclient.fetching import Fetcher
 
 

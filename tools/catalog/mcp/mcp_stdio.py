@@ -9,13 +9,13 @@ from functools import lru_cache, partial
 
 from django.conf import settings
 
-from config.stdio import WORKSPACE, StdioServer
+from config.external_servers import WORKSPACE, StdioServer
 from sandbox.egress.client import EgressClient
 from sandbox.egress.rules.policy import EgressLimits, EgressPolicy
 from sandbox.servers import ServerSpec
 from sandbox.serving import start_server
 from sandbox.spec import Mount, Network
-from tools.builtin.workspace import workspace_of
+from tools.builtin.workspaces import workspace_of
 from tools.catalog.mcp.mcp_catalog import CatalogServer
 from tools.catalog.sandbox.hosts import Item, rules_of
 from tools.mcpclient.errors import NeverBegan

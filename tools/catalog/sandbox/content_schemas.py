@@ -10,7 +10,7 @@ from audit.changes import difference
 from audit.events import Event, Outcome
 from sandbox.spec import Limits, Preloaded, RunOutcome, SandboxSpec
 from tools.builtin.manifest import ISOLATED
-from tools.builtin.schemas import SCHEMAS
+from tools.builtin.named_schemas import SCHEMAS
 from tools.catalog.listed import ListedFields
 from tools.catalog.sandbox.wall import sandbox
 from tools.catalog.uniqueness import unique

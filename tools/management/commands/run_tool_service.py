@@ -9,10 +9,10 @@ import redis
 from django.conf import settings
 from django.core.management.base import CommandParser
 
-from config.brokers import broker_of
+from config.external_servers import find_broker
 from toolcrib_service.__main__ import add_options, load
-from toolcrib_service.running import keep, run
 from toolcrib_service.service import DynamicToolService
+from toolcrib_service.service_process import keep, run
 from tools.errors import Malformed, Unavailable
 from tools.management.agents import find_organization
 from tools.management.command import ToolcribCommand
@@ -33,7 +33,7 @@ class Command(ToolcribCommand):
             return keep([sys.executable, *sys.argv, "--processes=1"], options["processes"])
         sys.path.insert(0, os.getcwd())
         service = _service(options)
-        broker = broker_of(settings.TOOL_SERVICE_BROKERS, options["organization"], service.id)
+        broker = find_broker(settings.TOOL_SERVICE_BROKERS, options["organization"], service.id)
         if broker and options["announce"]:
             raise Malformed("Only at our own broker do services announce themselves.")
         key = options["key"] or Path(settings.DATA_DIR) / f"service-{service.id}.key"

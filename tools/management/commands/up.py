@@ -32,7 +32,7 @@ class Command(BaseCommand):
             address=Address(options["host"], options["port"]),
             browser=not options["no_browser"],
             first_administrator=first_administrator,
-            say=self.say,
+            report=self.say,
         )
         try:
             run(wish)

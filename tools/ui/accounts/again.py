@@ -17,7 +17,7 @@ from django_htmx.http import HttpResponseClientRedirect
 from audit.actions import record
 from audit.events import Event, Outcome
 from config.http import errors
-from config.http.redirects import own_path
+from config.http.browser_security import safe_redirect_path
 from tools.accounts.callers import actor_of, caller_of_user
 from tools.accounts.login import freshness, identity_provider
 from tools.accounts.login.lockout import guarded
@@ -82,7 +82,7 @@ def ask(request: HttpRequest) -> HttpResponse | None:
     try:
         carried.restore(request, sealed)
     except carried.SealedFormInvalid:
-        return errors.refused(request, 400, _LOST)
+        return errors.error_response(request, 400, _LOST)
     return None
 
 
@@ -156,7 +156,7 @@ def _came_from(request: HttpRequest) -> str:
         return resolve_url("home")
     parts = urlsplit(referer)
     address = f"{parts.path}?{parts.query}" if parts.query else parts.path
-    return own_path(address, resolve_url("home"))
+    return safe_redirect_path(address, resolve_url("home"))
 
 
 def _address(onwards: str) -> str:

@@ -11,7 +11,7 @@ from django.utils.crypto import constant_time_compare
 
 from audit.actions import record
 from audit.events import Event, Outcome
-from config.http.redirects import own_path
+from config.http.browser_security import safe_redirect_path
 from tools.accounts.callers import actor_of, caller_of_user
 from tools.accounts.login import freshness, second_factors
 from tools.accounts.login.login import PeopleBackend
@@ -77,4 +77,4 @@ def enter(request: HttpRequest, who: Entering, factor: str = "") -> HttpResponse
 def safe_next(request: HttpRequest, otherwise: str = "home") -> str:
     """The page to open afterwards: always an address of the product (no open redirect)."""
     wanted = request.POST.get("next") or request.GET.get("next") or ""
-    return own_path(wanted, resolve_url(otherwise))
+    return safe_redirect_path(wanted, resolve_url(otherwise))

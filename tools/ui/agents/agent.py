@@ -24,8 +24,8 @@ from tools.execution.reading import readable
 from tools.limits import allowances
 from tools.limits.allowances import AllowanceStatus
 from tools.models import Agent, Session, Token
-from tools.models.allowance import Kind
-from tools.models.grant_rows import GrantRow, Sought
+from tools.models.agent import Kind
+from tools.models.permission import GrantRow, Sought
 from tools.shapes import money
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.agents.agents import find_agent

@@ -17,7 +17,7 @@ from tools.errors import Malformed, ToolcribError
 from tools.limits import allowances
 from tools.limits.allowances import AMOUNT, MOST_QUOTAS
 from tools.models import Agent
-from tools.models.allowance import Kind, Period
+from tools.models.agent import Kind, Period
 from tools.shapes import money
 from tools.ui.access import PageRequest, page
 from tools.ui.agents.agents import find_agent

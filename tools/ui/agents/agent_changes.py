@@ -17,7 +17,7 @@ from tools.accounts.user_permissions import require
 from tools.definitions.callers import Scope
 from tools.errors import Malformed, NotFound, ToolcribError
 from tools.execution.agent_calls import stop_calls
-from tools.models.grant_rows import GrantRow
+from tools.models.permission import GrantRow
 from tools.ui.access import PageRequest, page
 from tools.ui.agents.agent import show, token_inputs
 from tools.ui.agents.agents import find_agent

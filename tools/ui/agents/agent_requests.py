@@ -19,7 +19,7 @@ from tools.agents.call_rows import THINK
 from tools.agents.run_parameters import PATTERNS, PLAN, REACT
 from tools.definitions.results import Status
 from tools.models import Execution
-from tools.models.execution import ExecutionQuerySet
+from tools.models.execution_queryset import ExecutionQuerySet
 from tools.shapes import money
 from tools.ui.access import PageRequest, page
 from tools.ui.executions.executions import BULKY, FAILED, fingerprint, of_agent, older_than

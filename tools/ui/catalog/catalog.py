@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 from django_htmx.http import trigger_client_event
 
-from config.http.redirects import own_path
+from config.http.browser_security import safe_redirect_path
 from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import may, require
 from tools.authorization.listings import visible_tools
@@ -154,7 +154,7 @@ def switch(request: PageRequest, name: str, enabled: bool) -> HttpResponseBase:
 
 def back_of(request: PageRequest, given: QueryDict) -> str:
     """The page that a form names as its origin, if it belongs to the product; else the catalog."""
-    return own_path(given.get("next", ""), reverse("catalog"))
+    return safe_redirect_path(given.get("next", ""), reverse("catalog"))
 
 
 def _counts(kinds: Kinds) -> dict[str, int]:

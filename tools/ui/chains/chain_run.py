@@ -8,7 +8,7 @@ from tools.definitions.results import OPEN, Status
 from tools.definitions.vocabulary import ToolType
 from tools.execution.composing import absent_calls
 from tools.models import Execution
-from tools.models.execution import UNDO
+from tools.models.execution_queryset import UNDO
 from tools.ui.chains.chain_drawing import ChainDrawing, StepStatus, draw, inputs_of
 
 _ENDED = {

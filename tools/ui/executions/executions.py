@@ -22,7 +22,7 @@ from tools.execution import actions, retrying, session_actions
 from tools.execution.reading import readable
 from tools.execution.redacted import redacted, redacted_message
 from tools.models import Agent, Execution, Resolution
-from tools.models.execution import ExecutionQuerySet
+from tools.models.execution_queryset import ExecutionQuerySet
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.chains.chain_run import drawn_run
 from tools.ui.executions.calls_within import calls_within

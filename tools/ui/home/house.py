@@ -9,7 +9,7 @@ from django.contrib.humanize.templatetags.humanize import naturaltime
 from django.urls import reverse
 
 from audit.log import standing
-from config.local.accounts import missing_separation
+from config.local.unix_accounts import missing_separation
 from tools.accounts.login import second_factors
 from tools.ui.access import PageRequest
 from tools.ui.licenses import licenses

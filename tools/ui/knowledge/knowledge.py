@@ -15,9 +15,9 @@ from tools.catalog.knowledge import knowledge_browsing as browsing
 from tools.catalog.knowledge.knowledge import export_graph
 from tools.definitions.texts.lookalikes import make_visible
 from tools.errors import Malformed, NotFound
-from tools.knowledge import finding
-from tools.knowledge.documents import Syntax
-from tools.knowledge.entries import local_name
+from tools.knowledge import entity_search
+from tools.knowledge.entity_index import local_name
+from tools.knowledge.graph_documents import Syntax
 from tools.policy import gates
 from tools.policy.questions import AccessRequest, EffectiveRequest
 from tools.ui.access import PageRequest, page, snapshot_of
@@ -92,20 +92,20 @@ def type_address(iri: str) -> str:
     return f"{reverse('knowledge')}?{urlencode({'type': iri})}"
 
 
-def _wanted(request: HttpRequest) -> finding.EntitySearchQuery:
+def _wanted(request: HttpRequest) -> entity_search.EntitySearchQuery:
     """Raises `Malformed`."""
     offset = request.GET.get("offset", "0")
     if not (offset.isascii() and offset.isdecimal() and len(offset) <= 15):
         raise Malformed("offset must be a whole number.")
-    return finding.EntitySearchQuery(
-        query=request.GET.get("q", "")[: finding.LONGEST_QUERY],
+    return entity_search.EntitySearchQuery(
+        query=request.GET.get("q", "")[: entity_search.LONGEST_QUERY],
         type=request.GET.get("type", "").strip()[:_LONGEST_TYPE] or None,
         limit=PAGE_SIZE,
         offset=min(int(offset), _FURTHEST),
     )
 
 
-def _row(hit: finding.EntityHit) -> dict[str, Any]:
+def _row(hit: entity_search.EntityHit) -> dict[str, Any]:
     return {
         "label": make_visible(hit.label),
         "iri": make_visible(hit.iri),
@@ -125,6 +125,6 @@ def _kind(iri: str, count: int) -> dict[str, Any]:
     }
 
 
-def _address(wanted: finding.EntitySearchQuery, offset: int) -> str:
+def _address(wanted: entity_search.EntitySearchQuery, offset: int) -> str:
     said = {"q": wanted.query, "type": wanted.type or "", "offset": str(max(0, offset))}
     return f"{reverse('knowledge')}?{urlencode({name: one for name, one in said.items() if one})}"

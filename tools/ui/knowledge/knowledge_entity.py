@@ -11,8 +11,8 @@ from tools.catalog.knowledge import knowledge_browsing as browsing
 from tools.catalog.knowledge.knowledge_browsing import EntityView
 from tools.definitions.texts.lookalikes import make_visible
 from tools.errors import Malformed
-from tools.knowledge.entries import local_name
-from tools.knowledge.portrait import Relation, Value
+from tools.knowledge.entity_index import local_name
+from tools.knowledge.entity_statements import Relation, Value
 from tools.ui.access import PageRequest, page
 from tools.ui.knowledge.knowledge import entity_address, require_reader, type_address
 from tools.ui.knowledge.neighbourhood import draw

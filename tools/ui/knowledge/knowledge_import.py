@@ -17,8 +17,8 @@ from tools.catalog.knowledge.knowledge import (
 )
 from tools.definitions.texts.lookalikes import make_visible
 from tools.errors import Malformed, TooLarge, ToolcribError
-from tools.knowledge.documents import MOST_FLAWS, Syntax
-from tools.knowledge.entries import local_name
+from tools.knowledge.entity_index import local_name
+from tools.knowledge.graph_documents import MOST_FLAWS, Syntax
 from tools.ui import kept
 from tools.ui.access import PageRequest, page
 from tools.ui.knowledge.knowledge import entity_address

@@ -10,8 +10,8 @@ from itertools import chain as joined
 from itertools import zip_longest
 from typing import Any
 
-from tools.knowledge.entries import local_name
-from tools.knowledge.listing import Named
+from tools.knowledge.entity_index import local_name
+from tools.knowledge.entity_search import Named
 from tools.ui.layout import LayoutBox, LayoutDrawing, chain, cut, drawn
 
 MOST_THINGS = 40

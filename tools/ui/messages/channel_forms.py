@@ -12,8 +12,8 @@ from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import require
 from tools.catalog.sandbox.credentials import MASK
 from tools.errors import ToolcribError
-from tools.messaging import channels
-from tools.messaging.channel_fields import SECURITIES
+from tools.messaging import message_channels
+from tools.messaging.message_channels import SECURITIES
 from tools.models import MessageChannel, MessageKind
 from tools.ui.access import PageRequest, page
 from tools.ui.inputs import FormInput, Widget, choices, placed, plain, words
@@ -44,7 +44,7 @@ def write_channel(request: PageRequest) -> HttpResponseBase:
         return _form(request, inputs, kind, None)
     try:
         said = _said(inputs, request) | {"kind": kind}
-        row, key = channels.create_channel(
+        row, key = message_channels.create_channel(
             organization=request.user.organization, channel=said, by=actor_of(request.caller)
         )
     except ToolcribError as error:
@@ -61,14 +61,14 @@ def write_channel(request: PageRequest) -> HttpResponseBase:
 def change_channel(request: PageRequest, name: str) -> HttpResponseBase:
     """Change a channel. Empty secret inputs keep their value."""
     require(request.caller, "change_messagechannel")
-    row = channels.find_channel(request.user.organization, name)
+    row = message_channels.find_channel(request.user.organization, name)
     kind = MessageKind(row.kind)
     inputs = _inputs(kind, row)
     if request.method != "POST":
         return _form(request, inputs, kind, row)
     try:
         changes = _said(inputs, request)
-        channels.change_channel(row=row, changes=changes, by=actor_of(request.caller))
+        message_channels.change_channel(row=row, changes=changes, by=actor_of(request.caller))
     except ToolcribError as error:
         return _form(request, inputs, kind, row, error)
     notices.success(request, f"{row.name} is changed.")
@@ -80,8 +80,8 @@ def change_channel(request: PageRequest, name: str) -> HttpResponseBase:
 @page
 def replace_key(request: PageRequest, name: str) -> HttpResponse:
     require(request.caller, "change_messagechannel")
-    row = channels.find_channel(request.user.organization, name)
-    key = channels.replace_key(row=row, by=actor_of(request.caller))
+    row = message_channels.find_channel(request.user.organization, name)
+    key = message_channels.replace_key(row=row, by=actor_of(request.caller))
     return render(request, KEY, {"row": row, "key": key, "made": False})
 
 
@@ -90,10 +90,10 @@ def replace_key(request: PageRequest, name: str) -> HttpResponse:
 @page
 def remove_channel(request: PageRequest, name: str) -> HttpResponseBase:
     require(request.caller, "delete_messagechannel")
-    row = channels.find_channel(request.user.organization, name)
+    row = message_channels.find_channel(request.user.organization, name)
     if request.method != "POST":
         return render(request, REMOVE, {"row": row})
-    channels.delete_channel(row=row, by=actor_of(request.caller))
+    message_channels.delete_channel(row=row, by=actor_of(request.caller))
     notices.success(request, f"{row.name} is removed.")
     return redirect("channels")
 
@@ -118,7 +118,7 @@ def _inputs(kind: MessageKind, row: MessageChannel | None) -> list[FormInput]:
         FormInput("enabled", "It is on", Widget.CHECK, value="yes"),
     ]  # fmt: skip
     if row is not None:
-        _fill(asked, channels.written(row))
+        _fill(asked, message_channels.written(row))
     return asked
 
 

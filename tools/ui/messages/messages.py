@@ -12,9 +12,8 @@ from django.views.decorators.http import require_http_methods, require_safe
 from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import may, require
 from tools.errors import NotFound
-from tools.messaging.channels import find_channel, written
-from tools.messaging.inbox import items_of, mark_read
-from tools.messaging.outbox import NotWritten
+from tools.messaging.message_channels import find_channel, written
+from tools.messaging.outbox import NotWritten, items_of, mark_read
 from tools.models import InboxItem, Message, MessageChannel, MessageState
 from tools.runners.messages import try_channel
 from tools.ui.access import PageRequest, page

@@ -13,7 +13,7 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from toolcrib_service.wire import Queue
+from toolcrib_service.queue_protocol import Queue
 from tools.accounts.user_permissions import may, require
 from tools.catalog.services.announcements import MOST_PENDING
 from tools.catalog.services.services import find_service, tools_of
@@ -23,7 +23,7 @@ from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidDefinition
 from tools.models import Execution, ServiceStatus, Tool, ToolService
 from tools.runners.service import client
-from tools.toolservices.client import ToolServiceQueueStatus
+from tools.toolservices.redis_client import ToolServiceQueueStatus
 from tools.ui.access import PageRequest, page
 from tools.ui.shown import SourceStatus, difference, pretty
 from tools.ui.visible import VisiblePiece, mixed_words, pieces

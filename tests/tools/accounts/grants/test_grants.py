@@ -21,7 +21,7 @@ from tools.catalog.registry import registry
 from tools.definitions.callers import Caller
 from tools.errors import Forbidden, NotFound
 from tools.models import Agent, Organization, Tool, ToolGroup, User
-from tools.models.grant_rows import GrantRow
+from tools.models.permission import GrantRow
 from tools.policy.gates import explain, usable_tools
 from tools.policy.questions import AccessRequest, EffectiveRequest
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 from django.db import transaction
 
-from config.stdio import read_allowed
+from config.external_servers import read_stdio_servers
 from tests import factories
 from tests.api import Api
+from tests.conditions import blocks_another_connection, until
 from tests.stubs.mcp import Tool, mcp_serving
 from tests.stubs.web import Reply
-from tests.waiting import blocks_another_connection, until
 from tools.catalog.mcp.mcp_catalog import catalog_servers
 from tools.catalog.mcp.mcp_values import MASK, opened_values
 from tools.catalog.mcp.upstreams import endpoint_of, hub
@@ -32,7 +32,7 @@ SCHEMA = {
 def _allowed(settings):
     settings.EGRESS_ALLOW_PRIVATE = ["127.0.0.1/32"]
     settings.MCP_REFERENCES_ALLOWED = ["env:MCP_TEST_KEY"]
-    settings.MCP_STDIO_ALLOWED = read_allowed(
+    settings.MCP_STDIO_ALLOWED = read_stdio_servers(
         {"mcp-server-time": {
             "command": "/usr/bin/mcp-server-time", "arguments": ["-v", "--zone=[A-Za-z]+"],
             "variables": ["TZ"],
