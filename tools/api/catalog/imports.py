@@ -229,7 +229,7 @@ def _documents(body: dict[str, Any]) -> list[tuple[ImportDocument, ImportSource]
         raise Malformed("Give either document or items.", code="invalid")
     source = ImportSource(body["source"]) if body["source"] else None
     return [
-        (one, source or items.detect_source(one))
+        (one, source or import_entries.detect_source(one))
         for one in import_documents.parse_documents(
             body[given[0]], openapi=source in {None, ImportSource.OPENAPI}
         )
