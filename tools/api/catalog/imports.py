@@ -15,8 +15,7 @@ from tools.api.common.views import CallerView
 from tools.catalog.imports import exporting, importing
 from tools.catalog.imports.openapi_import import import_openapi
 from tools.definitions.callers import Scope
-from tools.definitions.dialects import import_documents
-from tools.definitions.dialects import import_entries
+from tools.definitions.dialects import import_documents, import_entries
 from tools.definitions.dialects.import_documents import ImportDocument
 from tools.definitions.dialects.import_entries import (
     MAX_ITEMS,

@@ -34,6 +34,7 @@ def write(sql, *values):
         cursor.execute("ALTER TABLE tools_toolversion DISABLE TRIGGER USER")
         cursor.execute(sql, values)
         cursor.execute("ALTER TABLE tools_toolversion ENABLE TRIGGER USER")
+        cursor.execute("SET CONSTRAINTS ALL DEFERRED")
 
 
 def edit(version, **columns):
