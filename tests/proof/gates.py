@@ -192,7 +192,7 @@ GATES: tuple[Gate, ...] = (
     ),
     (
         "the page of alerts without a permission",
-        "tools/ui/audit/alert_views.py",
+        "tools/ui/audit/alerts.py",
         "@permission_required(VIEW, raise_exception=True)",
         "",
         (),

@@ -17,7 +17,7 @@ from tools.approvals import decisions
 from tools.execution import actions
 from tools.models import Agent, Confirmation, Organization, Tool
 from tools.ui.approvals.confirmations import LONGEST
-from tools.ui.visible import mixed_words, pieces
+from tools.ui.display import mixed_words, pieces
 
 ADDRESS = "/confirmations/"
 

@@ -8,7 +8,7 @@ from tests import factories
 from tests.api import Api
 from tests.ui.pages import htmx, notes, text
 from tools.models import Organization, Tool
-from tools.ui.catalog.facets import LABELS
+from tools.ui.catalog.catalog import LABELS
 
 FILES = ["read_file", "write_file"]
 ALL = sorted([*factories.BUILTIN_NAMES, "alpha", "beta"])

@@ -19,7 +19,7 @@ from tools.definitions.dialects.import_entries import (
 )
 from tools.errors import Malformed, TooLarge
 from tools.models import User
-from tools.ui import kept
+from tools.ui import sealed_forms as kept
 from tools.ui.access import PageRequest
 
 MOST_FILES = 100
