@@ -247,7 +247,7 @@ def test_what_has_no_room_does_not_make_the_queue_old(agent, organization):
 
 
 def full(admission):
-    admission.shed = Shed("full")
+    admission.limits.shed = Shed("full")
 
 
 def test_an_answer_that_is_known_is_given_all_the_same(agent, organization):

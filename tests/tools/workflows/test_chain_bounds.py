@@ -18,8 +18,8 @@ from tools.approvals import decisions
 from tools.definitions.chains.chain_document import MOST_ITEMS, MOST_STEPS
 from tools.errors import InvalidDefinition
 from tools.execution import actions, composing, session_actions
-from tools.execution.admission import MOST_DEPTH
 from tools.models import Confirmation
+from tools.policy.call_gates import MOST_DEPTH
 
 pytestmark = pytest.mark.usefixtures("alone")
 MANY = "def main(parameters):\n    return list(range(int(parameters['text'])))\n"

@@ -26,7 +26,7 @@ from tools.api.common.serializer_fields import (
 from tools.api.common.views import CallerView
 from tools.api.documentation import CODE_TOOL
 from tools.authorization import request_records
-from tools.authorization.listings import visible_tool
+from tools.authorization.listings import usable_tools, visible_tool
 from tools.catalog import actions
 from tools.catalog.registry import CatalogTool
 from tools.catalog.search.questions import note_search
@@ -46,7 +46,6 @@ from tools.definitions.vocabulary import (
 from tools.insight.workflow_findings import findings_about
 from tools.models import ToolVersion
 from tools.models.tool import Origin, ToolStatus
-from tools.policy import gates
 from tools.shapes import tool_here, tool_shape, version_shape
 from tools.web.pages import PAGING, CursorPages, paging
 from tools.web.proof import Proof, by_method
@@ -208,7 +207,7 @@ class Listing(CallerView):
         began, asked = time.perf_counter(), self.asked()
         request_records.count(asked, self.snapshot)
         warnings = self.granted(asked, self.snapshot)
-        tools = gates.usable_tools(self.caller, asked, self.snapshot)
+        tools = usable_tools(self.caller, asked, self.snapshot)
         request_records.listed(self.caller, asked, self.snapshot, shown=len(tools), began=began)
         return tools, warnings
 

@@ -25,7 +25,7 @@ from tools.api.executions.executions import (
     made,
     waited_for,
 )
-from tools.authorization.listings import visible_tool
+from tools.authorization.listings import usable_tools, visible_tool
 from tools.catalog import actions
 from tools.catalog.registry import CatalogTool
 from tools.catalog.signatures.verified import check_current
@@ -44,7 +44,6 @@ from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidDefinition, Malformed, NotFound
 from tools.execution.confirmations import of_executions
 from tools.models import Execution, Tool
-from tools.policy import gates
 from tools.policy.questions import EffectiveRequest
 from tools.shapes import execution_shape, tool_here
 from tools.web.pages import PAGING
@@ -189,7 +188,7 @@ class ChainList(ChainView):
         """The chains that the caller may run in this request."""
         asked, snapshot = self.asked(), self.snapshot
         warnings = self.granted(asked, snapshot)
-        usable = gates.usable_tools(self.caller, asked, snapshot)
+        usable = usable_tools(self.caller, asked, snapshot)
         chains = [tool for tool in usable if tool.definition.type == ToolType.CHAIN]
         page = page_of_tools(self.request, chains)
         page["results"] = [chain_document(tool_here(tool, snapshot)) for tool in page["results"]]

@@ -21,10 +21,10 @@ from tools.accounts import account_actions
 from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import may, require
 from tools.catalog.bounds import MOST
+from tools.catalog.tiers import tier_now
 from tools.errors import Malformed, NotFound, ToolcribError
 from tools.limits.periods import midnight
 from tools.models import Agent, Execution, Token
-from tools.policy.license_gates import tier_now
 from tools.shapes import money
 from tools.ui.access import PageRequest, page, page_or_results, snapshot_of
 from tools.ui.inputs import FormInput, Widget, plain, words

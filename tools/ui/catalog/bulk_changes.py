@@ -29,8 +29,8 @@ from tools.insight.bulk_changes import (
     permit,
     plan,
 )
+from tools.licensing.coverage import lowest_tiers
 from tools.models import Tool
-from tools.policy.license_gates import lowest_tiers
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.catalog.catalog import UNDO, CatalogSearch, back_of
 from tools.web.proof import Proof, proof
