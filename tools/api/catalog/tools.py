@@ -33,7 +33,7 @@ from tools.catalog.search.questions import note_search
 from tools.catalog.search.search import ranked, relevant
 from tools.catalog.signatures.verified import check_current
 from tools.definitions.callers import Scope
-from tools.definitions.texts.told import FORMATTERS, ToolTextFormat
+from tools.definitions.texts.tool_formats import FORMATTERS, ToolTextFormat
 from tools.definitions.tool import Definition
 from tools.definitions.values.strict_json import MAX_VALUES
 from tools.definitions.vocabulary import (

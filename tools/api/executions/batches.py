@@ -22,7 +22,7 @@ from tools.api.executions.executions import (
 )
 from tools.definitions.batches import LONGEST_TOOL_NAME, MOST_INPUTS
 from tools.definitions.callers import Caller, Scope
-from tools.definitions.implementations.builtin import RUN_BATCH
+from tools.definitions.implementations.tool_types import RUN_BATCH
 from tools.definitions.results import FINAL, Status
 from tools.definitions.values.strict_json import MAX_VALUES
 from tools.execution.confirmations import of_executions

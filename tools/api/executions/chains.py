@@ -31,8 +31,13 @@ from tools.catalog.registry import CatalogTool
 from tools.catalog.signatures.verified import check_current
 from tools.catalog.workflow.chains import doubts_about
 from tools.definitions.callers import Scope
-from tools.definitions.chains.document import ON_CANCEL, ON_ERROR
-from tools.definitions.chains.written import chain_definition, chain_document, chain_field
+from tools.definitions.chains.chain_document import (
+    ON_CANCEL,
+    ON_ERROR,
+    chain_definition,
+    chain_document,
+    chain_field,
+)
 from tools.definitions.results import Status
 from tools.definitions.values.strict_json import MAX_VALUES
 from tools.definitions.vocabulary import ToolType

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tools.definitions.texts.visible import make_visible
+from tools.definitions.texts.lookalikes import make_visible
 from tools.definitions.tool import ToolDefinition
 from tools.definitions.vocabulary import Delivery, ToolType
 from tools.models import ToolVersion

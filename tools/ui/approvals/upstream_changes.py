@@ -29,7 +29,7 @@ from tools.definitions.differences import (
     diff_words,
     make_value_visible,
 )
-from tools.definitions.texts.visible import code_point, find_lookalikes
+from tools.definitions.texts.lookalikes import code_point, find_lookalikes
 from tools.definitions.tool import ordered_definition
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Malformed, ToolcribError

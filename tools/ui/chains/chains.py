@@ -20,7 +20,7 @@ from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.signatures.verified import check_current
 from tools.catalog.workflow.chain_texts import ChainText, Remark, read_text, text_of
 from tools.definitions.callers import Caller
-from tools.definitions.chains.document import Chain
+from tools.definitions.chains.chain_document import Chain
 from tools.definitions.tool import Definition
 from tools.definitions.vocabulary import ToolType
 from tools.errors import NotFound, ToolcribError

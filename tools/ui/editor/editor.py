@@ -15,7 +15,7 @@ from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import require
 from tools.catalog.actions import find_tool, register_tool, update_tool
 from tools.catalog.signatures.verified import check_current
-from tools.definitions.implementations import READERS
+from tools.definitions.implementations.tool_types import READERS
 from tools.definitions.tool import Definition, ordered_definition, read_definition
 from tools.definitions.values import strict_json
 from tools.definitions.vocabulary import ToolType

@@ -19,7 +19,7 @@ from django.views.decorators.http import require_POST, require_safe
 from audit.actions import redactor_of
 from tools.accounts.user_permissions import may
 from tools.definitions.batches import MOST_INPUTS
-from tools.definitions.implementations.builtin import RUN_BATCH
+from tools.definitions.implementations.tool_types import RUN_BATCH
 from tools.definitions.results import OPEN, Status
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Malformed, ToolcribError

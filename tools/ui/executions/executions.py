@@ -19,7 +19,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from tools.accounts.user_permissions import may
 from tools.authorization.pins import session_pins
-from tools.definitions.implementations.builtin import RUN_AGENT, RUN_BATCH
+from tools.definitions.implementations.tool_types import RUN_AGENT, RUN_BATCH
 from tools.definitions.results import Status
 from tools.errors import Malformed, ToolcribError
 from tools.execution import actions, retrying, session_actions

@@ -21,7 +21,7 @@ from tools.authorization.facts import check_groups_uncounted, question_of
 from tools.catalog.knowledge import knowledge_browsing as browsing
 from tools.catalog.knowledge.knowledge import export_graph
 from tools.catalog.knowledge.knowledge_browsing import EntityView
-from tools.definitions.texts.visible import make_visible
+from tools.definitions.texts.lookalikes import make_visible
 from tools.errors import Malformed, NotFound
 from tools.knowledge import entity_search
 from tools.knowledge.entity_index import local_name

@@ -15,7 +15,7 @@ from tools.catalog.knowledge.knowledge import (
     import_graph,
     preview_import,
 )
-from tools.definitions.texts.visible import make_visible
+from tools.definitions.texts.lookalikes import make_visible
 from tools.errors import Malformed, TooLarge, ToolcribError
 from tools.knowledge.entity_index import local_name
 from tools.knowledge.graph_documents import MOST_FLAWS, Syntax

@@ -22,7 +22,7 @@ from tools.accounts.user_permissions import may, require
 from tools.catalog.services import announcements, services
 from tools.catalog.services.announcements import MOST_PENDING
 from tools.catalog.services.services import find_service, tools_of
-from tools.definitions.announcements import Announcement, read_announcement
+from tools.definitions.services import Announcement, read_announcement
 from tools.definitions.tool import ordered_definition
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Conflict, InvalidDefinition, Malformed, ToolcribError
