@@ -14,7 +14,7 @@ from tools.builtin.content_definitions import CONTENT_TOOLS
 from tools.builtin.knowledge_definitions import KNOWLEDGE_TOOLS
 from tools.builtin.model_definitions import MODEL_TOOLS
 from tools.builtin.workspaces import workspace_path
-from tools.definitions.implementations.builtin import RUN_PROGRAM
+from tools.definitions.implementations.tool_types import RUN_PROGRAM
 
 INSIDE = "/workspace"
 # What importing trafilatura imports; what is not mounted is not there.
@@ -71,7 +71,7 @@ def _validation_profile(organization: str) -> Profile:
         IsolationLevel.STANDARD,
         libraries=(_library("yaml"), _library("jsonschema_rs"), _library("lxml")),
         preload=(
-            ("plain_yaml", _text_of("tools.definitions.dialects", "yaml.py")),
+            ("plain_yaml", _text_of("tools.definitions.values", "plain_yaml.py")),
             ("patterns", _text_of("tools.definitions.schemas", "patterns.py")),
             *_preloaded("positions", "table_schema", "tables", "xml_documents"),
             *_preloaded("validate_content"),

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tools.definitions.implementations.builtin import ASK_MODEL
+from tools.definitions.implementations.tool_types import ASK_MODEL
 
 # An agent's conversation; `action` and `action_id` are of models that call tools natively.
 _MESSAGE = {

@@ -35,8 +35,8 @@ from tools.limits.allowances import AMOUNT, MOST_QUOTAS
 from tools.models import Agent, Token, User
 from tools.models.agent import AllowanceKind, AllowancePeriod
 from tools.shapes import agent_shape, allowances_shape
-from tools.web.pages import CursorPages, by_name, paging
-from tools.web.proof import Proof, by_method
+from tools.web.cursor_pagination import CursorPages, by_name, paging_parameters
+from tools.web.reauthentication import Proof, by_method
 
 GRANTS = ("groups", "tools", "tool_groups", "permissions")
 BOUNDS = ("budget", "quotas")
@@ -210,7 +210,7 @@ class AgentList(OneAgent):
         parameters=[
             OpenApiParameter("q", OpenApiTypes.STR, description="In slug or description."),
             OpenApiParameter("active", OpenApiTypes.BOOL),
-            *paging(by_name("slug")),
+            *paging_parameters(by_name("slug")),
         ],
         responses=AgentPage,
     )
