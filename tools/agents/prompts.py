@@ -16,7 +16,7 @@ from tools.agents.run_parameters import PastStep
 from tools.agents.steps import MOST_OBSERVATION, AgentStep
 from tools.agents.usable_tools import Toolbox
 from tools.definitions.texts.names import TOOL_NAME
-from tools.definitions.texts.told import MOST_DESCRIPTION, function_name
+from tools.definitions.texts.tool_formats import MOST_DESCRIPTION, function_name
 
 # Characters that a model reads and a person does not see: controls, directions, invisible letters
 # and tags. The two joiners of letters are kept: scripts need them.

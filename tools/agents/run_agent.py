@@ -15,7 +15,7 @@ from tools.agents.planning import flow_controller
 from tools.agents.prompts import Prompt, PromptForm, PromptTooLong, build_prompt
 from tools.agents.run_parameters import PLAN, REACT
 from tools.agents.runs import AgentRun, RunMustWait, RunOver
-from tools.definitions.implementations.builtin import RUN_AGENT
+from tools.definitions.implementations.tool_types import RUN_AGENT
 from tools.definitions.results import Status
 from tools.errors import ToolcribError
 from tools.execution import composites

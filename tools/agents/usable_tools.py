@@ -17,10 +17,10 @@ from tools.authorization.facts import check_groups_uncounted, question_of
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.search.search import ranked
 from tools.definitions.callers import Caller
-from tools.definitions.chains import values
-from tools.definitions.implementations.builtin import ASK_MODEL, CALL_TOOL, FIND_TOOLS, RUN_AGENT
-from tools.definitions.schemas.schemas import SchemaFlaw
-from tools.definitions.texts import told
+from tools.definitions.chains import expressions
+from tools.definitions.implementations.tool_types import ASK_MODEL, CALL_TOOL, FIND_TOOLS, RUN_AGENT
+from tools.definitions.schemas.json_schemas import SchemaFlaw
+from tools.definitions.texts import tool_formats
 from tools.definitions.tool import ToolDefinition
 from tools.definitions.vocabulary import ArgumentValidation
 from tools.errors import Malformed, Refused
@@ -42,17 +42,17 @@ class Toolbox:
     @cached_property
     def functions(self) -> list[dict[str, Any]]:
         """As chat endpoints take them."""
-        return [told.chat_function(tool) for tool in self.tools]
+        return [tool_formats.chat_function(tool) for tool in self.tools]
 
     @cached_property
     def text(self) -> str:
         """A paragraph for each, with every argument (checklist S5, 2)."""
-        return "\n".join(map(told.prompt_paragraph, self.tools))
+        return "\n".join(map(tool_formats.prompt_paragraph, self.tools))
 
     @cached_property
     def workflow_text(self) -> str:
         """The same, with the states that each is available in and leads to, and what it gives."""
-        return "\n".join(map(told.planner_paragraph, self.tools))
+        return "\n".join(map(tool_formats.planner_paragraph, self.tools))
 
     def tool_name(self, name: str) -> str:
         """The tool's own name for the model's name of it; unchanged where it is unknown."""
@@ -60,7 +60,7 @@ class Toolbox:
 
     @cached_property
     def _by_function(self) -> dict[str, str]:
-        return {told.function_name(tool.name): tool.name for tool in self.tools}
+        return {tool_formats.function_name(tool.name): tool.name for tool in self.tools}
 
 
 def build_toolbox(
@@ -165,7 +165,7 @@ def _argument_flaws(tool: CatalogTool, arguments: dict[str, Any]) -> list[str]:
     """Of the arguments, except those that contain a reference."""
     if tool.definition.raw["argument_validation"] != ArgumentValidation.ENFORCE:
         return []
-    places = [ref.place.replace(".", "/") for ref in values.find_references(arguments)]
+    places = [ref.place.replace(".", "/") for ref in expressions.find_references(arguments)]
     if not places:
         return [_describe_flaw(flaw) for flaw in tool.input_validator.flaws(arguments)]
     flaws = tool.input_validator.flaws(arguments, masked=True)

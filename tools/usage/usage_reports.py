@@ -22,7 +22,7 @@ from tools.definitions.callers import Caller
 from tools.definitions.texts.names import WILDCARD
 from tools.errors import Malformed
 from tools.execution.reading import readable, reads_all
-from tools.models import DayFigures, Part
+from tools.models import DayFigures, RollupPart
 from tools.models.execution_queryset import ExecutionQuerySet
 from tools.usage import latency_percentiles
 from tools.usage.latency_percentiles import PercentilesByDay
@@ -53,22 +53,22 @@ class UsageRollupQuery:
     tools: tuple[str, ...] | None = None
 
     @property
-    def part(self) -> Part:
+    def part(self) -> RollupPart:
         """The coarsest rollup that still answers the query."""
         by_tool = "tool" in self.columns or (self.tool, self.tools) != (None, None)
         if "agent" in self.columns or self.agent is not None:
-            return Part.PAIR if by_tool else Part.AGENT
-        return Part.TOOL if by_tool else Part.ALL
+            return RollupPart.PAIR if by_tool else RollupPart.AGENT
+        return RollupPart.TOOL if by_tool else RollupPart.ALL
 
     def read(self, organization: UUID, days: tuple[int, ...]) -> list[TotalsRow]:
         """One statement; none if the result has few rows and is cached."""
-        single = self.part != Part.PAIR or (self.agent, self.tool) != (None, None)
+        single = self.part != RollupPart.PAIR or (self.agent, self.tool) != (None, None)
         few = single and "day" not in self.columns
         return _cached_totals(organization)(self, days) if few else self.fetch(days)
 
     def fetch(self, days: tuple[int, ...]) -> list[TotalsRow]:
         rows = DayFigures.objects.filter(day__in=days, part=self.part).order_by()
-        if self.part == Part.TOOL:
+        if self.part == RollupPart.TOOL:
             rows = rows.filter(
                 agent=None
             )  # as in all rows of that part: the index has it before the tool

@@ -22,7 +22,7 @@ from django.utils import timezone
 
 from tools.definitions.results import FAILURES, FINAL, REFUSED, Status
 from tools.limits.periods import midnight
-from tools.models import DayFigures, DayOfCalls, Execution, Organization, Part
+from tools.models import DayFigures, DayOfCalls, Execution, Organization, RollupPart
 from tools.models.execution_queryset import ExecutionQuerySet
 
 MOST_DAYS = 400
@@ -31,10 +31,10 @@ SETTLE_TIME = timedelta(hours=1)  # since the end of a day: no transaction of it
 _MAX_DAYS_READ_SINGLY = 3  # today, and yesterday until it is settled
 _MAX_DAYS_PER_PASS = 50  # of one organization in one pass
 _MAX_ATTEMPTS = 3
-_PART_COLUMNS: dict[Part, tuple[str, ...]] = {
-    Part.AGENT: ("agent_id",),
-    Part.TOOL: ("tool_name",),
-    Part.PAIR: ("agent_id", "tool_name"),
+_PART_COLUMNS: dict[RollupPart, tuple[str, ...]] = {
+    RollupPart.AGENT: ("agent_id",),
+    RollupPart.TOOL: ("tool_name",),
+    RollupPart.PAIR: ("agent_id", "tool_name"),
 }
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
 _DAY = timedelta(days=1)
@@ -203,11 +203,13 @@ def _store_total(row: DayOfCalls, finished: ExecutionQuerySet) -> None:
     median, p95 = totals.pop("latencies") or (None, None)
     if totals["calls"]:
         columns = {"cached": totals.pop("hits"), "cost": totals.pop("spent"), **totals}
-        DayFigures.objects.create(day=row, part=Part.ALL, median_ms=median, p95_ms=p95, **columns)
+        DayFigures.objects.create(
+            day=row, part=RollupPart.ALL, median_ms=median, p95_ms=p95, **columns
+        )
 
 
 def _store_by(
-    row: DayOfCalls, part: Part, columns: tuple[str, ...], finished: ExecutionQuerySet
+    row: DayOfCalls, part: RollupPart, columns: tuple[str, ...], finished: ExecutionQuerySet
 ) -> None:
     """By one SQL statement: there may be many rows, and no object is made of them."""
     counts, values = finished.values(*columns).annotate(**COUNTS).query.sql_with_params()

@@ -21,8 +21,8 @@ from tools import metrics
 from tools.catalog.services import announcements
 from tools.errors import Forbidden, InvalidDefinition
 from tools.models import Organization, ToolService
-from tools.runners.service import client
-from tools.toolservices.announcement_stream import Ear, Heard
+from tools.runners.service import default_client
+from tools.toolservices.announcement_stream import AnnouncementReader, StreamedAnnouncement
 
 log = logging.getLogger(__name__)
 _BATCH = 500  # organizations in one request to the broker
@@ -31,14 +31,14 @@ _refused_at: dict[tuple[str, str, str], float] = {}  # a service that repeats it
 
 
 @lru_cache(maxsize=1)
-def listener() -> Ear:
-    return Ear(settings.REDIS_URL)
+def listener() -> AnnouncementReader:
+    return AnnouncementReader(settings.REDIS_URL)
 
 
 def poll() -> None:
     """Without a broker nothing is received, and no service is considered silent."""
     try:
-        listener().teach()
+        listener().load_scripts()
         read_announcements()
         note_leases()
     except redis.RedisError as error:
@@ -50,15 +50,15 @@ def read_announcements(organizations: Iterable[Organization] | None = None) -> N
     organizations = Organization.objects.all() if organizations is None else organizations
     for batch in batched(organizations, _BATCH):
         by_slug = {organization.slug: organization for organization in batch}
-        for slug, messages in listener().listen(by_slug).items():
+        for slug, messages in listener().read_announcements(by_slug).items():
             for message in messages:
                 outcome = _apply_announcement(by_slug[slug], message)
                 metrics.service_announcements.labels(outcome).inc()
             with _contain_key_damage(slug):
-                listener().forget(slug, [message.entry for message in messages])
+                listener().delete_entries(slug, [message.entry for message in messages])
 
 
-def _apply_announcement(organization: Organization, message: Heard) -> str:
+def _apply_announcement(organization: Organization, message: StreamedAnnouncement) -> str:
     """The outcome, as the metric names it."""
     try:
         announcements.hear(
@@ -104,7 +104,7 @@ def _lease_left_s(row: ToolService) -> float:
     """0 for a service that overwrote the keys of its lease with another type."""
     queue = Queue(row.organization.slug, row.request_queue)
     try:
-        return client().life(queue, row.digest).served_s
+        return default_client().queue_status(queue, row.digest).served_s
     except redis.ResponseError as error:
         if "WRONGTYPE" in str(error):
             return 0.0

@@ -14,9 +14,9 @@ from typing import Any
 from uuid import UUID
 
 from tools.definitions.callers import Caller
-from tools.definitions.chains import conditions, values
-from tools.definitions.chains.document import MOST_ATTEMPTS, MOST_ITEMS, Chain, ChainStep
-from tools.definitions.chains.values import MissingValue, ValueTooLarge
+from tools.definitions.chains import conditions, expressions
+from tools.definitions.chains.chain_document import MOST_ATTEMPTS, MOST_ITEMS, Chain, ChainStep
+from tools.definitions.chains.expressions import MissingValue, ValueTooLarge
 from tools.definitions.results import Status
 from tools.definitions.vocabulary import ToolType
 from tools.errors import NotFound
@@ -146,14 +146,14 @@ class ChainExecution:
                 self._states[step.id] = AttemptSuccess(tuple(places))
 
     def _item_at(self, step: ChainStep, number: int) -> Any:
-        found = values.resolve_value(step.for_each, self)
+        found = expressions.resolve_value(step.for_each, self)
         if not isinstance(found, list) or number >= len(found):
             raise MissingValue("the list of its items is another one now")
         return found[number]
 
     def _begin(self, step: ChainStep, place: str) -> StepState:
         try:
-            parameters = values.resolve_value(step.parameters, self)
+            parameters = expressions.resolve_value(step.parameters, self)
         except MissingValue as absence:
             return AttemptFailure(absence.code, f"{absence}.")
         made = self.view.begin(place, step.tool_name, parameters, timeout_s=step.timeout_s)
@@ -240,7 +240,7 @@ def _advance_step(run: ChainExecution, step: ChainStep) -> StepState:
             return Skipped()
         if not step.loop:
             return run.call(step, step.id)
-        items = values.resolve_value(step.for_each, run)
+        items = expressions.resolve_value(step.for_each, run)
     except MissingValue as absence:
         return AttemptFailure(absence.code, f"{absence}.")
     if not isinstance(items, list) or len(items) > MOST_ITEMS:
@@ -267,7 +267,7 @@ def _advance_loop(run: ChainExecution, step: ChainStep, items: list[Any]) -> Ste
 def _chain_result(run: ChainExecution) -> Result | Waiting:
     """Settled here: if the output cannot be returned, there is something to undo."""
     try:
-        output = values.resolve_value(run.chain.output, run)
+        output = expressions.resolve_value(run.chain.output, run)
     except MissingValue as absence:
         message = f"Every step is over, but the output cannot be made: {absence}."
         return _begin_end(run, "OUTPUT_MISSING", message)
@@ -352,7 +352,7 @@ def _compensate_call(
         return state
     try:
         run.enter_compensation(step, place)
-        parameters = values.resolve_value(undoing.parameters, run)
+        parameters = expressions.resolve_value(undoing.parameters, run)
     except MissingValue as absence:
         run.view.tell(f"{place} cannot be compensated: {absence}")
         run.view.give_up(state, undoing.tool_name, "VALUE_MISSING", str(absence))

@@ -15,14 +15,14 @@ from django.utils import timezone
 from sandbox.errors import ErrorCode
 from sandbox.spec import Preloaded, RunOutcome, SandboxResult
 from tools.builtin.manifest import ISOLATED
-from tools.definitions.implementations.builtin import RUN_PROGRAM
+from tools.definitions.implementations.tool_types import RUN_PROGRAM
 from tools.definitions.results import Status
 from tools.definitions.values import strict_json
 from tools.execution import composites, outcomes
 from tools.execution.composing import CannotGoOn, Composition, Made, NotNow
 from tools.execution.composition import Kind, Waiting
 from tools.execution.context import Result
-from tools.runners.sandbox_runs import around_builtin, perform
+from tools.runners.sandbox_runs import builtin_surroundings, run_program
 from tools.workflows.tool_discovery import listed_tools
 
 MOST_CALLS = 200
@@ -83,7 +83,7 @@ def _run_program(
     built_in = ISOLATED[RUN_PROGRAM]
     left_s = (view.deadline - timezone.now()).total_seconds()
     job = replace(job, timeout_s=max(_MIN_TURN_S, min(TURN_S, left_s)))
-    return perform(job, Preloaded(built_in.module), around_builtin(job, built_in))
+    return run_program(job, Preloaded(built_in.module), builtin_surroundings(job, built_in))
 
 
 def _call_answers(view: Composition, made: list[Made]) -> list[dict[str, Any]]:

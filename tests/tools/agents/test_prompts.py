@@ -13,7 +13,7 @@ from tools.agents.prompts import DataDelimiters, PromptForm, PromptTooLong, buil
 from tools.agents.run_parameters import PastStep
 from tools.agents.steps import AgentAction, AgentReply, AgentStep, Spending
 from tools.agents.usable_tools import Toolbox
-from tools.definitions.texts.told import function_name, short_description
+from tools.definitions.texts.tool_formats import function_name, short_description
 
 DELIMITERS = DataDelimiters("5ec3e7")
 LOOK = snapshots.tool(

@@ -7,7 +7,7 @@ from tests.tools import snapshots
 from tests.tools.snapshots import anybody, moving
 from tools.agents.planning.plan_language import PlanStep
 from tools.agents.usable_tools import MOST_STATES, MOST_TOOLS, UsableTools, build_workflow_toolbox
-from tools.definitions.texts.told import planner_paragraph
+from tools.definitions.texts.tool_formats import planner_paragraph
 from tools.policy.questions import EffectiveRequest
 
 BOTH = {

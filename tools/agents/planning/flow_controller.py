@@ -29,8 +29,8 @@ from tools.agents.planning.planner import plan_rows
 from tools.agents.runs import AgentRun, RunMustWait, RunOver
 from tools.agents.steps import ACT, AgentAction
 from tools.agents.usable_tools import ToolRefusal
-from tools.definitions.chains import values
-from tools.definitions.chains.values import MissingValue, ValueTooLarge
+from tools.definitions.chains import expressions
+from tools.definitions.chains.expressions import MissingValue, ValueTooLarge
 from tools.execution import outputs
 from tools.execution.composition import Waiting
 from tools.models import Execution
@@ -121,7 +121,7 @@ def _step_state(
 def _begin_step(run: AgentRun, number: int, step: PlanStep, place: str) -> None:
     """Its call, where it may still be made. Raises `RunMustWait` as long as it is open."""
     try:
-        resolved = values.resolve_value(step.arguments, _StepArguments(plan_rows(run)))
+        resolved = expressions.resolve_value(step.arguments, _StepArguments(plan_rows(run)))
         arguments = run.delimiters.strip_from(resolved)
     except MissingValue as absence:
         refusal: ToolRefusal | None = ToolRefusal(absence.code, f"{absence}.")

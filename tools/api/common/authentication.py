@@ -12,7 +12,7 @@ from config.http import request_queue
 from tools.accounts.callers import act_in_organization, caller_of_token, caller_of_user
 from tools.accounts.user_permissions import check_not_narrowed, may
 from tools.definitions.callers import MANAGING_SCOPES, Caller, CallerKind, Scope
-from tools.definitions.values.rates import Rate
+from tools.definitions.results import Rate
 from tools.errors import Forbidden, Unauthenticated
 from tools.limits import ratelimits
 

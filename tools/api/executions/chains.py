@@ -31,8 +31,13 @@ from tools.catalog.registry import CatalogTool
 from tools.catalog.signatures.verified import check_current
 from tools.catalog.workflow.chains import doubts_about
 from tools.definitions.callers import Scope
-from tools.definitions.chains.document import ON_CANCEL, ON_ERROR
-from tools.definitions.chains.written import chain_definition, chain_document, chain_field
+from tools.definitions.chains.chain_document import (
+    ON_CANCEL,
+    ON_ERROR,
+    chain_definition,
+    chain_document,
+    chain_field,
+)
 from tools.definitions.results import Status
 from tools.definitions.values.strict_json import MAX_VALUES
 from tools.definitions.vocabulary import ToolType
@@ -41,9 +46,9 @@ from tools.execution.confirmations import of_executions
 from tools.models import Execution, Tool
 from tools.policy.questions import EffectiveRequest
 from tools.shapes import execution_shape, tool_here
-from tools.web.pages import PAGING
-from tools.web.proof import Proof, by_method
-from tools.workflows import chains as chain_actions
+from tools.web.cursor_pagination import PAGING_PARAMETERS
+from tools.web.reauthentication import Proof, by_method
+from tools.workflows import chains
 from tools.workflows.chain_dry_run import dry_run
 
 
@@ -176,7 +181,7 @@ class ChainList(ChainView):
 
     @extend_schema(
         operation_id="list_chains",
-        parameters=[*REQUEST, BY_NAME, *PAGING],
+        parameters=[*REQUEST, BY_NAME, *PAGING_PARAMETERS],
         responses=ChainPage,
     )
     def get(self, request: Request) -> Response:
@@ -297,9 +302,7 @@ class ChainRun(CallerView):
     )
     def get(self, request: Request, run_id: UUID) -> Response:
         """A run with the calls of its steps, in the order in which they were made."""
-        return _run(
-            waited_for(self.caller, request, chain_actions.find_chain_run(self.caller, run_id))
-        )
+        return _run(waited_for(self.caller, request, chains.find_chain_run(self.caller, run_id)))
 
 
 def _shown(view: CallerView, name: str) -> Representation:
@@ -325,7 +328,7 @@ def _run(execution: Execution) -> Response:
                 "error_code": one.error_code or None,
                 "error_message": one.error_message or None,
             }
-            for one in chain_actions.calls_of_run(execution)
+            for one in chains.calls_of_run(execution)
         ],
         "execution": execution_shape(execution, held.get(execution.pk)),
     }

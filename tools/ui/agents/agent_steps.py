@@ -12,7 +12,7 @@ from audit.redaction import Redactor
 from tools.agents.agent_requests import AgentRunReport
 from tools.agents.steps import MOST_OBSERVATION, AgentStep, Spending
 from tools.definitions.results import OPEN, Status
-from tools.definitions.texts.visible import make_visible
+from tools.definitions.texts.lookalikes import make_visible
 from tools.execution.redacted import redacted
 from tools.models import Confirmation, Execution
 from tools.shapes import money
