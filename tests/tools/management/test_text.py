@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from tools.management.text import show
+from tools.management.command import write_text
 
 SAID = "\x1b]0;owned\x07 \x9b2J\r\u202e a\tb\n"
 
@@ -19,5 +19,5 @@ class Terminal(io.StringIO):
     ("stream", "shown"), [(Terminal(), "�]0;owned� �2J�� a\tb\n"), (io.StringIO(), SAID)]
 )
 def test_only_a_file_gets_what_a_terminal_would_obey(stream, shown):
-    show(stream, SAID)
+    write_text(stream, SAID)
     assert stream.getvalue() == shown

@@ -8,7 +8,7 @@ from tools.accounts.callers import caller_of_agent
 from tools.catalog.registry import CatalogTool, Snapshot, registry
 from tools.errors import NotFound
 from tools.insight.explain import Explained, Explanation
-from tools.management import agents, arguments, text
+from tools.management import arguments, command
 from tools.management.command import DONE, ToolcribCommand
 from tools.policy.questions import EffectiveRequest
 from tools.shapes import explained_shape, request_shape
@@ -28,11 +28,11 @@ class Command(ToolcribCommand):
         arguments.add_request(parser)
 
     def perform(self, options: dict[str, Any]) -> int:
-        organization = agents.find_organization(options["organization"])
-        caller = caller_of_agent(agents.find_agent(organization, options["agent"]))
+        organization = arguments.find_organization(options["organization"])
+        caller = caller_of_agent(arguments.find_agent(organization, options["agent"]))
         snapshot = registry.snapshot(organization.pk, organization.revision)
         tool = _tool(snapshot, options["name"])
-        asked = EffectiveRequest.of(arguments.groups_of(options), options["state"])
+        asked = EffectiveRequest.of(arguments.requested_groups(options), options["state"])
         explanation = Explanation(caller, asked, snapshot, everything=True)
         explained = explanation.of(tool)
         document = _document(explanation, explained)
@@ -70,9 +70,9 @@ def _tool(snapshot: Snapshot, name: str) -> CatalogTool:
 def _shown(document: dict[str, Any]) -> str:
     gates = document["gates"]
     rows = [(g["gate"], "yes" if g["passed"] else "no", g["code"], g["reason"]) for g in gates]
-    groups = text.names(document["groups"]) or "no groups"
+    groups = command.join_names(document["groups"]) or "no groups"
     head = f"{document['agent']} {_may(document)} use {document['tool']} (groups: {groups}; state: "
-    parts = [f"{head}{document['state']}).", text.table(HEADER, rows)]
+    parts = [f"{head}{document['state']}).", command.format_table(HEADER, rows)]
     remedies = [f"  {g['gate']}: {g['remedy']}" for g in gates if g["remedy"]]
     if remedies:
         parts.append("\n".join(["What would change it:", *remedies]))

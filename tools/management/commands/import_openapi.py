@@ -11,9 +11,9 @@ from tools.catalog.imports.importing_items import CREATED, UPDATED
 from tools.catalog.imports.openapi_import import Row, import_openapi
 from tools.definitions.dialects import documents
 from tools.errors import Malformed, TooLarge
-from tools.management import agents, arguments
-from tools.management.command import DONE, FAILED, ToolcribCommand, flaw_text, operator
-from tools.management.importing import lint_of
+from tools.management import arguments
+from tools.management.command import DONE, FAILED, ToolcribCommand, format_flaw, operator
+from tools.management.imports import lint_tools
 
 
 class Command(ToolcribCommand):
@@ -25,7 +25,7 @@ class Command(ToolcribCommand):
     def arguments(self, parser: CommandParser) -> None:
         parser.add_argument("file", metavar="FILE", help="JSON or YAML; - reads standard input")
         parser.add_argument(
-            "--organization", type=arguments.slug, default="default", metavar="O",
+            "--organization", type=arguments.parse_slug, default="default", metavar="O",
             help="default: default",
         )  # fmt: skip
         parser.add_argument(
@@ -47,7 +47,7 @@ class Command(ToolcribCommand):
         parser.add_argument("--dry-run", action="store_true", help="say what would be done")
 
     def perform(self, options: dict[str, Any]) -> int:
-        organization = agents.find_organization(options["organization"])
+        organization = arguments.find_organization(options["organization"])
         rows = import_openapi(
             organization=organization,
             document=read_document(options["file"]),
@@ -60,7 +60,7 @@ class Command(ToolcribCommand):
             dry_run=options["dry_run"],
         )
         saved = [row["name"] for row in rows if row["result"] in {CREATED, UPDATED}]
-        found = {} if options["dry_run"] else lint_of(organization, saved)
+        found = {} if options["dry_run"] else lint_tools(organization, saved)
         rows = [row | {"findings": found.get(row["name"], [])} for row in rows]
         self.answer(options, {"items": rows}, _shown(rows))
         return FAILED if any(row["result"] == "refused" for row in rows) else DONE
@@ -104,5 +104,5 @@ def _paragraph(row: Row) -> str:
     lines += [f"    {error['field'] or 'tool'} {error['message']}" for error in row["errors"]]
     lines += [f"    changes {change['field']}" for change in row["changes"]]
     lines += [f"    {note}" for note in row["notes"]]
-    lines += [f"    {flaw_text(found)}" for found in row["findings"]]
+    lines += [f"    {format_flaw(found)}" for found in row["findings"]]
     return "\n".join(lines)

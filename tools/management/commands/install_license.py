@@ -13,7 +13,7 @@ from tools.definitions.licenses import MOST_BYTES, read_license
 from tools.errors import Malformed, NotFound
 from tools.licensing import licenses
 from tools.licensing.licenses import TierImpact
-from tools.management import arguments, text
+from tools.management import arguments, command
 from tools.management.command import DONE, ToolcribCommand, operator
 from tools.models import Organization
 from tools.shapes import license_shape
@@ -32,7 +32,10 @@ class Command(ToolcribCommand):
         )
         what.add_argument("--remove", action="store_true", help="with --organization")
         parser.add_argument(
-            "--organization", type=arguments.slug, metavar="O", help="refuse a licence for another"
+            "--organization",
+            type=arguments.parse_slug,
+            metavar="O",
+            help="refuse a licence for another",
         )
 
     def perform(self, options: dict[str, Any]) -> int:
@@ -83,8 +86,8 @@ def _text(document: dict[str, Any], change: TierImpact) -> str:
         ("Days of grace until", license["grace_ends_at"] or ""),
     ]
     said = change.as_dict()
-    moved = [(word.capitalize(), text.names(said[word])) for word in _WORDS if said[word]]
-    return text.fields(lines + moved)
+    moved = [(word.capitalize(), command.join_names(said[word])) for word in _WORDS if said[word]]
+    return command.format_fields(lines + moved)
 
 
 _WORDS = ("disabled", "enabled", "gated", "opened", "profiles")

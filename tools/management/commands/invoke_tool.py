@@ -11,7 +11,7 @@ from tools.definitions.callers import Caller
 from tools.definitions.results import Status
 from tools.execution import actions, outputs
 from tools.execution.call import Call
-from tools.management import agents, arguments, text
+from tools.management import arguments, command
 from tools.management.command import DONE, FAILED, ToolcribCommand
 from tools.models import Execution
 from tools.shapes import execution_shape
@@ -27,25 +27,28 @@ class Command(ToolcribCommand):
         arguments.add_agent(parser, required=True)
         parser.add_argument(
             "--parameters",
-            type=arguments.parameters,
+            type=arguments.parse_parameters,
             default={},
             metavar="JSON",
             help="a JSON object; - reads it from standard input",
         )
         arguments.add_request(parser)
         parser.add_argument(
-            "--timeout", type=arguments.duration, metavar="PT10S", help="at most the tool's own"
+            "--timeout",
+            type=arguments.parse_duration_argument,
+            metavar="PT10S",
+            help="at most the tool's own",
         )
         parser.add_argument(
             "--session", metavar="ID", help="of the agent; its groups and state are the server's"
         )
 
     def perform(self, options: dict[str, Any]) -> int:
-        caller = agents.acting_as(options["organization"], options["agent"])
+        caller = arguments.find_caller(options["organization"], options["agent"])
         call = Call(
             tool_name=options["name"],
             parameters=options["parameters"],
-            group=arguments.groups_of(options),
+            group=arguments.requested_groups(options),
             state=options["state"],
             session=options["session"],
             timeout_s=options["timeout"],
@@ -54,7 +57,7 @@ class Command(ToolcribCommand):
         self.answer(options, execution_shape(execution), _shown(execution))
         if execution.status == Status.SUCCESS:
             return DONE
-        text.show(self.stderr, _complaint(execution))
+        command.write_text(self.stderr, _complaint(execution))
         return FAILED
 
 
@@ -77,7 +80,7 @@ def _shown(execution: Execution) -> str:
     if execution.duration_ms is not None:
         lines.append(("Duration", f"{execution.duration_ms:.1f} ms"))
     lines += [("Warning", warning) for warning in execution.warnings]
-    shown = text.fields(lines)
+    shown = command.format_fields(lines)
     if execution.status != Status.SUCCESS:
         return shown
     return f"{shown}\n\n{_output(outputs.whole(execution))}"

@@ -11,9 +11,9 @@ from tools.definitions.descriptors import FLAT_KEYS
 from tools.definitions.dialects.items import ImportItem, ImportItemKind
 from tools.definitions.vocabulary import ArgumentValidation, ToolType
 from tools.errors import InvalidDefinition
-from tools.management import agents, arguments
+from tools.management import arguments
 from tools.management.command import ToolcribCommand, operator
-from tools.management.importing import report
+from tools.management.imports import report_imports
 from tools.models import Organization, Tool
 
 # Options of the implementation, and their field names in a definition.
@@ -41,7 +41,7 @@ class Command(ToolcribCommand):
         parser.add_argument(
             "--argument",
             action="append",
-            type=arguments.argument,
+            type=arguments.parse_tool_argument,
             metavar="NAME:TYPE:DESCRIPTION",
             help="such as city:string:'Where to look'; types: string, integer, number, boolean, "
             "array, object. Again for each argument",
@@ -57,14 +57,14 @@ class Command(ToolcribCommand):
         arguments.add_organization(parser)
 
     def perform(self, options: dict[str, Any]) -> int:
-        organization = agents.find_organization(options["organization"])
+        organization = arguments.find_organization(options["organization"])
         raw = _wanted(organization, options)
         imported = import_items(
             organization=organization,
             items=[ImportItem(ImportItemKind.TOOL, options["name"], raw)],
             by=operator(organization.slug),
         )
-        return report(self, options, imported, ["set_tool"], organization)
+        return report_imports(self, options, imported, ["set_tool"], organization)
 
 
 def _add_parts(parser: CommandParser) -> None:
@@ -72,7 +72,7 @@ def _add_parts(parser: CommandParser) -> None:
     parser.add_argument("--server", help="the MCP server")
     parser.add_argument("--service", metavar="ID", help="the tool service")
     parser.add_argument(
-        "--config", action="append", type=arguments.pair, metavar="NAME=VALUE",
+        "--config", action="append", type=arguments.parse_pair, metavar="NAME=VALUE",
         help="a parameter of the tool service",
     )  # fmt: skip
     parser.add_argument("--template", metavar="TEXT", help="the prompt's template")
@@ -81,7 +81,10 @@ def _add_parts(parser: CommandParser) -> None:
     parser.add_argument("--collection")
     parser.add_argument("--limit", type=int)
     parser.add_argument(
-        "--implementation", type=arguments.parameters, metavar="JSON", help="all of it at once"
+        "--implementation",
+        type=arguments.parse_parameters,
+        metavar="JSON",
+        help="all of it at once",
     )
 
 

@@ -8,7 +8,7 @@ from tools.catalog.actions import find_tool
 from tools.catalog.signatures import verification
 from tools.catalog.signatures.verification import DISTRUSTED, Wrong, wrong_in
 from tools.management import arguments
-from tools.management.agents import find_organization
+from tools.management.arguments import find_organization
 from tools.management.command import DONE, FAILED, ToolcribCommand, operator
 from tools.models import Organization
 
@@ -27,7 +27,10 @@ class Command(ToolcribCommand):
 
     def arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
-            "--organization", type=arguments.slug, metavar="O", help="absent: every organization"
+            "--organization",
+            type=arguments.parse_slug,
+            metavar="O",
+            help="absent: every organization",
         )
         parser.add_argument(
             "--resign",

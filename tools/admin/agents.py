@@ -10,7 +10,7 @@ from tools.accounts.account_actions import change_agent, create_agent, revoke_to
 from tools.accounts.grants.grant_actions import grant, granted_tool_groups, granted_tools
 from tools.admin.base import ActionForm, Guarded, LinesField, ReadOnly, actor, giver
 from tools.definitions.callers import Caller
-from tools.models import Agent, Token
+from tools.models import Agent, Allowance, AllowanceUse, Token
 
 GRANTS = ("groups", "tools", "tool_groups", "permissions")
 PLAIN = ("description", "strict", "active", "max_in_flight")
@@ -137,3 +137,22 @@ class TokenAdmin(ReadOnly):
         for token in queryset.select_related("user__organization"):
             revoke_token(token=token, by=actor(request, token.user.organization))
         messages.success(request, "They are refused from the next request on.")
+
+
+@admin.register(Allowance)
+class AllowanceAdmin(ReadOnly):
+    list_display = ("agent", "tool_name", "kind", "period", "amount", "organization")
+    list_filter = ("kind", "period")
+    list_select_related = ("agent", "organization")
+    search_fields = ("agent__slug", "tool_name")
+
+
+@admin.register(AllowanceUse)
+class AllowanceUseAdmin(ReadOnly):
+    place = "allowance__organization"
+    list_display = ("allowance", "starts_on", "used", "held", "alerted_percent")
+    list_filter = ("allowance__kind", "allowance__period", "starts_on")
+    search_fields = ("allowance__agent__slug", "allowance__tool_name")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[AllowanceUse]:
+        return super().get_queryset(request).select_related("allowance__agent")

@@ -22,13 +22,17 @@ from tools.accounts.grants.impersonation import check_may_stand_in
 from tools.accounts.login import person_sessions, second_factors
 from tools.accounts.roles import offered, role_of, roles
 from tools.accounts.user_permissions import count_up
-from tools.admin.base import LinesField, OwnOrganization, StrictAdmin, actor, giver
+from tools.admin.base import LinesField, OwnOrganization, ReadOnly, StrictAdmin, actor, giver
 from tools.definitions.callers import Caller
 from tools.errors import Forbidden
 from tools.models import (
     AgentGroupObjectPermission,
+    AuthenticatorApp,
     Organization,
     OrganizationGroupObjectPermission,
+    PersonSession,
+    SecurityKey,
+    SingleSignOn,
     ToolGroupGroupObjectPermission,
     ToolGroupObjectPermission,
     User,
@@ -389,3 +393,50 @@ def _note_group(request: HttpRequest, group: Group, place: Organization, **detai
         subject=f"group:{group.name}",
         details=details,
     )
+
+
+@admin.register(PersonSession)
+class PersonSessionAdmin(ReadOnly):
+    place = "user__organization"
+    list_display = ("user", "began_at", "source_ip", "user_agent")
+    list_filter = ("began_at",)
+    list_select_related = ("user",)
+    search_fields = ("user__username", "source_ip")
+    fields = ("user", "began_at", "source_ip", "user_agent")
+    actions = ("end",)
+
+    def has_end_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.has_perm("tools.change_user"))
+
+    @admin.action(description="Log the selected browsers out", permissions=["end"])
+    def end(self, request: HttpRequest, queryset: QuerySet[PersonSession]) -> None:
+        ended = 0
+        for row in queryset.select_related("user__organization"):
+            by = actor(request, row.user.organization)
+            ended += person_sessions.end(user=row.user, by=by, only=row.pk)
+        messages.success(request, f"Logged out: {ended}.")
+
+
+class OfPerson(ReadOnly):
+    place = "user__organization"
+    list_filter = ("made_at",)
+    list_select_related = ("user",)
+    search_fields = ("user__username", "user__email")
+
+
+@admin.register(AuthenticatorApp)
+class AuthenticatorAppAdmin(OfPerson):
+    list_display = ("user", "made_at", "last_used_at")
+    fields = ("user", "made_at", "last_used_at")
+
+
+@admin.register(SecurityKey)
+class SecurityKeyAdmin(OfPerson):
+    list_display = ("user", "name", "host", "made_at", "last_used_at")
+    fields = ("user", "name", "host", "sign_count", "made_at", "last_used_at")
+
+
+@admin.register(SingleSignOn)
+class SingleSignOnAdmin(OfPerson):
+    list_display = ("user", "issuer", "subject", "made_at", "last_used_at")
+    search_fields = ("user__username", "=subject")
