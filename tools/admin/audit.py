@@ -27,8 +27,8 @@ from audit.models import (
     Checkpoint,
     CheckpointKey,
 )
-from tools.admin.base import ActionAdmin, ActionForm, ReadOnly, actor, each
-from tools.admin.catalog import RefusesAloud
+from tools.admin.base import ActionAdmin, ActionForm, ReadOnly, actor, run_for_each
+from tools.admin.catalog import DeletingAdmin
 from tools.errors import Malformed
 
 
@@ -103,7 +103,7 @@ class ChannelForm(ActionForm):
 
 
 @admin.register(AlertChannel)
-class AlertChannelAdmin(RefusesAloud):
+class AlertChannelAdmin(DeletingAdmin):
     by_slug = True
     form = ChannelForm
     list_display = ("name", "organization", "kind", "leads_to", "least", "enabled", "problem")
@@ -214,7 +214,7 @@ class AlertAdmin(ReadOnly):
         def seen(row: Alert) -> None:
             alerts.acknowledge(alert=row, by=actor(request, self.organization_of(row)))
 
-        each(request, queryset, seen, "Acknowledged")
+        run_for_each(request, queryset, seen, "Acknowledged")
 
 
 @admin.register(AlertDelivery)

@@ -7,7 +7,7 @@ from django.contrib import admin
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 
-from tools.admin.base import ReadOnly, each, giver
+from tools.admin.base import ReadOnly, giver, run_for_each
 from tools.execution import actions, session_actions
 from tools.execution.redacted import FIELDS, redacted, redacted_message
 from tools.models import (
@@ -57,7 +57,7 @@ class ExecutionAdmin(ReadOnly):
         def stop(row: Execution) -> None:
             actions.cancel(caller=giver(request, row.organization), execution=row)
 
-        each(request, rows, stop, "Told to stop")
+        run_for_each(request, rows, stop, "Told to stop")
 
     @admin.display(description="what went in and came out")
     def said(self, row: Any) -> str:
@@ -101,7 +101,7 @@ class SessionAdmin(ReadOnly):
         def end(row: Session) -> None:
             session_actions.close_session(caller=giver(request, row.organization), session=row)
 
-        each(request, rows, end, "Closed")
+        run_for_each(request, rows, end, "Closed")
 
 
 @admin.register(StateTransition)

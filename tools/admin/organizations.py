@@ -113,7 +113,7 @@ class TierActionForm(ActionForm):
         return self.instance
 
 
-def _tell(request: HttpRequest, slug: str, change: TierImpact) -> None:
+def _report_tier_change(request: HttpRequest, slug: str, change: TierImpact) -> None:
     """What a change of a tier did to the tools of an organization."""
     for word in ("disabled", "enabled"):
         names = getattr(change, word)
@@ -122,7 +122,7 @@ def _tell(request: HttpRequest, slug: str, change: TierImpact) -> None:
             messages.warning(request, f"{slug}: {len(names)} custom tools {word}: {shown}")
 
 
-class ForSuperusers(ActionAdmin):
+class SuperuserAdmin(ActionAdmin):
     """Staff may read these rows; only a superuser changes them."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
@@ -133,7 +133,7 @@ class ForSuperusers(ActionAdmin):
 
 
 @admin.register(Organization)
-class OrganizationAdmin(Guarded, ForSuperusers):  # type: ignore[misc]
+class OrganizationAdmin(Guarded, SuperuserAdmin):  # type: ignore[misc]
     place = ""
     form = OrganizationForm
     fields = (
@@ -162,12 +162,12 @@ class OrganizationAdmin(Guarded, ForSuperusers):  # type: ignore[misc]
 
     def save_form(self, request: HttpRequest, form: Any, change: bool) -> Any:
         if form.follows is not None:
-            _tell(request, form.instance.slug, form.follows)
+            _report_tier_change(request, form.instance.slug, form.follows)
         return super().save_form(request, form, change)
 
 
 @admin.register(LicenseTier)
-class LicenseTierAdmin(ForSuperusers):
+class LicenseTierAdmin(SuperuserAdmin):
     place = ""
     form = TierActionForm
     fields = (
@@ -179,7 +179,7 @@ class LicenseTierAdmin(ForSuperusers):
 
     def save_form(self, request: HttpRequest, form: Any, change: bool) -> Any:
         for slug, follows in form.follows.items():
-            _tell(request, slug, follows)
+            _report_tier_change(request, slug, follows)
         return super().save_form(request, form, change)
 
     def get_queryset(self, request: HttpRequest) -> Any:

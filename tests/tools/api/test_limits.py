@@ -303,7 +303,7 @@ def test_an_agent_does_not_raise_its_own_bound(api, places):
 @pytest.fixture
 def taken(monkeypatch):
     """All places are taken."""
-    monkeypatch.setattr(event_streams, "_places", CallerConcurrency(0))
+    monkeypatch.setattr(event_streams, "_slots", CallerConcurrency(0))
 
 
 def test_a_call_is_answered_at_once_and_goes_on(api, organization, taken):

@@ -16,14 +16,14 @@ from rest_framework.response import Response
 from tools.accounts import account_actions
 from tools.accounts.grants import grant_actions, grants_of_many
 from tools.api.common.conditional import ConditionalView, Representation, conditional
-from tools.api.common.pagination import Page, filtered
+from tools.api.common.pagination import Page, filter_rows
 from tools.api.common.serializer_fields import (
     Flag,
     Items,
     Strict,
     Text,
     Whole,
-    texts,
+    text_list,
 )
 from tools.authorization import pins
 from tools.catalog.bounds import MOST
@@ -82,19 +82,19 @@ class QuotaAnswer(BudgetAnswer):
 class AgentBody(Strict):
     slug = Text(max_length=63)
     description = Text(required=False, max_length=500, allow_blank=True)
-    groups = texts(required=False, allow_null=True)
-    tools = texts(required=False, allow_null=True)
-    tool_groups = texts(required=False, allow_null=True)
-    permissions = texts(required=False, allow_null=True)
+    groups = text_list(required=False, allow_null=True)
+    tools = text_list(required=False, allow_null=True)
+    tool_groups = text_list(required=False, allow_null=True)
+    permissions = text_list(required=False, allow_null=True)
     strict = Flag(required=False)
 
 
 class AgentChange(Strict):
     description = Text(required=False, max_length=500, allow_blank=True)
-    groups = texts(required=False)
-    tools = texts(required=False)
-    tool_groups = texts(required=False)
-    permissions = texts(required=False)
+    groups = text_list(required=False)
+    tools = text_list(required=False)
+    tool_groups = text_list(required=False)
+    permissions = text_list(required=False)
     strict = Flag(required=False)
     active = Flag(required=False)
     max_in_flight = Whole(
@@ -199,7 +199,10 @@ class OneAgent(AgentView):
     def covered(self, shape: dict[str, Any]) -> dict[str, Any]:
         """The limits of quotas, not their use."""
         budget, quotas = shape["budget"], shape["quotas"]
-        return shape | {"budget": budget and _allowed(budget), "quotas": [*map(_allowed, quotas)]}
+        return shape | {
+            "budget": budget and _quota_limits(budget),
+            "quotas": [*map(_quota_limits, quotas)],
+        }
 
 
 class AgentList(OneAgent):
@@ -217,7 +220,7 @@ class AgentList(OneAgent):
     def get(self, request: Request) -> Response:
         self.require("view_agent")
         pages = CursorPages(by_name("slug"))
-        found = filtered(self.agents(), self.query, {"active": "active"})
+        found = filter_rows(self.agents(), self.query, {"active": "active"})
         if text := self.query.get("q", "").strip():
             found = found.filter(Q(slug__icontains=text) | Q(description__icontains=text))
         page: list[Agent] = pages.paginate_queryset(found, request, self) or []
@@ -243,7 +246,7 @@ class AgentList(OneAgent):
         return self.answer(self.representation(agent.slug), status.HTTP_201_CREATED, headers)
 
 
-def _gives_power(request: HttpRequest, **_: Any) -> bool:
+def _widens_rights(request: HttpRequest, **_: Any) -> bool:
     try:
         changes = strict_json.parse(request.body)
     except strict_json.BadJson:
@@ -252,7 +255,7 @@ def _gives_power(request: HttpRequest, **_: Any) -> bool:
 
 
 class AgentDetail(OneAgent):
-    proof = by_method(patch=_gives_power)
+    proof = by_method(patch=_widens_rights)
 
     @extend_schema(operation_id="get_agent", responses=AgentAnswer)
     def get(self, request: Request, slug: str) -> Response:
@@ -302,5 +305,5 @@ class AgentSuspend(OneAgent):
         return self.answer(self.representation(slug))
 
 
-def _allowed(quota: dict[str, Any]) -> dict[str, Any]:
+def _quota_limits(quota: dict[str, Any]) -> dict[str, Any]:
     return {field: quota[field] for field in quota.keys() - {"used", "held", "resets_at"}}

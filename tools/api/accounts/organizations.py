@@ -15,7 +15,7 @@ from sandbox.spec import IsolationLevel
 from tools.accounts import account_actions
 from tools.api.common.conditional import ConditionalView, Representation, conditional
 from tools.api.common.idempotency import Keying
-from tools.api.common.pagination import Page, filtered
+from tools.api.common.pagination import Page, filter_rows
 from tools.api.common.serializer_fields import (
     LEVELS,
     Flag,
@@ -23,7 +23,7 @@ from tools.api.common.serializer_fields import (
     Strict,
     Text,
     Whole,
-    texts,
+    text_list,
 )
 from tools.catalog.bounds import MOST, MOST_BYTES, MOST_DAYS
 from tools.catalog.builtins import install_builtins
@@ -158,9 +158,9 @@ class OrganizationPage(Page):
 
 
 class TierChange(Strict):
-    builtin_tools = texts(required=False, allow_null=True)
+    builtin_tools = text_list(required=False, allow_null=True)
     max_custom_tools = Whole(required=False, allow_null=True, min_value=0, max_value=1_000_000)
-    isolation_levels = texts(required=False, allow_null=True)
+    isolation_levels = text_list(required=False, allow_null=True)
     custom_sandbox_profiles = Flag(required=False)
 
 
@@ -233,7 +233,7 @@ class OrganizationList(OrganizationView):
         self.require_superuser()
         pages = CursorPages(by_name("slug"))
         columns = {"q": "slug__icontains", "tier": "tier__name"}
-        every = filtered(Organization.objects.select_related("tier"), self.query, columns)
+        every = filter_rows(Organization.objects.select_related("tier"), self.query, columns)
         page: list[Organization] = pages.paginate_queryset(every, request, self) or []
         return pages.get_paginated_response([organization_shape(row) for row in page])
 

@@ -21,7 +21,7 @@ from tools.accounts.login.codes import factor_of
 from tools.api.accounts.agents import AgentView
 from tools.api.common.authentication import source_ip
 from tools.api.common.conditional import ConditionalView, Representation, conditional
-from tools.api.common.idempotency import Keying, answered_once, request_of
+from tools.api.common.idempotency import Keying, idempotent_request, respond_once
 from tools.api.common.pagination import Page
 from tools.api.common.serializer_fields import (
     Duration,
@@ -29,7 +29,7 @@ from tools.api.common.serializer_fields import (
     Strict,
     Text,
     Whole,
-    texts,
+    text_list,
 )
 from tools.api.common.views import CallerView
 from tools.definitions.callers import Caller, Scope
@@ -50,8 +50,8 @@ class TokenBody(Strict):
         allow_empty=False,
     )
     days = Whole(required=False, min_value=1, max_value=365)
-    groups = texts(required=False, allow_null=True, help_text="Narrower than the holder's.")
-    tools = texts(required=False, allow_null=True, help_text="The only tools it is good for.")
+    groups = text_list(required=False, allow_null=True, help_text="Narrower than the holder's.")
+    tools = text_list(required=False, allow_null=True, help_text="The only tools it is good for.")
 
 
 class RotationBody(Strict):
@@ -78,8 +78,8 @@ class LoginBody(Strict):
         required=False,
         allow_empty=False,
     )
-    groups = texts(required=False, allow_null=True, help_text="Narrower than the holder's.")
-    tools = texts(required=False, allow_null=True, help_text="The only tools it is good for.")
+    groups = text_list(required=False, allow_null=True, help_text="Narrower than the holder's.")
+    tools = text_list(required=False, allow_null=True, help_text="The only tools it is good for.")
 
 
 class NewTokenAnswer(serializers.Serializer[Any]):
@@ -149,7 +149,7 @@ class TokenList(AgentView):
             giver=self.caller,
             **self.body(TokenBody, optional=True),
         )
-        return issued(token, text, request.path)
+        return token_response(token, text, request.path)
 
 
 class OneToken(AgentView):
@@ -170,7 +170,7 @@ class TokenDetail(OneToken):
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
-def _may_replace(view: ConditionalView) -> None:
+def _check_may_replace(view: ConditionalView) -> None:
     view.require("add_token")
     view.require("delete_token")
 
@@ -184,17 +184,17 @@ class TokenRotation(OneToken):
         request=RotationBody,
         responses={201: NewTokenAnswer},
     )
-    @conditional(_may_replace)
+    @conditional(_check_may_replace)
     def post(self, request: Request, slug: str, token_id: UUID) -> Response:
         """A new token with the same scopes, groups and tools; the old one ends after the overlap.
 
         It is shown in this answer and never again, and lasts as long as the old one did.
         """
         wanted = self.body(RotationBody, optional=True)
-        return rotated(self, self.token(self.agent(slug), token_id), wanted)
+        return replace_token(self, self.token(self.agent(slug), token_id), wanted)
 
 
-def issued(token: Token, text: str, address: str) -> Response:
+def token_response(token: Token, text: str, address: str) -> Response:
     """The one answer that shows a new token. `address` is where tokens of its holder are."""
     ends = token_shape(token)["expires_at"]
     shape = {"id": str(token.pk), "token": text, "expires_at": ends}
@@ -202,7 +202,7 @@ def issued(token: Token, text: str, address: str) -> Response:
     return Response(shape, status.HTTP_201_CREATED, headers=headers)
 
 
-def rotated(
+def replace_token(
     view: ConditionalView, token: Token, wanted: dict[str, Any], *, renew: bool = True
 ) -> Response:
     made, text = account_actions.rotate_token(
@@ -212,7 +212,7 @@ def rotated(
         overlap_s=wanted.get("overlap", 0),
         renew=renew,
     )
-    return issued(made, text, view.request.path.rsplit("/", 2)[0])
+    return token_response(made, text, view.request.path.rsplit("/", 2)[0])
 
 
 class PersonalTokens(CallerView):
@@ -260,8 +260,8 @@ class PersonalTokens(CallerView):
         _prove_second_factor(user, given.get("code", ""), ip)
         caller = caller_of_user(user, source_ip=ip)
         make = partial(_new_token, user, caller, given)
-        keyed = request_of(request, caller, left_out=("password", "code"))
-        return answered_once(self, keyed, make) if keyed else make()
+        keyed = idempotent_request(request, caller, left_out=("password", "code"))
+        return respond_once(self, keyed, make) if keyed else make()
 
 
 def _new_token(user: User, caller: Caller, given: dict[str, Any]) -> Response:
@@ -275,7 +275,7 @@ def _new_token(user: User, caller: Caller, given: dict[str, Any]) -> Response:
         groups=given.get("groups"),
         tools=given.get("tools"),
     )
-    return issued(token, text, "/api/v1/tokens")
+    return token_response(token, text, "/api/v1/tokens")
 
 
 def _prove_second_factor(user: User, code: str, ip: str) -> None:
@@ -358,4 +358,4 @@ class PersonalTokenRotation(OwnTokenView):
         With a managing scope it can replace any token of its holder that has no more rights.
         """
         wanted = self.body(RotationBody, optional=True)
-        return rotated(self, self.own(token_id), wanted, renew=manages_some(self.caller))
+        return replace_token(self, self.own(token_id), wanted, renew=manages_some(self.caller))

@@ -91,7 +91,7 @@ class ContentSchemaList(ContentSchemaView):
     def post(self, request: Request) -> Response:
         """The schema is tried once inside the sandbox before it is stored."""
         self.require("add_contentschema")
-        with event_streams.waiting(self.caller):
+        with event_streams.required_waiting_slot(self.caller):
             row = content_schemas.create_schema(
                 organization=self.organization, schema=self.given(), by=self.actor
             )
@@ -118,7 +118,7 @@ class ContentSchemaDetail(ContentSchemaView):
         """A new version, unless it is unchanged; earlier ones are kept."""
         self.require("change_contentschema")
         row, change = self._row(name), self.given()
-        with event_streams.waiting(self.caller):
+        with event_streams.required_waiting_slot(self.caller):
             content_schemas.try_version(row=row, change=change)
         with self.changing(name=name):
             content_schemas.keep_version(row=row, change=change, by=self.actor)

@@ -14,8 +14,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tools.api.common.idempotency import Keying
-from tools.api.common.pagination import BY_NAME, Page, page_of_tools
-from tools.api.common.serializer_fields import Strict, Text, texts
+from tools.api.common.pagination import BY_NAME, Page, paginate_tools
+from tools.api.common.serializer_fields import Strict, Text, text_list
 from tools.api.common.views import CallerView
 from tools.authorization.pins import snapshot_for
 from tools.catalog.registry import CatalogTool
@@ -45,10 +45,10 @@ class GrantKind(KindBody):
 
     kind = serializers.ChoiceField(choices=["grant"])  # type: ignore[assignment]
     agent = Text(max_length=63)
-    groups = texts(required=False)
-    tools = texts(required=False)
-    tool_groups = texts(required=False)
-    permissions = texts(required=False)
+    groups = text_list(required=False)
+    tools = text_list(required=False)
+    tool_groups = text_list(required=False)
+    permissions = text_list(required=False)
 
     def change(self, given: dict[str, Any]) -> PreviewedChange:
         lists = ("groups", "tools", "tool_groups", "permissions")
@@ -70,7 +70,7 @@ class ToolGroupsKind(KindBody):
 
     kind = serializers.ChoiceField(choices=["tool_groups"])  # type: ignore[assignment]
     tool = Text(max_length=128)
-    groups = texts(allow_null=True)
+    groups = text_list(allow_null=True)
 
     def change(self, given: dict[str, Any]) -> PreviewedChange:
         groups = given["groups"]
@@ -83,7 +83,7 @@ class GroupKind(KindBody):
     kind = serializers.ChoiceField(choices=["group"])  # type: ignore[assignment]
     group = Text(max_length=100)
     parent = Text(required=False, allow_null=True, max_length=100)  # type: ignore[assignment]
-    permissions = texts(required=False)
+    permissions = text_list(required=False)
     schedule = serializers.JSONField(required=False)
     max_queue_age_s = serializers.JSONField(required=False)
     max_cpu_percent = serializers.JSONField(required=False)
@@ -232,7 +232,7 @@ class ToolExplanation(CallerView):
         explanation = self._explanation()
         if not explanation.everything:
             self.granted(explanation.asked, explanation.snapshot)
-        page = page_of_tools(request, [t for t in explanation.tools if self._wanted(t)])
+        page = paginate_tools(request, [t for t in explanation.tools if self._wanted(t)])
         explained = [explanation.of(tool) for tool in page["results"]]
         page["results"] = [explained_shape(one, explanation.snapshot) for one in explained]
         page |= {"request": request_shape(explanation), "warnings": explanation.warnings}

@@ -14,8 +14,8 @@ from tools.accounts.grants.narrowing import check_group_change
 from tools.accounts.groups import create_group, save_group
 from tools.accounts.user_permissions import may
 from tools.api.common.conditional import ConditionalView, Representation, conditional
-from tools.api.common.pagination import BY_NAME, IN_SESSION, Page, page_of
-from tools.api.common.serializer_fields import Strict, Text, texts
+from tools.api.common.pagination import BY_NAME, IN_SESSION, Page, paginate_by_key
+from tools.api.common.serializer_fields import Strict, Text, text_list
 from tools.catalog import actions
 from tools.catalog.group_openings import openings_of
 from tools.catalog.membership import Member, Through, members_of, memberships
@@ -69,7 +69,7 @@ class Bound(serializers.JSONField):
 
 class GroupChange(Strict):
     description = Text(required=False, max_length=1000, allow_blank=True)
-    permissions = texts(required=False)
+    permissions = text_list(required=False)
     parent = Text(  # type: ignore[assignment]
         required=False,
         allow_null=True,
@@ -185,7 +185,7 @@ class GroupList(GroupView):
     def get(self, request: Request) -> Response:
         """The groups the caller was granted, with the tools it sees in them."""
         snapshot = self.snapshot
-        page = page_of(request, sorted(filter(self.visible, snapshot.groups)), str)
+        page = paginate_by_key(request, sorted(filter(self.visible, snapshot.groups)), str)
         page["results"] = [self.shape(snapshot.groups[name], snapshot) for name in page["results"]]
         return Response(page)
 

@@ -16,12 +16,12 @@ from tools.api.common.pagination import (
     BY_NAME,
     IN_SESSION,
     Page,
-    page_of_ranked,
-    page_of_tools,
+    paginate_ranked_tools,
+    paginate_tools,
     tool_key,
 )
 from tools.api.common.serializer_fields import (
-    one_of,
+    choice_field,
 )
 from tools.api.common.views import CallerView
 from tools.api.documentation import CODE_TOOL
@@ -85,7 +85,7 @@ _VERSIONS = {"-number": "-number", "number": "number"}
 
 class ParameterBody(serializers.Serializer[Any]):
     name = serializers.CharField()
-    type = one_of(ParameterType)
+    type = choice_field(ParameterType)
     description = serializers.CharField()
     required = serializers.BooleanField(required=False)  # type: ignore[assignment]
     default = serializers.JSONField(required=False, allow_null=True)
@@ -105,7 +105,7 @@ class DefinitionBody(serializers.Serializer[Any]):
     """A tool definition. `tools.definitions` reads it and names every wrong field."""
 
     name = serializers.CharField(max_length=128)
-    type = one_of(ToolType)
+    type = choice_field(ToolType)
     title = serializers.CharField(required=False, allow_null=True)
     description = serializers.CharField()
     category = serializers.CharField(required=False)
@@ -127,8 +127,8 @@ class DefinitionBody(serializers.Serializer[Any]):
     transform = serializers.DictField(
         required=False, help_text="`select`, `redact` and `observation`: what becomes of an output."
     )
-    delivery = one_of(Delivery, required=False)
-    argument_validation = one_of(ArgumentValidation, required=False)
+    delivery = choice_field(Delivery, required=False)
+    argument_validation = choice_field(ArgumentValidation, required=False)
     capabilities = serializers.ListField(child=serializers.CharField(), required=False)
     implementation = serializers.DictField(required=False)
     version = serializers.CharField(required=False)
@@ -147,12 +147,12 @@ class DefinitionBody(serializers.Serializer[Any]):
 class DefinitionAnswer(DefinitionBody):
     """A tool definition, with what the catalog knows about it."""
 
-    category = one_of(Category, required=False)  # type: ignore[assignment]  # a request may alias
+    category = choice_field(Category, required=False)  # type: ignore[assignment]  # a request may alias
     token_estimate = serializers.IntegerField(help_text="What it costs a model's context, about.")
-    status = one_of(ToolStatus)
+    status = choice_field(ToolStatus)
     status_reason = serializers.CharField()
-    origin = one_of(Origin)
-    effective_isolation = one_of(
+    origin = choice_field(Origin)
+    effective_isolation = choice_field(
         IsolationLevel,
         required=False,
         help_text="The level it runs at here; shown of one tool, not in lists.",
@@ -174,7 +174,7 @@ class ToolPage(Page):
     warnings = serializers.ListField(child=serializers.CharField())
 
 
-class ToldPage(Page):
+class FormattedToolPage(Page):
     results = serializers.ListField(child=serializers.DictField())
     warnings = serializers.ListField(child=serializers.CharField())
 
@@ -187,7 +187,7 @@ class VersionAnswer(serializers.Serializer[Any]):
     created_at = serializers.DateTimeField()
     created_by = serializers.CharField()
     change_note = serializers.CharField()
-    origin = one_of(Origin)
+    origin = choice_field(Origin)
     definition = serializers.JSONField(help_text="As it is stored, authentic or not.")
 
 
@@ -195,10 +195,10 @@ class VersionPage(Page):
     results = VersionAnswer(many=True)
 
 
-TOOL_LIST = PolymorphicProxySerializer("ToolList", [ToolPage, ToldPage], None)
+TOOL_LIST = PolymorphicProxySerializer("ToolList", [ToolPage, FormattedToolPage], None)
 
 
-class Listing(CallerView):
+class ToolListing(CallerView):
     """A view of the tools that exist for a request and its caller, or of what follows from them."""
 
     most_values = MAX_VALUES
@@ -218,13 +218,13 @@ class Listing(CallerView):
         text = self.query.get("q", "")
         tools = [tool for tool in tools if self._wanted(tool)]
         if not text.strip():
-            return page_of_tools(self.request, tools)
+            return paginate_tools(self.request, tools)
         found = [one.tool for one in relevant(ranked(self.snapshot, text, tools))]
         if "cursor" not in self.query:  # further pages ask nothing new
             note_search(self.caller, text, found)
         if "ordering" in self.query:
-            return page_of_tools(self.request, sorted(found, key=tool_key))
-        return page_of_ranked(self.request, found)
+            return paginate_tools(self.request, sorted(found, key=tool_key))
+        return paginate_ranked_tools(self.request, found)
 
     def _wanted(self, tool: CatalogTool) -> bool:
         raw = tool.definition.raw
@@ -245,7 +245,7 @@ class ToolView(ConditionalView):
         return Representation(tool_here(snapshot.tools[name], snapshot))
 
 
-class ToolList(ToolView, Listing):
+class ToolList(ToolView, ToolListing):
     scope = Scope.CATALOG
     proof = by_method(post=Proof.NOT_NEEDED)
 
@@ -282,7 +282,7 @@ class ToolList(ToolView, Listing):
             organization=self.organization, definition=self.given(), by=self.actor
         )
         headers = {"Location": f"/api/v1/tools/{tool.name}"}
-        return self.answer(shown_now(self, tool.name), status.HTTP_201_CREATED, headers)
+        return self.answer(saved_tool(self, tool.name), status.HTTP_201_CREATED, headers)
 
 
 class ToolDetail(ToolView):
@@ -337,10 +337,10 @@ class ToolDetail(ToolView):
         tool = actions.update_tool(tool=tool, definition=definition, by=self.actor)
         actions.set_switches(tool=tool, definition=definition, by=self.actor)
         self.require("change_tool", tool=tool.name)  # a narrowed token cannot move it elsewhere
-        return self.answer(shown_now(self, name))
+        return self.answer(saved_tool(self, name))
 
 
-def shown_now(view: CallerView, name: str) -> Representation:
+def saved_tool(view: CallerView, name: str) -> Representation:
     """A tool after this very request's change, with the linter's findings."""
     snapshot = view.current()
     found = [finding.as_dict() for finding in findings_about(snapshot, name)]
@@ -362,7 +362,7 @@ class ToolSwitch(ToolView):
     def post(self, request: Request, name: str) -> Response:
         tool = actions.find_tool(self.organization, name)
         actions.set_enabled(tool=tool, enabled=self.enabled, by=self.actor, reason="api")
-        return self.answer(shown_now(self, name))
+        return self.answer(saved_tool(self, name))
 
 
 class ToolVersions(CallerView):
@@ -397,4 +397,4 @@ class ToolRestore(ToolView):
         tool = actions.find_tool(self.organization, name)
         actions.restore_version(tool=tool, label=version, by=self.actor)
         self.require("change_tool", tool=name)  # a narrowed token cannot move it to another group
-        return self.answer(shown_now(self, name))
+        return self.answer(saved_tool(self, name))

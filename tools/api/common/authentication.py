@@ -106,7 +106,7 @@ class MayUseApi(BasePermission):
         return True
 
 
-READING = frozenset({"GET", "HEAD"})
+READ_METHODS = frozenset({"GET", "HEAD"})
 
 
 def note_rate(request: Request, name: str, rate: Rate | None) -> None:
@@ -114,11 +114,11 @@ def note_rate(request: Request, name: str, rate: Rate | None) -> None:
     request._request.rate = (name, rate)  # type: ignore[attr-defined]
 
 
-class Reads(BaseThrottle):
+class ReadThrottle(BaseThrottle):
     """Calls have limits of their own, and changes cost a row of evidence each."""
 
     def allow_request(self, request: Request, view: Any) -> bool:
         """Raises `RateLimited`, which has more details than DRF's error."""
-        if request.method in READING and isinstance(request.auth, Caller):
+        if request.method in READ_METHODS and isinstance(request.auth, Caller):
             note_rate(request, "read", ratelimits.count_read(request.auth))
         return True

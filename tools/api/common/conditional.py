@@ -90,7 +90,7 @@ class ConditionalView(CallerView):
         """A strong entity tag, with its quotes."""
         covered = self.covered(now.shape)
         derived = {field: covered.pop(field) for field in self.derived if field in covered}
-        written = _digest([covered, [_plain(one) for one in now.sealed]])
+        written = _digest([covered, [_encode_value(one) for one in now.sealed]])
         return f'"{written[:40]}.{_digest(derived)[:8]}"' if derived else f'"{written[:40]}"'
 
     def answer(
@@ -105,7 +105,7 @@ class ConditionalView(CallerView):
         assert now is not None
         headers = {**(headers or {}), "ETag": self.tag(now)}
         if self.request.method in {"GET", "HEAD"} and self.covered(now.shape) == now.shape:
-            known = _tags(self.request, "If-None-Match")
+            known = _parse_entity_tags(self.request, "If-None-Match")
             if known == ANY or headers["ETag"] in [tag.removeprefix("W/") for tag in known or ()]:
                 return Response(status=status.HTTP_304_NOT_MODIFIED, headers=headers)
         return Response(now.shape | (beside or {}), http_status, headers=headers)
@@ -126,7 +126,9 @@ class ConditionalView(CallerView):
     def compare(self, **address: Any) -> None:
         """Compares the tag with the request's. For a handler that calls other servers, and cannot
         hold a lock meanwhile. Raises what `changing` raises."""
-        wanted, unwanted = (_tags(self.request, name) for name in ("If-Match", "If-None-Match"))
+        wanted, unwanted = (
+            _parse_entity_tags(self.request, name) for name in ("If-Match", "If-None-Match")
+        )
         if wanted is not None or unwanted is not None:
             now = self.representation(**address)
             self._compare(None if now is None else self.tag(now), wanted, unwanted)
@@ -134,7 +136,7 @@ class ConditionalView(CallerView):
     def _compare(
         self, tag: str | None, wanted: str | list[str] | None, unwanted: str | list[str] | None
     ) -> None:
-        if wanted is not None and (tag is None or not _names(wanted, tag)):
+        if wanted is not None and (tag is None or not _matches_tag(wanted, tag)):
             raise ChangedMeanwhile(
                 "It is not what If-Match names any more. Read it again and repeat the change."
             )
@@ -173,7 +175,7 @@ def conditional[H: Handler](
     return decorate
 
 
-def _tags(request: Request, header: str) -> str | list[str] | None:
+def _parse_entity_tags(request: Request, header: str) -> str | list[str] | None:
     """`*`, or the entity tags of the header; None without one. Raises `Malformed`."""
     given = request.headers.get(header)
     if given is None:
@@ -186,7 +188,7 @@ def _tags(request: Request, header: str) -> str | list[str] | None:
     return _TAG.findall(given)
 
 
-def _names(wanted: str | list[str], tag: str) -> bool:
+def _matches_tag(wanted: str | list[str], tag: str) -> bool:
     """Whether `If-Match` matches the resource, by the part that a change can write. A weak tag
     never matches."""
     written = [one.strip('"').partition(".")[0] for one in (tag, *wanted)]
@@ -198,5 +200,5 @@ def _digest(said: Any) -> str:
     return salted_hmac(_SALT, text, algorithm="sha256").hexdigest()
 
 
-def _plain(value: Any) -> Any:
+def _encode_value(value: Any) -> Any:
     return bytes(value).hex() if isinstance(value, bytes | bytearray | memoryview) else value

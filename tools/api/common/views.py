@@ -24,7 +24,7 @@ Body = TypeVar("Body", bound=Serializer[Any])
 
 
 @cache
-def _reader(kind: type[Serializer[Any]]) -> Serializer[Any]:
+def _cached_serializer(kind: type[Serializer[Any]]) -> Serializer[Any]:
     """Cached: building a serializer copies all its fields, and validating does not change it."""
     return kind()
 
@@ -94,7 +94,7 @@ class CallerView(KeyedView):
     def body(self, kind: type[Body], *, optional: bool = False) -> dict[str, Any]:
         """The request's body, validated. Raises DRF's ValidationError with every wrong field, and
         `Malformed` for none at all, which a client that lost it would send too."""
-        return dict(_reader(kind).run_validation(self.given(optional=optional)))
+        return dict(_cached_serializer(kind).run_validation(self.given(optional=optional)))
 
     def given(self, *, optional: bool = False) -> dict[str, Any]:
         """The body as an object that an action will read. Raises `Malformed` for anything else."""

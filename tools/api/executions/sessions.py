@@ -10,8 +10,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tools.api.common.conditional import ConditionalView, Representation
-from tools.api.common.pagination import AGENT, PERIOD, Page, filtered, in_period
-from tools.api.common.serializer_fields import State, Strict, Text, texts
+from tools.api.common.pagination import AGENT, PERIOD, Page, filter_rows, period_columns
+from tools.api.common.serializer_fields import State, Strict, Text, text_list
 from tools.api.common.views import CallerView
 from tools.authorization.pins import session_pins
 from tools.definitions.callers import Scope
@@ -27,12 +27,12 @@ _COLUMNS = {
     "open": "closed_at__isnull",
     "state": "state",
     "agent": "agent__slug",
-    **in_period("created_at"),
+    **period_columns("created_at"),
 }
 
 
 class SessionBody(Strict):
-    group = texts(
+    group = text_list(
         required=False,
         allow_null=True,
         default=None,
@@ -129,7 +129,7 @@ class SessionList(CallerView):
         """The caller's sessions, the newest first; a person's also others', where granted."""
         found = actions.readable(self.caller)
         state = {"state": self.named_state()} if "state" in self.query else {}
-        found = filtered(found, {**self.query, **state}, _COLUMNS)
+        found = filter_rows(found, {**self.query, **state}, _COLUMNS)
         pages = CursorPages()
         page = pages.paginate_queryset(found, request, self) or []
         return pages.get_paginated_response([session_shape(row) for row in page])

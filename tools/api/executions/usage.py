@@ -8,7 +8,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools.api.common.pagination import AGENT, PERIOD, SESSION, Page, filtered, in_period
+from tools.api.common.pagination import AGENT, PERIOD, SESSION, Page, filter_rows, period_columns
 from tools.api.common.views import CallerView
 from tools.authorization import request_records
 from tools.errors import Malformed
@@ -86,7 +86,7 @@ class UsageView(CallerView):
         """An agent's own; everybody's for people who may view executions."""
         query, snapshot = self.query, self.snapshot
         wanted = UsageQuery(
-            by=_dimensions(query.get("by", "day")),
+            by=_parse_dimensions(query.get("by", "day")),
             since=query.get("since"),
             until=query.get("until"),
             agent=query.get("agent"),
@@ -97,7 +97,7 @@ class UsageView(CallerView):
         return Response(usage_shape(found, wanted.by, snapshot.time_zone.key))
 
 
-def _dimensions(raw: str) -> list[str]:
+def _parse_dimensions(raw: str) -> list[str]:
     names = raw.split(",")
     if not set(names) <= set(DIMENSIONS):
         raise Malformed(f"by must be one or more of {', '.join(DIMENSIONS)}, with commas.")
@@ -127,13 +127,15 @@ class RequestRecordList(CallerView):
             group=self.query.get("group"),
             state=self.query.get("state"),
         )
-        found = filtered(found, self.query, {"session": "session_id", **in_period("at")})
+        found = filter_rows(found, self.query, {"session": "session_id", **period_columns("at")})
         pages = CursorPages(_ORDERS)
         page = pages.paginate_queryset(found, request, self) or []
-        return pages.get_paginated_response([_shape(one) for one in request_records.told(page)])
+        return pages.get_paginated_response(
+            [_request_record_shape(one) for one in request_records.told(page)]
+        )
 
 
-def _shape(told: request_records.RequestDetails) -> dict[str, Any]:
+def _request_record_shape(told: request_records.RequestDetails) -> dict[str, Any]:
     row, lists = told.row, told.row.tool_filter
     return {
         "request_id": row.request_id,

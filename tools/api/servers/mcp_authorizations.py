@@ -11,7 +11,7 @@ from rest_framework.response import Response
 from tools.api.common.conditional import Representation, conditional
 from tools.api.common.idempotency import Keying
 from tools.api.common.pagination import Page
-from tools.api.common.serializer_fields import check_known
+from tools.api.common.serializer_fields import check_known_fields
 from tools.api.servers.mcp_servers import McpServerView
 from tools.catalog.mcp import mcp_consents, owners
 from tools.errors import Malformed
@@ -116,7 +116,7 @@ class McpAuthorizationList(McpServerView):
 
     def _owner(self) -> str:
         given = self.given(optional=True)
-        check_known(given, ("owner",))
+        check_known_fields(given, ("owner",))
         owner = given.get("owner", "")
         if not isinstance(owner, str):
             raise Malformed("owner must be a text such as user:ada, or left out.")
@@ -128,7 +128,7 @@ class McpAuthorizationDetail(McpServerView):
     volatile = frozenset({"good", "flaw", "expires_at", "updated_at"})
 
     def representation(self, name: str, owner: str) -> Representation | None:
-        key = owners.known_key(self.caller.organization_id, _whose(owner))
+        key = owners.known_key(self.caller.organization_id, _owner_name(owner))
         found = self.row(name).authorizations.filter(owner=key).first()
         return Representation(mcp_authorization_shape(found)) if found else None
 
@@ -136,7 +136,7 @@ class McpAuthorizationDetail(McpServerView):
     def delete(self, request: Request, name: str, owner: str) -> Response:
         """Calls go out without its token from now on. `organization` is the owner of the shared
         one."""
-        whose = _whose(owner)
+        whose = _owner_name(owner)
         own = whose == f"user:{self.caller.name}"
         self.require("view_mcpserver" if own else "change_mcpserver")
         with self.changing(name=name, owner=owner):
@@ -172,6 +172,6 @@ class McpServerOAuthClient(McpServerView):
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
-def _whose(owner: str) -> str:
+def _owner_name(owner: str) -> str:
     """The owner that an address names."""
     return "" if owner == EVERYBODY else owner

@@ -12,7 +12,7 @@ from tools.api.common import event_streams
 from tools.api.common.conditional import ConditionalView, Representation, conditional
 from tools.api.common.idempotency import Keying
 from tools.api.common.pagination import Page
-from tools.api.common.serializer_fields import check_known
+from tools.api.common.serializer_fields import check_known_fields
 from tools.catalog.mcp import mcp_import, mcp_servers, owners
 from tools.definitions.callers import Scope
 from tools.definitions.values.strict_json import MAX_VALUES
@@ -227,11 +227,11 @@ class McpServerRefresh(OneMcpServer):
         tools you want."""
         row = self.row(name)
         given = self.given(optional=True)
-        check_known(given, ("owner",))
+        check_known_fields(given, ("owner",))
         owner = given.get("owner", "")
         if not isinstance(owner, str):
             raise Malformed("owner must be a text such as agent:magpie, or left out.")
-        with event_streams.waiting(self.caller):
+        with event_streams.required_waiting_slot(self.caller):
             row = mcp_import.refresh(row=row, by=self.actor, owner=owner)
         return self.answer(Representation(mcp_server_shape(row), (row.sealed,)))
 
@@ -270,7 +270,7 @@ class McpServerImport(OneMcpServer):
         changed tool again approves the change."""
         row = self.row(name)
         given = self.given()
-        check_known(given, ("tools", "dry_run"))
+        check_known_fields(given, ("tools", "dry_run"))
         if not isinstance(given.get("dry_run", False), bool):
             raise Malformed("dry_run must be true or false.")
         with transaction.atomic():

@@ -36,7 +36,7 @@ class Command(ToolcribCommand):
         explanation = Explanation(caller, asked, snapshot, everything=True)
         explained = explanation.of(tool)
         document = _document(explanation, explained)
-        self.answer(options, document, _shown(document))
+        self.answer(options, document, _format_explanation(document))
         return DONE
 
 
@@ -67,11 +67,11 @@ def _tool(snapshot: Snapshot, name: str) -> CatalogTool:
     return tool
 
 
-def _shown(document: dict[str, Any]) -> str:
+def _format_explanation(document: dict[str, Any]) -> str:
     gates = document["gates"]
     rows = [(g["gate"], "yes" if g["passed"] else "no", g["code"], g["reason"]) for g in gates]
     groups = command.join_names(document["groups"]) or "no groups"
-    head = f"{document['agent']} {_may(document)} use {document['tool']} (groups: {groups}; state: "
+    head = f"{document['agent']} {_format_permission(document)} use {document['tool']} (groups: {groups}; state: "
     parts = [f"{head}{document['state']}).", command.format_table(HEADER, rows)]
     remedies = [f"  {g['gate']}: {g['remedy']}" for g in gates if g["remedy"]]
     if remedies:
@@ -79,7 +79,7 @@ def _shown(document: dict[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-def _may(document: dict[str, Any]) -> str:
+def _format_permission(document: dict[str, Any]) -> str:
     if not document["available"]:
         return "may not"
     if document["refused_by"]:

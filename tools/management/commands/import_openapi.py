@@ -62,7 +62,7 @@ class Command(ToolcribCommand):
         saved = [row["name"] for row in rows if row["result"] in {CREATED, UPDATED}]
         found = {} if options["dry_run"] else lint_tools(organization, saved)
         rows = [row | {"findings": found.get(row["name"], [])} for row in rows]
-        self.answer(options, {"items": rows}, _shown(rows))
+        self.answer(options, {"items": rows}, _format_report(rows))
         return FAILED if any(row["result"] == "refused" for row in rows) else DONE
 
 
@@ -76,7 +76,11 @@ def pair(text: str) -> tuple[str, str]:
 def read_document(name: str) -> Any:
     """Raises `Malformed`."""
     try:
-        raw = sys.stdin.buffer.read(documents.MAX_BYTES + 1) if name == "-" else _start(Path(name))
+        raw = (
+            sys.stdin.buffer.read(documents.MAX_BYTES + 1)
+            if name == "-"
+            else _read_start(Path(name))
+        )
     except OSError as error:
         raise Malformed(f"{name} cannot be read: {error.strerror}.") from None
     try:
@@ -88,12 +92,12 @@ def read_document(name: str) -> Any:
     return found[0].value
 
 
-def _start(path: Path) -> bytes:
+def _read_start(path: Path) -> bytes:
     with path.open("rb") as file:
         return file.read(documents.MAX_BYTES + 1)
 
 
-def _shown(rows: list[Row]) -> str:
+def _format_report(rows: list[Row]) -> str:
     counts = Counter(row["result"] for row in rows)
     said = ", ".join(f"{count} {result}" for result, count in counts.items()) or "no operations"
     return "\n".join([*map(_paragraph, rows), f"{said}."])

@@ -41,7 +41,7 @@ class Command(ToolcribCommand):
 
     def perform(self, options: dict[str, Any]) -> int:
         organization = arguments.find_organization(options["organization"])
-        found = list(_found(options))
+        found = list(_read_all_items(options))
         way = ImportOptions(
             group=arguments.requested_groups(options),
             server=options["server"],
@@ -57,7 +57,7 @@ class Command(ToolcribCommand):
         return report_imports(self, options, imported, [place for _, place in found], organization)
 
 
-def _found(options: dict[str, Any]) -> list[tuple[ImportItem, str]]:
+def _read_all_items(options: dict[str, Any]) -> list[tuple[ImportItem, str]]:
     """Every item with its file."""
     source = ImportSource(options["source"]) if options["source"] else None
     choice = ImportSelection(options["server"], tuple(options["pick"] or ()))

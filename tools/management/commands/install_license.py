@@ -40,7 +40,7 @@ class Command(ToolcribCommand):
 
     def perform(self, options: dict[str, Any]) -> int:
         slug = options["organization"]
-        place = _organization(slug or _meant(options))
+        place = _organization(slug or _licensed_organization(options))
         by = operator(place.slug)
         if options["remove"]:
             change = licenses.remove_license(organization=place, by=by)
@@ -48,7 +48,9 @@ class Command(ToolcribCommand):
             change = licenses.install_license(organization=place, file=options["file"], by=by)
         place = _organization(place.slug)
         document = {"organization": place.slug, "license": license_shape(place)}
-        self.answer(options, document | {"tier_change": change.as_dict()}, _text(document, change))
+        self.answer(
+            options, document | {"tier_change": change.as_dict()}, _format_license(document, change)
+        )
         return DONE
 
 
@@ -63,7 +65,7 @@ def file(name: str) -> bytes:
         raise ArgumentTypeError(f"{name!r} cannot be read: {error}") from None
 
 
-def _meant(options: dict[str, Any]) -> str:
+def _licensed_organization(options: dict[str, Any]) -> str:
     if options["remove"]:
         raise Malformed("--remove needs --organization.", code="organization_missing")
     return read_license(options["file"], settings.LICENSE_KEYS)[0].organization
@@ -76,7 +78,7 @@ def _organization(slug: str) -> Organization:
     return found
 
 
-def _text(document: dict[str, Any], change: TierImpact) -> str:
+def _format_license(document: dict[str, Any], change: TierImpact) -> str:
     license = document["license"]
     lines = [
         ("Organization", document["organization"]),

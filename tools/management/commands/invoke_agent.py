@@ -51,14 +51,14 @@ class Command(ToolcribCommand):
 
     def perform(self, options: dict[str, Any]) -> int:
         caller = arguments.find_caller(options["organization"], options["agent"])
-        call = agent_actions.call_of(caller, _wanted(options))
+        call = agent_actions.call_of(caller, _run_request(options))
         run = actions.execute(caller=caller, call=call, wait_s=0)
         for event in following.follow(caller, run.pk, 0):
-            line = _line(event) if event is not None else ""
+            line = _format_step(event) if event is not None else ""
             if line and not options["json"]:
                 command.write_text(self.stdout, line)
         report = agent_actions.report_of(caller, agent_actions.one_of(caller, run.pk))
-        self.answer(options, agent_request_shape(report), _shown(report))
+        self.answer(options, agent_request_shape(report), _format_report(report))
         if report.run.status == Status.SUCCESS:
             return DONE
         command.write_text(self.stderr, f"{report.run.error_code}: {report.run.error_message}")
@@ -73,7 +73,7 @@ def history(given: str) -> list[Any]:
     return found
 
 
-def _wanted(options: dict[str, Any]) -> AgentRunRequest:
+def _run_request(options: dict[str, Any]) -> AgentRunRequest:
     given = ("question", "pattern", "history", "model", "max_iterations", "max_tokens", "max_cost")
     runs = {name: str(options[name]) for name in ("continues", "replays") if options[name]}
     return AgentRunRequest(
@@ -85,7 +85,7 @@ def _wanted(options: dict[str, Any]) -> AgentRunRequest:
     )
 
 
-def _line(event: StepEvent) -> str:
+def _format_step(event: StepEvent) -> str:
     data = event.data
     match event.kind:
         case AgentEventKind.ACTION:
@@ -97,7 +97,7 @@ def _line(event: StepEvent) -> str:
     return f"{data['step']:>3} {event.kind:<12} {words[:_LONGEST]}" if words else ""
 
 
-def _shown(report: AgentRunReport) -> str:
+def _format_report(report: AgentRunReport) -> str:
     spent = report.spent
     lines = [
         ("Status", str(report.run.status)),

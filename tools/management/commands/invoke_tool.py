@@ -53,22 +53,22 @@ class Command(ToolcribCommand):
             session=options["session"],
             timeout_s=options["timeout"],
         )
-        execution = actions.execute(caller=caller, call=call, wait_s=patience_s(caller, call))
-        self.answer(options, execution_shape(execution), _shown(execution))
+        execution = actions.execute(caller=caller, call=call, wait_s=call_timeout_s(caller, call))
+        self.answer(options, execution_shape(execution), _format_result(execution))
         if execution.status == Status.SUCCESS:
             return DONE
-        command.write_text(self.stderr, _complaint(execution))
+        command.write_text(self.stderr, _format_error(execution))
         return FAILED
 
 
-def patience_s(caller: Caller, call: Call) -> float:
+def call_timeout_s(caller: Caller, call: Call) -> float:
     """The timeout of the call, and `QUEUE_S` for the queue."""
     tool = registry.snapshot(caller.organization_id, caller.revision).tool(call.tool_name)
     allowed = tool.definition.timeout_s if tool else settings.EXECUTION_TIMEOUT_S
     return min(allowed, call.timeout_s or allowed) + QUEUE_S
 
 
-def _shown(execution: Execution) -> str:
+def _format_result(execution: Execution) -> str:
     lines = [
         ("Status", execution.status),
         ("Execution", str(execution.pk)),
@@ -83,14 +83,14 @@ def _shown(execution: Execution) -> str:
     shown = command.format_fields(lines)
     if execution.status != Status.SUCCESS:
         return shown
-    return f"{shown}\n\n{_output(outputs.whole(execution))}"
+    return f"{shown}\n\n{_format_output(outputs.whole(execution))}"
 
 
-def _output(output: Any) -> str:
+def _format_output(output: Any) -> str:
     return output if isinstance(output, str) else json.dumps(output, ensure_ascii=False, indent=2)
 
 
-def _complaint(execution: Execution) -> str:
+def _format_error(execution: Execution) -> str:
     if not execution.over:
         return (
             "The call is not over yet; nobody may be working on calls. "

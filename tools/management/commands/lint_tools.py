@@ -47,11 +47,11 @@ class Command(ToolcribCommand):
         groups = arguments.requested_groups(options)
         found = findings(snapshot, EVERY_GROUP if groups is None else frozenset(groups))
         document = {"results": [finding.as_dict() for finding in found]}
-        self.answer(options, document, _shown(found))
+        self.answer(options, document, _format_findings(found))
         return FAILED if any(one.severity == WorkflowSeverity.ERROR for one in found) else DONE
 
 
-def _shown(found: tuple[WorkflowFinding, ...]) -> str:
+def _format_findings(found: tuple[WorkflowFinding, ...]) -> str:
     if not found:
         return "Nothing to say."
     counts = Counter(finding.severity for finding in found)

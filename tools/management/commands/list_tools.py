@@ -71,10 +71,10 @@ def row(tool: CatalogTool, snapshot: Snapshot) -> tuple[str, ...]:
         command.join_names(sorted(tool.definition.states)),
         tool.status,
         str(tool.definition.token_price),
-        in_short(raw["description"]),
+        shorten_description(raw["description"]),
     )
 
 
-def in_short(description: str) -> str:
+def shorten_description(description: str) -> str:
     line = " ".join(description.split())
     return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"

@@ -108,12 +108,14 @@ class Command(ToolcribCommand):
         row = mcp_import.refresh(row=row, by=operator(row.organization.slug))
         count = len(row.snapshot or [])
         summary = f"{row.name} lists {count} tools and speaks {row.protocol}."
-        self.answer(options, mcp_server_shape(row), f"{summary}\n{_findings(row)}".strip())
+        self.answer(options, mcp_server_shape(row), f"{summary}\n{_format_findings(row)}".strip())
         return DONE
 
     def _difference(self, row: McpServer, options: dict[str, Any]) -> int:
         found = mcp_import.difference(row)
-        lines = [(make_visible(one["tool"]), f"{one['change']}  {_named(one)}") for one in found]
+        lines = [
+            (make_visible(one["tool"]), f"{one['change']}  {_server_name(one)}") for one in found
+        ]
         shown = command.format_fields(lines) if lines else "Nothing was listed."
         self.answer(options, {"server": row.name, "tools": found}, shown)
         return DONE
@@ -133,13 +135,13 @@ class Command(ToolcribCommand):
         )
         saved = [item.name for item in items if item.result in {CREATED, UPDATED}]
         found = {} if options["dry_run"] else lint_tools(row.organization, saved)
-        lines = [(make_visible(item.name or item.tool), _result(item)) for item in items]
+        lines = [(make_visible(item.name or item.tool), _format_item(item)) for item in items]
         odd = [f"{name}: {format_flaw(one)}" for name, about in found.items() for one in about]
         shape = {
             "items": [item.as_dict() | {"findings": found.get(item.name, [])} for item in items],
             "findings": row.findings,
         }
-        shown = "\n".join([command.format_fields(lines), *odd, _findings(row)])
+        shown = "\n".join([command.format_fields(lines), *odd, _format_findings(row)])
         self.answer(options, shape, shown.strip())
         return FAILED if any(item.errors for item in items) else DONE
 
@@ -153,20 +155,20 @@ def _transport(options: dict[str, Any]) -> Transport:
     return Transport.STDIO if options["command"] else Transport.STREAMABLE_HTTP
 
 
-def _named(entry: dict[str, Any]) -> str:
+def _server_name(entry: dict[str, Any]) -> str:
     changed = ", ".join(field["field"] for field in entry["fields"])
     named = changed if entry["change"] == "changed" else ""
     signs = "; ".join(make_visible(one) for one in entry["suspicions"])
     return f"{named}  {signs}  {entry['digest']}".strip() if signs else named
 
 
-def _findings(row: McpServer) -> str:
+def _format_findings(row: McpServer) -> str:
     return "\n".join(
         f"{one['result']}: {make_visible(one['tool'] or 'the list')} {make_visible(one['message'])}"
         for one in row.findings
     )
 
 
-def _result(item: mcp_import.McpImportItem) -> str:
+def _format_item(item: mcp_import.McpImportItem) -> str:
     flaws = "; ".join(f"{flaw['field']} {flaw['message']}" for flaw in item.errors)
     return f"{item.result}  {flaws}".strip()

@@ -53,12 +53,12 @@ class Command(ToolcribCommand):
         parser.add_argument("--group", action="extend", nargs="*", metavar="G")
         parser.add_argument("--state", help='the state it leads to; "" for none')
         parser.add_argument("--available-in", action="extend", nargs="*", metavar="STATE")
-        _add_parts(parser)
+        _add_implementation_arguments(parser)
         arguments.add_organization(parser)
 
     def perform(self, options: dict[str, Any]) -> int:
         organization = arguments.find_organization(options["organization"])
-        raw = _wanted(organization, options)
+        raw = _build_definition(organization, options)
         imported = import_items(
             organization=organization,
             items=[ImportItem(ImportItemKind.TOOL, options["name"], raw)],
@@ -67,7 +67,7 @@ class Command(ToolcribCommand):
         return report_imports(self, options, imported, ["set_tool"], organization)
 
 
-def _add_parts(parser: CommandParser) -> None:
+def _add_implementation_arguments(parser: CommandParser) -> None:
     parser.add_argument("--mcp-tool", metavar="TOOL", help="its name on the MCP server")
     parser.add_argument("--server", help="the MCP server")
     parser.add_argument("--service", metavar="ID", help="the tool service")
@@ -88,12 +88,12 @@ def _add_parts(parser: CommandParser) -> None:
     )
 
 
-def _wanted(organization: Organization, options: dict[str, Any]) -> dict[str, Any]:
+def _build_definition(organization: Organization, options: dict[str, Any]) -> dict[str, Any]:
     """The whole definition: the current one with the given fields. Raises `Conflict`."""
-    current = _current(organization, options["name"])
-    changes = _changes(options)
+    current = _current_definition(organization, options["name"])
+    changes = _changed_fields(options)
     kind = changes.get("type", current.get("type"))
-    if parts := _parts(options, kind):
+    if parts := _implementation_fields(options, kind):
         kept = {} if options["implementation"] else current.get("implementation", {})
         changes["implementation"] = kept | parts
     if not current:
@@ -101,7 +101,7 @@ def _wanted(organization: Organization, options: dict[str, Any]) -> dict[str, An
     return amended(current, changes)
 
 
-def _current(organization: Organization, name: str) -> dict[str, Any]:
+def _current_definition(organization: Organization, name: str) -> dict[str, Any]:
     rows = Tool.objects.present().select_related("version", "organization")
     tool = rows.filter(organization=organization, name=name).first()
     if tool is None or tool.version is None:
@@ -111,7 +111,7 @@ def _current(organization: Organization, name: str) -> dict[str, Any]:
     return definition
 
 
-def _changes(options: dict[str, Any]) -> dict[str, Any]:
+def _changed_fields(options: dict[str, Any]) -> dict[str, Any]:
     changes = {key: options[key] for key in FIELDS if options[key] is not None}
     if changes.get("state") == "":
         changes["state"] = None
@@ -137,7 +137,7 @@ def _arguments(options: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _parts(options: dict[str, Any], kind: Any) -> dict[str, Any]:
+def _implementation_fields(options: dict[str, Any], kind: Any) -> dict[str, Any]:
     """The given fields of the implementation. Raises `InvalidDefinition` for another type's."""
     given = {part: options[option] for option, part in PARTS.items() if options[option] is not None}
     if options["config"]:

@@ -48,7 +48,7 @@ class Command(ToolcribCommand):
         places = [find_organization(slug)] if slug else Organization.objects.order_by("slug")
         results = [self._about(place, options) for place in places]
         wrong = any(result["wrong"] for result in results)
-        self.answer(options, {"results": results}, "\n".join(map(_shown, results)))
+        self.answer(options, {"results": results}, "\n".join(map(_format_result, results)))
         return FAILED if wrong else DONE
 
     def _about(self, place: Organization, options: dict[str, Any]) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class Command(ToolcribCommand):
             resigned = []
         for name in resigned:
             verification.resign(tool=find_tool(place, name), by=by)
-        left = [one for one in found if not _settled(one, resigned)]
+        left = [one for one in found if not _is_resolved(one, resigned)]
         return {
             "organization": place.slug,
             "versions": looked_at,
@@ -74,11 +74,11 @@ class Command(ToolcribCommand):
         }
 
 
-def _settled(one: Wrong, resigned: list[str]) -> bool:
+def _is_resolved(one: Wrong, resigned: list[str]) -> bool:
     return one.current and one.problem == DISTRUSTED and one.tool in resigned
 
 
-def _shown(result: dict[str, Any]) -> str:
+def _format_result(result: dict[str, Any]) -> str:
     lines = [f"{one['tool']} {one['version']} {_SAID[one['problem']]}" for one in result["wrong"]]
     lines += [f"{name} was signed again" for name in result["resigned"]]
     lines += [f"{name} is accepted as it is" for name in result["accepted"]]
