@@ -237,7 +237,7 @@ REST_FRAMEWORK = {
     "DEFAULT_RENDERER_CLASSES": ["tools.api.common.content_types.JSONRenderer"],
     "DEFAULT_PAGINATION_CLASS": "tools.web.pages.CursorPages",
     "DEFAULT_SCHEMA_CLASS": "tools.api.documentation.ApiSchema",
-    "EXCEPTION_HANDLER": "tools.api.common.errors.handle_exception",
+    "EXCEPTION_HANDLER": "tools.api.common.errors.exception_response",
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "rest_framework.negotiation.DefaultContentNegotiation",
     "PAGE_SIZE": 50,
     "URL_FORMAT_OVERRIDE": None,  # `format` is a parameter of ours

@@ -211,10 +211,10 @@ class AlertAdmin(ReadOnly):
 
     @admin.action(description="Acknowledge the selected alerts", permissions=["acknowledge"])
     def acknowledge(self, request: HttpRequest, queryset: QuerySet[Alert]) -> None:
-        def seen(row: Alert) -> None:
+        def acknowledge_alert(row: Alert) -> None:
             alerts.acknowledge(alert=row, by=actor(request, self.organization_of(row)))
 
-        run_for_each(request, queryset, seen, "Acknowledged")
+        run_for_each(request, queryset, acknowledge_alert, "Acknowledged")
 
 
 @admin.register(AlertDelivery)

@@ -160,7 +160,7 @@ class BoundedPaginator(Paginator):
         return min(self._counted, self.most)
 
     @property
-    def told(self) -> str:
+    def count_text(self) -> str:
         return f"{self.most:,}+" if self._counted > self.most else f"{self._counted:,}"
 
     @cached_property

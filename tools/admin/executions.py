@@ -60,25 +60,25 @@ class ExecutionAdmin(ReadOnly):
         run_for_each(request, rows, stop, "Told to stop")
 
     @admin.display(description="what went in and came out")
-    def said(self, row: Any) -> str:
+    def content(self, row: Any) -> str:
         return json.dumps(redacted(row), indent=2, ensure_ascii=False)[:20_000]
 
     def get_fields(self, request: Any, obj: Any = None) -> Any:
         """Users who may only view never see the secrets of a call."""
         names = [field.name for field in Execution._meta.concrete_fields]
-        return [*(name for name in names if name not in FIELDS), "said"]
+        return [*(name for name in names if name not in FIELDS), "content"]
 
 
 @admin.register(ExecutionEvent)
 class ExecutionEventAdmin(ReadOnly):
     place = "execution__organization"
-    fields = list_display = ("execution", "sequence", "type", "said", "created_at")
+    fields = list_display = ("execution", "sequence", "type", "content", "created_at")
     list_filter = ("type",)
     list_select_related = ("execution__organization",)
     ordering = ("-id",)
 
     @admin.display(description="message")
-    def said(self, row: Any) -> str:
+    def content(self, row: Any) -> str:
         return redacted_message(row)
 
 

@@ -235,7 +235,7 @@ class RuleView(ConditionalView):
 
     def representation(self, name: str) -> Representation:
         row = confirmation_rules.find_rule(self.organization, name)
-        return Representation(rule_shape(row, self.current()))
+        return Representation(rule_shape(row, self.current_snapshot()))
 
 
 class RuleList(RuleView):
@@ -270,7 +270,9 @@ class RuleList(RuleView):
             organization=self.organization, name=wanted.pop("name"), wanted=wanted, by=self.actor
         )
         headers = {"Location": f"/api/v1/confirmation-rules/{row.name}"}
-        return self.answer(self.representation(row.name), status.HTTP_201_CREATED, headers)
+        return self.resource_response(
+            self.representation(row.name), status.HTTP_201_CREATED, headers
+        )
 
 
 class RuleDetail(RuleView):
@@ -281,7 +283,7 @@ class RuleDetail(RuleView):
     def get(self, request: Request, name: str) -> Response:
         self.require("view_confirmationrule")
         row = confirmation_rules.find_rule(self.organization, name)
-        return self.answer(Representation(rule_shape(row, self.snapshot)))
+        return self.resource_response(Representation(rule_shape(row, self.snapshot)))
 
     @extend_schema(operation_id="replace_confirmation_rule", request=RuleChange, responses=_RULE)
     @conditional("change_confirmationrule")
@@ -307,7 +309,7 @@ class RuleDetail(RuleView):
 
     def _change(self, row: ConfirmationRule, wanted: dict[str, Any]) -> Response:
         row = confirmation_rules.change_rule(row=row, wanted=wanted, by=self.actor)
-        return self.answer(self.representation(row.name))
+        return self.resource_response(self.representation(row.name))
 
 
 def _filter_confirmations(view: CallerView, wanted: str) -> Any:

@@ -165,7 +165,7 @@ class ApiSchema(AutoSchema):
     def conditional(self) -> bool:
         """Whether it takes an `If-Match`."""
         view: Any = self.view
-        return bool(view.compares(self.method))
+        return bool(view.takes_if_match(self.method))
 
     @property
     def tagged(self) -> set[str]:
@@ -176,13 +176,13 @@ class ApiSchema(AutoSchema):
             one = getattr(self, "path", "").endswith("}")  # it has none outside the generator
             return {"200"} if one else set()
         if self.conditional:
-            return {"200"} if getattr(self.view, "answers_thing", False) else set()
+            return {"200"} if getattr(self.view, "answers_resource", False) else set()
         makes = self.method == "POST" and not getattr(self.view, "secret", ())
         return {"201"} if makes else set()
 
     @property
     def _represents(self) -> bool:
-        return bool(getattr(self.view, "represents", False))
+        return bool(getattr(self.view, "has_representation", False))
 
     def _get_serializer_field_meta(self, field: Any, direction: Any) -> dict[str, Any]:
         meta: dict[str, Any] = super()._get_serializer_field_meta(  # type: ignore[no-untyped-call]

@@ -150,9 +150,9 @@ class ChannelView(ConditionalView):
     scope = Scope.CATALOG
 
     def representation(self, name: str) -> Representation:
-        return _channel_representation(self.row(name))
+        return _channel_representation(self.find_channel(name))
 
-    def row(self, name: str) -> MessageChannel:
+    def find_channel(self, name: str) -> MessageChannel:
         return message_channels.find_channel(self.organization, name)
 
 
@@ -183,10 +183,10 @@ class ChannelList(ChannelView):
         reports must be."""
         self.require("add_messagechannel")
         row, key = message_channels.create_channel(
-            organization=self.organization, channel=self.given(), by=self.actor
+            organization=self.organization, channel=self.json_body(), by=self.actor
         )
         headers = {"Location": f"/api/v1/channels/{row.name}"}
-        return self.answer(
+        return self.resource_response(
             _channel_representation(row), status.HTTP_201_CREATED, headers, {"signing_key": key}
         )
 
@@ -197,22 +197,22 @@ class ChannelDetail(ChannelView):
     @extend_schema(operation_id="get_channel", responses=CHANGED)
     def get(self, request: Request, name: str) -> Response:
         self.require("view_messagechannel")
-        return self.answer(self.representation(name))
+        return self.resource_response(self.representation(name))
 
     @extend_schema(operation_id="change_channel", request=MessageChannelChange, responses=CHANGED)
     @conditional("change_messagechannel")
     def patch(self, request: Request, name: str) -> Response:
         """Missing fields are unchanged; the change applies to messages that are sent from now
         on."""
-        row = self.row(name)
-        changed = message_channels.change_channel(row=row, changes=self.given(), by=self.actor)
-        return self.answer(_channel_representation(changed))
+        row = self.find_channel(name)
+        changed = message_channels.change_channel(row=row, changes=self.json_body(), by=self.actor)
+        return self.resource_response(_channel_representation(changed))
 
     @extend_schema(operation_id="delete_channel", responses={204: None})
     @conditional("delete_messagechannel")
     def delete(self, request: Request, name: str) -> Response:
         """Messages that were sent through it are kept."""
-        message_channels.delete_channel(row=self.row(name), by=self.actor)
+        message_channels.delete_channel(row=self.find_channel(name), by=self.actor)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
@@ -229,13 +229,13 @@ class ChannelKey(ChannelView):
     @conditional("change_messagechannel")
     def post(self, request: Request, name: str) -> Response:
         """A new signing key, shown only in this response; the old one is invalid at once."""
-        key = message_channels.replace_key(row=self.row(name), by=self.actor)
-        headers = {"ETag": self.tag(self.representation(name))}
+        key = message_channels.replace_key(row=self.find_channel(name), by=self.actor)
+        headers = {"ETag": self.entity_tag(self.representation(name))}
         return Response({"signing_key": key}, headers=headers)
 
 
 class ChannelTest(ChannelView):
-    answers_thing = False
+    answers_resource = False
     keying = Keying.IN_PROGRESS
     proof = by_method(post=Proof.NOT_NEEDED)
 
@@ -247,7 +247,7 @@ class ChannelTest(ChannelView):
     @conditional("change_messagechannel", held=False)
     def post(self, request: Request, name: str) -> Response:
         """Send one test message; `state` is its delivery status."""
-        row = self.row(name)
+        row = self.find_channel(name)
         wanted = self.body(ChannelTestBody, optional=True)
         try:
             with event_streams.required_waiting_slot(self.caller):

@@ -62,7 +62,7 @@ def item_value(row: Found) -> dict[str, Any]:
 
 
 def list_keys(organization: Organization) -> list[str]:
-    def named(model: type[ToolService] | type[McpServer]) -> list[str]:
+    def list_names(model: type[ToolService] | type[McpServer]) -> list[str]:
         rows = model.objects.filter(organization=organization).order_by("name")
         return list(rows.values_list("name", flat=True))
 
@@ -70,6 +70,6 @@ def list_keys(organization: Organization) -> list[str]:
     keys = sorted(key or name for key, name in tools.values_list("config_key", "name"))
     return [
         *(f"{ImportItemKind.TOOL}/{key}" for key in keys),
-        *(f"{ImportItemKind.SERVICE}/{name}" for name in named(ToolService)),
-        *(f"{ImportItemKind.SERVER}/{name}" for name in named(McpServer)),
+        *(f"{ImportItemKind.SERVICE}/{name}" for name in list_names(ToolService)),
+        *(f"{ImportItemKind.SERVER}/{name}" for name in list_names(McpServer)),
     ]

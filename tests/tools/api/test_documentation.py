@@ -136,7 +136,7 @@ def test_the_document_is_computed_for_nobody(db, monkeypatch):
     again = Client().get("/api/schema/", headers={"If-None-Match": first["ETag"]})
     assert (again.status_code, again.content) == (304, b"")
     assert "max-age" in first["Cache-Control"]
-    documentation.openapi_document.cache_clear()  # another process of the same release reads the file
+    documentation.openapi_document.cache_clear()  # as in another process
     assert Client().get("/api/schema/").content == first.content
 
 

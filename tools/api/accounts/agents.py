@@ -168,7 +168,7 @@ class AgentView(ConditionalView):
     def lock(self, slug: str, **_: Any) -> None:
         """Locks the account first, as changes of grants do."""
         accounts = User.objects.select_for_update()
-        accounts.values_list("pk").get(pk=self.agent(slug).service_account_id)
+        accounts.values_list("pk").get(pk=self.find_agent(slug).service_account_id)
         super().lock()
 
     def agents(self) -> QuerySet[Agent]:
@@ -176,13 +176,13 @@ class AgentView(ConditionalView):
             "service_account", "organization"
         )
 
-    def agent(self, slug: str) -> Agent:
+    def find_agent(self, slug: str) -> Agent:
         found = self.agents().filter(slug=slug).first()
         if found is None:
             raise NotFound(f"There is no agent {slug[:63]!r}.", code="agent_not_found")
         return found
 
-    def token(self, agent: Agent, token_id: UUID) -> Token:
+    def find_token(self, agent: Agent, token_id: UUID) -> Token:
         token = agent.service_account.tokens.filter(pk=token_id).first()
         if token is None:
             raise NotFound("The agent has no such token.", code="token_not_found")
@@ -194,9 +194,9 @@ class AgentView(ConditionalView):
 
 class OneAgent(AgentView):
     def representation(self, slug: str) -> Representation:
-        return Representation(self.shape(self.agent(slug)))
+        return Representation(self.shape(self.find_agent(slug)))
 
-    def covered(self, shape: dict[str, Any]) -> dict[str, Any]:
+    def covered_fields(self, shape: dict[str, Any]) -> dict[str, Any]:
         """The limits of quotas, not their use."""
         budget, quotas = shape["budget"], shape["quotas"]
         return shape | {
@@ -243,7 +243,9 @@ class AgentList(OneAgent):
             organization=self.organization, by=self.actor, giver=self.caller, **wanted
         )
         headers = {"Location": f"/api/v1/agents/{agent.slug}"}
-        return self.answer(self.representation(agent.slug), status.HTTP_201_CREATED, headers)
+        return self.resource_response(
+            self.representation(agent.slug), status.HTTP_201_CREATED, headers
+        )
 
 
 def _widens_rights(request: HttpRequest, **_: Any) -> bool:
@@ -260,7 +262,7 @@ class AgentDetail(OneAgent):
     @extend_schema(operation_id="get_agent", responses=AgentAnswer)
     def get(self, request: Request, slug: str) -> Response:
         self.require("view_agent")
-        return self.answer(self.representation(slug))
+        return self.resource_response(self.representation(slug))
 
     @extend_schema(
         operation_id="change_agent",
@@ -271,7 +273,7 @@ class AgentDetail(OneAgent):
     def patch(self, request: Request, slug: str) -> Response:
         """Change the given fields, all or nothing. Revoked grants apply from the next request
         on."""
-        agent, wanted = self.agent(slug), self.body(AgentChange)
+        agent, wanted = self.find_agent(slug), self.body(AgentChange)
         grants = {kind: wanted.pop(kind) for kind in GRANTS if kind in wanted}
         if grants:
             grant_actions.grant(agent=agent, by=self.actor, giver=self.caller, **grants)
@@ -282,7 +284,7 @@ class AgentDetail(OneAgent):
             pins.set_pins(agent=agent, pins=held, by=self.actor, giver=self.caller)
         if wanted:
             account_actions.change_agent(agent=agent, by=self.actor, **wanted)
-        return self.answer(self.representation(slug))
+        return self.resource_response(self.representation(slug))
 
 
 class AgentSuspend(OneAgent):
@@ -300,9 +302,9 @@ class AgentSuspend(OneAgent):
         Waiting calls are refused when they would start; running ones end by themselves, or are
         stopped by `cancel`.
         """
-        agent, reason = self.agent(slug), self.body(SuspendBody, optional=True)["reason"]
+        agent, reason = self.find_agent(slug), self.body(SuspendBody, optional=True)["reason"]
         account_actions.change_agent(agent=agent, by=self.actor, active=False, reason=reason)
-        return self.answer(self.representation(slug))
+        return self.resource_response(self.representation(slug))
 
 
 def _quota_limits(quota: dict[str, Any]) -> dict[str, Any]:

@@ -89,7 +89,7 @@ class Grants(CallerView):
         before, beside = _parse_grant_cursor(self.query.get("cursor"))
         descending = self.query.get("ordering") == _DESCENDING
         rows = granted(
-            self.caller, self._sought(), most=size + 1, beside=beside, before=before != descending
+            self.caller, self._filters(), most=size + 1, beside=beside, before=before != descending
         )
         rows = rows[::-1] if descending else rows
         more = len(rows) > size
@@ -121,7 +121,7 @@ class Grants(CallerView):
         rows = grant_actions.give(giver=self.caller, kind=kind, name=wanted[kind], wanted=kinds)
         return Response({"results": [grant_shape(row) for row in rows]})
 
-    def _sought(self) -> Sought:
+    def _filters(self) -> Sought:
         query = self.query
         named = [kind for kind in SUBJECTS if kind in query]
         if len(named) > 1:

@@ -196,14 +196,14 @@ class PlatformView(ConditionalView):
         if not self.caller.is_superuser:
             raise Forbidden("Only a superuser may do this.", code="not_permitted")
 
-    def tier(self, name: str) -> LicenseTier:
+    def find_tier(self, name: str) -> LicenseTier:
         found = LicenseTier.objects.filter(name=name).first()
         if found is None:
             known = ", ".join(LicenseTier.objects.values_list("name", flat=True))
             raise NotFound(f"There is no tier {name[:60]!r}, only: {known}.", code="tier_not_found")
         return found
 
-    def row(self, slug: str) -> Organization:
+    def find_organization(self, slug: str) -> Organization:
         found = Organization.objects.select_related("tier").filter(slug=slug).first()
         if found is None:
             raise NotFound("There is no such organization.", code="organization_not_found")
@@ -214,7 +214,7 @@ class OrganizationView(PlatformView):
     volatile = frozenset({"license"})  # its state follows from the clock
 
     def representation(self, slug: str) -> Representation:
-        return Representation(organization_shape(self.row(slug)))
+        return Representation(organization_shape(self.find_organization(slug)))
 
 
 class OrganizationList(OrganizationView):
@@ -247,11 +247,11 @@ class OrganizationList(OrganizationView):
         """A new organization with the built-in tools."""
         self.require_superuser()
         wanted = self.body(OrganizationBody)
-        wanted["tier"] = self.tier(wanted["tier"])
+        wanted["tier"] = self.find_tier(wanted["tier"])
         organization = account_actions.create_organization(by=self.actor, **wanted)
         install_builtins(organization=organization, by=self.actor)
         address = f"/api/v1/organizations/{organization.slug}"
-        return self.answer(
+        return self.resource_response(
             self.representation(organization.slug),
             status.HTTP_201_CREATED,
             headers={"Location": address},
@@ -266,12 +266,12 @@ class OrganizationDetail(OrganizationView):
         tiers = LicenseTier.objects.order_by("pk").select_for_update(no_key=True)
         list(tiers.values_list("pk"))
         rows = Organization.objects.select_for_update(no_key=True)
-        rows.values_list("pk").get(pk=self.row(slug).pk)
+        rows.values_list("pk").get(pk=self.find_organization(slug).pk)
 
     @extend_schema(operation_id="get_organization", responses=OrganizationAnswer)
     def get(self, request: Request, slug: str) -> Response:
         self.require_superuser()
-        return self.answer(self.representation(slug))
+        return self.resource_response(self.representation(slug))
 
     @extend_schema(
         operation_id="change_organization",
@@ -282,10 +282,10 @@ class OrganizationDetail(OrganizationView):
     def patch(self, request: Request, slug: str) -> Response:
         """Change the given fields, all or nothing. `tier_change` has the effects of another
         tier."""
-        wanted, organization = self.body(OrganizationChange), self.row(slug)
+        wanted, organization = self.body(OrganizationChange), self.find_organization(slug)
         change = None
         if "tier" in wanted:
-            tier = self.tier(wanted["tier"])
+            tier = self.find_tier(wanted["tier"])
             change = tier_actions.set_tier(organization=organization, tier=tier, by=self.actor)
         if "name" in wanted:
             account_actions.rename_organization(
@@ -308,7 +308,7 @@ class OrganizationDetail(OrganizationView):
             days = wanted["output_days"]
             account_actions.set_output_days(organization=organization, days=days, by=self.actor)
         beside = {"tier_change": change.as_dict()} if change else {}
-        return self.answer(self.representation(slug), beside=beside)
+        return self.resource_response(self.representation(slug), beside=beside)
 
 
 class TierPreview(PlatformView):
@@ -323,8 +323,8 @@ class TierPreview(PlatformView):
     def post(self, request: Request, slug: str) -> Response:
         """Preview the effects of another tier on an organization. Nothing is saved."""
         self.require_superuser()
-        tier = self.tier(self.body(TierWanted)["tier"])
-        return Response(preview(self.row(slug), tier).as_dict())
+        tier = self.find_tier(self.body(TierWanted)["tier"])
+        return Response(preview(self.find_organization(slug), tier).as_dict())
 
 
 class TierList(PlatformView):
@@ -343,15 +343,15 @@ class TierDetail(PlatformView):
     proof = by_method(patch=Proof.NEEDED)
 
     def representation(self, name: str) -> Representation:
-        return Representation(tier_shape(self.tier(name)))
+        return Representation(tier_shape(self.find_tier(name)))
 
     def lock(self, name: str) -> None:
-        LicenseTier.objects.select_for_update(no_key=True).get(pk=self.tier(name).pk)
+        LicenseTier.objects.select_for_update(no_key=True).get(pk=self.find_tier(name).pk)
 
     @extend_schema(operation_id="get_tier", responses=TierAnswer)
     def get(self, request: Request, name: str) -> Response:
         self.require("view_licensetier")
-        return self.answer(self.representation(name))
+        return self.resource_response(self.representation(name))
 
     @extend_schema(
         operation_id="change_tier",
@@ -361,7 +361,9 @@ class TierDetail(PlatformView):
     @conditional(PlatformView.require_superuser)
     def patch(self, request: Request, name: str) -> Response:
         """Change a tier; it applies to every organization that has it from the next request on."""
-        tier = self.tier(name)
+        tier = self.find_tier(name)
         follows = tier_actions.change_tier(tier=tier, by=self.actor, **self.body(TierChange))
         organizations = {slug: change.as_dict() for slug, change in follows.items()}
-        return self.answer(self.representation(name), beside={"organizations": organizations})
+        return self.resource_response(
+            self.representation(name), beside={"organizations": organizations}
+        )

@@ -116,7 +116,7 @@ class TokenList(AgentView):
     )
     def get(self, request: Request, slug: str) -> Response:
         self.require("view_token")
-        tokens = self.agent(slug).service_account.tokens.all()
+        tokens = self.find_agent(slug).service_account.tokens.all()
         pages = CursorPages()
         page: list[Token] = pages.paginate_queryset(tokens, request, self) or []
         return pages.get_paginated_response([token_shape(token) for token in page])
@@ -125,7 +125,7 @@ class TokenList(AgentView):
         narrowing = self.body(TokenBody, optional=True)
         check_may_issue(
             self.caller,
-            self.agent(place["slug"]).service_account,
+            self.find_agent(place["slug"]).service_account,
             groups=narrowing.get("groups"),
             tools=narrowing.get("tools"),
         )
@@ -142,7 +142,7 @@ class TokenList(AgentView):
         who holds as much.
         """
         self.require("add_token")
-        agent = self.agent(slug)
+        agent = self.find_agent(slug)
         token, text = account_actions.create_token(
             user=agent.service_account,
             by=self.actor,
@@ -156,7 +156,7 @@ class OneToken(AgentView):
     volatile = frozenset({"last_used_at"})
 
     def representation(self, slug: str, token_id: UUID) -> Representation:
-        return Representation(token_shape(self.token(self.agent(slug), token_id)))
+        return Representation(token_shape(self.find_token(self.find_agent(slug), token_id)))
 
 
 class TokenDetail(OneToken):
@@ -166,7 +166,9 @@ class TokenDetail(OneToken):
     @conditional("delete_token")
     def delete(self, request: Request, slug: str, token_id: UUID) -> Response:
         """Revoke it: refused from the next request on."""
-        account_actions.revoke_token(token=self.token(self.agent(slug), token_id), by=self.actor)
+        account_actions.revoke_token(
+            token=self.find_token(self.find_agent(slug), token_id), by=self.actor
+        )
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
@@ -191,7 +193,7 @@ class TokenRotation(OneToken):
         It is shown in this answer and never again, and lasts as long as the old one did.
         """
         wanted = self.body(RotationBody, optional=True)
-        return replace_token(self, self.token(self.agent(slug), token_id), wanted)
+        return replace_token(self, self.find_token(self.find_agent(slug), token_id), wanted)
 
 
 def token_response(token: Token, text: str, address: str) -> Response:
@@ -309,17 +311,17 @@ class OwnTokenView(ConditionalView):
     volatile = frozenset({"last_used_at"})
     scope = Scope.READ  # and a managing scope for other tokens
 
-    def own(self, token_id: UUID) -> Token:
+    def find_own_token(self, token_id: UUID) -> Token:
         token = Token.objects.filter(user_id=self.caller.user_id, pk=token_id).first()
         if token is None:
             raise NotFound("You have no such token.", code="token_not_found")
         return token
 
     def representation(self, token_id: UUID) -> Representation:
-        return Representation(token_shape(self.own(token_id)))
+        return Representation(token_shape(self.find_own_token(token_id)))
 
     def lock(self, token_id: UUID) -> None:
-        Token.objects.select_for_update(no_key=True).get(pk=self.own(token_id).pk)
+        Token.objects.select_for_update(no_key=True).get(pk=self.find_own_token(token_id).pk)
 
 
 class PersonalToken(OwnTokenView):
@@ -331,9 +333,9 @@ class PersonalToken(OwnTokenView):
     )
     def delete(self, request: Request, token_id: UUID) -> Response:
         """Revoke the very token that asks; another one of its holder's with a managing scope."""
-        check_own_token(self.caller, self.own(token_id))
-        with self.changing(token_id=token_id):
-            account_actions.revoke_token(token=self.own(token_id), by=self.actor)
+        check_own_token(self.caller, self.find_own_token(token_id))
+        with self.open_change(token_id=token_id):
+            account_actions.revoke_token(token=self.find_own_token(token_id), by=self.actor)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
@@ -343,7 +345,7 @@ class PersonalTokenRotation(OwnTokenView):
 
     def check_may_replace(self) -> None:
         self.body(RotationBody, optional=True)  # an invalid body is rejected for every caller
-        check_own_token(self.caller, self.own(self.kwargs["token_id"]), gives=True)
+        check_own_token(self.caller, self.find_own_token(self.kwargs["token_id"]), gives=True)
 
     @extend_schema(
         operation_id="rotate_personal_token",
@@ -358,4 +360,6 @@ class PersonalTokenRotation(OwnTokenView):
         With a managing scope it can replace any token of its holder that has no more rights.
         """
         wanted = self.body(RotationBody, optional=True)
-        return replace_token(self, self.own(token_id), wanted, renew=manages_some(self.caller))
+        return replace_token(
+            self, self.find_own_token(token_id), wanted, renew=manages_some(self.caller)
+        )

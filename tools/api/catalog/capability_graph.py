@@ -235,7 +235,7 @@ class ToolGraph(ToolListing):
     def get(self, request: Request) -> Response:
         """A page of the tools that exist for this request, what each consumes and produces, and
         which of all of them go together with these."""
-        tools, warnings = self.usable()
+        tools, warnings = self.list_usable_tools()
         page, graph = self.page(tools), graph_of(self.snapshot)
         shown: list[CatalogTool] = page.pop("results")
         names = [tool.name for tool in shown]
@@ -266,7 +266,7 @@ class ChainProposals(CallerView):
         and nothing stored."""
         given = self.body(ProposalsBody)
         asked, snapshot = EffectiveRequest.of(given["group"], given["state"]), self.snapshot
-        warnings = self.granted(asked, snapshot)
+        warnings = self.check_requested_groups(asked, snapshot)
         tools = gates.usable_tools(self.caller, asked, snapshot)
         usable = frozenset(tool.name for tool in tools)
         wish = _planning_target(given["want"])

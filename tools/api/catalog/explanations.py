@@ -231,8 +231,8 @@ class ToolExplanation(CallerView):
         """Every tool the caller may know with every gate's answer, and what would change it."""
         explanation = self._explanation()
         if not explanation.everything:
-            self.granted(explanation.asked, explanation.snapshot)
-        page = paginate_tools(request, [t for t in explanation.tools if self._wanted(t)])
+            self.check_requested_groups(explanation.asked, explanation.snapshot)
+        page = paginate_tools(request, [t for t in explanation.tools if self._is_requested(t)])
         explained = [explanation.of(tool) for tool in page["results"]]
         page["results"] = [explained_shape(one, explanation.snapshot) for one in explained]
         page |= {"request": request_shape(explanation), "warnings": explanation.warnings}
@@ -253,18 +253,18 @@ class ToolExplanation(CallerView):
             tier=query.get("tier"),
         )
         return Explanation(
-            caller, self._asked_of(about), snapshot, everything, account=about.user_id
+            caller, self._subject_request(about), snapshot, everything, account=about.user_id
         )
 
-    def _asked_of(self, about: Caller) -> EffectiveRequest:
+    def _subject_request(self, about: Caller) -> EffectiveRequest:
         """Uses the current state of another's session; nothing is counted."""
         session = self.request.query_params.get("session")
         if session is None or about is self.caller:
-            return self.asked()
+            return self.effective_request()
         found = sessions.own(about, session)
         return EffectiveRequest(frozenset(found.groups), found.state)
 
-    def _wanted(self, tool: CatalogTool) -> bool:
+    def _is_requested(self, tool: CatalogTool) -> bool:
         query, raw = self.request.query_params, tool.definition.raw
         text = f"{tool.name} {raw['title'] or ''} {raw['description']}".lower()
         return (not (names := query.getlist("tool")) or tool.name in names) and all(

@@ -132,9 +132,9 @@ class GroupView(ConditionalView):
     volatile = frozenset({"children", "members", "tools", "states", "open", "closed_reason"})
 
     def representation(self, name: str) -> Representation:
-        return self.shown(name, self.current())
+        return self.group_representation(name, self.current_snapshot())
 
-    def shown(self, name: str, snapshot: Snapshot) -> Representation:
+    def group_representation(self, name: str, snapshot: Snapshot) -> Representation:
         group = snapshot.groups.get(name)
         if group is None or not self.visible(name):
             raise NotFound(f"There is no group {name[:100]!r}.", code="group_not_found")
@@ -198,10 +198,10 @@ class GroupList(GroupView):
         self.require("add_toolgroup")
         wanted = self.body(GroupBody)
         create_group(giver=self.caller, organization=self.organization, by=self.actor, **wanted)
-        snapshot = self.current()
+        snapshot = self.current_snapshot()
         shape = self.shape(snapshot.groups[wanted["name"]], snapshot)
         address = f"/api/v1/groups/{quote(wanted['name'])}"
-        return self.answer(
+        return self.resource_response(
             Representation(shape), status.HTTP_201_CREATED, headers={"Location": address}
         )
 
@@ -212,29 +212,29 @@ class GroupDetail(GroupView):
 
     @extend_schema(operation_id="get_group", parameters=[IN_SESSION], responses=CHANGED)
     def get(self, request: Request, name: str) -> Response:
-        return self.answer(self.shown(name, self.snapshot))
+        return self.resource_response(self.group_representation(name, self.snapshot))
 
     @extend_schema(operation_id="replace_group", request=GroupChange, responses=CHANGED)
     @conditional("change_toolgroup", row="group")
     def put(self, request: Request, name: str) -> Response:
         """Replace the group; missing fields get the defaults of a new group."""
-        return self._save(name, NEW)
+        return self._save_group(name, NEW)
 
     @extend_schema(operation_id="change_group", request=GroupChange, responses=CHANGED)
     @conditional("change_toolgroup", row="group")
     def patch(self, request: Request, name: str) -> Response:
         """Change the given fields. The change applies from every process's next request on."""
-        return self._save(name, {})
+        return self._save_group(name, {})
 
     @extend_schema(operation_id="delete_group", responses={204: None})
     @conditional("delete_toolgroup", row="group")
     def delete(self, request: Request, name: str) -> Response:
         """Refused while tools, sources or groups within it name the group."""
-        actions.delete_group(group=self._row(name), by=self.actor)
+        actions.delete_group(group=self._find_group(name), by=self.actor)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
-    def _save(self, name: str, otherwise: dict[str, Any]) -> Response:
-        group = self._row(name)
+    def _save_group(self, name: str, otherwise: dict[str, Any]) -> Response:
+        group = self._find_group(name)
         wanted = otherwise | self.body(GroupChange)
         check_group_change(self.caller, wanted)
         save_group(
@@ -244,9 +244,9 @@ class GroupDetail(GroupView):
             by=self.actor,
             **wanted,
         )
-        return self.answer(self.representation(name))
+        return self.resource_response(self.representation(name))
 
-    def _row(self, name: str) -> ToolGroup:
+    def _find_group(self, name: str) -> ToolGroup:
         row = ToolGroup.objects.filter(organization=self.organization, name=name).first()
         if row is None:
             raise NotFound(f"There is no group {name[:100]!r}.", code="group_not_found")

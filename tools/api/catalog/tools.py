@@ -5,7 +5,12 @@ from collections.abc import Callable
 from typing import Any
 
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, PolymorphicProxySerializer, extend_schema
+from drf_spectacular.utils import (
+    OpenApiParameter,
+    PolymorphicProxySerializer,
+    extend_schema,
+    extend_schema_serializer,
+)
 from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -174,6 +179,7 @@ class ToolPage(Page):
     warnings = serializers.ListField(child=serializers.CharField())
 
 
+@extend_schema_serializer(component_name="ToldPage")
 class FormattedToolPage(Page):
     results = serializers.ListField(child=serializers.DictField())
     warnings = serializers.ListField(child=serializers.CharField())
@@ -203,11 +209,11 @@ class ToolListing(CallerView):
 
     most_values = MAX_VALUES
 
-    def usable(self) -> tuple[list[CatalogTool], list[str]]:
+    def list_usable_tools(self) -> tuple[list[CatalogTool], list[str]]:
         """All tools, by name, and warnings about the request; counted and recorded."""
-        began, asked = time.perf_counter(), self.asked()
+        began, asked = time.perf_counter(), self.effective_request()
         request_records.count(asked, self.snapshot)
-        warnings = self.granted(asked, self.snapshot)
+        warnings = self.check_requested_groups(asked, self.snapshot)
         tools = gates.usable_tools(self.caller, asked, self.snapshot)
         request_records.listed(self.caller, asked, self.snapshot, shown=len(tools), began=began)
         return tools, warnings
@@ -216,7 +222,7 @@ class ToolListing(CallerView):
         """Of those that the query asks for, by name; the best first where words are searched
         for."""
         text = self.query.get("q", "")
-        tools = [tool for tool in tools if self._wanted(tool)]
+        tools = [tool for tool in tools if self._is_requested(tool)]
         if not text.strip():
             return paginate_tools(self.request, tools)
         found = [one.tool for one in relevant(ranked(self.snapshot, text, tools))]
@@ -226,7 +232,7 @@ class ToolListing(CallerView):
             return paginate_tools(self.request, sorted(found, key=tool_key))
         return paginate_ranked_tools(self.request, found)
 
-    def _wanted(self, tool: CatalogTool) -> bool:
+    def _is_requested(self, tool: CatalogTool) -> bool:
         raw = tool.definition.raw
         return raw["category"] == self.query.get("category", raw["category"]) and set(
             self.query.get("capability", ())
@@ -241,7 +247,7 @@ class ToolView(ConditionalView):
 
     def representation(self, name: str, **_: Any) -> Representation:
         actions.find_tool(self.organization, name)
-        snapshot = self.current()
+        snapshot = self.current_snapshot()
         return Representation(tool_here(snapshot.tools[name], snapshot))
 
 
@@ -256,7 +262,7 @@ class ToolList(ToolView, ToolListing):
     )
     def get(self, request: Request) -> Response:
         """The tools that exist for this request and caller."""
-        tools, warnings = self.usable()
+        tools, warnings = self.list_usable_tools()
         shape = self._shape()
         page = self.page(tools)
         page["results"] = [shape(tool) for tool in page["results"]]
@@ -279,10 +285,10 @@ class ToolList(ToolView, ToolListing):
         """Register a custom tool."""
         self.require("add_tool")
         tool = actions.register_tool(
-            organization=self.organization, definition=self.given(), by=self.actor
+            organization=self.organization, definition=self.json_body(), by=self.actor
         )
         headers = {"Location": f"/api/v1/tools/{tool.name}"}
-        return self.answer(saved_tool(self, tool.name), status.HTTP_201_CREATED, headers)
+        return self.resource_response(saved_tool(self, tool.name), status.HTTP_201_CREATED, headers)
 
 
 class ToolDetail(ToolView):
@@ -299,7 +305,7 @@ class ToolDetail(ToolView):
     def get(self, request: Request, name: str) -> Response:
         """One definition: for an agent a tool it may use, for people any they may view."""
         tool = visible_tool(self.caller, self.snapshot, name)
-        return self.answer(Representation(tool_here(tool, self.snapshot)))
+        return self.resource_response(Representation(tool_here(tool, self.snapshot)))
 
     @extend_schema(
         operation_id="replace_tool",
@@ -309,7 +315,7 @@ class ToolDetail(ToolView):
     @conditional("change_tool", row="tool")
     def put(self, request: Request, name: str) -> Response:
         """Replace the definition by a new version."""
-        return self._change(name, lambda current: self.given())
+        return self._change(name, lambda current: self.json_body())
 
     @extend_schema(
         operation_id="change_tool",
@@ -319,7 +325,7 @@ class ToolDetail(ToolView):
     @conditional("change_tool", row="tool")
     def patch(self, request: Request, name: str) -> Response:
         """A new version with some fields changed."""
-        changes = self.given()
+        changes = self.json_body()
         return self._change(name, lambda current: actions.amended(current, changes))
 
     @extend_schema(operation_id="delete_tool", responses={204: None})
@@ -337,12 +343,12 @@ class ToolDetail(ToolView):
         tool = actions.update_tool(tool=tool, definition=definition, by=self.actor)
         actions.set_switches(tool=tool, definition=definition, by=self.actor)
         self.require("change_tool", tool=tool.name)  # a narrowed token cannot move it elsewhere
-        return self.answer(saved_tool(self, name))
+        return self.resource_response(saved_tool(self, name))
 
 
 def saved_tool(view: CallerView, name: str) -> Representation:
     """A tool after this very request's change, with the linter's findings."""
-    snapshot = view.current()
+    snapshot = view.current_snapshot()
     found = [finding.as_dict() for finding in findings_about(snapshot, name)]
     return Representation(tool_here(snapshot.tools[name], snapshot) | {"findings": found})
 
@@ -362,7 +368,7 @@ class ToolSwitch(ToolView):
     def post(self, request: Request, name: str) -> Response:
         tool = actions.find_tool(self.organization, name)
         actions.set_enabled(tool=tool, enabled=self.enabled, by=self.actor, reason="api")
-        return self.answer(saved_tool(self, name))
+        return self.resource_response(saved_tool(self, name))
 
 
 class ToolVersions(CallerView):
@@ -397,4 +403,4 @@ class ToolRestore(ToolView):
         tool = actions.find_tool(self.organization, name)
         actions.restore_version(tool=tool, label=version, by=self.actor)
         self.require("change_tool", tool=name)  # a narrowed token cannot move it to another group
-        return self.answer(saved_tool(self, name))
+        return self.resource_response(saved_tool(self, name))

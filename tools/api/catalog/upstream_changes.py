@@ -119,13 +119,13 @@ class ChangeDetail(OneChange):
     def get(self, request: Request, change_id: UUID) -> Response:
         """With the difference, field by field, and nothing hidden in it."""
         self.require("view_tool")
-        return self.answer(self.representation(change_id))
+        return self.resource_response(self.representation(change_id))
 
 
 class ChangeDecision(OneChange):
     """`approve` and `reject`."""
 
-    answers_thing = False
+    answers_resource = False
     scope = Scope.CATALOG
 
     def decided(self, change_id: UUID, *, approve: bool) -> Response:

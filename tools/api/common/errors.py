@@ -45,7 +45,7 @@ class ProblemAnswer(ErrorAnswer):
     instance = serializers.CharField()
 
 
-def handle_exception(error: Exception, context: dict[str, Any]) -> HttpResponse | None:
+def exception_response(error: Exception, context: dict[str, Any]) -> HttpResponse | None:
     """DRF's exception handler. None, for a server error, becomes a 500 in one place."""
     if isinstance(error, ToolcribError):
         return _product_error_response(error)

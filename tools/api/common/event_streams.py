@@ -28,7 +28,7 @@ class CallerConcurrency:
         self._callers: Counter[UUID] = Counter()
         self._lock = threading.Lock()
 
-    def take(self, caller: Caller) -> bool:
+    def acquire(self, caller: Caller) -> bool:
         """Take a slot; False where none is free. A request with a slot releases its turn for a
         thread."""
         organization, user = caller.organization_id, caller.user_id
@@ -44,7 +44,7 @@ class CallerConcurrency:
         request_queue.release_slot()
         return True
 
-    def give_back(self, caller: Caller) -> None:
+    def release(self, caller: Caller) -> None:
         with self._lock:
             for taken, owner in (
                 (self._taken, caller.organization_id),
@@ -55,14 +55,14 @@ class CallerConcurrency:
                     del taken[owner]
 
     @contextmanager
-    def one(self, caller: Caller) -> Iterator[bool]:
+    def slot(self, caller: Caller) -> Iterator[bool]:
         """Whether a slot was free; it is released at the end."""
-        free = self.take(caller)
+        free = self.acquire(caller)
         try:
             yield free
         finally:
             if free:
-                self.give_back(caller)
+                self.release(caller)
 
 
 LAST_EVENT = OpenApiParameter(
@@ -73,7 +73,7 @@ _slots = CallerConcurrency(settings.WAITING_PLACES)
 
 def waiting_slot(caller: Caller) -> AbstractContextManager[bool]:
     """Whether a slot is free for a request that waits; without one, it is answered at once."""
-    return _slots.one(caller)
+    return _slots.slot(caller)
 
 
 @contextmanager
@@ -100,7 +100,7 @@ def stream_response[E](
 ) -> StreamingHttpResponse:
     """A stream of what `events` yields, None as a heartbeat. Raises `Unavailable` without a free
     slot."""
-    if not _slots.take(caller):
+    if not _slots.acquire(caller):
         raise Unavailable("Too many event streams are open. Poll instead.")
     response = StreamingHttpResponse(
         _Stream(caller, events, sent), content_type="text/event-stream; charset=utf-8"
@@ -134,4 +134,4 @@ class _Stream[E]:
         if self._open:
             self._open = False
             self._events.close()
-            _slots.give_back(self._caller)
+            _slots.release(self._caller)

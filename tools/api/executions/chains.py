@@ -165,7 +165,7 @@ class ChainView(ConditionalView):
 
     def representation(self, name: str) -> Representation:
         _find_chain(self, name)
-        snapshot = self.current()
+        snapshot = self.current_snapshot()
         return Representation(chain_document(tool_here(snapshot.tools[name], snapshot)))
 
 
@@ -182,8 +182,8 @@ class ChainList(ChainView):
     )
     def get(self, request: Request) -> Response:
         """The chains that the caller may run in this request."""
-        asked, snapshot = self.asked(), self.snapshot
-        warnings = self.granted(asked, snapshot)
+        asked, snapshot = self.effective_request(), self.snapshot
+        warnings = self.check_requested_groups(asked, snapshot)
         usable = gates.usable_tools(self.caller, asked, snapshot)
         chains = [tool for tool in usable if tool.definition.type == ToolType.CHAIN]
         page = paginate_tools(self.request, chains)
@@ -198,13 +198,15 @@ class ChainList(ChainView):
     def post(self, request: Request) -> Response:
         """Write a chain, as JSON or as YAML. The tools that it names are checked."""
         self.require("add_tool")
-        definition = chain_definition(self.given())
+        definition = chain_definition(self.json_body())
         with _chain_field_errors():
             tool = actions.register_tool(
                 organization=self.organization, definition=definition, by=self.actor
             )
         headers = {"Location": f"/api/v1/chains/{tool.name}"}
-        return self.answer(_saved_chain(self, tool.name), status.HTTP_201_CREATED, headers)
+        return self.resource_response(
+            _saved_chain(self, tool.name), status.HTTP_201_CREATED, headers
+        )
 
 
 class ChainDetail(ChainView):
@@ -221,7 +223,7 @@ class ChainDetail(ChainView):
     )
     def get(self, request: Request, name: str) -> Response:
         snapshot = self.snapshot
-        return self.answer(
+        return self.resource_response(
             Representation(chain_document(tool_here(_find_visible_chain(self, name), snapshot)))
         )
 
@@ -235,11 +237,11 @@ class ChainDetail(ChainView):
         """A new version. Running executions keep their version."""
         tool = actions.changing(_find_chain(self, name))
         check_current(tool)
-        definition = chain_definition(self.given())
+        definition = chain_definition(self.json_body())
         with _chain_field_errors():
             tool = actions.update_tool(tool=tool, definition=definition, by=self.actor)
         self.require("change_tool", tool=tool.name)  # a narrowed token cannot move it elsewhere
-        return self.answer(_saved_chain(self, name))
+        return self.resource_response(_saved_chain(self, name))
 
     @extend_schema(operation_id="delete_chain", responses={204: None})
     @conditional("delete_tool", row="tool")
@@ -308,7 +310,7 @@ class ChainRun(CallerView):
 def _saved_chain(view: CallerView, name: str) -> Representation:
     """The current version, with warnings of what may not fit; the calls themselves validate it."""
     shape = saved_tool(view, name).shape
-    found = doubts_about(view.organization, view.current().tools[name].definition.raw)
+    found = doubts_about(view.organization, view.current_snapshot().tools[name].definition.raw)
     warnings = [{"field": one.place, "message": one.message} for one in found]
     return Representation(chain_document(shape) | {"warnings": warnings})
 

@@ -225,7 +225,7 @@ class ExecutionList(CallerView):
         found = readable(self.caller).shown()
         if "status" in self.query:
             found = found.at_stage(self.query["status"])
-        found = filter_rows(found, self._sought(), _COLUMNS)
+        found = filter_rows(found, self._filters(), _COLUMNS)
         pages = CursorPages()
         page: list[Execution] = pages.paginate_queryset(found, request, self) or []
         held = confirmations.of_executions(page)
@@ -233,9 +233,9 @@ class ExecutionList(CallerView):
             [execution_shape(row, held.get(row.pk)) for row in page]
         )
 
-    def _sought(self) -> dict[str, Any]:
+    def _filters(self) -> dict[str, Any]:
         """An agent by its id, which an index of the calls has."""
-        state = {"state": self.named_state()} if "state" in self.query else {}
+        state = {"state": self.requested_state()} if "state" in self.query else {}
         query = {**self.query, **state}
         if "agent" not in query:
             return dict(query)

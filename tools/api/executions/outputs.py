@@ -91,7 +91,7 @@ class ExecutionOutput(CallerView):
 
 
 def _stream_range(caller: Caller, content: Content, start: int, end: int) -> StreamingHttpResponse:
-    if not _slots.take(caller):
+    if not _slots.acquire(caller):
         raise Unavailable("Too many outputs are being read. Try again in a moment.")
     whole = (start, end) == (0, content.size)
     response = StreamingHttpResponse(
@@ -168,7 +168,7 @@ class _Pieces:
     def close(self) -> None:
         if self._open:
             self._open = False
-            _slots.give_back(self._caller)
+            _slots.release(self._caller)
 
 
 class CacheInvalidation(CallerView):

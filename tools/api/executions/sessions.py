@@ -128,7 +128,7 @@ class SessionList(CallerView):
     def get(self, request: Request) -> Response:
         """The caller's sessions, the newest first; a person's also others', where granted."""
         found = actions.readable(self.caller)
-        state = {"state": self.named_state()} if "state" in self.query else {}
+        state = {"state": self.requested_state()} if "state" in self.query else {}
         found = filter_rows(found, {**self.query, **state}, _COLUMNS)
         pages = CursorPages()
         page = pages.paginate_queryset(found, request, self) or []
@@ -178,12 +178,12 @@ class SessionDetail(ConditionalView):
             "transitions": [transition_shape(one) for one in actions.transitions(session)],
             "history": [step_shape(step, step.arguments, step.seen) for step in latest][::-1],
         }
-        return self.answer(Representation(shape))
+        return self.resource_response(Representation(shape))
 
     @extend_schema(operation_id="close_session", responses={204: None})
     def delete(self, request: Request, session_id: UUID) -> Response:
         """No further call starts in it; a running one finishes. Safe to repeat."""
-        with self.changing(session_id=session_id):
+        with self.open_change(session_id=session_id):
             session = actions.one_of(self.caller, session_id)
             actions.close_session(caller=self.caller, session=session)
         return Response(status=status.HTTP_204_NO_CONTENT)

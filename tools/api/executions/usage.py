@@ -135,19 +135,21 @@ class RequestRecordList(CallerView):
         )
 
 
-def _request_record_shape(told: request_records.RequestDetails) -> dict[str, Any]:
-    row, lists = told.row, told.row.tool_filter
+def _request_record_shape(record: request_records.RequestDetails) -> dict[str, Any]:
+    row, lists = record.row, record.row.tool_filter
     return {
         "request_id": row.request_id,
         "kind": row.kind,
         "caller": f"{row.actor_kind}:{row.actor}",
         "requested_groups": row.requested_groups,
         "initial_state": row.initial_state,
-        "state_transitions": told.transitions,
+        "state_transitions": record.transitions,
         "available_tools": lists.available_tools,
         "filtered_by_group": lists.filtered_by_group,
         "filtered_by_state": lists.filtered_by_state,
-        "execution_time": None if told.duration_ms is None else f"{told.duration_ms / 1000:.3f}s",
+        "execution_time": None
+        if record.duration_ms is None
+        else f"{record.duration_ms / 1000:.3f}s",
         "session": row.session_id,
         "execution_id": row.execution_id,
         "at": moment(row.at),

@@ -71,7 +71,8 @@ def _format_explanation(document: dict[str, Any]) -> str:
     gates = document["gates"]
     rows = [(g["gate"], "yes" if g["passed"] else "no", g["code"], g["reason"]) for g in gates]
     groups = command.join_names(document["groups"]) or "no groups"
-    head = f"{document['agent']} {_format_permission(document)} use {document['tool']} (groups: {groups}; state: "
+    permission = _format_permission(document)
+    head = f"{document['agent']} {permission} use {document['tool']} (groups: {groups}; state: "
     parts = [f"{head}{document['state']}).", command.format_table(HEADER, rows)]
     remedies = [f"  {g['gate']}: {g['remedy']}" for g in gates if g["remedy"]]
     if remedies:

@@ -29,8 +29,8 @@ class Command(ToolcribCommand):
             collection=options["collection"],
             by=operator(organization.slug),
         )
-        told = f"{done.count} statements are in the graph."
-        self.answer(options, {"statements": done.count}, told)
+        text = f"{done.count} statements are in the graph."
+        self.answer(options, {"statements": done.count}, text)
         return DONE
 
 
