@@ -93,7 +93,7 @@ MIDDLEWARE = [
     "django_htmx.middleware.HtmxMiddleware",
     "config.http.request_bodies.RequestBodies",
     "config.middleware.NulCharacters",
-    "tools.ui.gate.ReauthenticationMiddleware",
+    "tools.ui.accounts.reauthentication.ReauthenticationMiddleware",
 ]
 
 ROOT_URLCONF = "config.urls"
@@ -108,7 +108,7 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
                 "config.http.browser_security.live_context",
-                "tools.ui.approvals.changes.waiting",
+                "tools.ui.approvals.upstream_changes.waiting",
                 "tools.ui.approvals.confirmations.waiting",
                 "tools.ui.settings.sandbox.notice",
                 "tools.ui.licenses.licenses.notice",

@@ -21,7 +21,7 @@ from django.db.models import ForeignObjectRel, Model
 from audit.actions import Actor
 from tools.accounts import account_actions
 from tools.accounts.grants.grants import EXECUTE, grants
-from tools.builtin.workspace_lock import workspace_of
+from tools.builtin.workspaces import workspace_of
 from tools.catalog.builtins import install_builtins
 from tools.catalog.registry import Snapshot, registry
 from tools.catalog.signatures import newest

@@ -12,6 +12,9 @@ from typing import Any
 from toolcrib_service.queue_protocol import announcements
 
 type Answer = Any | Iterator[Any] | Awaitable[Any] | AsyncIterator[Any]
+MOST = 256 * 1024  # characters of an announcement
+_KEPT = 1_000  # announcements that were not read yet
+_SIGNED = b"toolcrib service announcement\n"
 
 
 class ToolFailed(Exception):
@@ -56,11 +59,6 @@ class DynamicToolService:
 
     def requests_name(self) -> str:
         return self.request_queue or f"non-persistent://tg/request/{self.id}"
-
-
-MOST = 256 * 1024  # characters of an announcement
-_KEPT = 1_000  # announcements that were not read yet
-_SIGNED = b"toolcrib service announcement\n"
 
 
 def statement(document: str) -> bytes:

@@ -22,6 +22,7 @@ from tools.catalog.membership import Member
 from tools.catalog.registry import CatalogGroup, CatalogTool, Snapshot
 from tools.catalog.sandbox.credentials import MASK
 from tools.catalog.sandbox.profiles import written
+from tools.catalog.tiers import standing_of
 from tools.definitions.texts.names import WILDCARD
 from tools.definitions.tool import ordered_if_valid
 from tools.errors import ToolcribError
@@ -55,7 +56,6 @@ from tools.models import (
     ToolVersion,
 )
 from tools.policy.isolation_levels import effective_level
-from tools.policy.license_gates import standing_of
 from tools.usage.usage_reports import Usage, UsageTotals
 
 

@@ -30,7 +30,7 @@ from audit.log.proofs import proof_of, text_of  # noqa: E402
 from audit.log.signing import origin  # noqa: E402
 from audit.models import AuditLeaf, AuditLog, AuditRecord  # noqa: E402
 from tests import crib  # noqa: E402
-from tests.waiting import until  # noqa: E402
+from tests.conditions import until  # noqa: E402
 
 TARGET_S, TARGET_BYTES = 2.0, 2048
 AT_ONCE = 5  # as many as a call leaves, more or less

@@ -10,9 +10,9 @@ from tests import factories
 from tests.browser.conftest import enter
 from tests.browser.test_pages import BARE, PHONE
 from tests.browser.test_sources import server_of_one_tool
+from tests.conditions import until
 from tests.stubs.mcp import mcp_serving
-from tests.tools.held import held
-from tests.waiting import until
+from tests.tools.approval_requests import held
 from tools.execution.actions import execute
 from tools.models import Confirmation, Organization, Tool, User
 from tools.ui.workflow.explain import LABELS

@@ -13,10 +13,10 @@ from sandbox.errors import ErrorCode, RunRefused, SpecInvalid
 from sandbox.servers import KEPT_WORDS, ServerSpec
 from sandbox.serving import start_server
 from sandbox.spec import Limits, Mount, Network
+from tests.conditions import LIMIT_S, until
 from tests.sandbox.conftest import GROUPS
 from tests.sandbox.test_endings import leaves
 from tests.sandbox.watching import all_end, pidfds_of
-from tests.waiting import LIMIT_S, until
 
 PYTHON = f"{sys.base_prefix}/bin/python3"
 MIB = 1 << 20

@@ -18,7 +18,7 @@ from tools.errors import Malformed
 from tools.execution.call import Call
 from tools.execution.reading import readable
 from tools.models import Execution, Session
-from tools.models.execution import ExecutionQuerySet
+from tools.models.execution_queryset import ExecutionQuerySet
 
 runs = recordings.runs
 one_of = recordings.one_of

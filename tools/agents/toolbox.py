@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from tools.authorization.listings import usable_tools
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.search.search import ranked
 from tools.definitions.callers import Caller
 from tools.definitions.implementations.builtin import ASK_MODEL, CALL_TOOL, FIND_TOOLS, RUN_AGENT
 from tools.definitions.texts import told
 from tools.definitions.tool import ToolDefinition
-from tools.policy import gates
 from tools.policy.questions import EffectiveRequest
 
 MOST_TOOLS = 64  # in a prompt; more are found by find_tools
@@ -81,7 +81,7 @@ def usable_by(caller: Caller, asked: EffectiveRequest, snapshot: Snapshot) -> li
     """Without the tools that agents are built on."""
     return [
         tool
-        for tool in gates.usable_tools(caller, asked, snapshot)
+        for tool in usable_tools(caller, asked, snapshot)
         if tool.definition.entry_point not in _ITS_OWN
     ]
 

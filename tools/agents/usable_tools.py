@@ -9,6 +9,7 @@ from typing import Any
 
 from tools.agents.planning.plan_language import PlanStep
 from tools.agents.toolbox import usable_by
+from tools.authorization.facts import check_groups_uncounted, question_of
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.chains import values
@@ -16,7 +17,7 @@ from tools.definitions.schemas.schemas import SchemaFlaw
 from tools.definitions.vocabulary import ArgumentValidation
 from tools.errors import Malformed, Refused
 from tools.policy import gates
-from tools.policy.questions import AccessRequest, EffectiveRequest
+from tools.policy.questions import EffectiveRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +36,9 @@ class Ground:
         """Why the tool may not be used in this state; None where it may."""
         asked, tool = EffectiveRequest(self.groups, state), self.snapshot.tool(name)
         try:
-            gates.groups_granted(self.caller, asked, self.snapshot)
+            check_groups_uncounted(self.caller, asked, self.snapshot)
             if tool is not None:
-                gates.authorize(AccessRequest(self.caller, tool, asked, self.snapshot))
+                gates.authorize(question_of(self.caller, tool, asked, self.snapshot))
         except (Refused, Malformed) as refusal:
             return Barred(refusal.code, refusal.message)
         if tool is None or tool not in usable_by(self.caller, asked, self.snapshot):

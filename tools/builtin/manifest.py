@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.spec import IsolationLevel, Mount, Profile
-from tools.builtin.workspace_lock import workspace_of
+from tools.builtin.workspaces import workspace_of
 from tools.definitions.implementations.builtin import ASK_MODEL, RUN_PROGRAM
 
 INSIDE = "/workspace"

@@ -21,9 +21,13 @@ _MILLION = Decimal(1_000_000)
 _PLACES = Decimal("0.000001")
 # What a chat's frame adds: roles, separators. No tokenizer makes more tokens than there are bytes.
 FRAME_TOKENS = 64
-
-
 Price = tuple[Decimal, Decimal]  # of a million tokens that go in, and that come out
+MAX_TOKENS = 1_024
+MAX_PROMPT_BYTES = 32_768
+MOST_ASKED_TOKENS = 16_384
+MOST_ASKED_BYTES = 256 * 1024
+_MODEL_TYPES = frozenset({ToolType.PROMPT, ToolType.TEXT_COMPLETION})
+_TOOLS_FRAME = 1_024  # what endpoints add to a prompt about tool calls, beside the tools
 
 
 def cost(price: Price, input_tokens: int, output_tokens: int) -> Decimal:
@@ -35,14 +39,6 @@ def cost(price: Price, input_tokens: int, output_tokens: int) -> Decimal:
 def worst(price: Price, *, prompt_bytes: int, max_tokens: int) -> Decimal:
     """The maximum cost of a prompt of so many bytes and an answer of so many tokens."""
     return cost(price, prompt_bytes + FRAME_TOKENS, max_tokens)
-
-
-MAX_TOKENS = 1_024
-MAX_PROMPT_BYTES = 32_768
-MOST_ASKED_TOKENS = 16_384
-MOST_ASKED_BYTES = 256 * 1024
-_MODEL_TYPES = frozenset({ToolType.PROMPT, ToolType.TEXT_COMPLETION})
-_TOOLS_FRAME = 1_024  # what endpoints add to a prompt about tool calls, beside the tools
 
 
 @dataclass(frozen=True, slots=True)

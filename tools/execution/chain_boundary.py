@@ -10,7 +10,7 @@ from tools.definitions.chains.document import Chain, ChainStep
 from tools.definitions.vocabulary import ToolType
 from tools.execution.composing import Made, absent_calls, calls_in_order
 from tools.models import Execution
-from tools.models.execution import UNDO
+from tools.models.execution_queryset import UNDO
 
 COMMITTED = "committed"
 

@@ -21,7 +21,7 @@ from tools.execution.call import Call, Parent
 from tools.execution.context import Performance
 from tools.execution.entrance import admit
 from tools.models import Execution
-from tools.models.execution import MOST_PLACE, UNDO
+from tools.models.execution_queryset import MOST_PLACE, UNDO
 from tools.models.ids import new_id
 from tools.runners.tool_runs import ToolRun
 

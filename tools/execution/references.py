@@ -68,12 +68,6 @@ def ask_again(performance: Performance) -> None:
         )
 
 
-def source_of(place: str, refers_to: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The reference whose value stands at a place of the parameters or around it."""
-    around = (one for one in refers_to if f"{place}/".startswith(f"{one['place']}/"))
-    return next(around, None)
-
-
 def _read(admission: Admission) -> list[OutputReference]:
     read: list[OutputReference] = []
     counted: Counter[references.ParameterPlace] = Counter()

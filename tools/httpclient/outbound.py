@@ -29,6 +29,8 @@ from sandbox.egress.trust import client_context
 from sandbox.errors import SpecInvalid
 
 _GOODBYE_S = 5.0
+_MOST_BYTES = 262_144
+_MOST_WORDS = 500
 
 
 class EventLoopThread:
@@ -78,8 +80,6 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
         loop.close()
 
 
-_MOST_BYTES = 262_144
-_MOST_WORDS = 500
 _LOOP = EventLoopThread()
 
 

@@ -57,6 +57,40 @@ _MOST_SHOWN, _LONGEST_SHOWN = 50, 500
 _MOST_TYPES = 50
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _ACCENTS = re.compile("[\u0300-\u036f]")
+log = logging.getLogger(__name__)
+TOUCH_S, REBUILD_S = 10.0, 4 * 3600.0
+# Longer than any write takes: a row of this age was abandoned by its process.
+ABANDONED = timedelta(minutes=15)
+_BATCH = 250
+_MOST_BYTES = 64 * 1024 * 1024
+_MOST_OF_ONE = 500  # statements, of an entity whose batch is too large
+_IN_MEMORY = 8 * 1024 * 1024
+_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
+_SUBJECTS = "SELECT DISTINCT ?s WHERE { ?s ?p ?o FILTER(isIRI(?s)) }"
+_ANYTHING = "ASK { ?s ?p ?o }"
+_KEEP = """
+INSERT INTO tools_knowledgeentry (organization_id, collection, iri, shown, types, kinds, names,
+    label_text, label_words, words, indexed_at)
+VALUES (%(organization)s, %(collection)s, %(iri)s, %(shown)s::jsonb, %(types)s::text[],
+    %(kinds)s::text[], %(names)s::text[], %(labels)s, to_tsvector('simple', %(labels)s),
+    setweight(to_tsvector('simple', %(labels)s), 'A')
+    || setweight(to_tsvector('simple', %(descriptions)s), 'B')
+    || setweight(to_tsvector('simple', %(others)s), 'C')
+    || setweight(to_tsvector('simple', %(local)s), 'D'), clock_timestamp())
+ON CONFLICT (organization_id, collection, iri) DO UPDATE SET shown = excluded.shown,
+    types = excluded.types, kinds = excluded.kinds, names = excluded.names,
+    label_text = excluded.label_text, label_words = excluded.label_words,
+    words = excluded.words, indexed_at = excluded.indexed_at
+"""
+_BREAK = "\n"
+Failures = (
+    sparql_endpoint.EndpointFailure,
+    TimeUp,
+    RequestStopped,
+    DatabaseError,
+    SyntaxError,
+    ValueError,
+)
 
 
 @dataclass
@@ -152,43 +186,6 @@ def local_name(iri: str) -> str:
 def local_words(iri: str) -> str:
     """`atomicNumber_2` is found by atomic, and by number."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])|[_.-]+", " ", local_name(iri))
-
-
-log = logging.getLogger(__name__)
-TOUCH_S, REBUILD_S = 10.0, 4 * 3600.0
-# Longer than any write takes: a row of this age was abandoned by its process.
-ABANDONED = timedelta(minutes=15)
-_BATCH = 250
-_MOST_BYTES = 64 * 1024 * 1024
-_MOST_OF_ONE = 500  # statements, of an entity whose batch is too large
-_IN_MEMORY = 8 * 1024 * 1024
-_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
-_SUBJECTS = "SELECT DISTINCT ?s WHERE { ?s ?p ?o FILTER(isIRI(?s)) }"
-_ANYTHING = "ASK { ?s ?p ?o }"
-_KEEP = """
-INSERT INTO tools_knowledgeentry (organization_id, collection, iri, shown, types, kinds, names,
-    label_text, label_words, words, indexed_at)
-VALUES (%(organization)s, %(collection)s, %(iri)s, %(shown)s::jsonb, %(types)s::text[],
-    %(kinds)s::text[], %(names)s::text[], %(labels)s, to_tsvector('simple', %(labels)s),
-    setweight(to_tsvector('simple', %(labels)s), 'A')
-    || setweight(to_tsvector('simple', %(descriptions)s), 'B')
-    || setweight(to_tsvector('simple', %(others)s), 'C')
-    || setweight(to_tsvector('simple', %(local)s), 'D'), clock_timestamp())
-ON CONFLICT (organization_id, collection, iri) DO UPDATE SET shown = excluded.shown,
-    types = excluded.types, kinds = excluded.kinds, names = excluded.names,
-    label_text = excluded.label_text, label_words = excluded.label_words,
-    words = excluded.words, indexed_at = excluded.indexed_at
-"""
-_BREAK = "\n"
-
-Failures = (
-    sparql_endpoint.EndpointFailure,
-    TimeUp,
-    RequestStopped,
-    DatabaseError,
-    SyntaxError,
-    ValueError,
-)
 
 
 @contextmanager

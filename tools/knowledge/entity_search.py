@@ -32,6 +32,55 @@ _COMMON = frozenset(
         "you", "your",
     }
 )  # fmt: skip
+LONGEST_QUERY = 500
+_NAMED, _LABELLED, _SAID = 200, 2_000, 2_000
+_MOST_KINDS = 20
+_MATCHES = ("exact", "label", "description", "text")
+_NO_LANGUAGE = ""
+# Organization and type are part of each index, so that no other rows are read.
+_OF_SCOPE = "organization_id = %(organization)s AND collection = %(collection)s"
+_OF_KIND = "AND (%(kinds)s::text[] IS NULL OR kinds && %(kinds)s::text[])"
+_BY_WORDS = """
+WITH asked AS (SELECT {query} AS q),
+named AS (SELECT id FROM tools_knowledgeentry
+    WHERE {scope} AND names @> ARRAY[%(name)s] {kind} LIMIT {most_named}),
+labelled AS (SELECT id FROM tools_knowledgeentry
+    WHERE {scope} AND querytree({query}) NOT IN ('', 'T') AND label_words @@ {query} {kind}
+    LIMIT {most_labelled}),
+said AS (SELECT id FROM tools_knowledgeentry
+    WHERE {scope} AND querytree({query}) NOT IN ('', 'T') AND words @@ {query} {kind}
+    LIMIT {most_said}),
+every AS (SELECT id FROM named UNION SELECT id FROM labelled UNION SELECT id FROM said),
+ranked AS (
+    SELECT e.id, {coverage} AS coverage,
+        CASE WHEN e.names @> ARRAY[%(name)s] THEN 0 WHEN e.label_words @@ q THEN 1
+            WHEN ts_filter(e.words, '{{a,b}}') @@ q THEN 2 ELSE 3 END AS tier,
+        ts_rank('{{0.05,0.1,0.4,1.0}}', e.words, q, 1) AS rank,
+        length(e.label_text) AS length, e.iri
+    FROM every JOIN tools_knowledgeentry e USING (id) CROSS JOIN asked),
+page AS (SELECT * FROM ranked ORDER BY coverage DESC, tier, rank DESC, length, iri
+    LIMIT %(limit)s OFFSET %(offset)s)
+SELECT e.iri, e.shown, e.types, page.tier, (SELECT count(*) FROM every),
+    (SELECT count(*) FROM labelled) = {most_labelled} OR (SELECT count(*) FROM said) = {most_said}
+FROM page JOIN tools_knowledgeentry e USING (id)
+ORDER BY page.coverage DESC, page.tier, page.rank DESC, page.length, page.iri
+"""
+_BY_LETTERS = """
+WITH every AS (SELECT id, word_similarity(%(folded)s, label_text) AS alike, iri
+    FROM tools_knowledgeentry
+    WHERE {scope} AND %(folded)s <%% label_text {kind} LIMIT {most_said}),
+page AS (SELECT * FROM every ORDER BY alike DESC, iri LIMIT %(limit)s OFFSET %(offset)s)
+SELECT e.iri, e.shown, e.types, 1, (SELECT count(*) FROM every),
+    (SELECT count(*) FROM every) = {most_said}
+FROM page JOIN tools_knowledgeentry e USING (id) ORDER BY page.alike DESC, page.iri
+"""
+# A word of eight letters with two wrong ones is still similar.
+_ALIKE = "SELECT set_config('pg_trgm.word_similarity_threshold', '0.3', true)"
+_BOUNDS = {"most_named": _NAMED, "most_labelled": _LABELLED, "most_said": _SAID}
+_KINDS = """
+SELECT kind, count(*) FROM tools_knowledgeentry, unnest(types) AS kind
+WHERE organization_id = %s AND collection = %s GROUP BY kind ORDER BY 2 DESC, 1 LIMIT %s
+"""
 
 
 class NothingToLookFor(ValueError):
@@ -83,13 +132,6 @@ def _short(term: Any) -> str:
     return re.split(r"[/#:]", value.rstrip("/#:"))[-1] or value
 
 
-LONGEST_QUERY = 500
-_NAMED, _LABELLED, _SAID = 200, 2_000, 2_000
-_MOST_KINDS = 20
-_MATCHES = ("exact", "label", "description", "text")
-_NO_LANGUAGE = ""
-
-
 class EntitySearchMode(StrEnum):
     """How the words were matched; each way is tried when the one before found nothing."""
 
@@ -134,48 +176,6 @@ class EntityIndexStatus:
 
     indexed_at: datetime | None
     stale: bool
-
-
-# Organization and type are part of each index, so that no other rows are read.
-_OF_SCOPE = "organization_id = %(organization)s AND collection = %(collection)s"
-_OF_KIND = "AND (%(kinds)s::text[] IS NULL OR kinds && %(kinds)s::text[])"
-_BY_WORDS = """
-WITH asked AS (SELECT {query} AS q),
-named AS (SELECT id FROM tools_knowledgeentry
-    WHERE {scope} AND names @> ARRAY[%(name)s] {kind} LIMIT {most_named}),
-labelled AS (SELECT id FROM tools_knowledgeentry
-    WHERE {scope} AND querytree({query}) NOT IN ('', 'T') AND label_words @@ {query} {kind}
-    LIMIT {most_labelled}),
-said AS (SELECT id FROM tools_knowledgeentry
-    WHERE {scope} AND querytree({query}) NOT IN ('', 'T') AND words @@ {query} {kind}
-    LIMIT {most_said}),
-every AS (SELECT id FROM named UNION SELECT id FROM labelled UNION SELECT id FROM said),
-ranked AS (
-    SELECT e.id, {coverage} AS coverage,
-        CASE WHEN e.names @> ARRAY[%(name)s] THEN 0 WHEN e.label_words @@ q THEN 1
-            WHEN ts_filter(e.words, '{{a,b}}') @@ q THEN 2 ELSE 3 END AS tier,
-        ts_rank('{{0.05,0.1,0.4,1.0}}', e.words, q, 1) AS rank,
-        length(e.label_text) AS length, e.iri
-    FROM every JOIN tools_knowledgeentry e USING (id) CROSS JOIN asked),
-page AS (SELECT * FROM ranked ORDER BY coverage DESC, tier, rank DESC, length, iri
-    LIMIT %(limit)s OFFSET %(offset)s)
-SELECT e.iri, e.shown, e.types, page.tier, (SELECT count(*) FROM every),
-    (SELECT count(*) FROM labelled) = {most_labelled} OR (SELECT count(*) FROM said) = {most_said}
-FROM page JOIN tools_knowledgeentry e USING (id)
-ORDER BY page.coverage DESC, page.tier, page.rank DESC, page.length, page.iri
-"""
-_BY_LETTERS = """
-WITH every AS (SELECT id, word_similarity(%(folded)s, label_text) AS alike, iri
-    FROM tools_knowledgeentry
-    WHERE {scope} AND %(folded)s <%% label_text {kind} LIMIT {most_said}),
-page AS (SELECT * FROM every ORDER BY alike DESC, iri LIMIT %(limit)s OFFSET %(offset)s)
-SELECT e.iri, e.shown, e.types, 1, (SELECT count(*) FROM every),
-    (SELECT count(*) FROM every) = {most_said}
-FROM page JOIN tools_knowledgeentry e USING (id) ORDER BY page.alike DESC, page.iri
-"""
-# A word of eight letters with two wrong ones is still similar.
-_ALIKE = "SELECT set_config('pg_trgm.word_similarity_threshold', '0.3', true)"
-_BOUNDS = {"most_named": _NAMED, "most_labelled": _LABELLED, "most_said": _SAID}
 
 
 def find(scope: GraphScope, wanted: EntitySearchQuery) -> EntitySearchResult:
@@ -303,12 +303,6 @@ def _preferred(texts: list[tuple[str, str]], language: str | None) -> tuple[str,
 
     best = min(texts, key=distance, default=("", ""))
     return best[0], best[1]
-
-
-_KINDS = """
-SELECT kind, count(*) FROM tools_knowledgeentry, unnest(types) AS kind
-WHERE organization_id = %s AND collection = %s GROUP BY kind ORDER BY 2 DESC, 1 LIMIT %s
-"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,9 @@ type Select = Callable[[str, int], QueryRows]
 MOST = 200  # statements in all
 OF_EACH = 10  # in each direction
 _FROM_AT_MOST = 50  # entities, whose neighbors are asked for at once
+MOST_SAID, MOST_FROM = 500, 200  # statements of it, and of others that lead to it
+LONGEST_VALUE = 2_000
+_NODE, _NAMELESS = "uri", "bnode"
 
 
 def around(
@@ -62,11 +65,6 @@ def _edge(row: dict[str, Any]) -> tuple[str, str, str]:
 def _is_full(iris: list[str], edges: list[tuple[str, str, str]], of_each: int) -> bool:
     """Whether one of them may have more than were requested."""
     return any(sum(edge[at] == one for edge in edges) >= of_each for one in iris for at in (0, 2))
-
-
-MOST_SAID, MOST_FROM = 500, 200  # statements of it, and of others that lead to it
-LONGEST_VALUE = 2_000
-_NODE, _NAMELESS = "uri", "bnode"
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,14 @@ from tools.definitions.values import strict_json
 from tools.httpclient.upstream_pool import Broken, UpstreamResponse
 
 LONGEST_EVENT = 1_000_000  # bytes
+MOST_CALLS = 128
+MOST_INDEX = 10_000
+_CHUNKS_BESIDE = 1_000  # without content: roles, pings, usage
+_CHUNKS_PER_TOKEN = 4
+_MOST_TOKENS = 10**9
+_CUT = frozenset({"length", "max_tokens", "model_length", "content_filter"})
+_WORDS = frozenset({"text", "output_text", "refusal"})  # types of parts with the answer
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
 class BadStream(ValueError):
@@ -51,10 +59,6 @@ def _lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
         del rest[:begin]
         if len(rest) > LONGEST_EVENT:
             raise BadStream("a line without end")
-
-
-MOST_CALLS = 128
-MOST_INDEX = 10_000
 
 
 @dataclass(frozen=True)
@@ -147,14 +151,6 @@ def _is_another(piece: dict[str, Any], call: _Coming) -> bool:
     except strict_json.BadJson:
         return False
     return True
-
-
-_CHUNKS_BESIDE = 1_000  # without content: roles, pings, usage
-_CHUNKS_PER_TOKEN = 4
-_MOST_TOKENS = 10**9
-_CUT = frozenset({"length", "max_tokens", "model_length", "content_filter"})
-_WORDS = frozenset({"text", "output_text", "refusal"})  # types of parts with the answer
-_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True)

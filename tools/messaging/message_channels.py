@@ -44,6 +44,8 @@ _OWN = {
     MessageKind.SLACK: ("url",),
     MessageKind.INBOX: (),
 }
+MOST_CHANNELS = 100
+_KEPT_SECRETS = ("password", "url")
 
 
 @dataclass
@@ -146,10 +148,6 @@ def _url(fields: ListedFields) -> str:
     except BrokenGrammar as flaw:
         fields.wrong("url", f"must be like https://hooks.example.com/key: {flaw}")
     return url
-
-
-MOST_CHANNELS = 100
-_KEPT_SECRETS = ("password", "url")
 
 
 @transaction.atomic

@@ -26,6 +26,9 @@ from tools.models import InboxItem, Message, MessageChannel, MessageKind, Messag
 MOST_SUBJECT, MOST_BODY = 200, 100_000  # characters, as rendered
 _HOUR = timedelta(hours=1)
 _WITHOUT_RECIPIENTS = frozenset({MessageKind.WEBHOOK, MessageKind.SLACK})
+FRESH_S = 300
+_LONGEST_STAMP = 12
+_NOT_GOOD = "The signature is not good."
 
 
 class NotWritten(Exception):
@@ -234,11 +237,6 @@ def mark_read(item: InboxItem) -> None:
         item.read_at = now
     elif item.read_at is None:
         item.refresh_from_db(fields=["read_at"])
-
-
-FRESH_S = 300
-_LONGEST_STAMP = 12
-_NOT_GOOD = "The signature is not good."
 
 
 def reporter(channel_id: UUID, signed: str, body: bytes) -> MessageChannel:

@@ -12,43 +12,6 @@ from tools.models.group import ToolGroup
 from tools.models.organization import Organization
 from tools.models.tool import Tool
 
-
-class ToolUserObjectPermission(UserObjectPermissionBase):
-    content_object = models.ForeignKey(Tool, on_delete=models.CASCADE)
-
-
-class ToolGroupObjectPermission(GroupObjectPermissionBase):
-    """Of people's (auth) groups on a tool."""
-
-    content_object = models.ForeignKey(Tool, on_delete=models.CASCADE)
-
-
-class ToolGroupUserObjectPermission(UserObjectPermissionBase):
-    content_object = models.ForeignKey(ToolGroup, on_delete=models.CASCADE)
-
-
-class ToolGroupGroupObjectPermission(GroupObjectPermissionBase):
-    """Of people's (auth) groups on a tool group."""
-
-    content_object = models.ForeignKey(ToolGroup, on_delete=models.CASCADE)
-
-
-class AgentUserObjectPermission(UserObjectPermissionBase):
-    content_object = models.ForeignKey(Agent, on_delete=models.CASCADE)
-
-
-class AgentGroupObjectPermission(GroupObjectPermissionBase):
-    content_object = models.ForeignKey(Agent, on_delete=models.CASCADE)
-
-
-class OrganizationUserObjectPermission(UserObjectPermissionBase):
-    content_object = models.ForeignKey(Organization, on_delete=models.CASCADE)
-
-
-class OrganizationGroupObjectPermission(GroupObjectPermissionBase):
-    content_object = models.ForeignKey(Organization, on_delete=models.CASCADE)
-
-
 _ACCOUNT = """
     CASE WHEN u.is_service_account THEN 'agent' ELSE 'user' END,
     CASE WHEN u.is_service_account THEN a.slug ELSE u.username END
@@ -103,6 +66,42 @@ _WANTED = """
     AND (%(group)s::text IS NULL OR (kind IN ('tool_group', 'requestable_group')
         AND name = %(group)s))
 """
+
+
+class ToolUserObjectPermission(UserObjectPermissionBase):
+    content_object = models.ForeignKey(Tool, on_delete=models.CASCADE)
+
+
+class ToolGroupObjectPermission(GroupObjectPermissionBase):
+    """Of people's (auth) groups on a tool."""
+
+    content_object = models.ForeignKey(Tool, on_delete=models.CASCADE)
+
+
+class ToolGroupUserObjectPermission(UserObjectPermissionBase):
+    content_object = models.ForeignKey(ToolGroup, on_delete=models.CASCADE)
+
+
+class ToolGroupGroupObjectPermission(GroupObjectPermissionBase):
+    """Of people's (auth) groups on a tool group."""
+
+    content_object = models.ForeignKey(ToolGroup, on_delete=models.CASCADE)
+
+
+class AgentUserObjectPermission(UserObjectPermissionBase):
+    content_object = models.ForeignKey(Agent, on_delete=models.CASCADE)
+
+
+class AgentGroupObjectPermission(GroupObjectPermissionBase):
+    content_object = models.ForeignKey(Agent, on_delete=models.CASCADE)
+
+
+class OrganizationUserObjectPermission(UserObjectPermissionBase):
+    content_object = models.ForeignKey(Organization, on_delete=models.CASCADE)
+
+
+class OrganizationGroupObjectPermission(GroupObjectPermissionBase):
+    content_object = models.ForeignKey(Organization, on_delete=models.CASCADE)
 
 
 class GrantRow(NamedTuple):

@@ -11,6 +11,8 @@ from tools.models.ids import new_id
 from tools.models.organization import Organization
 from tools.models.user import User
 
+LONGEST_QUESTION = 300
+
 
 class Skeleton(models.Func):
     """`tools.definitions.texts.visible.skeleton` of a tool's name, in SQL, for an index."""
@@ -202,9 +204,6 @@ class ToolVersion(models.Model):
 
     def __str__(self) -> str:
         return f"{self.definition.get('name')} {self.label}"
-
-
-LONGEST_QUESTION = 300
 
 
 class ToolWords(models.Model):

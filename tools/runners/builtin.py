@@ -13,7 +13,7 @@ from typing import Any
 from sandbox.spec import Preloaded, RunOutcome, SandboxResult
 from tools.builtin import manifest
 from tools.builtin.named_schemas import SCHEMAS
-from tools.builtin.workspace_lock import WorkspaceBusy, writing
+from tools.builtin.workspaces import WorkspaceBusy, writing
 from tools.catalog.sandbox.content_schemas import slot_of
 from tools.definitions.implementations.builtin import ASK_MODEL
 from tools.models import ContentSchemaVersion

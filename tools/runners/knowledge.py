@@ -24,6 +24,8 @@ from tools.knowledge.entity_statements import Select, around
 from tools.models import GraphScope
 from tools.runners.tool_runs import ToolRun, UpstreamResult
 
+DEFAULT_ROWS = 100
+
 
 def answer(scope: GraphScope, given: dict[str, Any], select: Select) -> dict[str, Any]:
     """`select` asks the graph. Raises what it raises."""
@@ -80,9 +82,6 @@ def _text(
         for one in edges
     ]
     return "\n".join([*found, *near])
-
-
-DEFAULT_ROWS = 100
 
 
 def run_search(job: ToolRun) -> UpstreamResult:

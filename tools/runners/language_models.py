@@ -18,6 +18,15 @@ from tools.httpclient.upstream_pool import RequestBounds, RequestStopped, TimeUp
 from tools.llm import chat, model_replies, reasoning
 from tools.runners.tool_runs import ToolRun, UpstreamResult
 
+Tell = Callable[[str], None]
+_STOP_TEXTS = (f"\n{model_replies.OBSERVATION}",)
+_CUT_WARNING = (
+    "The reply was cut by its endpoint (finish_reason length or content_filter); its end is gone."
+)
+_CUT_FLAW = "Your reply was cut: it was too long, or a filter ended it."
+# The reply is twice in the output, and every character of it may be escaped there.
+_OUTPUT_SHARE = 8
+
 
 @lru_cache(maxsize=1)
 def _model_connections() -> UpstreamPool:
@@ -163,16 +172,6 @@ def _failure_fields(code: str, message: str) -> dict[str, Any]:
 
 def _prompt_size(prompt: str, system: str | None) -> int:
     return len(prompt.encode("utf-8", "replace")) + len((system or "").encode())
-
-
-Tell = Callable[[str], None]
-_STOP_TEXTS = (f"\n{model_replies.OBSERVATION}",)
-_CUT_WARNING = (
-    "The reply was cut by its endpoint (finish_reason length or content_filter); its end is gone."
-)
-_CUT_FLAW = "Your reply was cut: it was too long, or a filter ended it."
-# The reply is twice in the output, and every character of it may be escaped there.
-_OUTPUT_SHARE = 8
 
 
 def run_ask_model(job: ToolRun) -> UpstreamResult:

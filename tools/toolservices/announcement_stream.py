@@ -8,8 +8,17 @@ import redis
 from toolcrib_service.queue_protocol import announcements
 from toolcrib_service.scripts import LOADED
 from toolcrib_service.service import MOST
-from tools.toolservices import redis_client
 
+# KEYS announcements; ARGV how many, how many bytes of one. A longer one comes without its fields.
+_LISTEN = """
+local found = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', ARGV[1])
+for _, entry in ipairs(found) do
+  local size = 0
+  for _, text in ipairs(entry[2]) do size = size + #text + 64 end
+  if size > tonumber(ARGV[2]) then entry[2] = {} end
+end
+return found
+"""
 AT_ONCE = 20
 MOST_BYTES = 2 * MOST  # of an entry; a longer one is read as an empty one
 
@@ -38,7 +47,7 @@ class Ear:
         slugs = list(organizations)
         pipe = self._redis.pipeline(transaction=False)
         for slug in slugs:
-            pipe.eval(redis_client.LISTEN, 1, announcements(slug), AT_ONCE, MOST_BYTES)
+            pipe.eval(_LISTEN, 1, announcements(slug), AT_ONCE, MOST_BYTES)
         found = pipe.execute(raise_on_error=False)  # a key of a wrong type blocks no other
         return {
             slug: [Heard(entry, _fields(flat)) for entry, flat in entries]

@@ -9,6 +9,16 @@ from toolcrib_service.queue_protocol import Malformed, Response
 from tools import metrics
 from tools.definitions.values import strict_json
 
+log = logging.getLogger(__name__)
+LONGEST = 1024 * 1024  # characters of one answer, as JSON
+_LONGEST_ESCAPE = 6  # characters of JSON for one byte of text
+_AROUND = 200  # characters of JSON around the text of one answer
+MOST_CHUNKS = 100_000
+MOST_DROPPED = 1_000  # of one call: a stream that others flood is abandoned
+INVALID = "SERVICE_ANSWER_INVALID"
+_NUMBER = re.compile(r"[0-9]{1,9}")
+_UNSEEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
 
 class NotAnswered(Exception):
     """The base of these exceptions. The text is for the caller."""
@@ -42,17 +52,6 @@ class ToolServiceCallCancelled(NotAnswered):
     def __init__(self, *, begun: bool) -> None:
         super().__init__("The call was cancelled.")
         self.begun = begun
-
-
-log = logging.getLogger(__name__)
-LONGEST = 1024 * 1024  # characters of one answer, as JSON
-_LONGEST_ESCAPE = 6  # characters of JSON for one byte of text
-_AROUND = 200  # characters of JSON around the text of one answer
-MOST_CHUNKS = 100_000
-MOST_DROPPED = 1_000  # of one call: a stream that others flood is abandoned
-INVALID = "SERVICE_ANSWER_INVALID"
-_NUMBER = re.compile(r"[0-9]{1,9}")
-_UNSEEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 class Gathering:

@@ -44,7 +44,6 @@ local entry = redis.call('XADD', KEYS[1], '*', 'id', ARGV[2], 'token', ARGV[3],
 return {'sent', first, entry}
 """
 )
-
 # KEYS replies, claim, alive, accepting. Whether the replies are still there, who has the request,
 # whether that process lives, and how many take requests.
 STATE = (
@@ -57,7 +56,6 @@ return {redis.call('EXISTS', KEYS[1]), holder, lives and 1 or 0,
   redis.call('ZCOUNT', KEYS[4], whole(now), '+inf')}
 """
 )
-
 # KEYS requests, claim; ARGV entry, our mark, ms it is kept. 1 where no process will ever take it.
 WITHDRAW = """
 if redis.call('SET', KEYS[2], ARGV[2], 'NX', 'PX', ARGV[3]) then
@@ -66,7 +64,6 @@ if redis.call('SET', KEYS[2], ARGV[2], 'NX', 'PX', ARGV[3]) then
 end
 return redis.call('GET', KEYS[2]) == ARGV[2] and 1 or 0
 """
-
 # KEYS requests, accepting, served; ARGV digest of an announcement.
 LIFE = (
     NOW
@@ -77,21 +74,21 @@ return {redis.call('XLEN', KEYS[1]),
   redis.call('ZSCORE', KEYS[3], ARGV[1]) or '0'}
 """
 )
-
-# KEYS announcements; ARGV how many, how many bytes of one. A longer one comes without its fields.
-LISTEN = """
-local found = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', ARGV[1])
-for _, entry in ipairs(found) do
-  local size = 0
-  for _, text in ipairs(entry[2]) do size = size + #text + 64 end
-  if size > tonumber(ARGV[2]) then entry[2] = {} end
-end
-return found
-"""
-
-
 MOST_BYTES = 16 * 1024 * 1024
 _OF_EACH = 64  # memory of a value beside its bytes
+UNAVAILABLE, BUSY = "SERVICE_UNAVAILABLE", "SERVICE_BUSY"
+_WITHDRAWN = "withdrawn"
+_BLOCK_MS = 250  # how long a cancelled call may wait to be seen
+_AT_ONCE = 10  # so many answers of maximum length are less than is read at once
+LONGEST_LEASE_S = 3_600.0
+_PATIENCE_S = 5.0  # for a service that restarts while a request waits
+_NOBODY = "No process of the tool service takes requests. Nothing was begun; try again later."
+__all__ = [
+    "ToolServiceCallFailed",
+    "ToolServiceClient",
+    "ToolServiceQueueStatus",
+    "ToolServiceRequest",
+]
 
 
 class ReplyTooLong(Exception):
@@ -117,15 +114,6 @@ class BoundedParser(_RESP2Parser):
     def on_connect(self, connection: Any) -> None:
         super().on_connect(connection)  # type: ignore[no-untyped-call]
         self._buffer = _Buffer(connection._sock, self.socket_read_size, connection.socket_timeout)
-
-
-UNAVAILABLE, BUSY = "SERVICE_UNAVAILABLE", "SERVICE_BUSY"
-_WITHDRAWN = "withdrawn"
-_BLOCK_MS = 250  # how long a cancelled call may wait to be seen
-_AT_ONCE = 10  # so many answers of maximum length are less than is read at once
-LONGEST_LEASE_S = 3_600.0
-_PATIENCE_S = 5.0  # for a service that restarts while a request waits
-_NOBODY = "No process of the tool service takes requests. Nothing was begun; try again later."
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,11 +325,3 @@ def _left_s(till: str, now: str) -> float:
 
 def _nothing() -> None:
     """The check after a read with answers: none."""
-
-
-__all__ = [
-    "ToolServiceCallFailed",
-    "ToolServiceClient",
-    "ToolServiceQueueStatus",
-    "ToolServiceRequest",
-]

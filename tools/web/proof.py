@@ -1,7 +1,8 @@
 """Marks of views that need fresh proof of identity (reauthentication) in a browser session.
 
 A view is marked where its action grants permissions, shows a secret, decides or destroys. The
-middleware in `tools/ui/gate.py` reads the mark. Changes through views without a mark need proof.
+middleware in `tools/ui/accounts/reauthentication.py` reads the mark. Changes through views without
+a mark need proof.
 """
 
 from collections.abc import Callable, Mapping

@@ -6,6 +6,7 @@ refused, or need approval, is decided by the gates themselves, in the current st
 
 from typing import Any
 
+from tools.authorization.facts import check_groups, question_of
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.chains import conditions, values
@@ -14,11 +15,10 @@ from tools.definitions.chains.values import MissingValue
 from tools.definitions.vocabulary import ArgumentValidation
 from tools.errors import Malformed, Refused
 from tools.policy import gates
-from tools.policy.approval_requirements import StoredOptions, needed
-from tools.policy.questions import AccessRequest, EffectiveRequest
+from tools.policy.approval_requirements import requirement_of
+from tools.policy.questions import NO_OPTIONS, EffectiveRequest
 
 UNKNOWN = "$unknown"
-_UNTIGHTENED = StoredOptions(require_confirmation=False)
 
 
 class _Beforehand:
@@ -138,14 +138,14 @@ def _of_tool(
     if tool is None:
         refused = {"code": "tool_not_found", "message": f"There is no tool {name}."}
         return {"refused": refused, "confirmation": None}
-    question = AccessRequest(caller, tool, asked, snapshot)
+    question = question_of(caller, tool, asked, snapshot)
     try:
-        gates.check_groups(caller, asked, snapshot)
+        check_groups(caller, asked, snapshot)
         gates.authorize(question)
     except (Refused, Malformed) as refusal:
         refused = {"code": refusal.code, "message": refusal.message}
         return {"refused": refused, "confirmation": None}
-    need = needed(question, _UNTIGHTENED)
+    need = requirement_of(question, NO_OPTIONS)
     return {"refused": None, "confirmation": list(need.reasons) if need else None}
 
 

@@ -11,7 +11,7 @@ from tools.definitions.chains.values import MissingValue, ValueTooLarge
 from tools.execution.chain_boundary import boundary, calls_of, done, last_attempt, number_of
 from tools.execution.composing import Composition, Made
 from tools.execution.composition import Waiting
-from tools.models.execution import UNDO
+from tools.models.execution_queryset import UNDO
 from tools.workflows import call_attempts
 from tools.workflows.call_attempts import AttemptFailure, Open, Succeeded
 

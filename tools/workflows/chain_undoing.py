@@ -7,7 +7,7 @@ from tools.definitions.chains import values
 from tools.definitions.chains.document import ChainStep
 from tools.definitions.chains.values import MissingValue
 from tools.execution.composition import Waiting
-from tools.models.execution import UNDO
+from tools.models.execution_queryset import UNDO
 from tools.workflows.call_attempts import Open
 from tools.workflows.chain_run import ChainExecution, StepState
 

@@ -22,7 +22,7 @@ from audit.log.sealer import seal
 from audit.models import AuditLeaf, AuditLog, AuditRecord, Checkpoint, CheckpointKey
 from audit.verification.inspection import VerificationRequest, inspect
 from tests.audit.logs import settled, write
-from tests.waiting import until
+from tests.conditions import until
 
 
 @pytest.fixture

@@ -19,10 +19,10 @@ from sandbox.egress.attach import attach
 from sandbox.egress.client import EgressClient
 from sandbox.egress.rules.policy import EgressLimits, EgressPolicy, HostRule
 from sandbox.inside import sandbox_http
+from tests.conditions import until
 from tests.crib import CHECKOUT
 from tests.sandbox.egress.conftest import python, refused
 from tests.stubs.web import Reply, serving
-from tests.waiting import until
 
 ME = ("--worker-uid", str(os.getuid()), "--sandbox-uid", str(os.getuid()))
 NOWHERE = ("--socket", "/nowhere/s", *ME)

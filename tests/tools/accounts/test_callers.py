@@ -10,7 +10,7 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
 from tests import factories
-from tests.tools.held import held
+from tests.tools.approval_requests import held
 from tools.accounts import account_actions
 from tools.accounts.callers import caller_of_user
 from tools.accounts.login import single_sign_on

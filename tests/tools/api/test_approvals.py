@@ -8,7 +8,7 @@ from django.test import Client
 
 from tests import factories
 from tests.api import BASE, Api
-from tests.tools.held import approve, approver, at_the_browser, held, word
+from tests.tools.approval_requests import approve, approver, at_the_browser, held, word
 from tests.tools.shapes import check_error
 from tools.accounts import account_actions as policy
 from tools.approvals import decisions

@@ -452,7 +452,8 @@ PAGES: dict[str, dict[str, Needs]] = {
     "licenses-change": {"post": Needs(superuser=True, body={"tier": "Core"})},
     "license-tier": dict.fromkeys(("get", "post"), Needs(superuser=True, everywhere=True)),
     "licenses-undo": {"post": Needs(superuser=True)},
-    # The user's own, or all; for an agent with impersonation: tests/ui/agents/test_agent_asking.py.
+    # The user's own, or all; for an agent with impersonation:
+    # tests/ui/agents/test_agent_request_form.py.
     "agent-requests": {"get": Needs()},
     "agent-request-new": dict.fromkeys(("get", "post"), Needs()),
     "agent-request": {"get": SEEN_EXECUTION},
@@ -553,7 +554,7 @@ PAGES: dict[str, dict[str, Needs]] = {
     "alert-rule": dict.fromkeys(("get", "post"), Needs(superuser=True, everywhere=True)),
     "alert-rule-new": dict.fromkeys(("get", "post"), Needs(superuser=True)),
     "audit-exports": dict.fromkeys(("get", "post"), Needs(permission="audit.view_auditrecord")),
-    # Only for the user who requested it: tests/ui/audit/test_exports_page.py.
+    # Only for the user who requested it: tests/ui/audit/test_audit_exports.py.
     "audit-export-file": {"get": Needs(sees=NOBODY)},
     "audit-export-remove": {"post": Needs(sees=NOBODY)},
     "channel-test": {"post": Needs(permission="audit.change_alertchannel")},

@@ -12,10 +12,10 @@ import pytest
 
 from tests import crib as cribs
 from tests import factories
-from tests.tools.held import held
+from tests.conditions import until
+from tests.tools.approval_requests import held
 from tests.tools.live import reading as reads
 from tests.tools.live.reading import logged_in, reading
-from tests.waiting import until
 from tools.accounts.login import person_sessions
 from tools.execution import bell
 from tools.live import relay

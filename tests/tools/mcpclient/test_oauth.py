@@ -7,7 +7,7 @@ from sandbox.egress.dial import Dialer
 from sandbox.egress.resolve import Resolver
 from sandbox.egress.rules.addresses import AddressGate, read_network
 from sandbox.egress.trust import client_context
-from tests.stubs.oauth import oauth_serving
+from tests.stubs.identity_provider import oauth_serving
 from tests.stubs.web import Reply, endless
 from tools.httpclient.outbound import EventLoopThread
 from tools.mcpclient.challenge import NOTHING_SAID, Challenge, read_challenge

@@ -10,9 +10,9 @@ import pytest
 from django.db import connection, transaction
 
 from tests import factories
-from tests.stubs.post_office import open_office
+from tests.stubs.mail import open_office
 from tests.stubs.web import Authority, Raw, Reply, serving
-from tests.tools.held import approve, approver, attempted, held, never_began
+from tests.tools.approval_requests import approve, approver, attempted, held, never_began
 from tools.catalog.actions import update_tool
 from tools.errors import Malformed
 from tools.execution.performance import RUN, claim

@@ -3,7 +3,7 @@
 from django.test import Client
 
 from tests import factories
-from tests.tools.held import held
+from tests.tools.approval_requests import held
 from tests.ui.pages import notes
 from tools.models import Agent, Organization
 from tools.ui.playground.would_do import would_do

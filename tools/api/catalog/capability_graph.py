@@ -15,6 +15,7 @@ from tools.api.common.pagination import Page
 from tools.api.common.serializer_fields import State, Strict, Text, text_list
 from tools.api.common.views import CallerView
 from tools.api.executions.chains import ChainBody
+from tools.authorization.listings import usable_tools
 from tools.catalog.registry import CatalogTool
 from tools.catalog.workflow.capabilities import graph_of, proposals
 from tools.definitions.callers import Scope
@@ -31,7 +32,6 @@ from tools.definitions.capability.wishes import (
 from tools.definitions.chains.values import OUTPUT
 from tools.definitions.schemas.schemas import BadSchema, compile_schema
 from tools.definitions.texts.names import flaw_in_text
-from tools.policy import gates
 from tools.policy.questions import EffectiveRequest
 from tools.web.proof import Proof, by_method
 
@@ -267,7 +267,7 @@ class ChainProposals(CallerView):
         given = self.body(ProposalsBody)
         asked, snapshot = EffectiveRequest.of(given["group"], given["state"]), self.snapshot
         warnings = self.check_requested_groups(asked, snapshot)
-        tools = gates.usable_tools(self.caller, asked, snapshot)
+        tools = usable_tools(self.caller, asked, snapshot)
         usable = frozenset(tool.name for tool in tools)
         wish = _planning_target(given["want"])
         found = proposals(snapshot, usable, given_ports(given["have"]), wish)

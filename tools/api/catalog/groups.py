@@ -16,6 +16,7 @@ from tools.accounts.user_permissions import may
 from tools.api.common.conditional import ConditionalView, Representation, conditional
 from tools.api.common.pagination import BY_NAME, IN_SESSION, Page, paginate_by_key
 from tools.api.common.serializer_fields import Strict, Text, text_list
+from tools.authorization.listings import usable_tools
 from tools.catalog import actions
 from tools.catalog.group_openings import openings_of
 from tools.catalog.membership import Member, Through, members_of, memberships
@@ -25,7 +26,6 @@ from tools.definitions.texts.names import WILDCARD
 from tools.definitions.values.schedules import DAYS
 from tools.errors import NotFound
 from tools.models import ToolGroup
-from tools.policy import gates
 from tools.policy.questions import DEFAULT_STATE, EffectiveRequest
 from tools.shapes import group_shape
 from tools.web.pages import PAGING
@@ -170,7 +170,7 @@ class GroupView(ConditionalView):
         if self._sees_every_tool:
             return members_of(name, snapshot)
         asked = EffectiveRequest(frozenset([name]), DEFAULT_STATE)
-        usable = gates.usable_tools(self.caller, asked, snapshot)
+        usable = usable_tools(self.caller, asked, snapshot)
         return tuple(Member(tool.name, memberships(tool, snapshot)[name]) for tool in usable)
 
 

@@ -31,7 +31,7 @@ from tools.api.common.serializer_fields import (
 from tools.api.common.views import CallerView
 from tools.api.documentation import CODE_TOOL
 from tools.authorization import request_records
-from tools.authorization.listings import visible_tool
+from tools.authorization.listings import usable_tools, visible_tool
 from tools.catalog import actions
 from tools.catalog.registry import CatalogTool
 from tools.catalog.search.questions import note_search
@@ -51,7 +51,6 @@ from tools.definitions.vocabulary import (
 from tools.insight.workflow_findings import findings_about
 from tools.models import ToolVersion
 from tools.models.tool import Origin, ToolStatus
-from tools.policy import gates
 from tools.shapes import tool_here, tool_shape, version_shape
 from tools.web.pages import PAGING, CursorPages, paging
 from tools.web.proof import Proof, by_method
@@ -214,7 +213,7 @@ class ToolListing(CallerView):
         began, asked = time.perf_counter(), self.effective_request()
         request_records.count(asked, self.snapshot)
         warnings = self.check_requested_groups(asked, self.snapshot)
-        tools = gates.usable_tools(self.caller, asked, self.snapshot)
+        tools = usable_tools(self.caller, asked, self.snapshot)
         request_records.listed(self.caller, asked, self.snapshot, shown=len(tools), began=began)
         return tools, warnings
 

@@ -12,12 +12,12 @@ from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import require
 from tools.api.common.idempotency import KeyedView
 from tools.authorization import pins
+from tools.authorization.facts import check_groups
 from tools.catalog.registry import Snapshot, registry
 from tools.definitions.callers import Caller
 from tools.errors import Malformed, Refused
 from tools.execution import sessions
 from tools.models import Organization
-from tools.policy.gates import check_groups
 from tools.policy.questions import DEFAULT_STATE, EffectiveRequest
 
 Body = TypeVar("Body", bound=Serializer[Any])

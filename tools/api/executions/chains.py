@@ -25,7 +25,7 @@ from tools.api.executions.executions import (
     execute_call,
     wait_for_execution,
 )
-from tools.authorization.listings import visible_tool
+from tools.authorization.listings import usable_tools, visible_tool
 from tools.catalog import actions
 from tools.catalog.registry import CatalogTool
 from tools.catalog.signatures.verified import check_current
@@ -39,7 +39,6 @@ from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidDefinition, Malformed, NotFound
 from tools.execution.confirmations import of_executions
 from tools.models import Execution, Tool
-from tools.policy import gates
 from tools.policy.questions import EffectiveRequest
 from tools.shapes import execution_shape, tool_here
 from tools.web.pages import PAGING
@@ -184,7 +183,7 @@ class ChainList(ChainView):
         """The chains that the caller may run in this request."""
         asked, snapshot = self.effective_request(), self.snapshot
         warnings = self.check_requested_groups(asked, snapshot)
-        usable = gates.usable_tools(self.caller, asked, snapshot)
+        usable = usable_tools(self.caller, asked, snapshot)
         chains = [tool for tool in usable if tool.definition.type == ToolType.CHAIN]
         page = paginate_tools(self.request, chains)
         page["results"] = [chain_document(tool_here(tool, snapshot)) for tool in page["results"]]

@@ -15,7 +15,7 @@ from sandbox.egress.rules.policy import EgressLimits, EgressPolicy
 from sandbox.servers import ServerSpec
 from sandbox.serving import start_server
 from sandbox.spec import Mount, Network
-from tools.builtin.workspace_lock import workspace_of
+from tools.builtin.workspaces import workspace_of
 from tools.catalog.mcp.mcp_catalog import CatalogServer
 from tools.catalog.sandbox.hosts import Item, rules_of
 from tools.mcpclient.errors import NeverBegan

@@ -27,9 +27,8 @@ from tools.errors import Forbidden, Malformed
 from tools.models import Confirmation, ConfirmationStatus
 from tools.shapes import money
 from tools.ui.access import PageRequest, page
+from tools.ui.display import VisiblePiece, maker_of, mixed_words, pieces, pretty
 from tools.ui.playground.would_do import would_do
-from tools.ui.shown import maker_of, pretty
-from tools.ui.visible import VisiblePiece, mixed_words, pieces
 from tools.web.proof import Proof, proof
 
 QUEUE, ONE = "approvals/confirmations.html", "approvals/confirmation.html"

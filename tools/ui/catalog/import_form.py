@@ -15,7 +15,7 @@ from tools.definitions.dialects.given import ImportFile, decode_file
 from tools.definitions.dialects.items import MAX_ITEMS, ImportSource
 from tools.errors import Malformed, TooLarge
 from tools.models import User
-from tools.ui import kept
+from tools.ui import sealed_forms as kept
 from tools.ui.access import PageRequest
 
 MOST_FILES = 100

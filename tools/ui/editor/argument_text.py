@@ -13,10 +13,10 @@ from tools.definitions.dialects import documents
 from tools.definitions.schemas import schemas
 from tools.definitions.vocabulary import ParameterType
 from tools.errors import ToolcribError
-from tools.ui.editor.argument_rows import CELLS, ArgumentRow, rows_of
-from tools.ui.editor.drafts import ARGUMENTS_TEXT as KEY
-from tools.ui.editor.drafts import SyncedTexts, ToolDraft
-from tools.ui.shown import on_one_line, pretty
+from tools.ui.display import on_one_line, pretty
+from tools.ui.editor.argument_table import CELLS, ArgumentRow, rows_of
+from tools.ui.editor.tool_drafts import ARGUMENTS_TEXT as KEY
+from tools.ui.editor.tool_drafts import SyncedTexts, ToolDraft
 
 TABLE, TEXT = "table", "text"
 _KINDS = {kind.lower(): str(kind) for kind in ParameterType}

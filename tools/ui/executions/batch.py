@@ -22,8 +22,8 @@ from tools.definitions.results import OPEN, Status
 from tools.errors import Malformed, ToolcribError
 from tools.models import Execution
 from tools.ui.access import PageRequest, page
-from tools.ui.gauges import Gauge, gauge
-from tools.ui.shown import milliseconds
+from tools.ui.charts import Gauge, gauge
+from tools.ui.display import milliseconds
 from tools.web.proof import Proof, proof
 from tools.workflows import batches
 from tools.workflows.batches import BatchRow

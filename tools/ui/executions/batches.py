@@ -17,7 +17,7 @@ from tools.definitions.implementations.builtin import RUN_BATCH
 from tools.definitions.vocabulary import ToolType
 from tools.execution.reading import readable
 from tools.models import Execution
-from tools.models.execution import ExecutionQuerySet
+from tools.models.execution_queryset import ExecutionQuerySet
 from tools.ui.access import PageRequest, page
 from tools.ui.executions.executions import BULKY
 

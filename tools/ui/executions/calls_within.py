@@ -8,7 +8,7 @@ from django.db.models import Count
 from tools.definitions.results import OPEN, Status
 from tools.execution.composing import Made, absent_calls
 from tools.models import Execution
-from tools.ui.shown import milliseconds
+from tools.ui.display import milliseconds
 
 MOST_SHOWN = 100
 

@@ -22,14 +22,13 @@ from tools.execution import actions, retrying, session_actions
 from tools.execution.reading import readable
 from tools.execution.redacted import redacted, redacted_message
 from tools.models import Agent, Execution, Resolution
-from tools.models.execution import ExecutionQuerySet
-from tools.ui.access import PageRequest, page, snapshot_of
-from tools.ui.chains.chain_run import drawn_run
+from tools.models.execution_queryset import ExecutionQuerySet
+from tools.ui.access import PageRequest, page, page_or_results, snapshot_of
+from tools.ui.chains.chain_drawing import drawn_run
+from tools.ui.display import cut, maker_of, milliseconds, output_of, pretty
 from tools.ui.executions.calls_within import calls_within
 from tools.ui.executions.meters import meters_of
 from tools.ui.executions.road import road_of
-from tools.ui.results import page_or_results
-from tools.ui.shown import cut, maker_of, milliseconds, output_of, pretty
 from tools.web.proof import Proof, proof
 
 PAGE_SIZE = 50

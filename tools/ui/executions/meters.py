@@ -8,8 +8,8 @@ from sandbox.spec import Limits
 from tools.catalog.registry import CatalogProfile, Snapshot
 from tools.definitions.tool import ToolDefinition
 from tools.models import Execution
-from tools.ui.gauges import Gauge, gauge
-from tools.ui.shown import milliseconds
+from tools.ui.charts import Gauge, gauge
+from tools.ui.display import milliseconds
 
 
 @dataclass(frozen=True)

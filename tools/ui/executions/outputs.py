@@ -25,7 +25,7 @@ from tools.execution.outputs import Content
 from tools.execution.redacted import redacted
 from tools.models import Execution
 from tools.ui.access import PageRequest, page
-from tools.ui.shown import cut, pretty
+from tools.ui.display import cut, pretty
 
 PAGE = "executions/output.html"
 PIECE = 32 * 1024

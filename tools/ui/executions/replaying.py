@@ -19,7 +19,7 @@ from tools.execution import actions
 from tools.execution.reading import readable
 from tools.execution.redacted import redacted
 from tools.models import Execution
-from tools.ui.shown import DiffLine, milliseconds, output_of, text_difference
+from tools.ui.display import DiffLine, milliseconds, output_of, text_difference
 
 _MARK = re.compile(
     r"\[redacted [0-9a-f]{12}\]|… \d+ more(?: characters)?(?: \[whole [0-9a-f]{12}\])?\Z"

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from tools.definitions.results import REFUSED, Status
 from tools.models import Execution
-from tools.ui.shown import milliseconds
+from tools.ui.display import milliseconds
 from tools.ui.workflow.explain import LABELS
 
 # In the order of evaluation, by the names in refusals.

@@ -25,10 +25,10 @@ from tools.errors import Conflict, NotFound, ToolcribError
 from tools.insight.group_effects import Effects, effects_of
 from tools.models import Agent, ToolGroup
 from tools.ui.access import PageRequest, page, snapshot_of
+from tools.ui.display import DiffLine, pretty, text_difference
 from tools.ui.groups.group_forms import as_line, change_from, fill, inputs_of, tell
 from tools.ui.groups.week import week_of
 from tools.ui.inputs import FormInput, plain
-from tools.ui.shown import DiffLine, pretty, text_difference
 from tools.web.proof import Proof, proof
 
 LIST, FORM = "groups/groups.html", "groups/group_form.html"

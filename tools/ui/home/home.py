@@ -22,9 +22,9 @@ from tools.models import Execution
 from tools.shapes import money
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.charts import Chart, lined, stacked
+from tools.ui.display import milliseconds
 from tools.ui.executions.executions import BULKY, FAILED
 from tools.ui.home.house import lines
-from tools.ui.shown import milliseconds
 from tools.usage import recent_activity
 from tools.usage.recent_activity import MOST_COUNTED, Series, UsageStatistics
 

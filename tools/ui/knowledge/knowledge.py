@@ -11,6 +11,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from tools.accounts.user_permissions import may
+from tools.authorization.facts import check_groups_uncounted, question_of
 from tools.catalog.knowledge import knowledge_browsing as browsing
 from tools.catalog.knowledge.knowledge import export_graph
 from tools.definitions.texts.visible import make_visible
@@ -19,7 +20,7 @@ from tools.knowledge import entity_search
 from tools.knowledge.entity_index import local_name
 from tools.knowledge.graph_documents import Syntax
 from tools.policy import gates
-from tools.policy.questions import AccessRequest, EffectiveRequest
+from tools.policy.questions import EffectiveRequest
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.playground.calling import usual_group, usual_state
 from tools.web.proof import Proof, proof
@@ -80,8 +81,8 @@ def require_reader(request: PageRequest) -> None:
     if tool is None:
         raise NotFound(f"There is no tool {TOOL} here to read with.", code="tool_not_found")
     asked = EffectiveRequest.of(usual_group(tool, request.caller, snapshot), usual_state(tool))
-    gates.groups_granted(request.caller, asked, snapshot)
-    gates.authorize(AccessRequest(request.caller, tool, asked, snapshot))
+    check_groups_uncounted(request.caller, asked, snapshot)
+    gates.authorize(question_of(request.caller, tool, asked, snapshot))
 
 
 def entity_address(iri: str, **more: Any) -> str:

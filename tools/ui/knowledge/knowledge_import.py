@@ -19,7 +19,7 @@ from tools.definitions.texts.visible import make_visible
 from tools.errors import Malformed, TooLarge, ToolcribError
 from tools.knowledge.entity_index import local_name
 from tools.knowledge.graph_documents import MOST_FLAWS, Syntax
-from tools.ui import kept
+from tools.ui import sealed_forms
 from tools.ui.access import PageRequest, page
 from tools.ui.knowledge.knowledge import entity_address
 from tools.web.proof import Proof, proof
@@ -88,7 +88,7 @@ def _perform(request: PageRequest, shown: KnowledgeImportPage) -> None:
 
 def _kept(request: PageRequest) -> KnowledgeImportInput:
     """The document of the preview. Raises `Malformed`."""
-    raw = kept.opened(request.POST.get("kept", ""), request.user, _FORM)
+    raw = sealed_forms.opened(request.POST.get("kept", ""), request.user, _FORM)
     return KnowledgeImportInput(raw["text"], Syntax(raw["syntax"]), raw["name"])
 
 
@@ -135,7 +135,7 @@ def _page(request: PageRequest, shown: KnowledgeImportPage) -> HttpResponse:
     }
     if preview is not None and shown.given is not None:
         context |= _previewed(preview)
-        context["kept"] = kept.sealed(shown.given.raw, request.user, _FORM)
+        context["kept"] = sealed_forms.sealed(shown.given.raw, request.user, _FORM)
     return render(request, TEMPLATE, context, status=shown.status)
 
 

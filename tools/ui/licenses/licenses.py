@@ -20,15 +20,15 @@ from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import require
 from tools.catalog import seats
 from tools.catalog.registry import Snapshot
-from tools.catalog.tiers import LicenseStatus, lowest_tier
+from tools.catalog.tiers import LicenseStatus, lowest_tier, standing_of
 from tools.definitions.licenses import LicenseState
 from tools.definitions.texts.names import SLUG
 from tools.errors import Conflict, NotFound
 from tools.insight.impact_previews import apply_move, outlook_of_move
+from tools.licensing.coverage import includes
 from tools.licensing.kinds import kinds_in, names_of, passing
 from tools.licensing.licenses import TierImpact
 from tools.models import LicenseTier, Organization, User
-from tools.policy.license_gates import includes, standing_of
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.licenses.tiers import UNDO, keep_undo, outlook_context, require_superuser, undo_key
 from tools.ui.settings.sandbox import Notice, manages

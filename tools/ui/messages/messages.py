@@ -17,8 +17,8 @@ from tools.messaging.outbox import NotWritten, items_of, mark_read
 from tools.models import InboxItem, Message, MessageChannel, MessageState
 from tools.runners.messages import try_channel
 from tools.ui.access import PageRequest, page
+from tools.ui.display import pieces
 from tools.ui.inputs import plain
-from tools.ui.visible import pieces
 from tools.web.proof import Proof, proof
 
 PAGE_SIZE = 25

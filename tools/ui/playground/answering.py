@@ -8,7 +8,7 @@ from tools.errors import ToolcribError
 from tools.execution import actions, confirmations
 from tools.models import Execution
 from tools.shapes import execution_shape, refusal_shape
-from tools.ui.shown import cut, pretty
+from tools.ui.display import cut, pretty
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from tools.execution.call import Call
 from tools.execution.reading import readable
 from tools.models import Execution
 from tools.ui.access import PageRequest, address_of, page
+from tools.ui.display import milliseconds, pretty
 from tools.ui.executions.executions import shown_execution
 from tools.ui.executions.replaying import (
     ReplayComparison,
@@ -38,7 +39,6 @@ from tools.ui.executions.replaying import (
 from tools.ui.playground.answering import PlaygroundResponse, answer_of, answer_to
 from tools.ui.playground.attempts import PlaygroundAttempt, attempt_of
 from tools.ui.playground.snippets import Snippet, snippets_of
-from tools.ui.shown import milliseconds, pretty
 from tools.web.proof import Proof, proof
 
 TEMPLATE = "playground/playground.html"

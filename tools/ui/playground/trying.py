@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tools.definitions.values import strict_json
-from tools.ui.shown import pretty
+from tools.ui.display import pretty
 
 PREFIX = "p."
 REST = "rest"

@@ -10,10 +10,8 @@ from tools.catalog.mcp.mcp_import import difference, local_name, suggested
 from tools.definitions.mcp.listed_tools import review_digest
 from tools.definitions.vocabulary import Delivery
 from tools.models import McpServer, Tool
-from tools.ui.definition_text import DefinitionText, definition_text
+from tools.ui.display import DefinitionText, VisiblePiece, definition_text, pieces, pretty
 from tools.ui.inputs import DEFAULT, GROUPS, NONE, THESE, FormInput, Widget, choices, listed
-from tools.ui.shown import pretty
-from tools.ui.visible import VisiblePiece, pieces
 
 LONGEST_LINE = 240
 _STATES = ((DEFAULT, "every state"), (THESE, "these:"), (NONE, "never"))

@@ -21,9 +21,8 @@ from tools.errors import Unavailable
 from tools.models import CredentialScope, McpServer, Tool, ToolStatus, Transport
 from tools.shapes import mcp_server_shape
 from tools.ui.access import PageRequest, page
+from tools.ui.display import SourceStatus, VisiblePiece, pieces
 from tools.ui.servers.picking import ListedTool, listed_tools
-from tools.ui.shown import SourceStatus
-from tools.ui.visible import VisiblePiece, pieces
 from tools.web.proof import Proof, proof
 
 LIST, ONE, REMOVE = "servers/servers.html", "servers/server.html", "servers/server_remove.html"

@@ -25,8 +25,7 @@ from tools.models import Execution, ServiceStatus, Tool, ToolService
 from tools.runners.service import client
 from tools.toolservices.redis_client import ToolServiceQueueStatus
 from tools.ui.access import PageRequest, page
-from tools.ui.shown import SourceStatus, difference, pretty
-from tools.ui.visible import VisiblePiece, mixed_words, pieces
+from tools.ui.display import SourceStatus, VisiblePiece, difference, mixed_words, pieces, pretty
 
 LIST, ONE = "servers/services.html", "servers/service.html"
 PAGE_SIZE = 50

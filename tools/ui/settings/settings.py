@@ -29,9 +29,9 @@ from tools.errors import Forbidden, ToolcribError
 from tools.insight.workflow_findings import findings
 from tools.models import Organization
 from tools.ui.access import PageRequest, page, snapshot_of
+from tools.ui.display import cut
 from tools.ui.home.house import lines
 from tools.ui.inputs import FormInput, Widget, choices, plain
-from tools.ui.shown import cut
 from tools.web.proof import Proof, proof
 
 PAGE, FORM = "settings/settings.html", "settings/settings_organization.html"

@@ -22,8 +22,8 @@ from tools.execution import actions, outputs
 from tools.execution.call import Call
 from tools.models import Execution
 from tools.ui.access import PageRequest, page, snapshot_of
+from tools.ui.display import VisiblePiece, pieces
 from tools.ui.playground.calling import usual_group, usual_state
-from tools.ui.visible import VisiblePiece, pieces
 
 DIRECTORY, FILE = "settings/workspace.html", "settings/workspace_file.html"
 TOOL = "read_file"

@@ -26,8 +26,7 @@ from tools.insight.whatif import what_if
 from tools.models import Agent, LicenseTier
 from tools.policy.questions import DEFAULT_STATE, EffectiveRequest
 from tools.shapes import difference_shape
-from tools.ui.access import PageRequest, page, snapshot_of
-from tools.ui.results import page_or_results, wants_results
+from tools.ui.access import PageRequest, page, page_or_results, snapshot_of, wants_results
 
 TEMPLATE = "workflow/explain.html"
 PAGE_SIZE = 25

@@ -7,7 +7,7 @@ import pytest
 from django.utils import timezone
 
 from audit.models import AuditRecord
-from tests import builtins, factories, licenses
+from tests import factories, licenses
 from tests.admin.test_site import place
 from tests.tools.shapes import check_error
 from tools.licensing import licenses as ours
@@ -107,7 +107,7 @@ def test_the_answer_to_a_downgrade_says_which_tools_were_disabled(admin_api, org
         "tier": "WriterPro",
         "disabled": ["t11", "t10"],
         "enabled": [],
-        "gated": builtins.BEYOND_CORE,
+        "gated": factories.BUILTINS_BEYOND_CORE,
         "opened": [],
         "profiles": [],
     }
@@ -301,7 +301,7 @@ def test_a_new_organization_has_the_builtin_tools_and_its_tier(admin_api):
     assert (made.status_code, made.json()["tier"]) == (201, "Teams")
     there = {"X-Organization": "fresh"}
     listed = admin_api.get("/tools?group=*", **there).json()["results"]
-    assert [tool["name"] for tool in listed] == builtins.NAMES
+    assert [tool["name"] for tool in listed] == factories.BUILTIN_NAMES
 
 
 WRONG_ORGANIZATIONS = [

@@ -8,10 +8,10 @@ from django.db import transaction
 
 from tests import factories
 from tests.api import Api
+from tests.conditions import blocks_another_connection, until
 from tests.savepoints import rolled_back
 from tests.tools.catalog.test_config_keys import FIVE
 from tests.tools.database import tamper
-from tests.waiting import blocks_another_connection, until
 from tools.catalog.actions import register_tool
 from tools.errors import InvalidCall
 from tools.execution.pipeline import admit

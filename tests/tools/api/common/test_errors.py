@@ -18,7 +18,7 @@ from tests.tools.definitions.values.test_strict_json import HOSTILE
 from tests.tools.shapes import check_error
 from tools.accounts.callers import caller_of_user
 from tools.accounts.grants.grants import grants
-from tools.api.common.errors import handle_exception
+from tools.api.common.errors import exception_response
 from tools.catalog.registry import registry
 from tools.models import Execution, Organization, ToolGroup, User
 
@@ -357,7 +357,7 @@ def test_an_error_of_the_database_is_answered_by_whose_fault_it_is(db, sql):
     status, code = CASES[sql]
     with connection.cursor() as cursor:
         cursor.execute(TABLE)
-        response = handle_exception(_raised(cursor, sql), {})
+        response = exception_response(_raised(cursor, sql), {})
     assert (response and response.status_code) == status
     assert response is None or json.loads(response.content)["code"] == code
     assert status != 503 or response["Retry-After"] == "1"

@@ -11,7 +11,7 @@ import pytest
 
 from audit.alerts.senders import NotTold
 from sandbox.egress.rules.grammar import Url
-from tests.waiting import until
+from tests.conditions import until
 from tools.catalog.mcp import dialing
 from tools.httpclient import outbound
 from tools.mcpclient.errors import UpstreamFailure
