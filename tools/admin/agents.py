@@ -7,12 +7,12 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from tools.accounts.account_actions import change_agent, create_agent, revoke_token
-from tools.accounts.grants.grant_actions import grant, granted_tool_groups, granted_tools
+from tools.accounts.grants.grant_actions import granted_tool_groups, granted_tools
 from tools.admin.base import ActionForm, Guarded, LinesField, ReadOnly, actor, giver
 from tools.definitions.callers import Caller
 from tools.models import Agent, Allowance, AllowanceUse, Token
+from tools.web.field_actions import GRANTS, change_agent_fields
 
-GRANTS = ("groups", "tools", "tool_groups", "permissions")
 PLAIN = ("description", "strict", "active", "max_in_flight")
 
 
@@ -34,16 +34,10 @@ class AgentForm(ActionForm):
         if self.instance._state.adding:
             given = {name: data[name] for name in ("slug", "description", "strict", *GRANTS)}
             return create_agent(organization=self.home, by=self.by, giver=self.giver, **given)
-        self._change(data)
+        wanted = (*PLAIN, *GRANTS)
+        changes = {name: data[name] for name in wanted if name in self.changed_data}
+        change_agent_fields(agent=self.instance, by=self.by, giver=self.giver, changes=changes)
         return Agent.objects.get(pk=self.instance.pk)
-
-    def _change(self, data: dict[str, Any]) -> None:
-        changes = {name: data[name] for name in PLAIN if name in self.changed_data}
-        grants = {name: data[name] for name in GRANTS if name in self.changed_data}
-        if grants:
-            grant(agent=self.instance, by=self.by, giver=self.giver, **grants)
-        if changes:
-            change_agent(agent=self.instance, by=self.by, **changes)
 
 
 def _granted(agent: Agent) -> dict[str, list[str]]:

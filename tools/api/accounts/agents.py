@@ -14,7 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tools.accounts import account_actions
-from tools.accounts.grants import grant_actions, grants_of_many
+from tools.accounts.grants import grants_of_many
 from tools.api.common.conditional import ConditionalView, Representation, conditional
 from tools.api.common.pagination import Page, filter_rows
 from tools.api.common.serializer_fields import (
@@ -35,11 +35,9 @@ from tools.limits.allowances import AMOUNT, MOST_QUOTAS
 from tools.models import Agent, Token, User
 from tools.models.agent import Kind, Period
 from tools.shapes import agent_shape, allowances_shape
+from tools.web.field_actions import change_agent_fields
 from tools.web.pages import CursorPages, by_name, paging
 from tools.web.proof import Proof, by_method
-
-GRANTS = ("groups", "tools", "tool_groups", "permissions")
-BOUNDS = ("budget", "quotas")
 
 
 class AllowanceAmountField(serializers.CharField):
@@ -274,16 +272,7 @@ class AgentDetail(OneAgent):
         """Change the given fields, all or nothing. Revoked grants apply from the next request
         on."""
         agent, wanted = self.find_agent(slug), self.body(AgentChange)
-        grants = {kind: wanted.pop(kind) for kind in GRANTS if kind in wanted}
-        if grants:
-            grant_actions.grant(agent=agent, by=self.actor, giver=self.caller, **grants)
-        if bounds := {kind: wanted.pop(kind) for kind in BOUNDS if kind in wanted}:
-            allowances.set_allowances(agent=agent, by=self.actor, changes=bounds)
-        if "pins" in wanted:
-            held = wanted.pop("pins")
-            pins.set_pins(agent=agent, pins=held, by=self.actor, giver=self.caller)
-        if wanted:
-            account_actions.change_agent(agent=agent, by=self.actor, **wanted)
+        change_agent_fields(agent=agent, by=self.actor, giver=self.caller, changes=wanted)
         return self.resource_response(self.representation(slug))
 
 

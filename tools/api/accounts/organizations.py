@@ -11,7 +11,6 @@ from rest_framework.permissions import SAFE_METHODS
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from sandbox.spec import IsolationLevel
 from tools.accounts import account_actions
 from tools.api.common.conditional import ConditionalView, Representation, conditional
 from tools.api.common.idempotency import Keying
@@ -35,12 +34,11 @@ from tools.licensing import tiers as tier_actions
 from tools.licensing.licenses import preview
 from tools.models import LicenseTier, Organization
 from tools.shapes import organization_shape, tier_shape
+from tools.web.field_actions import change_organization_fields
 from tools.web.pages import CursorPages, by_name, paging
 from tools.web.proof import Proof, by_method
 
 _TIERS = {"rank": "rank", "-rank": "-rank", "name": "name", "-name": "-name"}
-LIMITS = ("max_concurrency", "max_queue_depth")
-QUOTA = ("workspace_max_files", "workspace_max_bytes")
 
 
 class TierWanted(Strict):
@@ -283,30 +281,11 @@ class OrganizationDetail(OrganizationView):
         """Change the given fields, all or nothing. `tier_change` has the effects of another
         tier."""
         wanted, organization = self.body(OrganizationChange), self.find_organization(slug)
-        change = None
         if "tier" in wanted:
-            tier = self.find_tier(wanted["tier"])
-            change = tier_actions.set_tier(organization=organization, tier=tier, by=self.actor)
-        if "name" in wanted:
-            account_actions.rename_organization(
-                organization=organization, name=wanted["name"], by=self.actor
-            )
-        if "minimum_isolation" in wanted:
-            minimum = IsolationLevel(wanted["minimum_isolation"])
-            account_actions.set_isolation(organization=organization, minimum=minimum, by=self.actor)
-        if "allowed_hosts" in wanted:
-            hosts = wanted["allowed_hosts"]
-            account_actions.set_allowed_hosts(organization=organization, hosts=hosts, by=self.actor)
-        if "time_zone" in wanted:
-            name = wanted["time_zone"]
-            account_actions.set_time_zone(organization=organization, name=name, by=self.actor)
-        if limits := {name: wanted[name] for name in LIMITS if name in wanted}:
-            account_actions.set_limits(organization=organization, by=self.actor, **limits)
-        if quota := {name: wanted[name] for name in QUOTA if name in wanted}:
-            account_actions.set_workspace_quota(organization=organization, by=self.actor, **quota)
-        if "output_days" in wanted:
-            days = wanted["output_days"]
-            account_actions.set_output_days(organization=organization, days=days, by=self.actor)
+            wanted["tier"] = self.find_tier(wanted["tier"])
+        change = change_organization_fields(
+            organization=organization, by=self.actor, changes=wanted
+        )
         beside = {"tier_change": change.as_dict()} if change else {}
         return self.resource_response(self.representation(slug), beside=beside)
 
