@@ -8,7 +8,7 @@ from django.utils import timezone
 from audit.models import AuditRecord
 from tests import factories
 from tools.accounts import account_actions
-from tools.accounts.callers import caller_of_token
+from tools.accounts.token_authentication import caller_of_token
 from tools.errors import Unauthenticated
 from tools.models import Token
 
