@@ -28,6 +28,33 @@ SCHEMA = {
     "properties": {"where": {"$ref": "#/$defs/place"}},
     "$defs": {"place": {"type": "object", "properties": {"city": {"type": "string"}}}},
 }
+WRONG = [
+    ({"url": "ftp://x/"}, "url"),
+    ({"url": "http://user@host/"}, "url"),
+    ({"url": ""}, "url"),
+    ({"transport": "carrier-pigeon"}, "transport"),
+    ({"transport": "stdio", "url": "", "command": "/bin/sh"}, "command"),
+    ({"transport": "stdio", "url": "", "command": "/usr/bin/mcp-server-time"}, "command"),
+    ({"transport": "stdio", "command": "mcp-server-time"}, "url"),
+    ({**STDIO, "args": ["--eval=x"]}, "args"),
+    ({**STDIO, "args": ["-v", "--zone=UTC;id"]}, "args"),
+    ({**STDIO, "env": {"NODE_OPTIONS": "x"}}, "env.NODE_OPTIONS"),
+    ({**STDIO, "env": {"HOME": "/"}}, "env.HOME"),
+    ({**STDIO, "headers": {"X-Key": "x"}}, "headers"),
+    ({"headers": {"Host": "x"}}, "headers.Host"),
+    ({"headers": {"X-Key": "a\r\nX-B: c"}}, "headers.X-Key"),
+    ({"headers": ["x"]}, "headers"),
+    ({"env": {"LD_PRELOAD": "x"}}, "env.LD_PRELOAD"),
+    ({"check_every_s": -1}, "check_every_s"),
+    ({"check_every_s": True}, "check_every_s"),
+    ({"args": "x"}, "args"),
+    ({"surprise": 1}, "surprise"),
+]
+AUTHORIZATIONS = "/mcp-servers/far/authorizations"
+NO_CLIENTS = [
+    {}, {"client_id": 7}, {"client_id": "me", "grant": "password"}, {"client_id": "me", "x": 1},
+    {"client_id": "me", "client_secret": "a\nb"}, {"client_id": "me", "client_secret": 7}, [],
+]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -89,30 +116,6 @@ def test_a_value_may_refer_to_what_the_operator_allows_alone(admin_api):
     for reference in ({"env": "SECRET_KEY"}, {"file": "/etc/passwd"}, {"env": ["x"]}, {}):
         bad = admin_api.post(PLACE, base | {"name": "b", "headers": {"X-Key": reference}})
         assert wrong(bad) == {"headers.X-Key"}
-
-
-WRONG = [
-    ({"url": "ftp://x/"}, "url"),
-    ({"url": "http://user@host/"}, "url"),
-    ({"url": ""}, "url"),
-    ({"transport": "carrier-pigeon"}, "transport"),
-    ({"transport": "stdio", "url": "", "command": "/bin/sh"}, "command"),
-    ({"transport": "stdio", "url": "", "command": "/usr/bin/mcp-server-time"}, "command"),
-    ({"transport": "stdio", "command": "mcp-server-time"}, "url"),
-    ({**STDIO, "args": ["--eval=x"]}, "args"),
-    ({**STDIO, "args": ["-v", "--zone=UTC;id"]}, "args"),
-    ({**STDIO, "env": {"NODE_OPTIONS": "x"}}, "env.NODE_OPTIONS"),
-    ({**STDIO, "env": {"HOME": "/"}}, "env.HOME"),
-    ({**STDIO, "headers": {"X-Key": "x"}}, "headers"),
-    ({"headers": {"Host": "x"}}, "headers.Host"),
-    ({"headers": {"X-Key": "a\r\nX-B: c"}}, "headers.X-Key"),
-    ({"headers": ["x"]}, "headers"),
-    ({"env": {"LD_PRELOAD": "x"}}, "env.LD_PRELOAD"),
-    ({"check_every_s": -1}, "check_every_s"),
-    ({"check_every_s": True}, "check_every_s"),
-    ({"args": "x"}, "args"),
-    ({"surprise": 1}, "surprise"),
-]
 
 
 def test_what_is_wrong_is_named(admin_api, subtests):
@@ -371,12 +374,8 @@ def test_a_tool_that_comes_while_an_import_waits_is_not_changed(
     assert admin_api.get("/tools/more").status_code == 404
 
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("loopback_is_open")]
-AUTHORIZATIONS = "/mcp-servers/far/authorizations"
-
-
 @pytest.fixture
-def guarded_stub():
+def guarded_stub(loopback_is_open):
     with guarded_serving() as made:
         yield made
 
@@ -403,12 +402,6 @@ def test_a_client_is_entered_and_its_secret_never_shown(organization, admin_api,
     assert admin_api.delete("/mcp-servers/far/oauth-client").status_code == 204
     gone = admin_api.delete("/mcp-servers/far/oauth-client")
     check_error(gone, 404, "oauth_client_not_found")
-
-
-NO_CLIENTS = [
-    {}, {"client_id": 7}, {"client_id": "me", "grant": "password"}, {"client_id": "me", "x": 1},
-    {"client_id": "me", "client_secret": "a\nb"}, {"client_id": "me", "client_secret": 7}, [],
-]  # fmt: skip
 
 
 def test_a_client_that_is_none_is_refused(admin_api, guarded_server, subtests):
