@@ -21,7 +21,7 @@ from tools.builtin.workspaces import workspace_of
 from tools.catalog.actions import register_tool
 from tools.catalog.builtins import install_builtins
 from tools.definitions.callers import Caller
-from tools.definitions.implementations.builtin import IN_EVERY_LICENSE
+from tools.definitions.implementations.tool_types import IN_EVERY_LICENSE
 from tools.definitions.results import Status
 from tools.execution.call import Call
 from tools.execution.pipeline import admit

@@ -23,9 +23,9 @@ from tools.messaging.outbox import NotWritten
 from tools.models import InboxItem, Message, MessageChannel, MessageKind, MessageState
 from tools.runners import messages
 from tools.shapes import channel_shape, inbox_shape, message_shape
-from tools.web.pages import CursorPages, by_name, newest, paging
-from tools.web.proof import Proof, by_method
-from tools.web.queries import QueryView
+from tools.web.cursor_pagination import CursorPages, by_name, newest_first, paging_parameters
+from tools.web.query_parameters import QueryView
+from tools.web.reauthentication import Proof, by_method
 
 _CHANNEL_FILTERS = [
     OpenApiParameter("kind", OpenApiTypes.STR, enum=MessageKind.values),
@@ -38,7 +38,7 @@ _MESSAGE_FILTERS = [
     *PERIOD,
 ]
 _MESSAGE_COLUMNS = {"state": "state", "channel": "channel_name", **period_columns("created_at")}
-_INBOX = newest("received_at")
+_INBOX = newest_first("received_at")
 UNREAD = OpenApiParameter("unread", bool, description="Whether it was not read yet.")
 
 
@@ -162,7 +162,7 @@ class ChannelList(ChannelView):
 
     @extend_schema(
         operation_id="list_channels",
-        parameters=[*_CHANNEL_FILTERS, *paging(by_name())],
+        parameters=[*_CHANNEL_FILTERS, *paging_parameters(by_name())],
         responses=MessageChannelPage,
     )
     def get(self, request: Request) -> Response:
@@ -290,7 +290,7 @@ def _channel_representation(row: MessageChannel) -> Representation:
 class MessageList(CallerView):
     @extend_schema(
         operation_id="list_messages",
-        parameters=[*_MESSAGE_FILTERS, *paging(newest())],
+        parameters=[*_MESSAGE_FILTERS, *paging_parameters(newest_first())],
         responses=MessagePage,
     )
     def get(self, request: Request) -> Response:
@@ -324,7 +324,7 @@ class InboxView(CallerView):
 class InboxList(InboxView):
     @extend_schema(
         operation_id="list_inbox",
-        parameters=[UNREAD, *PERIOD, *paging(_INBOX)],
+        parameters=[UNREAD, *PERIOD, *paging_parameters(_INBOX)],
         responses=InboxPage,
     )
     def get(self, request: Request) -> Response:

@@ -13,7 +13,7 @@ from typing import Any
 
 from django.conf import settings
 
-from tools.definitions.implementations.builtin import ASK_MODEL
+from tools.definitions.implementations.tool_types import ASK_MODEL
 from tools.definitions.tool import ToolDefinition
 from tools.definitions.vocabulary import ToolType
 

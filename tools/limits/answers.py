@@ -7,7 +7,7 @@ gate refuses.
 
 from uuid import UUID
 
-from tools.definitions.values.rates import Rate
+from tools.definitions.results import Rate
 from tools.errors import QuotaExceeded, RateLimited, Shed
 from tools.limits import budgets, fan_out, pressure, ratelimits
 from tools.limits.pressure import Arrival

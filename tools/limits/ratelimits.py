@@ -17,7 +17,7 @@ from audit.rows import insert
 from tools import metrics
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
-from tools.definitions.values.rates import Rate
+from tools.definitions.results import Rate
 from tools.errors import RateLimited
 from tools.limits.ratewindow import WINDOW_S, RateWindow
 from tools.models import RateHit

@@ -19,13 +19,13 @@ from tools.catalog.sandbox.credentials import MASK
 from tools.catalog.signatures import sealing
 from tools.catalog.uniqueness import unique
 from tools.definitions.texts import templates
-from tools.definitions.texts.names import is_reserved_address
-from tools.definitions.tool import PROFILE_NAME
-from tools.definitions.values.recipients import (
+from tools.definitions.texts.names import (
     flaw_in_address,
     flaw_in_mail_entry,
     flaw_in_person_entry,
+    is_reserved_address,
 )
+from tools.definitions.tool import PROFILE_NAME
 from tools.errors import Conflict, Malformed, NotFound
 from tools.models import MessageChannel, MessageKind, Organization
 

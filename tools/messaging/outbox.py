@@ -17,7 +17,7 @@ from audit.actions import Actor, record
 from audit.alerts.senders import NotTold, signature
 from audit.events import Event, Outcome
 from tools.definitions.texts import templates
-from tools.definitions.values.recipients import flaw_in_address, uncovered_recipients
+from tools.definitions.texts.names import flaw_in_address, uncovered_recipients
 from tools.errors import Conflict, NotFound, Unauthenticated
 from tools.messaging import smtp, webhooks
 from tools.messaging.message_channels import opened

@@ -15,7 +15,7 @@ from tools.builtin import manifest
 from tools.builtin.named_schemas import SCHEMAS
 from tools.builtin.workspaces import WorkspaceBusy, writing
 from tools.catalog.sandbox.content_schemas import slot_of
-from tools.definitions.implementations.builtin import ASK_MODEL
+from tools.definitions.implementations.tool_types import ASK_MODEL
 from tools.models import ContentSchemaVersion
 from tools.runners import knowledge, language_models, messages
 from tools.runners.sandbox_runs import around_builtin, perform

@@ -17,7 +17,7 @@ from sandbox.spec import Preloaded, RunOutcome, SandboxResult
 from tools.authorization.listings import usable_tools
 from tools.builtin.manifest import ISOLATED
 from tools.catalog.registry import CatalogTool
-from tools.definitions.implementations.builtin import RUN_PROGRAM
+from tools.definitions.implementations.tool_types import RUN_PROGRAM
 from tools.definitions.results import Status
 from tools.definitions.values import strict_json
 from tools.execution import outcomes, sessions

@@ -20,7 +20,7 @@ from sandbox.spec import Preloaded
 from tests import factories
 from tools.builtin.manifest import DEFINITIONS, HTTP_CALL, ISOLATED
 from tools.builtin.workspaces import workspace_of
-from tools.definitions.schemas.schemas import Validator
+from tools.definitions.schemas.json_schemas import Validator
 from tools.definitions.tool import ToolDefinition, read_definition
 from tools.execution.pipeline import perform
 from tools.models import Agent, Execution, Organization

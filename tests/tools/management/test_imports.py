@@ -8,7 +8,7 @@ import yaml
 
 from tests import factories
 from tests.tools.database import tamper
-from tests.tools.definitions.openapi.documents import one, petstore
+from tests.tools.definitions.openapi.openapi_documents import one, petstore
 from tools.models import Tool
 
 

@@ -35,9 +35,9 @@ from tools.limits.allowances import AMOUNT, MOST_QUOTAS
 from tools.models import Agent, Token, User
 from tools.models.agent import Kind, Period
 from tools.shapes import agent_shape, allowances_shape
+from tools.web.cursor_pagination import CursorPages, by_name, paging_parameters
 from tools.web.field_actions import change_agent_fields
-from tools.web.pages import CursorPages, by_name, paging
-from tools.web.proof import Proof, by_method
+from tools.web.reauthentication import Proof, by_method
 
 
 class AllowanceAmountField(serializers.CharField):
@@ -211,7 +211,7 @@ class AgentList(OneAgent):
         parameters=[
             OpenApiParameter("q", OpenApiTypes.STR, description="In slug or description."),
             OpenApiParameter("active", OpenApiTypes.BOOL),
-            *paging(by_name("slug")),
+            *paging_parameters(by_name("slug")),
         ],
         responses=AgentPage,
     )

@@ -19,8 +19,8 @@ from tools.errors import Unavailable
 from tools.models import ServiceStatus, ToolService
 from tools.runners.service import client
 from tools.shapes import service_shape
-from tools.web.pages import CursorPages, by_name, paging
-from tools.web.proof import Proof, by_method
+from tools.web.cursor_pagination import CursorPages, by_name, paging_parameters
+from tools.web.reauthentication import Proof, by_method
 
 
 class ParameterOfService(serializers.Serializer[Any]):
@@ -105,7 +105,7 @@ class ServiceList(ServiceView):
 
     @extend_schema(
         operation_id="list_tool_services",
-        parameters=paging(by_name()),
+        parameters=paging_parameters(by_name()),
         responses=ServicePage,
     )
     def get(self, request: Request) -> Response:

@@ -41,9 +41,9 @@ from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.agents.agents import find_agent
 from tools.ui.charts import Gauge, gauge
 from tools.ui.display import milliseconds
-from tools.ui.executions.executions import BULKY
+from tools.ui.executions.executions import LARGE_FIELDS
 from tools.ui.inputs import FormInput, plain, words
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 PAGE = "agents/agent.html"
 MOST_GRANTS = 60
@@ -299,7 +299,7 @@ def _calls(request: PageRequest, agent: Agent) -> dict[str, Any]:
     if not may(request.caller, "view_execution"):
         return {"calls": None}
     mine = readable(request.caller).filter(user=agent.service_account_id)
-    rows = list(mine.defer(*BULKY).order_by("-created_at")[:LOOKED_AT])
+    rows = list(mine.defer(*LARGE_FIELDS).order_by("-created_at")[:LOOKED_AT])
     for row in rows:
         row.shown_duration = milliseconds(row.duration_ms)  # type: ignore[attr-defined]
     refused = [row for row in rows if row.status in REFUSED]

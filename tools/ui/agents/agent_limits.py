@@ -22,7 +22,7 @@ from tools.shapes import money
 from tools.ui.access import PageRequest, page
 from tools.ui.agents.agents import find_agent
 from tools.ui.inputs import choices, plain
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 PAGE = "agents/agent_limits.html"
 SPARE = 3  # empty rows for new ones
