@@ -142,7 +142,7 @@ def test_who_breaks_its_own_lease_ends_the_lease_of_nobody_else(organization, br
 def test_an_announcement_longer_than_any_is_not_fetched_from_the_broker(organization, broker):
     place = announcements_key(organization.slug)
     broker.xadd(place, {"document": "x" * 2_000_000, "key": "k"})
-    (heard,) = service_listener.ear().listen([organization.slug])[organization.slug]
+    (heard,) = service_listener.ear().read_announcements([organization.slug])[organization.slug]
     assert (heard.document, heard.key) == ("", "")
     service_listener.hear([organization])
     assert broker.xlen(place) == 0
