@@ -240,7 +240,7 @@ def test_executions_are_filtered(admin_api, organization):
         factories.execution(one), factories.execution(two), factories.execution(two, "other")
     )  # fmt: skip
     type(first).objects.filter(pk=first.pk).update(session=session)
-    factories.ended(second, status="Failed", error_code="WENT_WRONG")
+    factories.end_execution(second, status="Failed", error_code="WENT_WRONG")
     third.refresh_from_db()
     since = third.created_at.isoformat().replace("+00:00", "Z")
     found = {
@@ -446,10 +446,10 @@ def more(side: Side, reader: Any, count: int) -> None:
     server = McpServer.objects.get(organization=here, name=f"server-{side.label}")
     called: dict[str, Any] = {"group": [f"desk-{side.label}"], "text": "x"}
     for _ in range(count):
-        agent_runs.of_agent(side.agent)
+        agent_runs.request_run_by_agent(side.agent)
         call = factories.execution(side.agent, side.tool.name, **called)
         Execution.objects.filter(pk=call.pk).update(session=side.session)
-        factories.ended(call)
+        factories.end_execution(call)
         name = uuid4().hex[:8]
         factories.organization(f"org-{name}")
         keys.rotate_key(organization=here, by=side.by)
