@@ -2,10 +2,6 @@
 
 The checksum lets garbage be refused, and leaked tokens be recognized, without a query. The secret
 is random enough that a fast keyed hash is the right one; its key is not in the database.
-
-The use of an expired or revoked token is audited: it shows that a secret has leaked. Only a request
-with the whole secret is recorded, so that garbage cannot fill the audit log; one record per token
-and minute, regardless of the number of attempts.
 """
 
 import hashlib
@@ -15,23 +11,11 @@ import secrets
 import string
 import zlib
 from dataclasses import dataclass
-from datetime import timedelta
 
 from django.conf import settings
-from django.db import transaction
-from django.utils import timezone
-
-from audit.actions import Actor, record
-from audit.events import Event, Outcome
-from audit.models import AuditRecord
-from config.logs import request_id
-from tools.definitions.callers import CallerKind
-from tools.models import Token
-from tools.models.callers import Holder
 
 _ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase
 _TOKEN = re.compile(r"tcr_([0-9A-Za-z]{8})_([0-9A-Za-z]{43})([0-9A-Za-z]{6})")
-RECORD_INTERVAL = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,22 +50,6 @@ def matches_hash(presented: PresentedToken, secret_hash: str) -> bool:
     return hmac.compare_digest(hash_secret(presented.secret), secret_hash)
 
 
-def record_ended_token_use(
-    holder: Holder, token_id: object, *, reason: str, source_ip: str
-) -> None:
-    by = Actor(
-        kind=CallerKind.AGENT if holder.agent_id else CallerKind.PERSON,
-        name=holder.agent or holder.username,
-        organization=holder.organization,
-        id=str(holder.agent_id or holder.user_id),
-        token_id=str(token_id),
-        source_ip=source_ip,
-        request_id=request_id.get(),
-    )
-    if not _is_recorded(by):
-        _record_use(by, reason)
-
-
 def _random(length: int) -> str:
     return "".join(secrets.choice(_ALPHABET) for _ in range(length))
 
@@ -92,22 +60,3 @@ def _checksum(body: str) -> str:
         value, digit = divmod(value, 62)
         digits = _ALPHABET[digit] + digits
     return digits
-
-
-@transaction.atomic
-def _record_use(by: Actor, reason: str) -> None:
-    """The process that locks the token's row records the use; concurrent ones skip it."""
-    row = Token.objects.select_for_update(skip_locked=True, no_key=True).filter(pk=by.token_id)
-    if row.first() is not None and not _is_recorded(by):
-        record(
-            Event.TOKEN_REFUSED, by=by, outcome=Outcome.DENIED, subject=by.token_id, reason=reason
-        )
-
-
-def _is_recorded(by: Actor) -> bool:
-    recent = AuditRecord.objects.filter(
-        organization=by.organization,
-        subject=by.token_id,
-        occurred_at__gt=timezone.now() - RECORD_INTERVAL,
-    )
-    return recent.filter(code=Event.TOKEN_REFUSED).exists()

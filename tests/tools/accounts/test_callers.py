@@ -1,7 +1,6 @@
 """User names are for display, and ownership refers to ids: renaming a user transfers nothing, and a
 name that was used once is not assigned again."""
 
-from datetime import timedelta
 from importlib import import_module
 from uuid import uuid4
 
@@ -9,20 +8,17 @@ import pytest
 from django.apps import apps
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
-from django.utils import timezone
 
-from audit.models import AuditRecord
 from tests import factories
 from tests.tools.approval_requests import call_awaiting_approval
 from tools.accounts import account_actions
-from tools.accounts.callers import caller_of_token, caller_of_user
+from tools.accounts.callers import caller_of_user
 from tools.accounts.login import single_sign_on
 from tools.accounts.login.single_sign_on import ProviderIdentity
 from tools.approvals import decisions
 from tools.catalog.mcp import mcp_import, mcp_servers
 from tools.catalog.mcp.owners import owner_texts
 from tools.catalog.mcp.upstreams import endpoint_of, owner_of
-from tools.errors import Unauthenticated
 from tools.mcpclient.errors import NotAllowed
 from tools.messaging import message_channels, outbox
 from tools.models import (
@@ -37,7 +33,6 @@ from tools.models import (
 )
 
 migration = import_module("tools.migrations.0036_ids_of_people")
-pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
@@ -228,49 +223,3 @@ def test_a_row_without_an_owner_is_used_by_no_one_and_can_be_removed(organizatio
     by = factories.by(organization)
     mcp_servers.delete_credential(row=server, owner="none:user:who-left", by=by)
     assert not server.credentials.exists()
-
-
-def tried(text):
-    with pytest.raises(Unauthenticated):
-        caller_of_token(text, source_ip="192.0.2.7")
-
-
-def noted(organization):
-    return AuditRecord.objects.filter(organization=organization.slug, code="TOKEN.REFUSED")
-
-
-def test_a_revoked_tokens_use_is_on_record_once_a_minute(agent, organization):
-    text = factories.token(agent.service_account)
-    token = Token.objects.get(user=agent.service_account)
-    account_actions.revoke_token(token=token, by=factories.by(organization))
-    for _ in range(3):
-        tried(text)
-    (record,) = noted(organization)
-    assert (record.actor, record.token_id, record.reason) == (
-        agent.slug, str(token.pk), "token_revoked",
-    )  # fmt: skip
-    assert record.source_ip == "192.0.2.7" and text not in str(record.__dict__)
-
-
-def test_so_is_that_of_one_that_has_run_out(agent, organization):
-    text = factories.token(agent.service_account)
-    past = timezone.now() - timedelta(days=1)
-    Token.objects.update(created_at=past - timedelta(days=1), expires_at=past)
-    tried(text)
-    assert noted(organization).get().reason == "token_expired"
-
-
-def test_and_that_of_a_suspended_agents(agent, organization):
-    text = factories.token(agent.service_account)
-    account_actions.change_agent(agent=agent, by=factories.by(organization), active=False)
-    tried(text)
-    assert noted(organization).get().reason == "agent_suspended"
-
-
-def test_garbage_and_guessed_secrets_leave_nothing(agent, organization):
-    good, other = (factories.token(agent.service_account) for _ in range(2))
-    Token.objects.update(revoked_at=timezone.now())
-    guessed = f"{good[:13]}{other[13:]}"  # the checksum belongs to another token
-    for text in ("", "tcr_", "garbage", guessed):
-        tried(text)
-    assert not noted(organization).exists()

@@ -375,9 +375,9 @@ def tenants(url, broker):
             "ACL", "SETUSER", slug, "on", f">{secret}", "resetkeys", "resetchannels",
             f"~toolcrib:{slug}:svc:*", "-@all", *(f"+{word}" for word in COMMANDS),
         )  # fmt: skip
-    ear = AnnouncementReader(url)
-    ear.teach()
-    ear.close()
+    reader = AnnouncementReader(url)
+    reader.load_scripts()
+    reader.close()
     place = urlsplit(url)
     yield {
         slug: f"{place.scheme}://{slug}:{secret}@{place.netloc}{place.path}?{place.query}"

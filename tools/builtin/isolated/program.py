@@ -165,7 +165,7 @@ def _names(
         "__name__": "__main__",
         "inputs": inputs,
         "tools": tools,
-        "call": calls.one,
+        "call": calls.call_one,
         "call_many": calls.many,
         "ToolError": ToolError,
         "print": say,

@@ -16,10 +16,10 @@ from tools.catalog.tiers import standing_of
 from tools.licensing import tiers as tier_actions
 from tools.licensing.licenses import TierImpact
 from tools.models import LicenseTier, Organization
+from tools.web.field_actions import LIMITS, WORKSPACE_QUOTA, change_organization_fields
 
 _NAMED = 20
-LIMITS = ("max_concurrency", "max_queue_depth")
-QUOTA = ("workspace_max_files", "workspace_max_bytes")
+UNCHANGED_IF_EMPTY = ("minimum_isolation", "max_queue_depth", *WORKSPACE_QUOTA)
 
 
 class OrganizationForm(ActionForm):
@@ -28,56 +28,37 @@ class OrganizationForm(ActionForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if "minimum_isolation" in self.fields:
-            self.fields["minimum_isolation"].required = False  # left out, it stays as it is
-        if "max_queue_depth" in self.fields:
-            self.fields["max_queue_depth"].required = False  # likewise
-        for name in QUOTA:
+        for name in UNCHANGED_IF_EMPTY:
             if name in self.fields:
-                self.fields[name].required = False  # likewise
+                self.fields[name].required = False
 
     def act(self, data: dict[str, Any]) -> Organization:
         if self.instance._state.adding:
             named = {name: data[name] for name in ("slug", "name", "tier")}
             made = account_actions.create_organization(by=self.by, **named)
             install_builtins(organization=made, by=self.by)
+            changes = self._changes(data, made)
         else:
             made = self.instance
-            self._rename(data)
-        self._wall_off(made, data)
-        self._limit(made, data)
+            changes = self._changes(data, made) | {
+                name: data[name] for name in ("tier", "name") if name in self.changed_data
+            }
+        self.follows = change_organization_fields(organization=made, by=self.by, changes=changes)
         return Organization.objects.get(pk=made.pk)
 
-    def _rename(self, data: dict[str, Any]) -> None:
-        if "tier" in self.changed_data:
-            place = self.instance
-            self.follows = tier_actions.set_tier(organization=place, tier=data["tier"], by=self.by)
-        if "name" in self.changed_data:
-            account_actions.rename_organization(
-                organization=self.instance, name=data["name"], by=self.by
-            )
-
-    def _limit(self, place: Organization, data: dict[str, Any]) -> None:
-        limits = {name: data[name] for name in LIMITS if name in self.changed_data}
-        if limits.get("max_queue_depth", 0) is None:
-            del limits["max_queue_depth"]
-        if limits:
-            account_actions.set_limits(organization=place, by=self.by, **limits)
-        given = {name: data[name] for name in QUOTA if name in self.changed_data}
-        if "output_days" in self.changed_data:
-            account_actions.set_output_days(
-                organization=place, days=data["output_days"], by=self.by
-            )
-        if quota := {name: value for name, value in given.items() if value is not None}:
-            account_actions.set_workspace_quota(organization=place, by=self.by, **quota)
-
-    def _wall_off(self, place: Organization, data: dict[str, Any]) -> None:
-        minimum, hosts = data["minimum_isolation"], data["allowed_hosts"]
-        if minimum and minimum != place.minimum_isolation:
-            level = IsolationLevel(minimum)
-            account_actions.set_isolation(organization=place, minimum=level, by=self.by)
-        if "allowed_hosts" in self.changed_data:
-            account_actions.set_allowed_hosts(organization=place, hosts=hosts, by=self.by)
+    def _changes(self, data: dict[str, Any], organization: Organization) -> dict[str, Any]:
+        """The changed fields beside name and tier; those of `UNCHANGED_IF_EMPTY` only with a
+        value."""
+        names = ("allowed_hosts", *LIMITS, *WORKSPACE_QUOTA, "output_days")
+        changes = {
+            name: data[name]
+            for name in names
+            if name in self.changed_data and not (name in UNCHANGED_IF_EMPTY and data[name] is None)
+        }
+        minimum = data["minimum_isolation"]
+        if minimum and minimum != organization.minimum_isolation:
+            changes["minimum_isolation"] = minimum
+        return changes
 
 
 class TierActionForm(ActionForm):
@@ -113,7 +94,7 @@ class TierActionForm(ActionForm):
         return self.instance
 
 
-def _tell(request: HttpRequest, slug: str, change: TierImpact) -> None:
+def _report_tier_change(request: HttpRequest, slug: str, change: TierImpact) -> None:
     """What a change of a tier did to the tools of an organization."""
     for word in ("disabled", "enabled"):
         names = getattr(change, word)
@@ -122,7 +103,7 @@ def _tell(request: HttpRequest, slug: str, change: TierImpact) -> None:
             messages.warning(request, f"{slug}: {len(names)} custom tools {word}: {shown}")
 
 
-class ForSuperusers(ActionAdmin):
+class SuperuserAdmin(ActionAdmin):
     """Staff may read these rows; only a superuser changes them."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
@@ -133,11 +114,12 @@ class ForSuperusers(ActionAdmin):
 
 
 @admin.register(Organization)
-class OrganizationAdmin(Guarded, ForSuperusers):  # type: ignore[misc]
+class OrganizationAdmin(Guarded, SuperuserAdmin):  # type: ignore[misc]
     place = ""
     form = OrganizationForm
     fields = (
-        "slug", "name", "tier", "license", "minimum_isolation", "allowed_hosts", *LIMITS, *QUOTA,
+        "slug", "name", "tier", "license", "minimum_isolation", "allowed_hosts", *LIMITS,
+        *WORKSPACE_QUOTA,
         "output_days",
     )  # fmt: skip
     list_display = ("slug", "name", "tier", "license_expires_at", "created_at")
@@ -162,12 +144,12 @@ class OrganizationAdmin(Guarded, ForSuperusers):  # type: ignore[misc]
 
     def save_form(self, request: HttpRequest, form: Any, change: bool) -> Any:
         if form.follows is not None:
-            _tell(request, form.instance.slug, form.follows)
+            _report_tier_change(request, form.instance.slug, form.follows)
         return super().save_form(request, form, change)
 
 
 @admin.register(LicenseTier)
-class LicenseTierAdmin(ForSuperusers):
+class LicenseTierAdmin(SuperuserAdmin):
     place = ""
     form = TierActionForm
     fields = (
@@ -179,7 +161,7 @@ class LicenseTierAdmin(ForSuperusers):
 
     def save_form(self, request: HttpRequest, form: Any, change: bool) -> Any:
         for slug, follows in form.follows.items():
-            _tell(request, slug, follows)
+            _report_tier_change(request, slug, follows)
         return super().save_form(request, form, change)
 
     def get_queryset(self, request: HttpRequest) -> Any:

@@ -7,7 +7,7 @@ from django.contrib import admin
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 
-from tools.admin.base import ReadOnly, each, giver
+from tools.admin.base import ReadOnly, giver, run_for_each
 from tools.execution import actions, session_actions
 from tools.execution.redacted import FIELDS, redacted, redacted_message
 from tools.models import (
@@ -57,28 +57,28 @@ class ExecutionAdmin(ReadOnly):
         def stop(row: Execution) -> None:
             actions.cancel(caller=giver(request, row.organization), execution=row)
 
-        each(request, rows, stop, "Told to stop")
+        run_for_each(request, rows, stop, "Told to stop")
 
     @admin.display(description="what went in and came out")
-    def said(self, row: Any) -> str:
+    def content(self, row: Any) -> str:
         return json.dumps(redacted(row), indent=2, ensure_ascii=False)[:20_000]
 
     def get_fields(self, request: Any, obj: Any = None) -> Any:
         """Users who may only view never see the secrets of a call."""
         names = [field.name for field in Execution._meta.concrete_fields]
-        return [*(name for name in names if name not in FIELDS), "said"]
+        return [*(name for name in names if name not in FIELDS), "content"]
 
 
 @admin.register(ExecutionEvent)
 class ExecutionEventAdmin(ReadOnly):
     place = "execution__organization"
-    fields = list_display = ("execution", "sequence", "type", "said", "created_at")
+    fields = list_display = ("execution", "sequence", "type", "content", "created_at")
     list_filter = ("type",)
     list_select_related = ("execution__organization",)
     ordering = ("-id",)
 
     @admin.display(description="message")
-    def said(self, row: Any) -> str:
+    def content(self, row: Any) -> str:
         return redacted_message(row)
 
 
@@ -101,7 +101,7 @@ class SessionAdmin(ReadOnly):
         def end(row: Session) -> None:
             session_actions.close_session(caller=giver(request, row.organization), session=row)
 
-        each(request, rows, end, "Closed")
+        run_for_each(request, rows, end, "Closed")
 
 
 @admin.register(StateTransition)

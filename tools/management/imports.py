@@ -18,8 +18,14 @@ from tools.definitions.dialects.import_entries import (
 )
 from tools.errors import Malformed, NotFound
 from tools.insight.workflow_findings import findings
-from tools.management import text
-from tools.management.command import DONE, FAILED, ToolcribCommand, flaw_text
+from tools.management.command import (
+    DONE,
+    FAILED,
+    ToolcribCommand,
+    format_flaw,
+    format_table,
+    write_text,
+)
 from tools.models import Organization
 
 STDIN = "-"
@@ -37,31 +43,33 @@ def read_text(place: str) -> str:
         raise NotFound(f"{place} cannot be read: {error.strerror}.", code="no_file") from None
 
 
-def files_of(place: str) -> list[str]:
+def list_files(place: str) -> list[str]:
     """The files of a directory and its subdirectories, by name; a file or `-` is itself."""
     folder = Path(place)
     if place == STDIN or not folder.is_dir():
         return [place]
     found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
-    shown = [path for path in found if not _hidden(path.relative_to(folder)) and path.is_file()]
+    shown = [path for path in found if not _is_hidden(path.relative_to(folder)) and path.is_file()]
     if not shown:
         raise NotFound(f"There is no JSON or YAML file in {place}.", code="no_file")
     return [str(path) for path in shown]
 
 
-def items_of(place: str, source: ImportSource | None, choice: ImportSelection) -> list[ImportItem]:
+def read_items(
+    place: str, source: ImportSource | None, choice: ImportSelection
+) -> list[ImportItem]:
     """The items of a file; one item with the error where the file cannot be parsed."""
     try:
         return [
             item
             for document in import_documents.parse_documents(read_text(place))
-            for item in _split(document, place, source, choice)
+            for item in _split_documents(document, place, source, choice)
         ]
     except (Malformed, NotFound) as error:
         return [ImportItem(None, place, None, flaw=error.message)]
 
 
-def report(
+def report_imports(
     command: ToolcribCommand,
     options: dict[str, Any],
     imported: list[ItemImportResult],
@@ -76,12 +84,12 @@ def report(
     rows = [(one.result.upper(), one.key, one.name) for one in imported]
     counts = Counter(one.result for one in imported)
     sums = ", ".join(f"{count} {result}" for result, count in sorted(counts.items()))
-    shown = text.table(("RESULT", "KEY", "NAME"), rows) if rows else "Nothing to import."
-    odd = [f"{one.key}: {flaw_text(found)}" for one in imported for found in one.findings]
+    shown = format_table(("RESULT", "KEY", "NAME"), rows) if rows else "Nothing to import."
+    odd = [f"{one.key}: {format_flaw(found)}" for one in imported for found in one.findings]
     command.answer(options, document, "\n".join([shown, *([sums] if sums else []), *odd]))
     for one, place in zip(imported, places, strict=True):
         for flaw in one.errors:
-            text.show(command.stderr, f"{place}: {one.key}: {flaw_text(flaw)}")
+            write_text(command.stderr, f"{place}: {one.key}: {format_flaw(flaw)}")
     return FAILED if counts[REFUSED] else DONE
 
 
@@ -92,12 +100,12 @@ def add_lint(organization: Organization, imported: list[ItemImportResult]) -> No
         for one in imported
         if one.result in {CREATED, UPDATED} and one.key.startswith(f"{ImportItemKind.TOOL}/")
     ]
-    found = lint_of(organization, [one.name for one in written])
+    found = lint_tools(organization, [one.name for one in written])
     for one in written:
         one.findings.extend(found[one.name])
 
 
-def lint_of(organization: Organization, names: list[str]) -> dict[str, list[dict[str, Any]]]:
+def lint_tools(organization: Organization, names: list[str]) -> dict[str, list[dict[str, Any]]]:
     """The linter's findings for these tools, in the format of an import's findings."""
     if not names:
         return {}
@@ -113,11 +121,11 @@ def lint_of(organization: Organization, names: list[str]) -> dict[str, list[dict
     }
 
 
-def _hidden(path: Path) -> bool:
+def _is_hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
 
 
-def _split(
+def _split_documents(
     document: ImportDocument, place: str, source: ImportSource | None, choice: ImportSelection
 ) -> Iterator[ImportItem]:
     """In a directory named for a kind, such as `mcp`, each file is one item, named by its id."""

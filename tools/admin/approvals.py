@@ -10,7 +10,7 @@ from django.contrib import admin
 from django.http import HttpRequest
 
 from tools.admin.base import ActionForm, ReadOnly, actor
-from tools.admin.catalog import RefusesAloud
+from tools.admin.catalog import DeletingAdmin
 from tools.approvals import confirmation_rules
 from tools.models import Confirmation, ConfirmationDecision, ConfirmationRule
 
@@ -68,7 +68,7 @@ class ConfirmationRuleActionForm(ActionForm):
 
 
 @admin.register(ConfirmationRule)
-class ConfirmationRuleAdmin(RefusesAloud):
+class ConfirmationRuleAdmin(DeletingAdmin):
     form = ConfirmationRuleActionForm
     fields = (
         "name", "enabled", "tool_name", "group_name", "agent", "min_cost", "side_effects",

@@ -7,7 +7,7 @@ from django.contrib import admin
 from django.http import HttpRequest
 
 from tools.admin.base import ActionForm, HostsField, LinesField, actor
-from tools.admin.catalog import RefusesAloud
+from tools.admin.catalog import DeletingAdmin
 from tools.catalog.sandbox import credentials, profiles
 from tools.definitions.values import durations
 from tools.models import EgressCredential, SandboxProfile
@@ -50,7 +50,7 @@ class ProfileForm(ActionForm):
 
 
 @admin.register(SandboxProfile)
-class SandboxProfileAdmin(RefusesAloud):
+class SandboxProfileAdmin(DeletingAdmin):
     form = ProfileForm
     fields = profiles.FIELDS
     list_display = ("name", "organization", "backend", "minimum_isolation", "allow_network")
@@ -98,7 +98,7 @@ class CredentialForm(ActionForm):
 
 
 @admin.register(EgressCredential)
-class EgressCredentialAdmin(RefusesAloud):
+class EgressCredentialAdmin(DeletingAdmin):
     form = CredentialForm
     fields = ("name", "header", "value")
     list_display = ("name", "organization", "header", "updated_at")

@@ -1,5 +1,6 @@
 """Exit codes and output of management commands in a real process."""
 
+import io
 import json
 import os
 import subprocess
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.crib import CHECKOUT
+from tools.management.command import write_text
 
 # Loading Django takes seconds: one process runs all commands, each with its own arguments.
 TYPIST = """
@@ -111,3 +113,19 @@ def test_a_reader_that_has_read_enough_is_no_error(crib):
         ["bash", "-c", line], cwd=CHECKOUT, capture_output=True, text=True, check=False
     )
     assert (ran.stdout, ran.stderr) == ("0\n", "")
+
+
+SAID = "\x1b]0;owned\x07 \x9b2J\r\u202e a\tb\n"
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stream", "shown"), [(Terminal(), "�]0;owned� �2J�� a\tb\n"), (io.StringIO(), SAID)]
+)
+def test_only_a_file_gets_what_a_terminal_would_obey(stream, shown):
+    write_text(stream, SAID)
+    assert stream.getvalue() == shown

@@ -7,13 +7,12 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from tools.accounts.account_actions import change_agent, create_agent, revoke_token
-from tools.accounts.grants.grant_actions import set_grants
 from tools.accounts.grants.grant_queries import granted_tool_groups, granted_tools
 from tools.admin.base import ActionForm, Guarded, LinesField, ReadOnly, actor, giver
 from tools.definitions.callers import Caller
-from tools.models import Agent, Token
+from tools.models import Agent, Allowance, AllowanceUse, Token
+from tools.web.field_actions import GRANTS, change_agent_fields
 
-GRANTS = ("groups", "tools", "tool_groups", "permissions")
 PLAIN = ("description", "strict", "active", "max_in_flight")
 
 
@@ -35,16 +34,10 @@ class AgentForm(ActionForm):
         if self.instance._state.adding:
             given = {name: data[name] for name in ("slug", "description", "strict", *GRANTS)}
             return create_agent(organization=self.home, by=self.by, giver=self.giver, **given)
-        self._change(data)
+        wanted = (*PLAIN, *GRANTS)
+        changes = {name: data[name] for name in wanted if name in self.changed_data}
+        change_agent_fields(agent=self.instance, by=self.by, giver=self.giver, changes=changes)
         return Agent.objects.get(pk=self.instance.pk)
-
-    def _change(self, data: dict[str, Any]) -> None:
-        changes = {name: data[name] for name in PLAIN if name in self.changed_data}
-        grants = {name: data[name] for name in GRANTS if name in self.changed_data}
-        if grants:
-            set_grants(agent=self.instance, by=self.by, giver=self.giver, **grants)
-        if changes:
-            change_agent(agent=self.instance, by=self.by, **changes)
 
 
 def _granted(agent: Agent) -> dict[str, list[str]]:
@@ -138,3 +131,22 @@ class TokenAdmin(ReadOnly):
         for token in queryset.select_related("user__organization"):
             revoke_token(token=token, by=actor(request, token.user.organization))
         messages.success(request, "They are refused from the next request on.")
+
+
+@admin.register(Allowance)
+class AllowanceAdmin(ReadOnly):
+    list_display = ("agent", "tool_name", "kind", "period", "amount", "organization")
+    list_filter = ("kind", "period")
+    list_select_related = ("agent", "organization")
+    search_fields = ("agent__slug", "tool_name")
+
+
+@admin.register(AllowanceUse)
+class AllowanceUseAdmin(ReadOnly):
+    place = "allowance__organization"
+    list_display = ("allowance", "starts_on", "used", "held", "alerted_percent")
+    list_filter = ("allowance__kind", "allowance__period", "starts_on")
+    search_fields = ("allowance__agent__slug", "allowance__tool_name")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[AllowanceUse]:
+        return super().get_queryset(request).select_related("allowance__agent")

@@ -22,13 +22,17 @@ from tools.accounts.grants.impersonation import check_may_impersonate
 from tools.accounts.login import login, second_factors
 from tools.accounts.roles import grantable_roles, role_of, roles
 from tools.accounts.user_permissions import increment_revisions
-from tools.admin.base import LinesField, OwnOrganization, StrictAdmin, actor, giver
+from tools.admin.base import LinesField, OwnOrganization, ReadOnly, StrictAdmin, actor, giver
 from tools.definitions.callers import Caller
 from tools.errors import Forbidden
 from tools.models import (
     AgentGroupObjectPermission,
+    AuthenticatorApp,
     Organization,
     OrganizationGroupObjectPermission,
+    PersonSession,
+    SecurityKey,
+    SingleSignOn,
     ToolGroupGroupObjectPermission,
     ToolGroupObjectPermission,
     User,
@@ -144,7 +148,7 @@ class PersonAdmin(OwnOrganization, UserAdmin):
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         """Only a superuser grants access to the admin site, moves users to another organization,
         or changes their own grants."""
-        superuser = _superuser(request)
+        superuser = _is_superuser(request)
         moved = ("organization",) if obj or not superuser else ()
         own = (ROLES, *TOOLS.values()) if obj and obj.pk == request.user.pk else ()
         return self._always_read + moved + (() if superuser else POWERS + own)
@@ -155,7 +159,7 @@ class PersonAdmin(OwnOrganization, UserAdmin):
         made: Any = super().get_form(request, obj, change=change, **options)
         if obj:
             made.giver = giver(request, obj.organization)
-            made.offered = _offered(request)
+            made.offered = _offered_roles(request)
         return made
 
     @admin.action(
@@ -180,14 +184,14 @@ class PersonAdmin(OwnOrganization, UserAdmin):
         return ", ".join(role.label for role in found if role) or "none"
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        beyond = obj is not None and obj.is_superuser and not _superuser(request)
+        beyond = obj is not None and obj.is_superuser and not _is_superuser(request)
         return not beyond and super().has_change_permission(request, obj)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False  # evidence names users; a user who leaves is deactivated
 
     def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
-        if not change and not _superuser(request):
+        if not change and not _is_superuser(request):
             obj.organization = request.user.organization  # type: ignore[union-attr]
         super().save_model(request, obj, form, change)
 
@@ -195,9 +199,9 @@ class PersonAdmin(OwnOrganization, UserAdmin):
         super().save_related(request, form, formsets, change)
         if change:
             person = form.instance
-            _open_administration(request, form, person)
-            _note_grants(request, form, f"user:{person.username}", person.organization)
-        _note(request, form.instance, **_changed(form, change))
+            _update_staff_access(request, form, person)
+            _record_grant_changes(request, form, f"user:{person.username}", person.organization)
+        _record_user_change(request, form.instance, **_changed_fields(form, change))
 
     @transaction.atomic
     def user_change_password(
@@ -205,10 +209,10 @@ class PersonAdmin(OwnOrganization, UserAdmin):
     ) -> HttpResponse:
         user = self.get_object(request, unquote(id))
         if user is not None and user.pk != request.user.pk:
-            _check_may_stand_in(request, user)
+            _check_may_impersonate(request, user)
         response = super().user_change_password(request, id, form_url)
         if request.method == "POST" and response.status_code == 302 and user is not None:
-            _note(request, user, change="password", **difference({}, {}))
+            _record_user_change(request, user, change="password", **difference({}, {}))
             if user.pk != request.user.pk:
                 login.end_sessions(user=user, by=actor(request, user.organization))
         return response
@@ -223,39 +227,42 @@ class PeopleGroupAdmin(StrictAdmin, GroupAdmin):
     product: they are read-only here, and assigned at each user."""
 
     def has_module_permission(self, request: HttpRequest) -> bool:
-        return _superuser(request)
+        return _is_superuser(request)
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return _superuser(request)
+        return _is_superuser(request)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        return _superuser(request)
+        return _is_superuser(request)
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return _superuser(request) and not _is_role(obj)
+        return _is_superuser(request) and not _is_role(obj)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return _superuser(request) and not _is_role(obj)
+        return _is_superuser(request) and not _is_role(obj)
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
         super().save_related(request, form, formsets, change)
-        places = _concerned(form.instance, request)
+        places = _affected_organizations(form.instance, request)
         increment_revisions(User.objects.filter(groups=form.instance))
-        _note_grants(request, form, f"group:{form.instance.name}", *places)
+        _record_grant_changes(request, form, f"group:{form.instance.name}", *places)
         for place in places:
-            _note_group(request, form.instance, place, **_changed(form, change))
+            _record_group_change(request, form.instance, place, **_changed_fields(form, change))
 
     def delete_model(self, request: HttpRequest, obj: Group) -> None:
         """Each organization gets a record of its own members of the group and its own grants."""
         increment_revisions(User.objects.filter(groups=obj))
-        held = {"name": obj.name, "permissions": _shown(obj.permissions.all())}
-        for place in _concerned(obj, request):
-            own = held | {"members": _members(obj, place), "granted": _granted(obj, place)}
-            _note_group(request, obj, place, **difference(own, None))
+        held = {"name": obj.name, "permissions": _describe_value(obj.permissions.all())}
+        for place in _affected_organizations(obj, request):
+            own = held | {
+                "members": _group_members(obj, place),
+                "granted": _granted_permissions(obj, place),
+            }
+            _record_group_change(request, obj, place, **difference(own, None))
         super().delete_model(request, obj)
 
 
-def _superuser(request: HttpRequest) -> bool:
+def _is_superuser(request: HttpRequest) -> bool:
     return bool(request.user.is_superuser)
 
 
@@ -267,26 +274,26 @@ def _role_groups() -> QuerySet[Group]:
     return Group.objects.filter(name__in=[role.group for role in roles()])
 
 
-def _offered(request: HttpRequest) -> QuerySet[Group]:
+def _offered_roles(request: HttpRequest) -> QuerySet[Group]:
     assert isinstance(request.user, User)
     return Group.objects.filter(name__in=[role.group for role in grantable_roles(request.user)])
 
 
-def _check_may_stand_in(request: HttpRequest, person: User) -> None:
+def _check_may_impersonate(request: HttpRequest, person: User) -> None:
     try:
         check_may_impersonate(giver(request, person.organization), person)
     except Forbidden as refusal:
         raise PermissionDenied(refusal.message) from None
 
 
-def _open_administration(request: HttpRequest, form: Any, person: User) -> None:
+def _update_staff_access(request: HttpRequest, form: Any, person: User) -> None:
     """A role that includes `/admin/` opens it, and removing the last such role closes it, unless
     a superuser sets access on the same page."""
-    if ROLES not in form.changed_data or _superuser(request):
-        opens = person.is_staff or _opens(form.cleaned_data.get(ROLES, ()))
+    if ROLES not in form.changed_data or _is_superuser(request):
+        opens = person.is_staff or _opens_administration(form.cleaned_data.get(ROLES, ()))
     else:
-        opened = _opens(form.initial[ROLES])
-        opens = _opens(person.groups.all()) or (person.is_staff and not opened)
+        opened = _opens_administration(form.initial[ROLES])
+        opens = _opens_administration(person.groups.all()) or (person.is_staff and not opened)
     if opens != person.is_staff:
         said = difference({"is_staff": person.is_staff}, {"is_staff": opens})
         person.is_staff = opens
@@ -296,28 +303,30 @@ def _open_administration(request: HttpRequest, form: Any, person: User) -> None:
         record(Event.GRANT_CHANGE, by=by, outcome=changed, subject=subject, details=said)
 
 
-def _opens(groups: Iterable[Group]) -> bool:
+def _opens_administration(groups: Iterable[Group]) -> bool:
     found = (role_of(group.name) for group in groups)
     return any(role.opens_administration for role in found if role)
 
 
-def _note_grants(request: HttpRequest, form: Any, subject: str, *places: Organization) -> None:
+def _record_grant_changes(
+    request: HttpRequest, form: Any, subject: str, *places: Organization
+) -> None:
     """Record the grants before and after, and their difference, which is short."""
     changed = [name for name in form.changed_data if name in GRANTS]
-    before = {name: _shown(form.initial.get(name)) for name in changed}
-    after = {name: _shown(form.cleaned_data[name]) for name in changed}
+    before = {name: _describe_value(form.initial.get(name)) for name in changed}
+    after = {name: _describe_value(form.cleaned_data[name]) for name in changed}
     said = {
         "before": before,
         "after": after,
-        "added": _beyond(after, before),
-        "removed": _beyond(before, after),
+        "added": _added_items(after, before),
+        "removed": _added_items(before, after),
     }
     for place in places if changed else ():
         by = actor(request, place)
         record(Event.GRANT_CHANGE, by=by, outcome=Outcome.CHANGED, subject=subject, details=said)
 
 
-def _beyond(some: dict[str, Any], others: dict[str, Any]) -> dict[str, list[str]]:
+def _added_items(some: dict[str, Any], others: dict[str, Any]) -> dict[str, list[str]]:
     """For each value that is a list: the items of `some` that `others` lacks."""
     return {
         name: more
@@ -326,12 +335,12 @@ def _beyond(some: dict[str, Any], others: dict[str, Any]) -> dict[str, list[str]
     }
 
 
-def _shown(value: Any) -> Any:
+def _describe_value(value: Any) -> Any:
     """A boolean as it is, anything else as the sorted names of what was chosen."""
     return value if isinstance(value, bool) else sorted(str(item) for item in value or ())
 
 
-def _changed(form: Any, change: bool) -> dict[str, Any]:
+def _changed_fields(form: Any, change: bool) -> dict[str, Any]:
     """The fields that the administrator changed, without grants, which have their own record."""
     names = [name for name in form.changed_data if name not in GRANTS | SECRET]
     before = {name: form.initial.get(name) for name in names} if change else None
@@ -340,7 +349,7 @@ def _changed(form: Any, change: bool) -> dict[str, Any]:
     return {**secret, **difference(before, after)}
 
 
-def _note(request: HttpRequest, user: User, **details: Any) -> None:
+def _record_user_change(request: HttpRequest, user: User, **details: Any) -> None:
     """The user's permissions may have changed: increase the revision and record the change."""
     increment_revisions(User.objects.filter(pk=user.pk), user.organization)
     record(
@@ -352,7 +361,7 @@ def _note(request: HttpRequest, user: User, **details: Any) -> None:
     )
 
 
-def _concerned(group: Group, request: HttpRequest) -> list[Organization]:
+def _affected_organizations(group: Group, request: HttpRequest) -> list[Organization]:
     """The organizations of the group's members and grants, and the superuser's own."""
     home = request.user.organization_id  # type: ignore[union-attr]
     granted = [
@@ -364,13 +373,13 @@ def _concerned(group: Group, request: HttpRequest) -> list[Organization]:
     return [*Organization.objects.filter(wanted).distinct().order_by("pk")]
 
 
-def _members(group: Group, place: Organization) -> list[str]:
+def _group_members(group: Group, place: Organization) -> list[str]:
     return sorted(
         User.objects.filter(groups=group, organization=place).values_list("username", flat=True)
     )
 
 
-def _granted(group: Group, place: Organization) -> list[str]:
+def _granted_permissions(group: Group, place: Organization) -> list[str]:
     """The group's permissions on rows of the organization, such as `execute_tool tool:echo`."""
     found = list[str]()
     for model, home in GRANTED_ROWS.items():
@@ -381,7 +390,9 @@ def _granted(group: Group, place: Organization) -> list[str]:
     return sorted(found)
 
 
-def _note_group(request: HttpRequest, group: Group, place: Organization, **details: Any) -> None:
+def _record_group_change(
+    request: HttpRequest, group: Group, place: Organization, **details: Any
+) -> None:
     record(
         Event.ROW_CHANGE,
         by=actor(request, place),
@@ -389,3 +400,50 @@ def _note_group(request: HttpRequest, group: Group, place: Organization, **detai
         subject=f"group:{group.name}",
         details=details,
     )
+
+
+@admin.register(PersonSession)
+class PersonSessionAdmin(ReadOnly):
+    place = "user__organization"
+    list_display = ("user", "began_at", "source_ip", "user_agent")
+    list_filter = ("began_at",)
+    list_select_related = ("user",)
+    search_fields = ("user__username", "source_ip")
+    fields = ("user", "began_at", "source_ip", "user_agent")
+    actions = ("end",)
+
+    def has_end_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.has_perm("tools.change_user"))
+
+    @admin.action(description="Log the selected browsers out", permissions=["end"])
+    def end(self, request: HttpRequest, queryset: QuerySet[PersonSession]) -> None:
+        ended = 0
+        for row in queryset.select_related("user__organization"):
+            by = actor(request, row.user.organization)
+            ended += login.end_sessions(user=row.user, by=by, only=row.pk)
+        messages.success(request, f"Logged out: {ended}.")
+
+
+class LoginMethodAdmin(ReadOnly):
+    place = "user__organization"
+    list_filter = ("made_at",)
+    list_select_related = ("user",)
+    search_fields = ("user__username", "user__email")
+
+
+@admin.register(AuthenticatorApp)
+class AuthenticatorAppAdmin(LoginMethodAdmin):
+    list_display = ("user", "made_at", "last_used_at")
+    fields = ("user", "made_at", "last_used_at")
+
+
+@admin.register(SecurityKey)
+class SecurityKeyAdmin(LoginMethodAdmin):
+    list_display = ("user", "name", "host", "made_at", "last_used_at")
+    fields = ("user", "name", "host", "sign_count", "made_at", "last_used_at")
+
+
+@admin.register(SingleSignOn)
+class SingleSignOnAdmin(LoginMethodAdmin):
+    list_display = ("user", "issuer", "subject", "made_at", "last_used_at")
+    search_fields = ("user__username", "=subject")

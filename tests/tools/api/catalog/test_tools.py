@@ -1,11 +1,14 @@
 """`GET /tools`: which tools are listed for a request and a caller."""
 
+from collections import defaultdict
+
 import pytest
 
 from audit.models import AuditRecord
 from tests import factories
 from tests.api import Api
 from tests.tools import catalogs
+from tests.tools.api.test_generated_bodies import addresses
 from tests.tools.shapes import check_error
 from tools import metrics
 from tools.catalog.actions import delete_tool
@@ -286,3 +289,56 @@ def test_a_name_that_no_endpoint_takes_is_told_another_way(api, organization):
     function = told["function"]
     assert function["name"].startswith("web_look_up_")
     assert function["parameters"]["title"] == "web.look_up"
+
+
+KINDS = {
+    "api/v1/tools": "tool", "api/v1/chains": "chain", "api/v1/groups": "group", "chains": "chain",
+    "agents": "agent", "channels": "channel", "schemas": "schema", "servers": "server",
+    "services": "service",
+}  # fmt: skip
+
+
+def taken() -> list[tuple[str, str]]:
+    """The reserved path segments, by the kind of row that is named there."""
+    split = [one.strip("/").split("/") for one in addresses("") if not one.startswith("admin/")]
+    fixed, named = defaultdict(set), set()
+    for parts in split:
+        for at, part in enumerate(parts):
+            fixed[tuple(parts[:at])].add(part)
+            if part.startswith(("<str:", "<path:", "<slug:")):
+                named.add(tuple(parts[:at]))
+    return sorted(
+        (KINDS["/".join(above)], part)
+        for above in named
+        for part in fixed[above]
+        if not part.startswith("<")
+    )
+
+
+MADE_BY = {
+    "tool": ("/tools", factories.definition),
+    "chain": ("/chains", lambda name: {"name": name, "description": "Two steps.", "steps": [
+        {"id": "first", "tool_name": "read_file", "parameters": {"path": "a.txt"}},
+    ]}),
+    "group": ("/groups", lambda name: {"name": name}),
+    "agent": ("/agents", lambda name: {"slug": name}),
+    "channel": ("/channels", lambda name: {"name": name, "kind": "inbox"}),
+    "schema": ("/content-schemas", lambda name: {"name": name, "kind": "json", "document": {}}),
+    "server": ("/mcp-servers", lambda name: {
+        "name": name, "transport": "sse", "url": "https://x.example/",
+    }),
+    "service": ("/tool-services", lambda name: {"id": name, "name": "Service"}),
+}  # fmt: skip
+
+
+def test_an_address_has_been_found_for_each_kind():
+    assert {kind for kind, _ in taken()} == set(MADE_BY)
+
+
+@pytest.mark.parametrize(("kind", "name"), taken())
+def test_nothing_is_named_like_an_address(admin_api, kind, name):
+    path, body = MADE_BY[kind]
+    refusal = check_error(admin_api.post(path, body(name)), 400)
+    assert "is reserved" in str(refusal)
+    answer = admin_api.post(path, body(f"{name}-7391"))
+    assert answer.status_code in (201, 400) and "is reserved" not in answer.content.decode()

@@ -12,12 +12,23 @@ from django.shortcuts import redirect, render
 from django.urls import URLPattern, path, reverse
 from django.views.decorators.http import require_POST
 
-from audit.alerts import channels, deliveries, rules, senders
+from audit.alerts import alerts, channels, deliveries, rules, senders
 from audit.alerts.kinds import OWN_KINDS
 from audit.flaws import AuditFlaw
-from audit.models import AlertChannel, AlertRule, ChannelKind
-from tools.admin.base import ActionAdmin, ActionForm, actor
-from tools.admin.catalog import RefusesAloud
+from audit.models import (
+    Alert,
+    AlertChannel,
+    AlertDelivery,
+    AlertRule,
+    AuditExport,
+    AuditLog,
+    AuditSegment,
+    ChannelKind,
+    Checkpoint,
+    CheckpointKey,
+)
+from tools.admin.base import ActionAdmin, ActionForm, ReadOnly, actor, run_for_each
+from tools.admin.catalog import DeletingAdmin
 from tools.errors import Malformed
 
 
@@ -92,7 +103,7 @@ class ChannelForm(ActionForm):
 
 
 @admin.register(AlertChannel)
-class AlertChannelAdmin(RefusesAloud):
+class AlertChannelAdmin(DeletingAdmin):
     by_slug = True
     form = ChannelForm
     list_display = ("name", "organization", "kind", "leads_to", "least", "enabled", "problem")
@@ -185,3 +196,85 @@ class AlertChannelAdmin(RefusesAloud):
         if not self.has_change_permission(request, found):
             raise PermissionDenied
         return found
+
+
+@admin.register(Alert)
+class AlertAdmin(ReadOnly):
+    by_slug = True
+    list_display = ("rule", "severity", "actor", "subject", "count", "last_at", "acknowledged_by")
+    list_filter = ("severity", ("acknowledged_at", admin.EmptyFieldListFilter), "last_at")
+    search_fields = ("rule", "actor", "subject", "message")
+    actions = ("acknowledge",)
+
+    def has_acknowledge_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.has_perm("audit.change_alert"))
+
+    @admin.action(description="Acknowledge the selected alerts", permissions=["acknowledge"])
+    def acknowledge(self, request: HttpRequest, queryset: QuerySet[Alert]) -> None:
+        def acknowledge_alert(row: Alert) -> None:
+            alerts.acknowledge(alert=row, by=actor(request, self.organization_of(row)))
+
+        run_for_each(request, queryset, acknowledge_alert, "Acknowledged")
+
+
+@admin.register(AlertDelivery)
+class AlertDeliveryAdmin(ReadOnly):
+    place, by_slug = "alert__organization", True
+    list_display = ("alert", "channel", "attempts", "due_at", "delivered_at", "problem")
+    list_filter = (("delivered_at", admin.EmptyFieldListFilter), "due_at")
+    list_select_related = ("alert", "channel")
+    search_fields = ("channel__name", "problem")
+    ordering = ("-id",)
+
+
+@admin.register(AuditExport)
+class AuditExportAdmin(ReadOnly):
+    """Which user requested which evidence. That user downloads the file at `/audit/exports/`."""
+
+    by_slug = True
+    list_display = ("format", "asked_by", "state", "records", "created_at", "expires_at")
+    list_filter = ("state", "created_at")
+    search_fields = ("asked_by__exact",)
+    ordering = ("-created_at",)
+
+
+@admin.register(AuditLog)
+class AuditLogAdmin(ReadOnly):
+    place, by_slug = "name", True
+    list_display = ("name", "size", "anchored", "sealed_at", "halted_at")
+    list_filter = ("anchored", ("halted_at", admin.EmptyFieldListFilter))
+    search_fields = ("name",)
+    hidden = ("frontier",)
+
+
+@admin.register(Checkpoint)
+class CheckpointAdmin(ReadOnly):
+    place, by_slug = "log__name", True
+    list_display = ("log", "size", "created_at")
+    list_filter = ("created_at",)
+    list_select_related = ("log",)
+    fields = ("log", "size", "note", "created_at")
+    ordering = ("-id",)
+
+
+@admin.register(CheckpointKey)
+class CheckpointKeyAdmin(ReadOnly):
+    """Public keys of the whole installation, which a verifier needs."""
+
+    place = ""
+    list_display = ("key_id", "name", "created_at", "retired_at")
+    search_fields = ("key_id", "name")
+    hidden = ("public",)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return CheckpointKey.objects.order_by("-created_at")
+
+
+@admin.register(AuditSegment)
+class AuditSegmentAdmin(ReadOnly):
+    place, by_slug = "log__name", True
+    list_display = ("log", "first", "end", "file", "created_at", "removed_at")
+    list_filter = (("removed_at", admin.EmptyFieldListFilter),)
+    list_select_related = ("log",)
+    search_fields = ("file",)
+    ordering = ("-id",)
