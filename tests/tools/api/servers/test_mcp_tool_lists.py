@@ -7,7 +7,7 @@ import pytest
 
 from tests import factories
 from tests.stubs.mcp import as_json, mcp_serving
-from tests.tools.api.poisoned import POISONED
+from tests.tools.api.poisoned_tools import POISONED
 from tools.catalog.mcp.mcp_catalog import catalog_servers
 from tools.catalog.mcp.upstreams import hub
 from tools.models import Tool as ToolRow
