@@ -29,7 +29,7 @@ from tests.tools.limits import allowing, rates  # noqa: E402
 from tools.catalog.registry import CatalogTool, Snapshot  # noqa: E402
 from tools.definitions.callers import Caller  # noqa: E402
 from tools.limits import budgets, ratelimits  # noqa: E402
-from tools.limits.ratewindow import RateWindow  # noqa: E402
+from tools.limits.ratelimits import RateWindow  # noqa: E402
 from tools.models import Agent, Organization  # noqa: E402
 from tools.models.ids import new_id  # noqa: E402
 from tools.policy.questions import EffectiveRequest  # noqa: E402

@@ -55,7 +55,7 @@ _STEPS: dict[str, dict[str, tuple[str, ...]]] = {
 _REFUSING: dict[str, tuple[str, ...]] = {
     "ACCOUNTABLE": ("tools/authorization/facts.py:_audit_halted",),
     "LOAD": ("tools/limits/pressure.py:enter",),
-    "FAN_OUT": ("tools/limits/fan_out.py:check",),
+    "FAN_OUT": ("tools/limits/answers.py:check",),
     "LICENSE": (f"{_LICENSE}:_seated",),
     "RATE": ("tools/limits/ratelimits.py:count",),
     "BUDGET": ("tools/limits/budgets.py:reserve",),

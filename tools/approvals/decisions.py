@@ -1,5 +1,5 @@
 """Decisions of people on calls awaiting approval: in the browser, or over REST with a browser
-session.
+session. Requests that people do not decide are reminded of at two thirds of their time, and expire.
 
 No token can decide (ruling 18), and no person can decide about their own call. Every gate is asked
 again before an approval counts, and once more when the call starts.
@@ -12,16 +12,17 @@ from hmac import compare_digest
 from typing import Any
 from uuid import UUID
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import Prefetch, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from audit.actions import record
+from audit.actions import Actor, record
 from audit.events import Event, Outcome
+from tools import metrics
 from tools.accounts.callers import actor_of, caller_of_execution
 from tools.accounts.user_permissions import may, require
-from tools.approvals import expiry
 from tools.authorization import pins
 from tools.definitions.callers import Caller, CallerKind
 from tools.definitions.results import EventType, Status
@@ -40,6 +41,10 @@ from tools.models import (
     User,
 )
 
+EXPIRY_BATCH = 200
+EXPIRED_MESSAGE = (
+    "Nobody decided in time whether this call may run. Call again, or ask an administrator."
+)
 MOST_AT_ONCE = 100
 LONGEST_REASON = 1000
 PERMISSION = confirmations.PERMISSION.removeprefix("tools.")
@@ -148,6 +153,67 @@ def issued_its_token(caller: Caller, execution: Execution) -> bool:
     return Token.objects.filter(pk=execution.token_id, issuer=caller.user_id).exists()
 
 
+def expire_overdue() -> None:
+    """Expire confirmations that were not decided in time, and remind of those about to expire."""
+    pending = Confirmation.objects.filter(status=ConfirmationStatus.PENDING)
+    overdue = pending.filter(expires_at__lte=Now()).order_by("expires_at")
+    for row in overdue.values("pk", "execution_id")[:EXPIRY_BATCH]:
+        if _expire_one(row["pk"], row["execution_id"]):
+            bell.ring(row["execution_id"])
+    soon = Now() + timedelta(minutes=settings.CONFIRMATION_MINUTES) / 3
+    silent = pending.filter(reminded_at__isnull=True, expires_at__lte=soon)
+    for confirmation in silent.select_related("execution", "organization")[:EXPIRY_BATCH]:
+        _remind(confirmation)
+
+
+def expire(confirmation: Confirmation) -> None:
+    """Call it with execution and confirmation locked, in a transaction."""
+    if not confirmations.close(confirmation, ConfirmationStatus.EXPIRED):
+        return
+    confirmations.end(
+        confirmation.execution_id, code="confirmation_expired", message=EXPIRED_MESSAGE
+    )
+    _record_by_system(Event.CONFIRM_EXPIRE, confirmation, Outcome.DENIED)
+
+
+@transaction.atomic
+def _expire_one(pk: UUID, execution_id: UUID) -> bool:
+    """False when another process has locked the row, or has handled it already."""
+    rows = Execution.objects.select_for_update(skip_locked=True, of=("self",))
+    if rows.filter(pk=execution_id).first() is None:
+        return False
+    confirmation = (
+        Confirmation.objects.select_for_update(of=("self",))
+        .select_related("execution", "organization")
+        .filter(pk=pk, status=ConfirmationStatus.PENDING)
+        .first()
+    )
+    if confirmation is not None:
+        expire(confirmation)
+    return confirmation is not None
+
+
+@transaction.atomic
+def _remind(confirmation: Confirmation) -> None:
+    unsaid = Confirmation.objects.filter(
+        pk=confirmation.pk, status=ConfirmationStatus.PENDING, reminded_at__isnull=True
+    )
+    if unsaid.update(reminded_at=Now()):
+        metrics.confirmation_reminders.inc()
+        _record_by_system(Event.CONFIRM_REMIND, confirmation, Outcome.CHANGED)
+
+
+def _record_by_system(event: Event, confirmation: Confirmation, outcome: Outcome) -> None:
+    record(
+        event,
+        by=Actor(CallerKind.SYSTEM, "confirmations", confirmation.organization.slug),
+        outcome=outcome,
+        subject=confirmation.execution.tool_name,
+        execution_id=confirmation.execution_id,
+        details={"confirmation": str(confirmation.pk), "reasons": confirmation.reasons},
+    )
+
+
 def _check_person(caller: Caller) -> None:
     if caller.kind != CallerKind.PERSON or caller.token_id is not None:
         raise Forbidden(
@@ -180,8 +246,8 @@ def _decide(caller: Caller, confirmation: Confirmation, word: Word) -> ToolcribE
     """Returns, rather than raises, a refusal that came with a change: the change must be kept."""
     _check_open(confirmation)
     if confirmation.expires_at <= timezone.now():
-        expiry.expire(confirmation)
-        return Conflict(expiry.MESSAGE, code="confirmation_expired")
+        expire(confirmation)
+        return Conflict(EXPIRED_MESSAGE, code="confirmation_expired")
     _check_word(caller, confirmation, word)
     if not word.approve:
         _reject(caller, confirmation, word)

@@ -24,7 +24,7 @@ from tools.catalog import model_prices
 from tools.catalog.registry import CatalogAllowance, CatalogTool, Snapshot
 from tools.definitions.callers import Caller, CallerKind
 from tools.errors import QuotaExceeded
-from tools.limits.periods import ends_at, starts_on
+from tools.limits.allowances import ends_at, starts_on
 from tools.models import Allowance, AllowanceUse
 from tools.models.agent import Kind
 from tools.policy.questions import EffectiveRequest, Gate, Question, Verdict, passed, refused

@@ -15,18 +15,22 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property
 from types import MappingProxyType
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.conf import settings
-from django.db import connection
+from django.db import connection, transaction
 
+from audit.actions import Actor, record
+from audit.events import Event, Outcome
 from config.database import CONNECTION_ERRORS
+from config.logs import request_id
 from tools import metrics
-from tools.definitions.callers import Caller
+from tools.definitions.callers import Caller, CallerKind
 from tools.errors import Overloaded, Shed
-from tools.limits.turned_away import RejectionCounter
 from tools.models import queue
 from tools.policy.questions import Gate, Question, Verdict, passed, refused
 
@@ -37,6 +41,66 @@ _LEAST_PAUSE_S = 0.05
 _IDLE_S, _STALE_S, _WORTHLESS_S = 10.0, 3.0, 30.0
 _LONGEST_PAUSE_S = 2.0
 _LOST_S = 5.0  # an admitted call is written by then, or never
+FIRST = 5
+_MINUTE_S = 60
+_MOST_SUMS = 1000  # beyond it later minutes are added to an earlier one
+
+
+class _RejectionKey(NamedTuple):
+    organization: str
+    code: str
+    minute: int
+
+
+@dataclass(slots=True)
+class _Sum:
+    count: int = 0
+    first: list[dict[str, Any]] = field(default_factory=list)
+
+
+class RejectionCounter:
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._sums: dict[_RejectionKey, _Sum] = {}
+        self._lock = threading.Lock()
+
+    def __bool__(self) -> bool:
+        return bool(self._sums)
+
+    def __str__(self) -> str:
+        return str({tuple(key): found.count for key, found in self._sums.items()})
+
+    def add(self, caller: Caller, tool: str, code: str) -> None:
+        key = _RejectionKey(caller.organization, code, int(self._clock()) // _MINUTE_S)
+        with self._lock:
+            found = self._sums.get(key) or self._new(key)
+            found.count += 1
+            if len(found.first) < FIRST:
+                found.first.append(_described(caller, tool))
+
+    def write(self, *, every: bool = False) -> None:
+        """Audit the past minutes, or every one. A failed write is retried."""
+        now = int(self._clock()) // _MINUTE_S
+        for key in [key for key in [*self._sums] if every or key.minute != now]:
+            with self._lock:
+                found = self._sums.pop(key)
+            try:
+                with transaction.atomic():
+                    _record(key, found)
+            except Exception:
+                self._put_back(key, found)
+                raise
+
+    def _put_back(self, key: _RejectionKey, found: _Sum) -> None:
+        with self._lock:
+            found.count += self._sums[key].count if key in self._sums else 0
+            self._sums[key] = found
+
+    def _new(self, key: _RejectionKey) -> _Sum:
+        if len(self._sums) < _MOST_SUMS:
+            return self._sums.setdefault(key, _Sum())
+        same = (one for one in self._sums if one[:2] == key[:2])
+        return self._sums.setdefault(next(same, key), _Sum())
 
 
 @dataclass(frozen=True)
@@ -296,4 +360,29 @@ def _full(place: queue.Place, used: int) -> Shed:
         limit=place.max_depth,
         used=used,
         resets_in_s=wait_s,
+    )
+
+
+def _described(caller: Caller, tool: str) -> dict[str, Any]:
+    return {
+        "actor": str(caller),
+        "actor_id": str(caller.agent_id or caller.user_id),
+        "token_id": str(caller.token_id or ""),
+        "source_ip": caller.source_ip,
+        "request_id": request_id.get(),
+        "tool": tool,
+    }
+
+
+def _record(key: _RejectionKey, found: _Sum) -> None:
+    record(
+        Event.TOOL_SHED,
+        by=Actor(CallerKind.SYSTEM, "load", key.organization),
+        outcome=Outcome.DENIED,
+        reason=key.code,
+        details={
+            "minute": datetime.fromtimestamp(key.minute * _MINUTE_S, UTC).isoformat(),
+            "count": found.count,
+            "first": found.first,
+        },
     )

@@ -9,7 +9,7 @@ from django.conf import settings
 
 from config.database import CONNECTION_ERRORS, replace_dead_connections
 from tools.accounts import idempotency
-from tools.approvals import expiry
+from tools.approvals import decisions
 from tools.catalog.search import questions
 from tools.execution import cache, capacity, isolation
 from tools.execution.hints import RUN_EXECUTION, tell
@@ -63,7 +63,7 @@ def forget_rate_hits() -> None:
 
 @shared_task(name="tools.execution.tasks.watch_confirmations")
 def watch_confirmations() -> None:
-    expiry.watch()
+    decisions.expire_overdue()
 
 
 @shared_task(name="tools.execution.tasks.forget_idempotency_keys")

@@ -7,7 +7,7 @@ from tests import factories
 from tests.tools.limits import allowing, rates
 from tests.tools.shapes import check_error, check_execution
 from tools.limits import ratelimits
-from tools.limits.ratewindow import RateWindow
+from tools.limits.ratelimits import RateWindow
 from tools.models import Allowance, Organization
 
 QUOTA = {"tool": None, "kind": "calls", "period": "day", "amount": "100"}

@@ -5,16 +5,16 @@ import pytest
 from tests import factories
 from tests.api import Api
 from tests.tools.shapes import check_error
-from tools.limits import ratelimits, ratewindow
+from tools.limits import ratelimits
 
 
 @pytest.fixture
 def three(organization, settings, monkeypatch):
     """Three reads a minute; Redis is trusted as if it had counted for a whole window."""
     settings.READS_PER_MINUTE = 3
-    window = ratewindow.RateWindow()
-    window._client.script_load(ratewindow._SCRIPT)
-    window._client.set(ratewindow.SINCE, 1)
+    window = ratelimits.RateWindow()
+    window._client.script_load(ratelimits._SCRIPT)
+    window._client.set(ratelimits.SINCE, 1)
     monkeypatch.setattr(ratelimits, "window", window)
 
 

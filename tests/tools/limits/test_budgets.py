@@ -30,7 +30,7 @@ from tools.catalog.registry import registry
 from tools.errors import QuotaExceeded
 from tools.execution import actions
 from tools.execution.pipeline import admit
-from tools.limits import budgets, periods
+from tools.limits import allowances, budgets
 from tools.models import Allowance, AllowanceUse, Execution, Organization, Reservation
 from tools.models.ids import new_id
 from tools.policy.questions import EffectiveRequest
@@ -236,15 +236,15 @@ def moment(text):
     ],
 )
 def test_a_period_goes_from_its_first_local_midnight_to_the_next(period, at, first, end):
-    assert periods.starts_on(period, BERLIN, moment(at)).isoformat() == first
-    assert periods.ends_at(period, BERLIN, moment(at)) == moment(end)
+    assert allowances.starts_on(period, BERLIN, moment(at)).isoformat() == first
+    assert allowances.ends_at(period, BERLIN, moment(at)) == moment(end)
 
 
 def test_where_clocks_skip_midnight_the_day_begins_when_they_do():
     santiago = ZoneInfo("America/Santiago")  # 2026-09-06 begins at 01:00
     at = moment("2026-09-06T03:59:59")
-    assert periods.starts_on("day", santiago, at).isoformat() == "2026-09-05"
-    assert periods.ends_at("day", santiago, at) == moment("2026-09-06T04:00:00")
+    assert allowances.starts_on("day", santiago, at).isoformat() == "2026-09-05"
+    assert allowances.ends_at("day", santiago, at) == moment("2026-09-06T04:00:00")
 
 
 def test_the_day_is_the_organizations(agent, organization):

@@ -19,8 +19,7 @@ from tools.execution.admission import ADMISSION
 from tools.execution.context import Admission, Result
 from tools.execution.performance import claim, finish
 from tools.limits import pressure
-from tools.limits.pressure import Arrival, Pressure, Sample, Watched, look
-from tools.limits.turned_away import FIRST, RejectionCounter
+from tools.limits.pressure import FIRST, Arrival, Pressure, RejectionCounter, Sample, Watched, look
 from tools.models import Agent, Execution, Organization
 from tools.models.queue import InFlight, Place
 

@@ -17,7 +17,7 @@ from tests.tools.limits import allowing, rates
 from tools.errors import InvalidCall, RateLimited
 from tools.execution.pipeline import admit
 from tools.limits import ratelimits
-from tools.limits.ratewindow import SINCE, RateWindow
+from tools.limits.ratelimits import SINCE, RateWindow
 from tools.models import Execution, RateHit
 
 pytestmark = pytest.mark.usefixtures("committed")

@@ -16,7 +16,7 @@ from tests.tools.limits import rates
 from tools.errors import RateLimited
 from tools.execution.pipeline import admit
 from tools.limits import ratelimits
-from tools.limits.ratewindow import SINCE, RateWindow
+from tools.limits.ratelimits import SINCE, RateWindow
 from tools.models import Execution, RateHit
 
 LIMIT, WINDOW_S = 3, 60
