@@ -14,7 +14,7 @@ from tools.definitions.values import strict_json
 from tools.errors import Malformed, NotFound
 from tools.execution import references, sessions
 from tools.execution.context import Admission
-from tools.licensing.coverage import license_warnings
+from tools.licensing.license_coverage import license_warnings
 from tools.policy import gates
 from tools.policy.gates import Stage
 from tools.policy.questions import Gate

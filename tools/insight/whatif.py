@@ -16,7 +16,7 @@ from tools.errors import Malformed, NotFound
 from tools.insight.changes import GrantChange, PreviewedChange
 from tools.insight.replay import Replay, World, combinations_of, hours_count, replay
 from tools.insight.tool_reach import CallerToolReach, is_licensed, known_callers, there_for_somebody
-from tools.licensing.kinds import Kinds, kinds_after, kinds_in, left_of, names_of, passing
+from tools.licensing.tool_kinds import Kinds, kinds_after, kinds_in, left_of, names_of, passing
 from tools.models import Agent
 
 LAST_DAY = timedelta(days=1)

@@ -11,8 +11,8 @@ from tools.definitions.callers import Caller
 from tools.definitions.results import OPEN
 from tools.definitions.values.rates import Rate
 from tools.errors import QuotaExceeded, RateLimited, Shed
-from tools.limits import budgets, pressure, ratelimits
-from tools.limits.pressure import Arrival
+from tools.limits import budgets, load_shedding, rate_limits
+from tools.limits.load_shedding import Arrival
 from tools.models import Execution
 from tools.policy.questions import Gate, Question, Verdict, passed, refused
 
@@ -34,7 +34,7 @@ class CountedLimits:
     def load(self, question: Question) -> Verdict:
         """No query. An answer that is known takes no place."""
         try:
-            self.arrival = pressure.HERE.enter(question.caller)
+            self.arrival = load_shedding.HERE.enter(question.caller)
         except Shed as refusal:
             if question.tool.definition.cache_ttl_s is None:
                 return refused(Gate.LOAD, refusal)
@@ -48,7 +48,7 @@ class CountedLimits:
 
     def rate(self, question: Question) -> Verdict:
         try:
-            self.rate_state = ratelimits.count(question.caller, question.tool, question.snapshot)
+            self.rate_state = rate_limits.count(question.caller, question.tool, question.snapshot)
         except RateLimited as refusal:
             return refused(Gate.RATE, refusal)
         return passed(Gate.RATE)
@@ -73,13 +73,13 @@ class PeekedLimits:
     """For an explanation: nothing is counted, reserved or waited for."""
 
     def load(self, question: Question) -> Verdict:
-        return pressure.peek(question)
+        return load_shedding.peek(question)
 
     def fan_out(self, question: Question) -> Verdict:
         return _fan_out_verdict(question)
 
     def rate(self, question: Question) -> Verdict:
-        return ratelimits.peek(question.caller, question.tool)
+        return rate_limits.peek(question.caller, question.tool)
 
     def budget(self, question: Question) -> Verdict:
         return budgets.peek(question)
@@ -94,8 +94,8 @@ class DraftLimits(PeekedLimits):
 
     def rate(self, question: Question) -> Verdict:
         try:
-            ratelimits.count_drafts(question.caller, MOST_DRAFTS_PER_MINUTE)
-            ratelimits.count(question.caller, question.tool, question.snapshot)
+            rate_limits.count_drafts(question.caller, MOST_DRAFTS_PER_MINUTE)
+            rate_limits.count(question.caller, question.tool, question.snapshot)
         except RateLimited as refusal:
             return refused(Gate.RATE, refusal)
         return passed(Gate.RATE)

@@ -15,7 +15,7 @@ from tools.execution import cache, capacity, isolation
 from tools.execution.hints import RUN_EXECUTION, tell
 from tools.execution.pipeline import perform_next
 from tools.licensing import licenses
-from tools.limits import ratelimits
+from tools.limits import rate_limits
 from tools.models import Execution
 from tools.usage import usage_rollups
 from tools.worker import reaper, retention, service_listener, session_maintenance
@@ -58,7 +58,7 @@ def forget_expired() -> None:
 
 @shared_task(name="tools.execution.tasks.forget_rate_hits")
 def forget_rate_hits() -> None:
-    ratelimits.forget_hits()
+    rate_limits.forget_hits()
 
 
 @shared_task(name="tools.execution.tasks.watch_confirmations")

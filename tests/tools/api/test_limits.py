@@ -4,10 +4,10 @@ import pytest
 
 from audit.models import AuditRecord
 from tests import factories
-from tests.tools.limits import allowing, rates
+from tests.tools.limits import allowance_fixtures, rate_fixtures
 from tests.tools.shapes import check_error, check_execution
-from tools.limits import ratelimits
-from tools.limits.ratelimits import RateWindow
+from tools.limits import rate_limits
+from tools.limits.rate_limits import RateWindow
 from tools.models import Allowance, Organization
 
 QUOTA = {"tool": None, "kind": "calls", "period": "day", "amount": "100"}
@@ -16,9 +16,9 @@ QUOTA = {"tool": None, "kind": "calls", "period": "day", "amount": "100"}
 @pytest.fixture(params=["redis", "postgres"])
 def counter(request, monkeypatch, organization):
     """The store that counts calls."""
-    rates.trust()
+    rate_fixtures.trust()
     if request.param == "postgres":
-        monkeypatch.setattr(ratelimits, "window", RateWindow(rates.nowhere))
+        monkeypatch.setattr(rate_limits, "window", RateWindow(rate_fixtures.nowhere))
     return request.param
 
 
@@ -28,7 +28,7 @@ def place(agent):
 
 @pytest.mark.usefixtures("counter")
 def test_an_answer_says_how_much_of_the_limit_is_used(api, organization):
-    rates.limited(organization, 2)
+    rate_fixtures.limited(organization, 2)
     first = api.execute("echo", {"text": "x"}, options={"wait_s": 0}).json()
     second = api.execute("echo", {"text": "x"}, options={"wait_s": 0}).json()
     check_execution(first, "Pending")
@@ -39,7 +39,7 @@ def test_an_answer_says_how_much_of_the_limit_is_used(api, organization):
 
 @pytest.mark.usefixtures("counter")
 def test_one_too_many_is_429_with_all_it_takes_to_wait(api, organization):
-    rates.limited(organization, 1)
+    rate_fixtures.limited(organization, 1)
     api.execute("echo", {"text": "x"}, options={"wait_s": 0})
     response = api.execute("echo", {"text": "x"}, options={"wait_s": 0})
     body = check_error(response, 429, "rate_limited")
@@ -55,7 +55,7 @@ def test_a_tool_without_a_limit_says_nothing_of_one(api, organization):
 
 @pytest.mark.usefixtures("counter")
 def test_the_same_call_again_is_not_counted_again(api, organization):
-    rates.limited(organization, 1)
+    rate_fixtures.limited(organization, 1)
     key = {"Idempotency-Key": "k"}
     body = {"parameters": {"text": "x"}, "options": {"wait_s": 0}}
     first = api.post("/tools/echo/execute", body, **key).json()
@@ -64,9 +64,9 @@ def test_the_same_call_again_is_not_counted_again(api, organization):
 
 
 def test_a_used_up_budget_is_429_and_names_cheaper_tools(api, agent, organization):
-    allowing.priced(organization, "3", group=["write"])
-    allowing.priced(organization, "0.5", "cheap", group=["write"])
-    allowing.bound(agent, budget=allowing.budget("2.5"))
+    allowance_fixtures.priced(organization, "3", group=["write"])
+    allowance_fixtures.priced(organization, "0.5", "cheap", group=["write"])
+    allowance_fixtures.bound(agent, budget=allowance_fixtures.budget("2.5"))
     response = api.execute("echo", {"text": "x"}, group=["write"])
     body = check_error(response, 429, "budget_exceeded")
     assert (body["limit"], body["used"], body["status"]) == ("2.5", "0", "PermissionDenied")
@@ -77,7 +77,7 @@ def test_a_used_up_budget_is_429_and_names_cheaper_tools(api, agent, organizatio
 
 def test_a_used_up_quota_is_429(api, agent, organization):
     factories.tool(organization)
-    allowing.bound(agent, ("calls", "0"))
+    allowance_fixtures.bound(agent, ("calls", "0"))
     body = check_error(api.execute("echo", {"text": "x"}), 429, "quota_exceeded")
     assert (body["limit"], body["used"]) == (0, 0)
 
@@ -94,7 +94,7 @@ def test_a_budget_is_set_shown_and_taken_away(admin_api, agent):
 
 
 def test_what_is_used_and_held_is_shown(admin_api, agent, organization):
-    allowing.priced(organization, "2")
+    allowance_fixtures.priced(organization, "2")
     admin_api.patch(place(agent), {"budget": {"amount": 10, "period": "day"}})
     factories.execution(agent)
     assert admin_api.get(place(agent)).json()["budget"]["held"] == "2"

@@ -5,17 +5,17 @@ import pytest
 from tests import factories
 from tests.api import Api
 from tests.tools.shapes import check_error
-from tools.limits import ratelimits
+from tools.limits import rate_limits
 
 
 @pytest.fixture
 def three(organization, settings, monkeypatch):
     """Three reads a minute; Redis is trusted as if it had counted for a whole window."""
     settings.READS_PER_MINUTE = 3
-    window = ratelimits.RateWindow()
-    window._client.script_load(ratelimits._SCRIPT)
-    window._client.set(ratelimits.SINCE, 1)
-    monkeypatch.setattr(ratelimits, "window", window)
+    window = rate_limits.RateWindow()
+    window._client.script_load(rate_limits._SCRIPT)
+    window._client.set(rate_limits.SINCE, 1)
+    monkeypatch.setattr(rate_limits, "window", window)
 
 
 def test_the_fourth_read_of_a_minute_is_429_and_says_when(three, agent):
@@ -52,5 +52,5 @@ def test_a_call_says_what_is_left_of_its_tool(api, organization):
 
 def test_without_redis_reading_goes_on(settings, monkeypatch, api):
     settings.READS_PER_MINUTE = 1
-    monkeypatch.setattr(ratelimits.window, "ask", lambda *_: None)
+    monkeypatch.setattr(rate_limits.window, "ask", lambda *_: None)
     assert [api.get("/tools").status_code for _ in range(3)] == [200] * 3

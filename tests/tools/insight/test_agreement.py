@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import factories
-from tests.tools.policy import catalog_of as made
+from tests.tools.policy import memory_catalogs as made
 from tools.accounts.callers import caller_of_agent
 from tools.accounts.grants.grants import ToolGrants, grants
 from tools.authorization.facts import CURRENT, check_groups, question_of

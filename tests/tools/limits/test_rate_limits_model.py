@@ -12,11 +12,11 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 
 from tests import factories
 from tests.properties import examples, of_machine
-from tests.tools.limits import rates
+from tests.tools.limits import rate_fixtures
 from tools.errors import RateLimited
 from tools.execution.pipeline import admit
-from tools.limits import ratelimits
-from tools.limits.ratelimits import SINCE, RateWindow
+from tools.limits import rate_limits
+from tools.limits.rate_limits import SINCE, RateWindow
 from tools.models import Execution, RateHit
 
 LIMIT, WINDOW_S = 3, 60
@@ -29,7 +29,7 @@ class Limited(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.place = factories.organization(f"rate-{uuid4().hex[:10]}")
-        rates.limited(self.place, LIMIT)
+        rate_fixtures.limited(self.place, LIMIT)
         self.callers = [factories.caller(factories.agent(self.place)) for _ in range(2)]
         self.ages = [[], []]
         self.reach(True)
@@ -48,8 +48,8 @@ class Limited(RuleBasedStateMachine):
     @rule()
     def time_goes_on(self):
         self.ages = [[age + STEP_S for age in ages] for ages in self.ages]
-        back, client = timedelta(seconds=STEP_S), rates.server()
-        for key in rates.keys(self.place):
+        back, client = timedelta(seconds=STEP_S), rate_fixtures.server()
+        for key in rate_fixtures.keys(self.place):
             for member in client.zrange(key, 0, -1):
                 client.zincrby(key, -STEP_S * 1e6, member)
         if (since := client.get(SINCE)) is not None:
@@ -64,23 +64,26 @@ class Limited(RuleBasedStateMachine):
     @rule(there=st.booleans())
     def reach(self, there):
         """Redis becomes unreachable, or reachable with its former data."""
-        ratelimits.window = RateWindow() if there else RateWindow(rates.nowhere)
+        rate_limits.window = RateWindow() if there else RateWindow(rate_fixtures.nowhere)
 
     @rule()
     def lose_everything(self):
-        rates.lose(self.place)
+        rate_fixtures.lose(self.place)
 
     @rule()
     def trust_again(self):
         """Only a Redis that lost no data is trusted after two minutes."""
-        client, inside = rates.server(), [age < WINDOW_S for ages in self.ages for age in ages]
+        client, inside = (
+            rate_fixtures.server(),
+            [age < WINDOW_S for ages in self.ages for age in ages],
+        )
         begins = client.time()[0] * 1e6 - WINDOW_S * 1e6
-        counted = sum(client.zcount(key, begins, "+inf") for key in rates.keys(self.place))
+        counted = sum(client.zcount(key, begins, "+inf") for key in rate_fixtures.keys(self.place))
         if counted == sum(inside):
-            rates.trust()
+            rate_fixtures.trust()
 
     def teardown(self):
-        ratelimits.window = RateWindow()
+        rate_limits.window = RateWindow()
 
 
 @pytest.mark.usefixtures("committed")

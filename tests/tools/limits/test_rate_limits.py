@@ -13,11 +13,11 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 from tests import factories
-from tests.tools.limits import allowing, rates
+from tests.tools.limits import allowance_fixtures, rate_fixtures
 from tools.errors import InvalidCall, RateLimited
 from tools.execution.pipeline import admit
-from tools.limits import ratelimits
-from tools.limits.ratelimits import SINCE, RateWindow
+from tools.limits import rate_limits
+from tools.limits.rate_limits import SINCE, RateWindow
 from tools.models import Execution, RateHit
 
 pytestmark = pytest.mark.usefixtures("committed")
@@ -26,17 +26,17 @@ LIMIT, CLIENTS = 10, 64
 
 @pytest.fixture
 def redis_counts(organization):
-    rates.trust()
+    rate_fixtures.trust()
 
 
 @pytest.fixture
 def redis_is_away(monkeypatch):
-    monkeypatch.setattr(ratelimits, "window", RateWindow(rates.nowhere))
+    monkeypatch.setattr(rate_limits, "window", RateWindow(rate_fixtures.nowhere))
 
 
 def count(caller, name="echo"):
-    snapshot = allowing.snapshot_of(caller)
-    return ratelimits.count(caller, snapshot.tools[name], snapshot)
+    snapshot = allowance_fixtures.snapshot_of(caller)
+    return rate_limits.count(caller, snapshot.tools[name], snapshot)
 
 
 def call(caller, name="echo"):
@@ -50,7 +50,7 @@ def refused(caller, name="echo"):
 
 
 def test_a_tool_without_a_limit_asks_nobody(agent, organization, monkeypatch):
-    monkeypatch.setattr(ratelimits, "window", None)
+    monkeypatch.setattr(rate_limits, "window", None)
     factories.tool(organization)
     assert count(factories.caller(agent)) is None
     assert call(factories.caller(agent)).rated_by == ""
@@ -58,77 +58,79 @@ def test_a_tool_without_a_limit_asks_nobody(agent, organization, monkeypatch):
 
 @pytest.mark.usefixtures("redis_counts")
 def test_of_many_at_once_exactly_as_many_pass_as_may(agent, organization):
-    rates.limited(organization, LIMIT)
-    outcomes = rates.ask_at_once(factories.caller(agent), CLIENTS)
+    rate_fixtures.limited(organization, LIMIT)
+    outcomes = rate_fixtures.ask_at_once(factories.caller(agent), CLIENTS)
     assert outcomes.count("passed") == LIMIT
     assert outcomes.count("rate_limited") == CLIENTS - LIMIT
-    assert rates.passed_by(organization) == {"redis": LIMIT}
-    assert (rates.counted(organization), rates.hits(organization)) == (LIMIT, 0)
+    assert rate_fixtures.passed_by(organization) == {"redis": LIMIT}
+    assert (rate_fixtures.counted(organization), rate_fixtures.hits(organization)) == (LIMIT, 0)
 
 
 @pytest.mark.usefixtures("redis_is_away")
 def test_without_redis_exactly_as_many_pass(agent, organization):
-    rates.limited(organization, LIMIT)
-    outcomes = rates.ask_at_once(factories.caller(agent), CLIENTS)
-    assert outcomes.count("passed") == LIMIT == rates.hits(organization)
-    assert rates.passed_by(organization) == {"postgres": LIMIT}
+    rate_fixtures.limited(organization, LIMIT)
+    outcomes = rate_fixtures.ask_at_once(factories.caller(agent), CLIENTS)
+    assert outcomes.count("passed") == LIMIT == rate_fixtures.hits(organization)
+    assert rate_fixtures.passed_by(organization) == {"postgres": LIMIT}
 
 
 @pytest.mark.part("calls")
 def test_a_redis_that_has_only_begun_to_count_is_not_believed(agent, organization):
-    rates.lose(organization)
-    rates.limited(organization, LIMIT)
-    outcomes = rates.ask_at_once(factories.caller(agent), CLIENTS)
+    rate_fixtures.lose(organization)
+    rate_fixtures.limited(organization, LIMIT)
+    outcomes = rate_fixtures.ask_at_once(factories.caller(agent), CLIENTS)
     assert outcomes.count("passed") == LIMIT
-    assert rates.passed_by(organization) == {"postgres": LIMIT}
-    assert rates.counted(organization) == LIMIT  # Redis knows them all when it is trusted again
+    assert rate_fixtures.passed_by(organization) == {"postgres": LIMIT}
+    assert (
+        rate_fixtures.counted(organization) == LIMIT
+    )  # Redis knows them all when it is trusted again
 
 
 @pytest.mark.part("calls")
 @pytest.mark.usefixtures("redis_counts")
 def test_a_flush_between_calls_lets_nobody_pass_twice(agent, organization):
-    rates.limited(organization, 40)
+    rate_fixtures.limited(organization, 40)
     caller = factories.caller(agent)
-    before = rates.ask_at_once(caller, 32)
-    rates.lose(organization)
-    after = rates.ask_at_once(caller, 32)
+    before = rate_fixtures.ask_at_once(caller, 32)
+    rate_fixtures.lose(organization)
+    after = rate_fixtures.ask_at_once(caller, 32)
     assert (before.count("passed"), after.count("passed")) == (32, 8)
-    assert rates.passed_by(organization) == {"redis": 32, "postgres": 8}
+    assert rate_fixtures.passed_by(organization) == {"redis": 32, "postgres": 8}
 
 
 @pytest.mark.part("calls")
 @pytest.mark.usefixtures("redis_counts")
 def test_a_flush_while_calls_are_on_their_way_lets_nobody_pass_twice(agent, organization):
-    rates.limited(organization, 20)
+    rate_fixtures.limited(organization, 20)
 
     def lose(passed):
         if passed == 5:
-            rates.lose(organization)
+            rate_fixtures.lose(organization)
 
-    outcomes = rates.ask_at_once(factories.caller(agent), CLIENTS, after=lose)
-    assert outcomes.count("passed") == sum(rates.passed_by(organization).values()) == 20
+    outcomes = rate_fixtures.ask_at_once(factories.caller(agent), CLIENTS, after=lose)
+    assert outcomes.count("passed") == sum(rate_fixtures.passed_by(organization).values()) == 20
 
 
 @pytest.mark.usefixtures("redis_counts")
 def test_a_call_that_passed_before_a_loss_and_has_no_row_yet_is_asked_again(agent, organization):
-    tool = rates.limited(organization, 2)
+    tool = rate_fixtures.limited(organization, 2)
     caller = factories.caller(agent)
     on_their_way = [count(caller), count(caller)]
-    rates.lose(organization)
+    rate_fixtures.lose(organization)
     call(caller), call(caller)
     for rate in on_their_way:
         with pytest.raises(RateLimited), transaction.atomic():
-            ratelimits.confirm(
-                rate, caller=caller, tool=allowing.snapshot_of(caller).tools[tool.name]
+            rate_limits.confirm(
+                rate, caller=caller, tool=allowance_fixtures.snapshot_of(caller).tools[tool.name]
             )
-    assert rates.passed_by(organization) == {"postgres": 2}
+    assert rate_fixtures.passed_by(organization) == {"postgres": 2}
 
 
 class HalfBlind:
     """Two processes in turn, of which one does not reach Redis."""
 
     def __init__(self):
-        self.turns = itertools.cycle([RateWindow(), RateWindow(rates.nowhere)])
+        self.turns = itertools.cycle([RateWindow(), RateWindow(rate_fixtures.nowhere)])
 
     def ask(self, key, limit):
         return next(self.turns).ask(key, limit)
@@ -145,39 +147,39 @@ class HalfBlind:
 def test_processes_of_which_one_does_not_reach_redis_share_one_limit(
     agent, organization, monkeypatch
 ):
-    monkeypatch.setattr(ratelimits, "window", HalfBlind())
-    rates.limited(organization, LIMIT)
-    outcomes = rates.ask_at_once(factories.caller(agent), CLIENTS)
-    assert outcomes.count("passed") == sum(rates.passed_by(organization).values()) == LIMIT
+    monkeypatch.setattr(rate_limits, "window", HalfBlind())
+    rate_fixtures.limited(organization, LIMIT)
+    outcomes = rate_fixtures.ask_at_once(factories.caller(agent), CLIENTS)
+    assert outcomes.count("passed") == sum(rate_fixtures.passed_by(organization).values()) == LIMIT
 
 
 @pytest.mark.usefixtures("redis_counts")
 def test_what_postgres_let_pass_binds_a_redis_that_does_not_know_of_it(
     agent, organization, monkeypatch
 ):
-    rates.limited(organization, 3)
+    rate_fixtures.limited(organization, 3)
     caller = factories.caller(agent)
     with monkeypatch.context() as patch:
-        patch.setattr(ratelimits, "window", RateWindow(rates.nowhere))
+        patch.setattr(rate_limits, "window", RateWindow(rate_fixtures.nowhere))
         call(caller), call(caller)
     assert call(caller).rated_by == "redis"
     assert refused(caller).details["used"] == 3
-    assert rates.counted(organization) == 1  # the refused call was subtracted
+    assert rate_fixtures.counted(organization) == 1  # the refused call was subtracted
 
 
 @pytest.mark.usefixtures("redis_counts")
 def test_what_is_refused_is_not_counted(agent, organization):
-    rates.limited(organization, 2)
+    rate_fixtures.limited(organization, 2)
     caller = factories.caller(agent)
     call(caller), call(caller)
     for _ in range(3):
         assert refused(caller).details["used"] == 2
-    assert rates.counted(organization) == 2
+    assert rate_fixtures.counted(organization) == 2
 
 
 @pytest.mark.usefixtures("redis_counts")
 def test_an_invalid_call_that_came_past_the_limit_counts(agent, organization):
-    rates.limited(organization, 1)
+    rate_fixtures.limited(organization, 1)
     with pytest.raises(InvalidCall):
         admit(factories.caller(agent), factories.call("echo", {}))
     assert refused(factories.caller(agent)).code == "rate_limited"
@@ -188,7 +190,7 @@ def test_a_refusal_says_how_much_is_used_and_when_to_come_back(
     agent, organization, request, counter
 ):
     request.getfixturevalue(counter)
-    rates.limited(organization, 2)
+    rate_fixtures.limited(organization, 2)
     caller = factories.caller(agent)
     call(caller), call(caller)
     refusal = refused(caller)
@@ -202,8 +204,8 @@ def test_a_refusal_says_how_much_is_used_and_when_to_come_back(
 @pytest.mark.parametrize("counter", ["redis_counts", "redis_is_away"])
 def test_agents_and_tools_have_limits_of_their_own(agent, organization, request, counter):
     request.getfixturevalue(counter)
-    rates.limited(organization, 1)
-    rates.limited(organization, 1, "other")
+    rate_fixtures.limited(organization, 1)
+    rate_fixtures.limited(organization, 1, "other")
     caller = factories.caller(agent)
     another = factories.caller(factories.agent(organization))
     assert call(caller) and call(caller, "other") and call(another)
@@ -212,28 +214,28 @@ def test_agents_and_tools_have_limits_of_their_own(agent, organization, request,
 
 @pytest.mark.usefixtures("redis_counts")
 def test_an_agent_has_one_limit_for_all_its_tokens(agent, organization):
-    rates.limited(organization, 1)
+    rate_fixtures.limited(organization, 1)
     call(factories.caller(agent))
     assert refused(factories.caller(agent)).details["limit"] == 1
 
 
 @pytest.mark.usefixtures("redis_counts")
 def test_the_window_slides(agent, organization):
-    rates.limited(organization, 2)
+    rate_fixtures.limited(organization, 2)
     caller = factories.caller(agent)
     call(caller), call(caller)
-    key = rates.keys(organization)[0]
-    first = rates.server().zrange(key, 0, 0)[0]
-    rates.server().zincrby(key, -50e6, first)
+    key = rate_fixtures.keys(organization)[0]
+    first = rate_fixtures.server().zrange(key, 0, 0)[0]
+    rate_fixtures.server().zincrby(key, -50e6, first)
     assert refused(caller).details["resets_in_s"] <= 10
-    rates.server().zincrby(key, -11e6, first)
+    rate_fixtures.server().zincrby(key, -11e6, first)
     assert call(caller).rate.used == 2
     assert refused(caller).details["resets_in_s"] > 50
 
 
 @pytest.mark.usefixtures("redis_is_away")
 def test_the_window_slides_in_postgres_too(agent, organization):
-    rates.limited(organization, 2)
+    rate_fixtures.limited(organization, 2)
     caller = factories.caller(agent)
     call(caller), call(caller)
     oldest = RateHit.objects.filter(organization=organization).earliest("id")
@@ -246,12 +248,14 @@ def test_the_window_slides_in_postgres_too(agent, organization):
 
 @pytest.mark.usefixtures("redis_counts")
 def test_a_limit_that_was_lowered_is_kept_at_once(agent, organization):
-    tool = rates.limited(organization, 3)
+    tool = rate_fixtures.limited(organization, 3)
     caller = factories.caller(agent)
     call(caller), call(caller), call(caller)
-    key = rates.keys(organization)[0]
+    key = rate_fixtures.keys(organization)[0]
     for place, age_s in enumerate((40, 30, 20)):
-        rates.server().zincrby(key, -age_s * 1e6, rates.server().zrange(key, place, place)[0])
+        rate_fixtures.server().zincrby(
+            key, -age_s * 1e6, rate_fixtures.server().zrange(key, place, place)[0]
+        )
     answer = RateWindow().ask(f"toolcrib:rate:{organization.pk}:{caller.user_id}:{tool.pk}", 1)
     assert (answer.passes, answer.used) == (False, 3)
     assert 39 <= answer.leaves_in_s <= 40  # all three must have left the window
@@ -259,25 +263,27 @@ def test_a_limit_that_was_lowered_is_kept_at_once(agent, organization):
 
 @pytest.mark.usefixtures("redis_counts")
 def test_a_redis_that_was_started_again_is_not_believed(agent, organization):
-    rates.limited(organization, LIMIT)
-    rates.server().script_flush()  # a restart does so too; its last second of data may be lost then
+    rate_fixtures.limited(organization, LIMIT)
+    rate_fixtures.server().script_flush()  # a restart does so too; its last second of data may be lost then
     assert call(factories.caller(agent)).rated_by == "postgres"
 
 
 @pytest.mark.usefixtures("redis_counts")
 def test_a_clock_that_was_set_back_is_not_believed(agent, organization):
-    rates.limited(organization, LIMIT)
-    rates.server().set(SINCE, int((time.time() + 3600) * 1e6))
+    rate_fixtures.limited(organization, LIMIT)
+    rate_fixtures.server().set(SINCE, int((time.time() + 3600) * 1e6))
     assert call(factories.caller(agent)).rated_by == "postgres"
-    assert int(rates.server().get(SINCE)) < (time.time() + 1) * 1e6
+    assert int(rate_fixtures.server().get(SINCE)) < (time.time() + 1) * 1e6
 
 
 @pytest.mark.usefixtures("redis_counts")
 def test_a_redis_that_refuses_is_replaced(agent, organization, monkeypatch):
-    tool = rates.limited(organization, 1)
+    tool = rate_fixtures.limited(organization, 1)
     caller = factories.caller(agent)
-    rates.server().set(f"toolcrib:rate:{organization.pk}:{caller.user_id}:{tool.pk}", "spoilt")
-    monkeypatch.setattr(ratelimits, "window", RateWindow())
+    rate_fixtures.server().set(
+        f"toolcrib:rate:{organization.pk}:{caller.user_id}:{tool.pk}", "spoilt"
+    )
+    monkeypatch.setattr(rate_limits, "window", RateWindow())
     assert call(caller).rated_by == "postgres"
     assert refused(caller).details["limit"] == 1
 
@@ -311,8 +317,8 @@ def test_a_redis_that_does_not_answer_costs_its_timeout_once(
 ):
     path, taken = mute
     settings.REDIS_URL = f"unix://{path}"
-    monkeypatch.setattr(ratelimits, "window", RateWindow())
-    rates.limited(organization, 3)
+    monkeypatch.setattr(rate_limits, "window", RateWindow())
+    rate_fixtures.limited(organization, 3)
     caller = factories.caller(agent)
     assert [count(caller).counted_by for _ in range(3)] == ["postgres"] * 3
     assert len(taken) == 1
@@ -320,10 +326,10 @@ def test_a_redis_that_does_not_answer_costs_its_timeout_once(
 
 @pytest.mark.usefixtures("redis_is_away")
 def test_what_has_left_every_window_is_deleted(agent, organization):
-    rates.limited(organization, 5)
+    rate_fixtures.limited(organization, 5)
     caller = factories.caller(agent)
     call(caller), call(caller)
     oldest = RateHit.objects.filter(organization=organization).earliest("id")
     RateHit.objects.filter(pk=oldest.pk).update(at=Now() - timedelta(minutes=3))
-    ratelimits.forget_hits()
-    assert rates.hits(organization) == 1
+    rate_limits.forget_hits()
+    assert rate_fixtures.hits(organization) == 1

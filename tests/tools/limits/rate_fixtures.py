@@ -14,7 +14,7 @@ from redis.retry import Retry
 from tests import factories
 from tools.errors import RateLimited
 from tools.execution.pipeline import admit
-from tools.limits.ratelimits import SINCE, RateWindow
+from tools.limits.rate_limits import SINCE, RateWindow
 from tools.models import Execution, RateHit
 
 LONG_AGO_S = 120
