@@ -48,7 +48,7 @@ EXPIRED_MESSAGE = (
 MOST_AT_ONCE = 100
 LONGEST_REASON = 1000
 PERMISSION = confirmations.PERMISSION.removeprefix("tools.")
-_OVER = {
+_CLOSED_MESSAGES = {
     ConfirmationStatus.EXPIRED: "confirmation_expired",
     ConfirmationStatus.VOID: "confirmation_void",
 }
@@ -84,7 +84,7 @@ def decide(*, caller: Caller, word: Word) -> Confirmation:
     if len(word.reason) > LONGEST_REASON:
         raise Malformed(f"A reason has at most {LONGEST_REASON} characters.", field="reason")
     with transaction.atomic():
-        confirmation = _locked(caller, word.id)
+        confirmation = _lock_confirmation(caller, word.id)
         refusal = _decide(caller, confirmation, word)
     execution = confirmation.execution
     if execution.status == Status.PENDING:
@@ -98,7 +98,7 @@ def decide(*, caller: Caller, word: Word) -> Confirmation:
 def decide_many(*, caller: Caller, words: Iterable[Word]) -> list[Decided]:
     """Each by itself, in their order: a refused decision does not affect the others."""
     _check_person(caller)
-    return [_decided(caller, word) for word in words]
+    return [_decide_one(caller, word) for word in words]
 
 
 def readable(caller: Caller) -> QuerySet[Confirmation]:
@@ -129,7 +129,7 @@ def pending(caller: Caller) -> QuerySet[Confirmation]:
 def one_of(caller: Caller, identifier: UUID) -> Confirmation:
     found = readable(caller).filter(pk=identifier).first()
     if found is None:
-        raise _unknown()
+        raise _not_found()
     return found
 
 
@@ -163,7 +163,7 @@ def expire_overdue() -> None:
     soon = Now() + timedelta(minutes=settings.CONFIRMATION_MINUTES) / 3
     silent = pending.filter(reminded_at__isnull=True, expires_at__lte=soon)
     for confirmation in silent.select_related("execution", "organization")[:EXPIRY_BATCH]:
-        _remind(confirmation)
+        _record_reminder(confirmation)
 
 
 def expire(confirmation: Confirmation) -> None:
@@ -194,7 +194,7 @@ def _expire_one(pk: UUID, execution_id: UUID) -> bool:
 
 
 @transaction.atomic
-def _remind(confirmation: Confirmation) -> None:
+def _record_reminder(confirmation: Confirmation) -> None:
     unsaid = Confirmation.objects.filter(
         pk=confirmation.pk, status=ConfirmationStatus.PENDING, reminded_at__isnull=True
     )
@@ -223,19 +223,19 @@ def _check_person(caller: Caller) -> None:
     require(caller, PERMISSION)
 
 
-def _decided(caller: Caller, word: Word) -> Decided:
+def _decide_one(caller: Caller, word: Word) -> Decided:
     try:
         return Decided(word.id, decide(caller=caller, word=word), None)
     except ToolcribError as refusal:
         return Decided(word.id, None, refusal)
 
 
-def _locked(caller: Caller, identifier: UUID) -> Confirmation:
+def _lock_confirmation(caller: Caller, identifier: UUID) -> Confirmation:
     """The confirmation with its execution, both locked: the execution first, as everywhere."""
     here = Confirmation.objects.filter(organization_id=caller.organization_id, pk=identifier)
     execution_id = here.values_list("execution_id", flat=True).first()
     if execution_id is None:
-        raise _unknown()
+        raise _not_found()
     execution = Execution.objects.select_for_update(of=("self",)).get(pk=execution_id)
     confirmation = here.select_related("organization").select_for_update(of=("self",)).get()
     confirmation.execution = execution
@@ -252,7 +252,7 @@ def _decide(caller: Caller, confirmation: Confirmation, word: Word) -> ToolcribE
     if not word.approve:
         _reject(caller, confirmation, word)
         return None
-    if (stale := _stale(confirmation)) is not None:
+    if (stale := _find_change(confirmation)) is not None:
         _void(caller, confirmation, stale)
         return Conflict(
             f"The call cannot run as it was asked for, and has ended: {stale.message}",
@@ -267,7 +267,9 @@ def _check_open(confirmation: Confirmation) -> None:
     if confirmation.status != ConfirmationStatus.PENDING:
         raise Conflict(
             f"This was decided already: it is {confirmation.status}.",
-            code=_OVER.get(ConfirmationStatus(confirmation.status), "confirmation_decided"),
+            code=_CLOSED_MESSAGES.get(
+                ConfirmationStatus(confirmation.status), "confirmation_decided"
+            ),
         )
     if confirmation.execution.status != Status.REQUIRES_CONFIRMATION:
         raise Conflict("The call does not wait for a person any more.", code="confirmation_decided")
@@ -289,7 +291,7 @@ def _check_word(caller: Caller, confirmation: Confirmation, word: Word) -> None:
         )
 
 
-def _stale(confirmation: Confirmation) -> Refused | None:
+def _find_change(confirmation: Confirmation) -> Refused | None:
     """Checks every gate again: returns the current refusal of the call, or None."""
     execution = confirmation.execution
     caller = caller_of_execution(execution)
@@ -379,5 +381,5 @@ def _record(event: Event, caller: Caller, confirmation: Confirmation, word: Word
     )
 
 
-def _unknown() -> NotFound:
+def _not_found() -> NotFound:
     return NotFound("There is no such confirmation.", code="confirmation_not_found")

@@ -124,7 +124,7 @@ def hold(admission: Admission) -> None:
 
 
 def note(admission: Admission) -> None:
-    request_records.note(
+    request_records.write_record(
         admission.caller,
         admission.asked,
         admission.snapshot,

@@ -52,7 +52,7 @@ def enter_session(admission: Admission) -> None:
 
 def authorize(admission: Admission) -> None:
     """Groups and state, as specification S1 has them; never more than was granted."""
-    request_records.count(admission.asked, admission.snapshot)
+    request_records.count_request(admission.asked, admission.snapshot)
     ask_gates(admission, Stage.REQUEST, Stage.ACCESS)
     admission.warnings += license_warnings(admission.snapshot)
 

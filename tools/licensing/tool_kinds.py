@@ -11,7 +11,7 @@ from tools.definitions.vocabulary import ToolType
 from tools.licensing.license_coverage import beyond_limit
 
 type Kinds = tuple[tuple[CatalogTool, ...], ...]
-type Asks = Callable[[CatalogTool, Snapshot], bool]
+type ToolTest = Callable[[CatalogTool, Snapshot], bool]
 
 
 def kinds_in(snapshot: Snapshot) -> Kinds:
@@ -25,14 +25,14 @@ def kinds_among(names: Collection[str], snapshot: Snapshot) -> Kinds:
     if 2 * len(names) < len(tools):
         return kinds_of((tools[name] for name in names if name in tools), snapshot)
     wanted = frozenset(names)
-    return left_of(kinds_in(snapshot), lambda tool: tool.name in wanted)
+    return filter_kinds(kinds_in(snapshot), lambda tool: tool.name in wanted)
 
 
 def kinds_after(before: Snapshot, after: Snapshot) -> Kinds:
     """The kinds in a catalog that was derived from another, whose tools are mostly the same."""
     if after.tools is before.tools:
         return kinds_in(before)
-    same = left_of(kinds_in(before), lambda tool: after.tools.get(tool.name) is tool)
+    same = filter_kinds(kinds_in(before), lambda tool: after.tools.get(tool.name) is tool)
     others = (tool for name, tool in after.tools.items() if before.tools.get(name) is not tool)
     return same + kinds_of(others, after)
 
@@ -44,16 +44,16 @@ def kinds_of(tools: Iterable[CatalogTool], snapshot: Snapshot) -> Kinds:
     return tuple(map(tuple, found.values()))
 
 
-def left_of(kinds: Kinds, wanted: Callable[[CatalogTool], bool]) -> Kinds:
+def filter_kinds(kinds: Kinds, wanted: Callable[[CatalogTool], bool]) -> Kinds:
     left = (tuple(filter(wanted, kind)) for kind in kinds)
     return tuple(kind for kind in left if kind)
 
 
-def passing(kinds: Kinds, snapshot: Snapshot, asks: Asks) -> Kinds:
+def passing(kinds: Kinds, snapshot: Snapshot, asks: ToolTest) -> Kinds:
     """The kinds for which `asks` is true under the snapshot's tier, without the tools that have no
     seat in it. They are the snapshot's; they may have been sorted under another tier."""
     without = beyond_limit(snapshot)
-    seated = left_of(kinds, lambda tool: tool.id not in without) if without else kinds
+    seated = filter_kinds(kinds, lambda tool: tool.id not in without) if without else kinds
     return tuple(kind for kind in seated if asks(kind[0], snapshot))
 
 

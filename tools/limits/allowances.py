@@ -104,7 +104,7 @@ def set_allowances(*, agent: Agent, by: Actor, changes: Mapping[str, Any]) -> No
     What is used stays counted when an amount changes. Raises `Malformed`, `NotFound`.
     """
     Organization.objects.next_revision(agent.organization_id)
-    rows = {_key(row): row for row in _locked(agent)}
+    rows = {_key(row): row for row in _lock_allowances(agent)}
     held = {key: row.amount for key, row in rows.items()}
     wanted = _amounts_after(held, changes)
     _check_tools(agent, {key[0] for key in wanted.keys() - rows.keys()} - {""})
@@ -126,14 +126,14 @@ def _describe_all(amounts: Mapping[Key, Decimal]) -> dict[str, Any]:
     }
 
 
-def _locked(agent: Agent) -> list[Allowance]:
+def _lock_allowances(agent: Agent) -> list[Allowance]:
     """Locks these rows, as the acceptance of calls does; new calls wait until the end."""
     return list(Allowance.objects.filter(agent=agent).order_by("pk").select_for_update())
 
 
 def _amounts_after(held: dict[Key, Decimal], changes: Mapping[str, Any]) -> dict[Key, Decimal]:
     wanted = dict(held)
-    listed = _read(changes.get("quotas") or [])
+    listed = _parse_quotas(changes.get("quotas") or [])
     names_budget = any(map(_is_budget, listed))
     if names_budget and "budget" in changes:
         raise Malformed(
@@ -150,7 +150,7 @@ def _amounts_after(held: dict[Key, Decimal], changes: Mapping[str, Any]) -> dict
     return wanted
 
 
-def _read(quotas: Iterable[Mapping[str, Any]]) -> dict[Key, Decimal]:
+def _parse_quotas(quotas: Iterable[Mapping[str, Any]]) -> dict[Key, Decimal]:
     found: dict[Key, Decimal] = {}
     for quota in quotas:
         key = (quota["tool"] or "", str(quota["kind"]), str(quota["period"]))

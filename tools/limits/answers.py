@@ -34,7 +34,7 @@ class CountedLimits:
     def load(self, question: Question) -> Verdict:
         """No query. An answer that is known takes no place."""
         try:
-            self.arrival = load_shedding.HERE.enter(question.caller)
+            self.arrival = load_shedding.LOAD_SHEDDER.enter(question.caller)
         except Shed as refusal:
             if question.tool.definition.cache_ttl_s is None:
                 return refused(Gate.LOAD, refusal)

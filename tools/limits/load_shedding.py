@@ -35,15 +35,15 @@ from tools.models import queue
 from tools.policy.questions import Gate, Question, Verdict, passed, refused
 
 log = logging.getLogger(__name__)
-FOR_S = 1.0  # how long a sample is good
-_AGAIN_WITHIN_S = 0.025  # how long a call waits for a new one
+SAMPLE_VALID_S = 1.0  # how long a sample is good
+_RESAMPLE_TIMEOUT_S = 0.025  # how long a call waits for a new one
 _LEAST_PAUSE_S = 0.05
 _IDLE_S, _STALE_S, _WORTHLESS_S = 10.0, 3.0, 30.0
 _LONGEST_PAUSE_S = 2.0
 _LOST_S = 5.0  # an admitted call is written by then, or never
-FIRST = 5
+FIRST_REJECTIONS = 5
 _MINUTE_S = 60
-_MOST_SUMS = 1000  # beyond it later minutes are added to an earlier one
+_MOST_COUNTS = 1000  # beyond it later minutes are added to an earlier one
 
 
 class _RejectionKey(NamedTuple):
@@ -53,7 +53,7 @@ class _RejectionKey(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Sum:
+class _RejectionCount:
     count: int = 0
     first: list[dict[str, Any]] = field(default_factory=list)
 
@@ -61,7 +61,7 @@ class _Sum:
 class RejectionCounter:
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._sums: dict[_RejectionKey, _Sum] = {}
+        self._sums: dict[_RejectionKey, _RejectionCount] = {}
         self._lock = threading.Lock()
 
     def __bool__(self) -> bool:
@@ -75,8 +75,8 @@ class RejectionCounter:
         with self._lock:
             found = self._sums.get(key) or self._new(key)
             found.count += 1
-            if len(found.first) < FIRST:
-                found.first.append(_described(caller, tool))
+            if len(found.first) < FIRST_REJECTIONS:
+                found.first.append(_describe_rejection(caller, tool))
 
     def write(self, *, every: bool = False) -> None:
         """Audit the past minutes, or every one. A failed write is retried."""
@@ -86,21 +86,21 @@ class RejectionCounter:
                 found = self._sums.pop(key)
             try:
                 with transaction.atomic():
-                    _record(key, found)
+                    _record_rejections(key, found)
             except Exception:
                 self._put_back(key, found)
                 raise
 
-    def _put_back(self, key: _RejectionKey, found: _Sum) -> None:
+    def _put_back(self, key: _RejectionKey, found: _RejectionCount) -> None:
         with self._lock:
             found.count += self._sums[key].count if key in self._sums else 0
             self._sums[key] = found
 
-    def _new(self, key: _RejectionKey) -> _Sum:
-        if len(self._sums) < _MOST_SUMS:
-            return self._sums.setdefault(key, _Sum())
+    def _new(self, key: _RejectionKey) -> _RejectionCount:
+        if len(self._sums) < _MOST_COUNTS:
+            return self._sums.setdefault(key, _RejectionCount())
         same = (one for one in self._sums if one[:2] == key[:2])
-        return self._sums.setdefault(next(same, key), _Sum())
+        return self._sums.setdefault(next(same, key), _RejectionCount())
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Sample:
         return [place.oldest_s for place in waiting if place.oldest_s is not None]
 
 
-def look() -> Sample:
+def take_sample() -> Sample:
     at = time.monotonic()
     places = {place.id: place for place in queue.places()}
     return Sample(at, places, queue.in_flight())
@@ -144,12 +144,12 @@ class Arrival:
     left_at: float | None = None
 
 
-class Pressure:
+class LoadShedder:
     """What a process knows of the queue. Without a thread it knows the last argument of
     `sample`."""
 
     def __init__(self) -> None:
-        self.tally = RejectionCounter()
+        self.rejections = RejectionCounter()
         self._known = Sample()
         self._recent: dict[UUID, set[Arrival]] = defaultdict(set)
         self._lock = threading.Lock()
@@ -158,7 +158,7 @@ class Pressure:
         with self._lock:
             self._known = found
             for key, arrivals in [*self._recent.items()]:
-                left = {one for one in arrivals if not _counted(one, found)}
+                left = {one for one in arrivals if not _is_counted(one, found)}
                 if left:
                     self._recent[key] = left
                 else:
@@ -167,17 +167,17 @@ class Pressure:
         metrics.queue_depth.set(sum(place.depth for place in found.places.values()))
 
     def enter(self, caller: Caller) -> Arrival:
-        """Admit one call. Raises `Shed`; `turn_away` audits that."""
+        """Admit one call. Raises `Shed`; `count_rejection` audits that."""
         refusal = self.refusal(caller)
-        if refusal is not None and self._might_pass(caller):
-            self._look_again()
+        if refusal is not None and self._passes_without_recent(caller):
+            self._request_sample()
             refusal = self.refusal(caller)
         if refusal is not None:
             raise refusal
         arrival = Arrival(tuple(filter(None, (caller.organization_id, caller.agent_id))))
         with self._lock:
             # Checked again under the lock: of concurrent calls, one may take the last slot.
-            refusal = self._by(self._usable(), caller)
+            refusal = self._refusal_by(self._usable_sample(), caller)
             if refusal is not None:
                 raise refusal
             for key in arrival.keys:
@@ -194,24 +194,24 @@ class Pressure:
                 for key in arrival.keys:
                     self._recent[key].discard(arrival)
 
-    def turn_away(self, caller: Caller, tool: str, refusal: Shed) -> None:
+    def count_rejection(self, caller: Caller, tool: str, refusal: Shed) -> None:
         metrics.shed.labels(refusal.code).inc()
-        self.tally.add(caller, tool, refusal.code)
+        self.rejections.add(caller, tool, refusal.code)
 
     def refusal(self, caller: Caller, *, recent: bool = True) -> Shed | None:
         """By the last sample and, with `recent`, by the calls admitted since."""
-        return self._by(self._sample(), caller, recent=recent)
+        return self._refusal_by(self._sample(), caller, recent=recent)
 
-    def _by(self, known: Sample, caller: Caller, *, recent: bool = True) -> Shed | None:
+    def _refusal_by(self, known: Sample, caller: Caller, *, recent: bool = True) -> Shed | None:
         place, agent = known.places.get(caller.organization_id), self._agent(known, caller)
         if agent is not None and caller.agent_id is not None:
-            used = agent.open + recent * self._since(caller.agent_id)
+            used = agent.open + recent * self._admitted_since(caller.agent_id)
             if used >= agent.most:
-                return _too_many(caller, agent.most, used)
+                return _too_many_open(caller, agent.most, used)
         if place is not None:
-            used = place.depth + recent * self._since(place.id)
+            used = place.depth + recent * self._admitted_since(place.id)
             if used >= place.max_depth:
-                return _full(place, used)
+                return _queue_full(place, used)
         first_s = place.oldest_s if place is not None else None
         if max(known.youngest_first_s, first_s or 0.0) > settings.QUEUE_AGE_S:
             return Overloaded(
@@ -223,27 +223,27 @@ class Pressure:
     def _agent(self, known: Sample, caller: Caller) -> queue.InFlight | None:
         return known.agents.get(caller.agent_id) if caller.agent_id is not None else None
 
-    def _since(self, key: UUID) -> int:
+    def _admitted_since(self, key: UUID) -> int:
         return len(self._recent.get(key, ()))
 
-    def _might_pass(self, caller: Caller) -> bool:
+    def _passes_without_recent(self, caller: Caller) -> bool:
         """Whether only the calls admitted since the sample are in the way."""
         return self.refusal(caller, recent=False) is None
 
     def _sample(self) -> Sample:
-        return self._usable()
+        return self._usable_sample()
 
-    def _usable(self) -> Sample:
+    def _usable_sample(self) -> Sample:
         return self._known
 
-    def _look_again(self) -> None:
+    def _request_sample(self) -> None:
         """Without a thread there is no new sample."""
 
 
-class Watched(Pressure):
+class SamplingLoadShedder(LoadShedder):
     """The same, with a thread that samples each second as long as calls come, and on request."""
 
-    def __init__(self, find: Callable[[], Sample] = look) -> None:
+    def __init__(self, find: Callable[[], Sample] = take_sample) -> None:
         super().__init__()
         self._find = find
         self._wanted, self._seen = threading.Event(), threading.Condition()
@@ -254,19 +254,19 @@ class Watched(Pressure):
         """After a pause the sample is stale; a call waits for a new one, but not for long."""
         self._asked_at = time.monotonic()
         if self._asked_at - self._known.at > _STALE_S:
-            self._look_again()
-        return self._usable()
+            self._request_sample()
+        return self._usable_sample()
 
-    def _usable(self) -> Sample:
+    def _usable_sample(self) -> Sample:
         worthless = self._asked_at - self._known.at > _WORTHLESS_S
         return Sample() if worthless else self._known
 
-    def _look_again(self) -> None:
+    def _request_sample(self) -> None:
         since = time.monotonic()
         self._start()
         self._wanted.set()
         with self._seen:
-            self._seen.wait_for(lambda: self._known.at >= since, _AGAIN_WITHIN_S)
+            self._seen.wait_for(lambda: self._known.at >= since, _RESAMPLE_TIMEOUT_S)
 
     def _start(self) -> None:
         with self._lock:
@@ -281,8 +281,8 @@ class Watched(Pressure):
             # About a tenth of its time at most, however long the queue has grown.
             pause_s = 9 * self._round_s()
             time.sleep(min(max(_LEAST_PAUSE_S, pause_s), _LONGEST_PAUSE_S))
-            idle = time.monotonic() - self._asked_at > _IDLE_S and not self.tally
-            self._wanted.wait(None if idle else FOR_S)
+            idle = time.monotonic() - self._asked_at > _IDLE_S and not self.rejections
+            self._wanted.wait(None if idle else SAMPLE_VALID_S)
 
     def _round_s(self) -> float:
         """How long one sample took; a failed one counts as a long one."""
@@ -292,52 +292,52 @@ class Watched(Pressure):
             took_s = time.monotonic() - began
             with self._seen:
                 self._seen.notify_all()
-            self.tally.write()
+            self.rejections.write()
         except CONNECTION_ERRORS as error:
-            log.warning("nobody knows how long the queue is: %s", type(error).__name__)
+            log.warning("The length of the queue is not known: %s", type(error).__name__)
         except Exception:  # top level of the thread: it samples again in a second
-            log.exception("nobody knows how long the queue is")
+            log.exception("The length of the queue is not known")
         else:
             return took_s
         finally:
             connection.close()
-        return FOR_S
+        return SAMPLE_VALID_S
 
     def _write_rest(self) -> None:
         try:
-            self.tally.write(every=True)
+            self.rejections.write(every=True)
         except Exception:  # the process ends; rejected calls are in its log then
-            log.exception("turned away and not on record: %s", self.tally)
+            log.exception("Rejected calls were not recorded: %s", self.rejections)
 
 
-HERE = Watched()
+LOAD_SHEDDER = SamplingLoadShedder()
 
 
 @contextmanager
 def hold_room(caller: Caller) -> Iterator[None]:
     """Room for a run that writes no row. Raises `Shed`."""
-    arrival = HERE.enter(caller)
+    arrival = LOAD_SHEDDER.enter(caller)
     try:
         yield
     finally:
-        HERE.leave(arrival, written=False)
+        LOAD_SHEDDER.leave(arrival, written=False)
 
 
 def peek(question: Question) -> Verdict:
     """The gate's current verdict, without admitting a call."""
-    refusal = HERE.refusal(question.caller)
+    refusal = LOAD_SHEDDER.refusal(question.caller)
     if refusal is None:
         return passed(Gate.LOAD)
     return refused(Gate.LOAD, refusal)
 
 
-def _counted(arrival: Arrival, found: Sample) -> bool:
+def _is_counted(arrival: Arrival, found: Sample) -> bool:
     """Whether the sample has seen its row, or never will."""
     left = arrival.left_at is not None and arrival.left_at <= found.at
     return left or found.at - arrival.at > _LOST_S
 
 
-def _too_many(caller: Caller, most: int, used: int) -> Shed:
+def _too_many_open(caller: Caller, most: int, used: int) -> Shed:
     return Shed(
         f"{used} calls of {caller.name} are not over yet; {most} may be open at once. Wait for "
         "one of them, or cancel it.",
@@ -349,7 +349,7 @@ def _too_many(caller: Caller, most: int, used: int) -> Shed:
     )
 
 
-def _full(place: queue.Place, used: int) -> Shed:
+def _queue_full(place: queue.Place, used: int) -> Shed:
     """`Retry-After`: after the waiting time of the first in the queue, most of those waiting now
     have begun."""
     wait_s = min(60, max(1, math.ceil(place.oldest_s or 1)))
@@ -363,7 +363,7 @@ def _full(place: queue.Place, used: int) -> Shed:
     )
 
 
-def _described(caller: Caller, tool: str) -> dict[str, Any]:
+def _describe_rejection(caller: Caller, tool: str) -> dict[str, Any]:
     return {
         "actor": str(caller),
         "actor_id": str(caller.agent_id or caller.user_id),
@@ -374,7 +374,7 @@ def _described(caller: Caller, tool: str) -> dict[str, Any]:
     }
 
 
-def _record(key: _RejectionKey, found: _Sum) -> None:
+def _record_rejections(key: _RejectionKey, found: _RejectionCount) -> None:
     record(
         Event.TOOL_SHED,
         by=Actor(CallerKind.SYSTEM, "load", key.organization),

@@ -73,22 +73,22 @@ _SHA = sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()
 
 
 REDIS, POSTGRES = "redis", "postgres"
-_DRAFTS = "a draft"  # no tool's name has a space
+_DRAFT_NAME = "a draft"  # no tool's name has a space
 # Two locks, always in this order. Rows that Redis let pass share the first, so that they do not
 # wait for each other; a process that counts here and writes hits holds it exclusively.
-_ALONE = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
-_TOGETHER = "SELECT pg_advisory_xact_lock_shared(hashtextextended(%s, 0))"
-_ONE_BY_ONE = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 1))"
-_HITS = """
+_LOCK_EXCLUSIVE = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
+_LOCK_SHARED = "SELECT pg_advisory_xact_lock_shared(hashtextextended(%s, 0))"
+_LOCK_CONFIRMATION = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 1))"
+_SELECT_HITS = """
     SELECT at FROM tools_ratehit
     WHERE user_id = %(user)s AND tool_name = %(tool)s AND organization_id = %(organization)s
         AND at > statement_timestamp() - interval '60 s'
 """
-_ANY = f"SELECT EXISTS ({_HITS})"
+_HAS_HITS = f"SELECT EXISTS ({_SELECT_HITS})"
 # The text of the conditions is that of the index execution_rated.
-_PASSED = f"""
+_COUNT_PASSED = f"""
     WITH passed AS (
-        {_HITS}
+        {_SELECT_HITS}
         UNION ALL
         SELECT created_at FROM tools_execution
         WHERE user_id = %(user)s AND tool_name = %(tool)s AND organization_id = %(organization)s
@@ -99,7 +99,7 @@ _PASSED = f"""
         SELECT at FROM passed ORDER BY at OFFSET greatest(used - %(limit)s::bigint, 0) LIMIT 1
     ))::float8 FROM number
 """  # noqa: S608
-_FORGET = "DELETE FROM tools_ratehit WHERE at < statement_timestamp() - interval '120 s'"
+_DELETE_OLD_HITS = "DELETE FROM tools_ratehit WHERE at < statement_timestamp() - interval '120 s'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class RateLimitDecision:
     ticket: bytes
 
 
-def server() -> redis.Redis:
+def connect_redis() -> redis.Redis:
     """One attempt with a short timeout: PostgreSQL can count instead."""
     return redis.Redis.from_url(
         settings.REDIS_URL,
@@ -125,7 +125,7 @@ def server() -> redis.Redis:
 class RateWindow:
     """A process's client of the Redis that counts. `connect` is called once, at the first use."""
 
-    def __init__(self, connect: Callable[[], redis.Redis] = server) -> None:
+    def __init__(self, connect: Callable[[], redis.Redis] = connect_redis) -> None:
         self._connect = connect
         self._away_until = 0.0
 
@@ -164,7 +164,9 @@ class RateWindow:
             return work()
         except redis.RedisError as error:
             self._away_until = time.monotonic() + PAUSE_S
-            log.warning("Redis does not count calls, PostgreSQL does: %s", type(error).__name__)
+            log.warning(
+                "Redis is not available, so PostgreSQL counts calls: %s", type(error).__name__
+            )
             return None
 
 
@@ -172,7 +174,7 @@ window = RateWindow()
 
 
 @dataclass(frozen=True, slots=True)
-class _Bound:
+class _CallerLimit:
     """Whose calls of what are counted, and how many may pass."""
 
     caller: Caller
@@ -220,10 +222,10 @@ def count(caller: Caller, tool: CatalogTool, snapshot: Snapshot) -> Rate | None:
     limit = tool.definition.raw["rate_limit_per_minute"]
     if limit is None:
         return None
-    bound = _Bound(caller, tool, limit)
+    bound = _CallerLimit(caller, tool, limit)
     answer = window.ask(bound.key, limit)
     if answer is None:
-        return _by_postgres(bound)
+        return _count_in_postgres(bound)
     metrics.rate_decisions.labels(REDIS).inc()
     if not answer.passes:
         raise bound.refusal(answer.used, answer.leaves_in_s)
@@ -256,12 +258,12 @@ def count_drafts(caller: Caller, limit: int) -> None:
         values: dict[str, Any] = {
             "user": caller.user_id,
             "organization": caller.organization_id,
-            "tool": _DRAFTS,
+            "tool": _DRAFT_NAME,
             "limit": limit,
         }
         with connection.cursor() as cursor:
-            cursor.execute(_ALONE, [f"toolcrib:rate:{caller.user_id}:{_DRAFTS}"])
-            cursor.execute(_PASSED, values)
+            cursor.execute(_LOCK_EXCLUSIVE, [f"toolcrib:rate:{caller.user_id}:{_DRAFT_NAME}"])
+            cursor.execute(_COUNT_PASSED, values)
             used, age_s = cursor.fetchone()
         if used >= limit:
             wait_s = max(1, math.ceil(WINDOW_S - (age_s or 0)))
@@ -274,7 +276,7 @@ def count_drafts(caller: Caller, limit: int) -> None:
             {
                 "user_id": caller.user_id,
                 "organization_id": caller.organization_id,
-                "tool_name": _DRAFTS,
+                "tool_name": _DRAFT_NAME,
             },
         )
 
@@ -286,14 +288,14 @@ def confirm(rate: Rate | None, *, caller: Caller, tool: CatalogTool) -> Rate | N
     """
     if rate is None or rate.counted_by != REDIS:
         return rate
-    bound = _Bound(caller, tool, rate.limit)
+    bound = _CallerLimit(caller, tool, rate.limit)
     with connection.cursor() as cursor:
-        cursor.execute(_TOGETHER, [bound.lock])
-        cursor.execute(_ANY, bound.values)
+        cursor.execute(_LOCK_SHARED, [bound.lock])
+        cursor.execute(_HAS_HITS, bound.values)
         if not cursor.fetchone()[0]:
             return rate
-        cursor.execute(_ONE_BY_ONE, [bound.lock])
-    used, leaves_in_s = _passed(bound)
+        cursor.execute(_LOCK_CONFIRMATION, [bound.lock])
+    used, leaves_in_s = _count_passed(bound)
     if used >= bound.limit:
         window.take_back(bound.key, rate.ticket)
         raise bound.refusal(used, leaves_in_s)
@@ -305,25 +307,25 @@ def peek(caller: Caller, tool: CatalogTool) -> Verdict:
     limit = tool.definition.raw["rate_limit_per_minute"]
     if limit is None:
         return passed(Gate.RATE)
-    bound = _Bound(caller, tool, limit)
-    used, leaves_in_s = _passed(bound)
+    bound = _CallerLimit(caller, tool, limit)
+    used, leaves_in_s = _count_passed(bound)
     if used >= limit:
         return refused(Gate.RATE, bound.refusal(used, leaves_in_s))
     return Verdict(Gate.RATE, True, reason=f"{used} of {limit} calls a minute are used.")
 
 
-def forget_hits() -> None:
+def delete_old_hits() -> None:
     """Delete hits that are older than every window."""
     with connection.cursor() as cursor:
-        cursor.execute(_FORGET)
+        cursor.execute(_DELETE_OLD_HITS)
 
 
-def _by_postgres(bound: _Bound) -> Rate:
+def _count_in_postgres(bound: _CallerLimit) -> Rate:
     metrics.rate_decisions.labels(POSTGRES).inc()
     with transaction.atomic():
         with connection.cursor() as cursor:
-            cursor.execute(_ALONE, [bound.lock])
-        used, leaves_in_s = _passed(bound)
+            cursor.execute(_LOCK_EXCLUSIVE, [bound.lock])
+        used, leaves_in_s = _count_passed(bound)
         if used >= bound.limit:
             raise bound.refusal(used, leaves_in_s)
         caller = bound.caller
@@ -339,12 +341,12 @@ def _by_postgres(bound: _Bound) -> Rate:
     return bound.rate(used + 1, leaves_in_s, POSTGRES)
 
 
-def _passed(bound: _Bound) -> tuple[int, float]:
+def _count_passed(bound: _CallerLimit) -> tuple[int, float]:
     """How many calls passed within the window, and in how many seconds the next may pass.
 
     A statement of its own, so that it sees what was committed while the lock was waited for.
     """
     with connection.cursor() as cursor:
-        cursor.execute(_PASSED, bound.values)
+        cursor.execute(_COUNT_PASSED, bound.values)
         used, age_s = cursor.fetchone()
     return used, WINDOW_S - (age_s or 0)

@@ -58,7 +58,7 @@ def forget_expired() -> None:
 
 @shared_task(name="tools.execution.tasks.forget_rate_hits")
 def forget_rate_hits() -> None:
-    rate_limits.forget_hits()
+    rate_limits.delete_old_hits()
 
 
 @shared_task(name="tools.execution.tasks.watch_confirmations")

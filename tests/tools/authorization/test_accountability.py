@@ -38,8 +38,8 @@ def test_a_call_is_refused_with_a_sentence_and_is_on_record(api, organization, h
     assert (answer.status_code, answer.json()["code"]) == (503, "audit_halted")
     assert answer["Retry-After"] == "60"
     assert "audit_accept" in answer.json()["message"]
-    told = AuditRecord.objects.filter(organization=organization.slug, outcome="denied")
-    assert [record.reason for record in told] == ["audit_halted"]
+    denied = AuditRecord.objects.filter(organization=organization.slug, outcome="denied")
+    assert [record.reason for record in denied] == ["audit_halted"]
 
 
 def test_what_was_accepted_before_does_not_begin(organization, agent, halt):

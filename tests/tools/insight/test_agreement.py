@@ -150,7 +150,7 @@ def test_a_call_is_refused_by_the_first_gate_that_is_explained_as_refusing(snaps
 def test_a_request_is_refused_as_it_is_explained(snapshot, caller, asked):
     rows = Explanation(caller, asked, snapshot, everything=True).request
     refusals = [row.code for row in rows if not row.passed]
-    standing = not call_gates.standing(RequestQuestion(caller, asked, snapshot, CURRENT)).passed
+    standing = not call_gates.is_active(RequestQuestion(caller, asked, snapshot, CURRENT)).passed
     beyond = refusal_of(lambda: check_groups(caller, asked, snapshot))
     assert [standing, bool(beyond)] == [not row.passed for row in rows]
     assert beyond is None or beyond.code in refusals

@@ -72,7 +72,7 @@ def test_kinds_of_some_are_those_of_all_without_the_others(place: Organization) 
         assert names_of(kinds_among(names, known)) == there
 
 
-def test_a_tool_that_a_change_makes_another_one_is_sorted_anew(place: Organization) -> None:
+def test_a_tool_that_a_change_makes_another_one_is_sorted_again(place: Organization) -> None:
     known = snapshot_of(place)
     after = ToolGroups("strict", ("elsewhere",)).catalog(known)
     assert {*map(frozenset, map(names, kinds_after(known, after)))} == {

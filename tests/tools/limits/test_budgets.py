@@ -275,7 +275,7 @@ def test_who_passes_both_thresholds_at_once_gives_both_alerts(agent, organizatio
     assert alerts(agent) == [80, 100]
 
 
-def test_an_amount_that_was_raised_is_alerted_on_anew(agent, organization):
+def test_an_amount_that_was_raised_is_alerted_on_again(agent, organization):
     allowance_fixtures.priced(organization, "8")
     allowance_fixtures.bound(agent, budget=allowance_fixtures.budget("10"))
     settle(call(agent), "8")

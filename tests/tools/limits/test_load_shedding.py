@@ -20,13 +20,13 @@ from tools.execution.context import Admission, Result
 from tools.execution.performance import claim, finish
 from tools.limits import load_shedding
 from tools.limits.load_shedding import (
-    FIRST,
+    FIRST_REJECTIONS,
     Arrival,
-    Pressure,
+    LoadShedder,
     RejectionCounter,
     Sample,
-    Watched,
-    look,
+    SamplingLoadShedder,
+    take_sample,
 )
 from tools.models import Agent, Execution, Organization
 from tools.models.queue import InFlight, Place
@@ -49,8 +49,8 @@ def knowing(*, at=0.0, depth=0, most=10, oldest_s=None, in_flight=None, others=(
     return Sample(at, {place.id: place for place in places}, agents)
 
 
-def told(**fields):
-    made = Pressure()
+def message(**fields):
+    made = LoadShedder()
     made.sample(knowing(**fields))
     return made
 
@@ -62,19 +62,19 @@ def refused(made, who=None):
 
 
 def test_a_full_queue_refuses_with_what_the_contract_asks_for():
-    refusal = refused(told(depth=10, oldest_s=7.2))
+    refusal = refused(message(depth=10, oldest_s=7.2))
     assert (refusal.code, refusal.http_status) == ("queue_full", 429)
     assert refusal.details == {"gate": "load", "limit": 10, "used": 10, "resets_in_s": 8}
 
 
 def test_room_in_the_queue_is_used_up_to_the_last_place():
-    made = told(depth=8)
+    made = message(depth=8)
     for _ in range(2):
         made.leave(made.enter(caller()), written=True)
     assert refused(made).details["used"] == 10
 
 
-class Overtaken(Pressure):
+class Overtaken(LoadShedder):
     """Admits another call between the check and the entry."""
 
     def refusal(self, who, *, recent=True):
@@ -91,21 +91,21 @@ def test_of_two_that_ask_at_once_one_has_the_last_place():
 
 
 def test_an_agent_with_too_many_open_calls_is_refused():
-    refusal = refused(told(in_flight=(3, 3)))
+    refusal = refused(message(in_flight=(3, 3)))
     assert (refusal.code, refusal.http_status) == ("too_many_in_flight", 429)
     assert (refusal.details["limit"], refusal.details["used"]) == (3, 3)
-    assert told(in_flight=(3, 3)).enter(caller(agent_id=uuid4()))
+    assert message(in_flight=(3, 3)).enter(caller(agent_id=uuid4()))
 
 
 def test_a_call_that_was_not_written_leaves_its_place():
-    made = told(in_flight=(1, 0))
+    made = message(in_flight=(1, 0))
     made.leave(made.enter(caller()), written=False)
     assert made.enter(caller())
 
 
 @pytest.mark.parametrize(("left_at", "passes"), [(1.0, True), (3.0, False)])
 def test_a_call_is_counted_until_a_sample_has_seen_its_row(left_at, passes):
-    made = told(in_flight=(1, 0))
+    made = message(in_flight=(1, 0))
     arrival = made.enter(caller())
     arrival.at, arrival.left_at = 0.5, left_at
     made.sample(knowing(at=2.0, in_flight=(1, 0)))
@@ -113,7 +113,7 @@ def test_a_call_is_counted_until_a_sample_has_seen_its_row(left_at, passes):
 
 
 def test_an_arrival_that_was_lost_is_not_counted_for_ever():
-    made = told(in_flight=(1, 0))
+    made = message(in_flight=(1, 0))
     made.enter(caller()).at = 0.0
     made.sample(knowing(at=60.0, in_flight=(1, 0)))
     assert made.enter(caller())
@@ -129,26 +129,26 @@ def test_an_arrival_that_was_lost_is_not_counted_for_ever():
         ({"others": (31.0, 90.0)}, False),  # no queue of any organization is served
     ],
 )
-def test_calls_are_turned_away_when_nobody_begins_them(fields, served, settings):
+def test_calls_are_rejected_when_no_worker_begins_them(fields, served, settings):
     settings.QUEUE_AGE_S = 30
-    refusal = told(**fields).refusal(caller())
+    refusal = message(**fields).refusal(caller())
     assert (refusal is None) is served
     if refusal is not None:
         assert isinstance(refusal, Overloaded) and refusal.http_status == 503
         assert refusal.retry_after_s > 0
 
 
-def test_who_waited_for_a_bound_of_its_own_turns_nobody_else_away(settings):
+def test_a_call_that_waited_for_its_own_limit_rejects_no_other_call(settings):
     settings.QUEUE_AGE_S = 30
     theirs = Place(uuid4(), "there", 10, 1, 90.0, bounded=True)
-    made = Pressure()
+    made = LoadShedder()
     made.sample(Sample(0.0, {theirs.id: theirs}))
     assert made.refusal(caller()) is None
 
 
 def test_where_only_a_count_that_ran_ahead_refuses_the_thread_looks_again():
     looks = []
-    made = Watched(lambda: looks.append(1) or knowing(at=time.monotonic(), most=1))
+    made = SamplingLoadShedder(lambda: looks.append(1) or knowing(at=time.monotonic(), most=1))
     until(lambda: made.refusal(caller()) is None and looks)
     for _ in range(3):
         arrival = until(lambda: entered(made))
@@ -172,18 +172,18 @@ def test_a_thread_that_cannot_look_lets_calls_in_and_looks_again(caplog):
             raise fault
         return knowing(at=time.monotonic(), depth=10)
 
-    made = Watched(look_at_last)
+    made = SamplingLoadShedder(look_at_last)
     assert made.enter(caller())
     assert until(lambda: made.refusal(caller())).code == "queue_full"
-    told = {row.levelname for row in caplog.records if row.name == load_shedding.__name__}
-    assert told == {"ERROR", "WARNING"}
+    message = {row.levelname for row in caplog.records if row.name == load_shedding.__name__}
+    assert message == {"ERROR", "WARNING"}
 
 
 def test_refusals_are_put_on_record_in_sums(organization):
     now = [120.0]
     tally = RejectionCounter(lambda: now[0])
     who = caller(organization=organization.slug)
-    for _ in range(FIRST + 20):
+    for _ in range(FIRST_REJECTIONS + 20):
         tally.add(who, "echo", "queue_full")
     tally.add(who, "echo", "overloaded")
     tally.write()
@@ -191,7 +191,7 @@ def test_refusals_are_put_on_record_in_sums(organization):
     now[0] = 180.0
     tally.write()
     assert {row.reason: row.details["count"] for row in records(organization)} == {
-        "queue_full": FIRST + 20, "overloaded": 1,
+        "queue_full": FIRST_REJECTIONS + 20, "overloaded": 1,
     }  # fmt: skip
     assert not tally
 
@@ -202,13 +202,13 @@ def records(organization):
 
 def test_a_record_of_refusals_names_the_first_callers(organization):
     tally = RejectionCounter(lambda: 60.0)
-    for at in range(FIRST + 2):
+    for at in range(FIRST_REJECTIONS + 2):
         who = caller(organization=organization.slug, source_ip=f"10.0.0.{at}")
         tally.add(who, "echo", "queue_full")
     tally.write(every=True)
     (row,) = records(organization)
     first = row.details["first"]
-    assert [one["source_ip"] for one in first] == [f"10.0.0.{at}" for at in range(FIRST)]
+    assert [one["source_ip"] for one in first] == [f"10.0.0.{at}" for at in range(FIRST_REJECTIONS)]
     assert {(one["actor"], one["tool"]) for one in first} == {("agent:scout", "echo")}
     assert (row.outcome, row.details["minute"]) == ("denied", "1970-01-01T00:01:00+00:00")
 
@@ -227,7 +227,7 @@ def test_a_sample_says_what_waits_and_what_is_open(agent, organization):
     Organization.objects.filter(pk=organization.pk).update(max_queue_depth=7)
     running, _ = factories.execution(agent), factories.execution(agent)
     factories.claimed(running)
-    found = look()
+    found = take_sample()
     place = found.places[organization.pk]
     assert (place.slug, place.max_depth, place.depth) == (organization.slug, 7, 1)
     assert place.oldest_s is not None and found.agents[agent.pk] == InFlight(4, 2)
@@ -237,10 +237,10 @@ def test_a_sample_says_what_waits_and_what_is_open(agent, organization):
 def test_a_sample_says_where_a_bound_may_be_what_is_waited_for(agent, organization, whose):
     tool = factories.tool(organization)
     factories.execution(agent)
-    assert not look().places[organization.pk].bounded
+    assert not take_sample().places[organization.pk].bounded
     row = {"organization": organization, "tool": tool}[whose]
     type(row).objects.filter(pk=row.pk).update(max_concurrency=2)
-    assert look().places[organization.pk].bounded
+    assert take_sample().places[organization.pk].bounded
 
 
 def test_what_has_no_room_does_not_make_the_queue_old(agent, organization):
@@ -249,7 +249,7 @@ def test_what_has_no_room_does_not_make_the_queue_old(agent, organization):
     factories.execution(agent)
     for row in (organization, tool):
         type(row).objects.filter(pk=row.pk).update(max_concurrency=1)
-        assert look().places[organization.pk].oldest_s is None
+        assert take_sample().places[organization.pk].oldest_s is None
         type(row).objects.filter(pk=row.pk).update(max_concurrency=None)
 
 
@@ -285,7 +285,7 @@ def test_a_full_queue_is_answered_with_when_to_come_again_and_leaves_no_row(agen
     assert (body["code"], body["limit"]) == ("queue_full", 0)
     assert body["resets_in_s"] == int(answer["Retry-After"])
     assert not Execution.objects.filter(organization=organization, error_code="queue_full").exists()
-    load_shedding.HERE.tally.write(every=True)
+    load_shedding.LOAD_SHEDDER.rejections.write(every=True)
     assert sum(row.details["count"] for row in records(organization)) >= 1
 
 

@@ -49,7 +49,7 @@ def refused(caller, name="echo"):
     return caught.value
 
 
-def test_a_tool_without_a_limit_asks_nobody(agent, organization, monkeypatch):
+def test_a_tool_without_a_limit_is_not_counted(agent, organization, monkeypatch):
     monkeypatch.setattr(rate_limits, "window", None)
     factories.tool(organization)
     assert count(factories.caller(agent)) is None
@@ -88,7 +88,7 @@ def test_a_redis_that_has_only_begun_to_count_is_not_believed(agent, organizatio
 
 @pytest.mark.part("calls")
 @pytest.mark.usefixtures("redis_counts")
-def test_a_flush_between_calls_lets_nobody_pass_twice(agent, organization):
+def test_a_flush_between_calls_lets_no_call_pass_twice(agent, organization):
     rate_fixtures.limited(organization, 40)
     caller = factories.caller(agent)
     before = rate_fixtures.ask_at_once(caller, 32)
@@ -100,7 +100,7 @@ def test_a_flush_between_calls_lets_nobody_pass_twice(agent, organization):
 
 @pytest.mark.part("calls")
 @pytest.mark.usefixtures("redis_counts")
-def test_a_flush_while_calls_are_on_their_way_lets_nobody_pass_twice(agent, organization):
+def test_a_flush_during_calls_lets_no_call_pass_twice(agent, organization):
     rate_fixtures.limited(organization, 20)
 
     def lose(passed):
@@ -264,7 +264,7 @@ def test_a_limit_that_was_lowered_is_kept_at_once(agent, organization):
 @pytest.mark.usefixtures("redis_counts")
 def test_a_redis_that_was_started_again_is_not_believed(agent, organization):
     rate_fixtures.limited(organization, LIMIT)
-    rate_fixtures.server().script_flush()  # a restart does so too; its last second of data may be lost then
+    rate_fixtures.server().script_flush()  # as a restart does, which may lose the last second
     assert call(factories.caller(agent)).rated_by == "postgres"
 
 
@@ -331,5 +331,5 @@ def test_what_has_left_every_window_is_deleted(agent, organization):
     call(caller), call(caller)
     oldest = RateHit.objects.filter(organization=organization).earliest("id")
     RateHit.objects.filter(pk=oldest.pk).update(at=Now() - timedelta(minutes=3))
-    rate_limits.forget_hits()
+    rate_limits.delete_old_hits()
     assert rate_fixtures.hits(organization) == 1

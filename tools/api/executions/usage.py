@@ -130,7 +130,9 @@ class RequestRecordList(CallerView):
         found = filtered(found, self.query, {"session": "session_id", **in_period("at")})
         pages = CursorPages(_ORDERS)
         page = pages.paginate_queryset(found, request, self) or []
-        return pages.get_paginated_response([_shape(one) for one in request_records.told(page)])
+        return pages.get_paginated_response(
+            [_shape(one) for one in request_records.describe_records(page)]
+        )
 
 
 def _shape(told: request_records.RequestDetails) -> dict[str, Any]:
