@@ -27,7 +27,7 @@ _LICENSE = "tools/policy/license_gates.py"
 _STEPS: dict[str, dict[str, tuple[str, ...]]] = {
     _ADMISSION: {
         "resolve": (f"{_ADMISSION}:resolve",),
-        "arrive": (f"{_CALL}:nesting", "tools/limits/load_shedding.py:enter"),
+        "arrive": (f"{_CALL}:nesting", "tools/limits/load_shedder.py:enter"),
         "enter_session": ("tools/execution/sessions.py:enter",),
         "authorize": (f"{_CALL}:granted_groups", f"{_AVAILABLE}:in_group"),
         "limit_rate": ("tools/limits/rate_limits.py:count",),
@@ -54,7 +54,7 @@ _STEPS: dict[str, dict[str, tuple[str, ...]]] = {
 # Functions that refuse beside the gate's own, by the name of the gate.
 _REFUSING: dict[str, tuple[str, ...]] = {
     "ACCOUNTABLE": ("tools/authorization/facts.py:_audit_halted",),
-    "LOAD": ("tools/limits/load_shedding.py:enter",),
+    "LOAD": ("tools/limits/load_shedder.py:enter",),
     "FAN_OUT": ("tools/limits/answers.py:check",),
     "LICENSE": (f"{_LICENSE}:_seated",),
     "RATE": ("tools/limits/rate_limits.py:count",),

@@ -24,7 +24,7 @@ from tools.execution.admission import ADMISSION
 from tools.execution.call import Call
 from tools.execution.context import Admission
 from tools.execution.rows import write_row
-from tools.limits import load_shedding
+from tools.limits import load_shedder
 from tools.models import Execution
 
 
@@ -42,7 +42,7 @@ def admit(caller: Caller, call: Call) -> Execution:
         _record_absence(admission, absence)
         raise
     except Shed as refusal:
-        load_shedding.LOAD_SHEDDER.count_rejection(caller, admission.resolved.name, refusal)
+        load_shedder.LOAD_SHEDDER.count_rejection(caller, admission.resolved.name, refusal)
         raise
     except Refused as refusal:
         refusal.details |= describe_alternatives(admission.question, refusal.code)
@@ -50,7 +50,7 @@ def admit(caller: Caller, call: Call) -> Execution:
         _tell(admission)
         raise
     finally:
-        load_shedding.LOAD_SHEDDER.leave(
+        load_shedder.LOAD_SHEDDER.leave(
             admission.limits.arrival, written=admission.execution is not None
         )
     if execution.over:

@@ -11,8 +11,8 @@ from tools.definitions.callers import Caller
 from tools.definitions.results import OPEN
 from tools.definitions.values.rates import Rate
 from tools.errors import QuotaExceeded, RateLimited, Shed
-from tools.limits import budgets, load_shedding, rate_limits
-from tools.limits.load_shedding import Arrival
+from tools.limits import budgets, load_shedder, rate_limits
+from tools.limits.load_shedder import Arrival
 from tools.models import Execution
 from tools.policy.questions import Gate, Question, Verdict, passed, refused
 
@@ -34,7 +34,7 @@ class CountedLimits:
     def load(self, question: Question) -> Verdict:
         """No query. An answer that is known takes no place."""
         try:
-            self.arrival = load_shedding.LOAD_SHEDDER.enter(question.caller)
+            self.arrival = load_shedder.LOAD_SHEDDER.enter(question.caller)
         except Shed as refusal:
             if question.tool.definition.cache_ttl_s is None:
                 return refused(Gate.LOAD, refusal)
@@ -73,7 +73,7 @@ class PeekedLimits:
     """For an explanation: nothing is counted, reserved or waited for."""
 
     def load(self, question: Question) -> Verdict:
-        return load_shedding.peek(question)
+        return load_shedder.peek(question)
 
     def fan_out(self, question: Question) -> Verdict:
         return _fan_out_verdict(question)

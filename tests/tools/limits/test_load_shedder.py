@@ -18,8 +18,8 @@ from tools.execution.acceptance import accept
 from tools.execution.admission import ADMISSION
 from tools.execution.context import Admission, Result
 from tools.execution.performance import claim, finish
-from tools.limits import load_shedding
-from tools.limits.load_shedding import (
+from tools.limits import load_shedder
+from tools.limits.load_shedder import (
     FIRST_REJECTIONS,
     Arrival,
     LoadShedder,
@@ -175,7 +175,7 @@ def test_a_thread_that_cannot_look_lets_calls_in_and_looks_again(caplog):
     made = SamplingLoadShedder(look_at_last)
     assert made.enter(caller())
     assert until(lambda: made.refusal(caller())).code == "queue_full"
-    message = {row.levelname for row in caplog.records if row.name == load_shedding.__name__}
+    message = {row.levelname for row in caplog.records if row.name == load_shedder.__name__}
     assert message == {"ERROR", "WARNING"}
 
 
@@ -285,7 +285,7 @@ def test_a_full_queue_is_answered_with_when_to_come_again_and_leaves_no_row(agen
     assert (body["code"], body["limit"]) == ("queue_full", 0)
     assert body["resets_in_s"] == int(answer["Retry-After"])
     assert not Execution.objects.filter(organization=organization, error_code="queue_full").exists()
-    load_shedding.LOAD_SHEDDER.rejections.write(every=True)
+    load_shedder.LOAD_SHEDDER.rejections.write(every=True)
     assert sum(row.details["count"] for row in records(organization)) >= 1
 
 
