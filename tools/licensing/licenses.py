@@ -336,11 +336,11 @@ def _is_over(place: Organization) -> bool:
 
 def _unsettled(place: Organization) -> bool:
     """Its end has not been recorded yet, or tools do not fit the lowest tier."""
-    told = AuditRecord.objects.filter(
+    recorded = AuditRecord.objects.filter(
         organization=place.slug, code=Event.LICENSE_EXPIRE, subject=_expired_subject(place)
     )
     moved = seats.moves(Tool.objects.custom().filter(organization=place), effective_tier(place))
-    return bool(moved.out) or not told.exists()
+    return bool(moved.out) or not recorded.exists()
 
 
 def _expired_subject(place: Organization) -> str:

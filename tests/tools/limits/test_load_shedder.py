@@ -49,7 +49,7 @@ def knowing(*, at=0.0, depth=0, most=10, oldest_s=None, in_flight=None, others=(
     return Sample(at, {place.id: place for place in places}, agents)
 
 
-def message(**fields):
+def shedder_with(**fields):
     made = LoadShedder()
     made.sample(knowing(**fields))
     return made
@@ -62,13 +62,13 @@ def refused(made, who=None):
 
 
 def test_a_full_queue_refuses_with_what_the_contract_asks_for():
-    refusal = refused(message(depth=10, oldest_s=7.2))
+    refusal = refused(shedder_with(depth=10, oldest_s=7.2))
     assert (refusal.code, refusal.http_status) == ("queue_full", 429)
     assert refusal.details == {"gate": "load", "limit": 10, "used": 10, "resets_in_s": 8}
 
 
 def test_room_in_the_queue_is_used_up_to_the_last_place():
-    made = message(depth=8)
+    made = shedder_with(depth=8)
     for _ in range(2):
         made.leave(made.enter(caller()), written=True)
     assert refused(made).details["used"] == 10
@@ -91,21 +91,21 @@ def test_of_two_that_ask_at_once_one_has_the_last_place():
 
 
 def test_an_agent_with_too_many_open_calls_is_refused():
-    refusal = refused(message(in_flight=(3, 3)))
+    refusal = refused(shedder_with(in_flight=(3, 3)))
     assert (refusal.code, refusal.http_status) == ("too_many_in_flight", 429)
     assert (refusal.details["limit"], refusal.details["used"]) == (3, 3)
-    assert message(in_flight=(3, 3)).enter(caller(agent_id=uuid4()))
+    assert shedder_with(in_flight=(3, 3)).enter(caller(agent_id=uuid4()))
 
 
 def test_a_call_that_was_not_written_leaves_its_place():
-    made = message(in_flight=(1, 0))
+    made = shedder_with(in_flight=(1, 0))
     made.leave(made.enter(caller()), written=False)
     assert made.enter(caller())
 
 
 @pytest.mark.parametrize(("left_at", "passes"), [(1.0, True), (3.0, False)])
 def test_a_call_is_counted_until_a_sample_has_seen_its_row(left_at, passes):
-    made = message(in_flight=(1, 0))
+    made = shedder_with(in_flight=(1, 0))
     arrival = made.enter(caller())
     arrival.at, arrival.left_at = 0.5, left_at
     made.sample(knowing(at=2.0, in_flight=(1, 0)))
@@ -113,7 +113,7 @@ def test_a_call_is_counted_until_a_sample_has_seen_its_row(left_at, passes):
 
 
 def test_an_arrival_that_was_lost_is_not_counted_for_ever():
-    made = message(in_flight=(1, 0))
+    made = shedder_with(in_flight=(1, 0))
     made.enter(caller()).at = 0.0
     made.sample(knowing(at=60.0, in_flight=(1, 0)))
     assert made.enter(caller())
@@ -131,7 +131,7 @@ def test_an_arrival_that_was_lost_is_not_counted_for_ever():
 )
 def test_calls_are_rejected_when_no_worker_begins_them(fields, served, settings):
     settings.QUEUE_AGE_S = 30
-    refusal = message(**fields).refusal(caller())
+    refusal = shedder_with(**fields).refusal(caller())
     assert (refusal is None) is served
     if refusal is not None:
         assert isinstance(refusal, Overloaded) and refusal.http_status == 503
