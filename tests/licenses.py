@@ -1,4 +1,4 @@
-"""Licences as whoever sells them would write them."""
+"""Licenses as their seller writes them."""
 
 import base64
 import json
@@ -8,18 +8,19 @@ from typing import Any
 import rfc8785
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tools.definitions.licenses import license_key_id, signed_message
+from tools.definitions.licenses import signed_message
+from tools.definitions.signing import public_key_id
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 PUBLIC = KEY.public_key().public_bytes_raw()
 
 
 def moment(days: float = 0) -> str:
-    """Days from now, as a licence writes it."""
+    """Days from now, as a license writes it."""
     return f"{datetime.now(UTC) + timedelta(days=days):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def said(organization: str, tier: str = "Teams", **fields: Any) -> dict[str, Any]:
+def license_fields(organization: str, tier: str = "Teams", **fields: Any) -> dict[str, Any]:
     return {
         "id": "L-1",
         "organization": organization,
@@ -31,16 +32,16 @@ def said(organization: str, tier: str = "Teams", **fields: Any) -> dict[str, Any
     }
 
 
-def signed(license: dict[str, Any], key: Ed25519PrivateKey = KEY) -> dict[str, Any]:
+def sign_license(license: dict[str, Any], key: Ed25519PrivateKey = KEY) -> dict[str, Any]:
     return {
         "license": license,
-        "key_id": license_key_id(key.public_key().public_bytes_raw()),
+        "key_id": public_key_id(key.public_key().public_bytes_raw()),
         "signature": base64.b64encode(key.sign(signed_message(license))).decode(),
     }
 
 
-def file(organization: str, tier: str = "Teams", **fields: Any) -> bytes:
-    return rfc8785.dumps(signed(said(organization, tier, **fields)))
+def license_file(organization: str, tier: str = "Teams", **fields: Any) -> bytes:
+    return rfc8785.dumps(sign_license(license_fields(organization, tier, **fields)))
 
 
 def indented(document: dict[str, Any]) -> bytes:

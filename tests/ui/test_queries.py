@@ -25,7 +25,7 @@ from tools.catalog.mcp import mcp_servers
 from tools.catalog.sandbox import credentials, profiles
 from tools.catalog.services import services
 from tools.catalog.signatures.drift import note_upstream
-from tools.definitions.chains.written import chain_definition
+from tools.definitions.chains.chain_document import chain_definition
 from tools.messaging import message_channels
 from tools.models import Execution, Organization, User
 

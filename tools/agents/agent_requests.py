@@ -12,7 +12,7 @@ from tools.agents.planning.plan_outcomes import rows_of
 from tools.agents.run_parameters import MOST_QUESTION, REACT
 from tools.agents.steps import AgentCallRows, AgentStep
 from tools.definitions.callers import Caller
-from tools.definitions.implementations.builtin import RUN_AGENT
+from tools.definitions.implementations.tool_types import RUN_AGENT
 from tools.definitions.results import Status
 from tools.errors import Malformed
 from tools.execution.call import Call

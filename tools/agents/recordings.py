@@ -17,7 +17,7 @@ from tools.agents.steps import AgentAction, AgentStep
 from tools.authorization.facts import question_of
 from tools.authorization.pins import snapshot_for
 from tools.definitions.callers import Caller, CallerKind
-from tools.definitions.implementations.builtin import RUN_AGENT
+from tools.definitions.implementations.tool_types import RUN_AGENT
 from tools.definitions.results import REFUSED
 from tools.definitions.texts.names import WILDCARD
 from tools.errors import Forbidden, NotFound

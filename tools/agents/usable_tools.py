@@ -12,8 +12,8 @@ from tools.agents.toolbox import usable_by
 from tools.authorization.facts import check_groups_uncounted, question_of
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
-from tools.definitions.chains import values
-from tools.definitions.schemas.schemas import SchemaFlaw
+from tools.definitions.chains import expressions
+from tools.definitions.schemas.json_schemas import SchemaFlaw
 from tools.definitions.vocabulary import ArgumentValidation
 from tools.errors import Malformed, Refused
 from tools.policy import gates
@@ -67,7 +67,7 @@ def _flaws(tool: CatalogTool, arguments: dict[str, Any]) -> list[str]:
     """Of the arguments, except those that contain a reference."""
     if tool.definition.raw["argument_validation"] != ArgumentValidation.ENFORCE:
         return []
-    places = [one.place.replace(".", "/") for one in values.find_references(arguments)]
+    places = [one.place.replace(".", "/") for one in expressions.find_references(arguments)]
     if not places:
         return [_told(flaw) for flaw in tool.input_validator.flaws(arguments)]
     flaws = tool.input_validator.flaws(arguments, masked=True)

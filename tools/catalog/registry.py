@@ -32,7 +32,7 @@ from tools.catalog.signatures import sealing, versions
 from tools.catalog.signatures.keys import keys_of
 from tools.catalog.signatures.newest import SignatureFileState, newest
 from tools.catalog.signatures.verified import ALTERED, ROLLED_BACK, signed
-from tools.definitions.schemas.schemas import Validator
+from tools.definitions.schemas.json_schemas import Validator
 from tools.definitions.tool import (
     DEFAULT_GROUP,
     Definition,

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from django.db import IntegrityError, transaction
 from psycopg import errors as postgres
 
-from tools.definitions.texts.visible import skeleton
+from tools.definitions.texts.lookalikes import skeleton
 from tools.errors import Conflict
 from tools.models import Organization, Tool
 from tools.models.tool import Skeleton

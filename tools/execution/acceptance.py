@@ -16,7 +16,7 @@ from tools.accounts.callers import actor_of
 from tools.authorization import request_records
 from tools.catalog import model_prices
 from tools.catalog.tiers import tier_now
-from tools.definitions.implementations.builtin import RUN_BATCH
+from tools.definitions.implementations.tool_types import RUN_BATCH
 from tools.definitions.results import Status
 from tools.execution import cache, confirmations, shared_consent
 from tools.execution.admission import SKIPPED, ask_gates

@@ -13,9 +13,8 @@ from tools.authorization import pins
 from tools.authorization.facts import question_of
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
-from tools.definitions.results import Status
+from tools.definitions.results import Rate, Status
 from tools.definitions.tool import ToolDefinition
-from tools.definitions.values.rates import Rate
 from tools.execution.call import Call
 from tools.execution.outputs import Parcel
 from tools.limits.answers import CountedLimits

@@ -12,7 +12,7 @@ from uuid import UUID
 from tools.authorization.facts import question_of
 from tools.catalog.registry import CatalogTool
 from tools.definitions.batches import BatchInput, parse_batch_inputs
-from tools.definitions.implementations.builtin import RUN_BATCH
+from tools.definitions.implementations.tool_types import RUN_BATCH
 from tools.definitions.results import Status
 from tools.errors import Refused
 from tools.execution.context import Admission

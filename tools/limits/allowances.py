@@ -18,7 +18,7 @@ from audit.changes import difference
 from audit.events import Event, Outcome
 from tools.errors import Malformed, NotFound
 from tools.models import Agent, Allowance, AllowanceUse, Organization, Tool
-from tools.models.agent import Kind, Period
+from tools.models.agent import AllowanceKind, AllowancePeriod
 
 MOST_QUOTAS = 200
 AMOUNT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,6})?", re.ASCII)
@@ -52,7 +52,7 @@ def allowances_of_many(agents: Collection[Agent]) -> dict[UUID, list[AllowanceSt
     now = timezone.now()
     zones = {agent.pk: ZoneInfo(agent.organization.time_zone) for agent in agents}
     rows = list(Allowance.objects.filter(agent__in=zones).order_by("tool_name", "kind", "period"))
-    begun = {starts_on(period, zone, now) for period in Period for zone in zones.values()}
+    begun = {starts_on(period, zone, now) for period in AllowancePeriod for zone in zones.values()}
     uses = AllowanceUse.objects.filter(allowance__in=rows, starts_on__in=begun) if rows else []
     by_row = {(use.allowance_id, use.starts_on): use for use in uses}
     found: dict[UUID, list[AllowanceStatus]] = {agent.pk: [] for agent in agents}
@@ -66,13 +66,13 @@ def allowances_of_many(agents: Collection[Agent]) -> dict[UUID, list[AllowanceSt
 def starts_on(period: str, zone: ZoneInfo, at: datetime) -> date:
     """The first day of the period that `at` lies in."""
     today = at.astimezone(zone).date()
-    return today if period == Period.DAY else today.replace(day=1)
+    return today if period == AllowancePeriod.DAY else today.replace(day=1)
 
 
 def ends_at(period: str, zone: ZoneInfo, at: datetime) -> datetime:
     """Local midnight at which the next period begins, in UTC: a day has 23, 24 or 25 hours."""
     first = starts_on(period, zone, at)
-    if period == Period.DAY:
+    if period == AllowancePeriod.DAY:
         return midnight(first + timedelta(days=1), zone)
     return midnight((first + timedelta(days=31)).replace(day=1), zone)
 
@@ -146,7 +146,7 @@ def _amounts_after(held: dict[Key, Decimal], changes: Mapping[str, Any]) -> dict
     if "budget" in changes:
         wanted = {key: amount for key, amount in wanted.items() if not _is_budget(key)}
         if budget := changes["budget"]:
-            wanted["", Kind.COST.value, budget["period"]] = budget["amount"]
+            wanted["", AllowanceKind.COST.value, budget["period"]] = budget["amount"]
     return wanted
 
 
@@ -158,7 +158,7 @@ def _parse_quotas(quotas: Iterable[Mapping[str, Any]]) -> dict[Key, Decimal]:
             raise Malformed(
                 f"Two of the quotas are for {_key_in_words(key)}.", code="allowance_twice"
             )
-        if quota["kind"] == Kind.CALLS and quota["amount"] % 1:
+        if quota["kind"] == AllowanceKind.CALLS and quota["amount"] % 1:
             raise Malformed(f"Calls are whole: the quota for {_key_in_words(key)} is not.")
         found[key] = quota["amount"]
     return found
@@ -203,7 +203,7 @@ def _key(row: Allowance) -> Key:
 
 
 def _is_budget(key: Key) -> bool:
-    return key[:2] == ("", Kind.COST)
+    return key[:2] == ("", AllowanceKind.COST)
 
 
 def _key_in_words(key: Key) -> str:

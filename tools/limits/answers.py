@@ -8,8 +8,7 @@ gate refuses.
 from uuid import UUID
 
 from tools.definitions.callers import Caller
-from tools.definitions.results import OPEN
-from tools.definitions.values.rates import Rate
+from tools.definitions.results import OPEN, Rate
 from tools.errors import QuotaExceeded, RateLimited, Shed
 from tools.limits import budgets, load_shedder, rate_limits
 from tools.limits.load_shedder import Arrival

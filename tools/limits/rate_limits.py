@@ -31,7 +31,7 @@ from audit.rows import insert
 from tools import metrics
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
-from tools.definitions.values.rates import Rate
+from tools.definitions.results import Rate
 from tools.errors import RateLimited
 from tools.models import RateHit
 from tools.models.ids import new_id

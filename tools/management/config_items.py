@@ -7,8 +7,8 @@ from tools.catalog.actions import find_tool
 from tools.catalog.imports import exporting
 from tools.catalog.imports.importing_sources import server_descriptor, service_descriptor
 from tools.catalog.signatures.verified import trusted
-from tools.definitions.dialects.items import ImportItemKind
-from tools.definitions.texts.trustgraph import trustgraph_item
+from tools.definitions.dialects.import_entries import ImportItemKind
+from tools.definitions.texts.tool_formats import trustgraph_item
 from tools.definitions.vocabulary import SIGNATURE_INVALID
 from tools.errors import Conflict, NotFound
 from tools.models import McpServer, Organization, Tool, ToolService

@@ -13,9 +13,9 @@ from tools.definitions.results import (
     OPEN,
     TERMINAL,
     EventType,
+    Rate,
     Status,
 )
-from tools.definitions.values.rates import Rate
 from tools.models.agent import Agent
 from tools.models.execution_queryset import (
     KEEPS_OUTPUT,

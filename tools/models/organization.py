@@ -5,7 +5,7 @@ from django.db import connection, models
 from django.db.models import F, Q
 
 from sandbox.spec import IsolationLevel
-from tools.definitions.implementations.builtin import IN_EVERY_LICENSE
+from tools.definitions.implementations.tool_types import IN_EVERY_LICENSE
 from tools.models.ids import new_id
 
 

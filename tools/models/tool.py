@@ -15,7 +15,7 @@ LONGEST_QUESTION = 300
 
 
 class Skeleton(models.Func):
-    """`tools.definitions.texts.visible.skeleton` of a tool's name, in SQL, for an index."""
+    """`tools.definitions.texts.lookalikes.skeleton` of a tool's name, in SQL, for an index."""
 
     template = (
         "replace(translate(lower(translate(%(expressions)s, 'I', 'l')), '01-_.', 'ol'), 'rn', 'm')"

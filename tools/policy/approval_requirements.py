@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from audit.canonical import commitment
-from tools.definitions.implementations.builtin import ALWAYS_CONFIRMED
+from tools.definitions.implementations.tool_types import ALWAYS_CONFIRMED
 from tools.definitions.vocabulary import ToolType
 from tools.policy.questions import CallOptions, Question
 

@@ -6,7 +6,7 @@ What is counted or reserved is the work of `tools.limits`: these gates read its 
 from collections.abc import Sequence
 from typing import Any
 
-from tools.definitions.schemas.schemas import SchemaFlaw
+from tools.definitions.schemas.json_schemas import SchemaFlaw
 from tools.definitions.texts.names import WILDCARD
 from tools.definitions.vocabulary import ArgumentValidation, Delivery
 from tools.errors import InvalidCall, Malformed, Refused

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, cast
 
-from tools.definitions.implementations.builtin import ASK_MODEL, RUN_AGENT, RUN_BATCH
+from tools.definitions.implementations.tool_types import ASK_MODEL, RUN_AGENT, RUN_BATCH
 from tools.errors import Refused
 from tools.policy import availability, call_gates, isolation_levels, license_gates
 from tools.policy.questions import Gate, Question, RequestQuestion, Verdict

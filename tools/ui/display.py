@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from tools.definitions.results import Status
-from tools.definitions.texts.visible import make_visible
+from tools.definitions.texts.lookalikes import make_visible
 from tools.models import Execution
 
 MOST_CHARACTERS = 20_000

@@ -9,7 +9,7 @@ from tools.authorization.listings import usable_tools
 from tools.catalog.registry import CatalogTool
 from tools.catalog.search.questions import note_search
 from tools.catalog.search.search import ranked, relevant
-from tools.definitions.implementations.builtin import CALL_TOOL, FIND_TOOLS
+from tools.definitions.implementations.tool_types import CALL_TOOL, FIND_TOOLS
 from tools.definitions.results import Status
 from tools.execution import sessions
 from tools.execution.composing import CannotGoOn, Composition

@@ -29,7 +29,7 @@ from tools.limits.load_shedder import (
     take_sample,
 )
 from tools.models import Agent, Execution, Organization
-from tools.models.queue import InFlight, Place
+from tools.models.queue import InFlight, QueuePosition
 
 PLACE, AGENT = uuid4(), uuid4()
 
@@ -43,8 +43,8 @@ def caller(**fields):
 
 
 def knowing(*, at=0.0, depth=0, most=10, oldest_s=None, in_flight=None, others=()):
-    places = [Place(PLACE, "here", most, depth, oldest_s)]
-    places += [Place(uuid4(), "there", 10, 1, waited) for waited in others]
+    places = [QueuePosition(PLACE, "here", most, depth, oldest_s)]
+    places += [QueuePosition(uuid4(), "there", 10, 1, waited) for waited in others]
     agents = {AGENT: InFlight(*in_flight)} if in_flight else {}
     return Sample(at, {place.id: place for place in places}, agents)
 
@@ -140,7 +140,7 @@ def test_calls_are_rejected_when_no_worker_begins_them(fields, served, settings)
 
 def test_a_call_that_waited_for_its_own_limit_rejects_no_other_call(settings):
     settings.QUEUE_AGE_S = 30
-    theirs = Place(uuid4(), "there", 10, 1, 90.0, bounded=True)
+    theirs = QueuePosition(uuid4(), "there", 10, 1, 90.0, bounded=True)
     made = LoadShedder()
     made.sample(Sample(0.0, {theirs.id: theirs}))
     assert made.refusal(caller()) is None

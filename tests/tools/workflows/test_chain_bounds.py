@@ -15,7 +15,7 @@ from tests.tools.workflows.test_chains import (
     step,
 )
 from tools.approvals import decisions
-from tools.definitions.chains.document import MOST_ITEMS, MOST_STEPS
+from tools.definitions.chains.chain_document import MOST_ITEMS, MOST_STEPS
 from tools.errors import InvalidDefinition
 from tools.execution import actions, composing, session_actions
 from tools.models import Confirmation

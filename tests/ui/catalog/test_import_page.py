@@ -15,15 +15,14 @@ from django.test import Client
 
 from audit.models import AuditRecord
 from tests import factories
-from tests.tools.definitions.openapi.documents import one, petstore
+from tests.tools.definitions.openapi.openapi_documents import one, petstore
 from tests.ui.conftest import Grant
 from tests.ui.pages import htmx, inline_code, notes, text
 from tools.catalog.actions import update_tool
 from tools.catalog.imports.import_preview import HIDDEN
 from tools.catalog.sandbox.credentials import create_credential
-from tools.definitions.dialects.documents import MAX_BYTES, UnreadableDocument
-from tools.definitions.dialects.given import decode_file
-from tools.definitions.dialects.items import MAX_ITEMS, ImportSource
+from tools.definitions.dialects.import_documents import MAX_BYTES, UnreadableDocument
+from tools.definitions.dialects.import_entries import MAX_ITEMS, ImportSource, decode_file
 from tools.definitions.tool import ordered_definition
 from tools.models import McpServer, Organization, Tool, ToolService
 from tools.ui import sealed_forms

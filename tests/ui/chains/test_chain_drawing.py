@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from tools.definitions.chains.document import Chain
+from tools.definitions.chains.chain_document import Chain
 from tools.ui.chains.chain_drawing import StepStatus, condition_words, draw
 
 

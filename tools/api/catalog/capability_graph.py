@@ -19,21 +19,20 @@ from tools.authorization.listings import usable_tools
 from tools.catalog.registry import CatalogTool
 from tools.catalog.workflow.capabilities import graph_of, proposals
 from tools.definitions.callers import Scope
-from tools.definitions.capability.drafts import Proposal
-from tools.definitions.capability.fits import Fit
-from tools.definitions.capability.graph import CapabilityEdge, CapabilityNode
-from tools.definitions.capability.ports import normalize_key
-from tools.definitions.capability.wishes import (
+from tools.definitions.capability.capability_search import (
     PlanningTarget,
     given_ports,
     schema_of_example,
     target_port,
 )
-from tools.definitions.chains.values import OUTPUT
-from tools.definitions.schemas.schemas import BadSchema, compile_schema
+from tools.definitions.capability.graph import CapabilityEdge, CapabilityNode, Fit
+from tools.definitions.capability.ports import normalize_key
+from tools.definitions.capability.proposals import Proposal
+from tools.definitions.chains.expressions import OUTPUT
+from tools.definitions.schemas.json_schemas import BadSchema, compile_schema
 from tools.definitions.texts.names import flaw_in_text
 from tools.policy.questions import EffectiveRequest
-from tools.web.proof import Proof, by_method
+from tools.web.reauthentication import Proof, by_method
 
 MOST_HAD = 50
 _LONGEST_NAME = 100

@@ -15,13 +15,17 @@ from tools.api.common.views import CallerView
 from tools.catalog.imports import exporting, importing
 from tools.catalog.imports.openapi_import import import_openapi
 from tools.definitions.callers import Scope
-from tools.definitions.dialects import documents, items
-from tools.definitions.dialects.documents import ImportDocument
-from tools.definitions.dialects.given import operation_line
-from tools.definitions.dialects.items import MAX_ITEMS, ImportSelection, ImportSource
+from tools.definitions.dialects import import_documents, import_entries
+from tools.definitions.dialects.import_documents import ImportDocument
+from tools.definitions.dialects.import_entries import (
+    MAX_ITEMS,
+    ImportSelection,
+    ImportSource,
+    operation_line,
+)
 from tools.definitions.values.strict_json import MAX_VALUES
 from tools.errors import Malformed
-from tools.web.proof import Proof, by_method
+from tools.web.reauthentication import Proof, by_method
 
 EXAMPLE = OpenApiExample(
     "A tool service and a tool of it",
@@ -224,8 +228,8 @@ def _documents(body: dict[str, Any]) -> list[tuple[ImportDocument, ImportSource]
         raise Malformed("Give either document or items.", code="invalid")
     source = ImportSource(body["source"]) if body["source"] else None
     return [
-        (one, source or items.detect_source(one))
-        for one in documents.parse_documents(
+        (one, source or import_entries.detect_source(one))
+        for one in import_documents.parse_documents(
             body[given[0]], openapi=source in {None, ImportSource.OPENAPI}
         )
     ]
@@ -233,12 +237,12 @@ def _documents(body: dict[str, Any]) -> list[tuple[ImportDocument, ImportSource]
 
 def _items(
     read: list[tuple[ImportDocument, ImportSource]], body: dict[str, Any]
-) -> list[items.ImportItem]:
+) -> list[import_entries.ImportItem]:
     choice = ImportSelection(body["server"], tuple(body["pick"] or ()))
-    found: list[items.ImportItem] = []
+    found: list[import_entries.ImportItem] = []
     for document, source in read:
-        found += items.split_document(document, source, choice)
-    return items.limit_items(found)
+        found += import_entries.split_document(document, source, choice)
+    return import_entries.limit_items(found)
 
 
 def _operations(pick: list[Any] | None) -> list[str]:

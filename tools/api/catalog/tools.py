@@ -33,7 +33,7 @@ from tools.catalog.search.questions import note_search
 from tools.catalog.search.search import ranked, relevant
 from tools.catalog.signatures.verified import check_current
 from tools.definitions.callers import Scope
-from tools.definitions.texts.told import FORMATTERS, ToolTextFormat
+from tools.definitions.texts.tool_formats import FORMATTERS, ToolTextFormat
 from tools.definitions.tool import Definition
 from tools.definitions.values.strict_json import MAX_VALUES
 from tools.definitions.vocabulary import (
@@ -47,8 +47,8 @@ from tools.insight.workflow_findings import findings_about
 from tools.models import ToolVersion
 from tools.models.tool import Origin, ToolStatus
 from tools.shapes import tool_here, tool_shape, version_shape
-from tools.web.pages import PAGING, CursorPages, paging
-from tools.web.proof import Proof, by_method
+from tools.web.cursor_pagination import PAGING_PARAMETERS, CursorPages, paging_parameters
+from tools.web.reauthentication import Proof, by_method
 
 DEFINITION = "definition"
 FORMAT = OpenApiParameter(
@@ -75,7 +75,7 @@ LISTING = [
         "name, title, description, capabilities or parameters.",
     ),
     BY_NAME,
-    *PAGING,
+    *PAGING_PARAMETERS,
 ]
 ENABLES = by_method(post=Proof.NEEDED)
 DISABLES = by_method(post=Proof.NOT_NEEDED)
@@ -369,7 +369,7 @@ class ToolSwitch(ToolView):
 class ToolVersions(CallerView):
     @extend_schema(
         operation_id="list_tool_versions",
-        parameters=paging(_VERSIONS),
+        parameters=paging_parameters(_VERSIONS),
         responses=VersionPage,
     )
     def get(self, request: Request, name: str) -> Response:

@@ -14,7 +14,7 @@ from tools.accounts.grants.narrowing import check_not_narrowed
 from tools.accounts.organizations import acting_in
 from tools.accounts.user_permissions import may
 from tools.definitions.callers import MANAGING_SCOPES, Caller, CallerKind, Scope
-from tools.definitions.values.rates import Rate
+from tools.definitions.results import Rate
 from tools.errors import Forbidden, Unauthenticated
 from tools.limits import rate_limits
 

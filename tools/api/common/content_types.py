@@ -6,7 +6,7 @@ from rest_framework.parsers import BaseParser
 from rest_framework.renderers import BaseRenderer
 
 from config.http.errors import encode_json
-from tools.definitions.dialects import documents
+from tools.definitions.dialects import import_documents
 from tools.definitions.values import strict_json
 
 
@@ -43,7 +43,9 @@ class YamlParser(BaseParser):
         media_type: str | None = None,
         parser_context: Mapping[str, Any] | None = None,
     ) -> Any:
-        found = documents.parse_documents(documents.decode_document(_raw(stream, parser_context)))
+        found = import_documents.parse_documents(
+            import_documents.decode_document(_raw(stream, parser_context))
+        )
         if len(found) != 1:
             raise ParseError("The body must hold one document.")
         return found[0].value

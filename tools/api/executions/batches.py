@@ -22,13 +22,13 @@ from tools.api.executions.executions import (
 )
 from tools.definitions.batches import LONGEST_TOOL_NAME, MOST_INPUTS
 from tools.definitions.callers import Caller, Scope
-from tools.definitions.implementations.builtin import RUN_BATCH
+from tools.definitions.implementations.tool_types import RUN_BATCH
 from tools.definitions.results import FINAL, Status
 from tools.definitions.values.strict_json import MAX_VALUES
 from tools.execution.confirmations import of_executions
 from tools.models import Execution
 from tools.shapes import execution_shape
-from tools.web.proof import Proof, by_method
+from tools.web.reauthentication import Proof, by_method
 from tools.workflows import batches
 from tools.workflows.batch import MOST_PARALLEL
 from tools.workflows.batches import BatchRow

@@ -31,8 +31,13 @@ from tools.catalog.registry import CatalogTool
 from tools.catalog.signatures.verified import check_current
 from tools.catalog.workflow.chains import doubts_about
 from tools.definitions.callers import Scope
-from tools.definitions.chains.document import ON_CANCEL, ON_ERROR
-from tools.definitions.chains.written import chain_definition, chain_document, chain_field
+from tools.definitions.chains.chain_document import (
+    ON_CANCEL,
+    ON_ERROR,
+    chain_definition,
+    chain_document,
+    chain_field,
+)
 from tools.definitions.results import Status
 from tools.definitions.values.strict_json import MAX_VALUES
 from tools.definitions.vocabulary import ToolType
@@ -41,8 +46,8 @@ from tools.execution.confirmations import of_executions
 from tools.models import Execution, Tool
 from tools.policy.questions import EffectiveRequest
 from tools.shapes import execution_shape, tool_here
-from tools.web.pages import PAGING
-from tools.web.proof import Proof, by_method
+from tools.web.cursor_pagination import PAGING_PARAMETERS
+from tools.web.reauthentication import Proof, by_method
 from tools.workflows import chain_actions
 from tools.workflows.chain_dry_run import rehearse
 
@@ -176,7 +181,7 @@ class ChainList(ChainView):
 
     @extend_schema(
         operation_id="list_chains",
-        parameters=[*REQUEST, BY_NAME, *PAGING],
+        parameters=[*REQUEST, BY_NAME, *PAGING_PARAMETERS],
         responses=ChainPage,
     )
     def get(self, request: Request) -> Response:

@@ -25,7 +25,7 @@ from tools.definitions.openapi import (
     draft_operations,
     operation_identity,
 )
-from tools.definitions.openapi.drafts import LONGEST_NAME, OPENAPI_SOURCE
+from tools.definitions.openapi.operations import LONGEST_NAME, OPENAPI_SOURCE
 from tools.definitions.texts.names import with_digest
 from tools.definitions.tool import Definition, read_definition
 from tools.errors import Malformed, ToolcribError

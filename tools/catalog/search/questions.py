@@ -20,7 +20,7 @@ from tools.catalog.registry import CatalogTool
 from tools.catalog.search.words import forget_questions, locked, note_question
 from tools.definitions.callers import Caller
 from tools.definitions.results import Status
-from tools.definitions.texts.words import split_words
+from tools.definitions.texts.names import split_words
 from tools.models import Execution, ToolSearch
 from tools.models.tool import LONGEST_QUESTION
 

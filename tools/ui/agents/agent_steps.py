@@ -13,7 +13,7 @@ from tools.agents.agent_requests import AgentRunReport
 from tools.agents.call_rows import MOST_OBSERVATION, Spent
 from tools.agents.steps import AgentStep
 from tools.definitions.results import OPEN, Status
-from tools.definitions.texts.visible import make_visible
+from tools.definitions.texts.lookalikes import make_visible
 from tools.execution.redacted import redacted
 from tools.models import Confirmation, Execution
 from tools.shapes import money

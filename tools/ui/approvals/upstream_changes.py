@@ -29,14 +29,14 @@ from tools.definitions.differences import (
     diff_words,
     make_value_visible,
 )
-from tools.definitions.texts.visible import code_point, find_lookalikes
+from tools.definitions.texts.lookalikes import code_point, find_lookalikes
 from tools.definitions.tool import ordered_definition
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Malformed, ToolcribError
 from tools.models import Decision, OnDrift, Tool, UpstreamChange
 from tools.ui.access import PageRequest, page, page_or_results
 from tools.ui.display import pretty
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 LIST, ONE = "approvals/upstream_changes.html", "approvals/upstream_change.html"
 PAGE_SIZE = 25

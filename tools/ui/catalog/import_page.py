@@ -26,17 +26,20 @@ from tools.catalog.imports.import_preview import (
 )
 from tools.catalog.imports.importing import permissions
 from tools.catalog.imports.importing_items import CREATED, REFUSED, REVIEW, UNCHANGED, UPDATED
-from tools.definitions.dialects.documents import MAX_BYTES
-from tools.definitions.dialects.given import ImportContents, ImportEntry, ImportFile, parse_files
-from tools.definitions.dialects.items import (
+from tools.definitions.dialects.import_documents import MAX_BYTES
+from tools.definitions.dialects.import_entries import (
+    ImportContents,
+    ImportEntry,
+    ImportFile,
     ImportItem,
     ImportItemKind,
     ImportSelection,
     ImportSource,
+    parse_files,
 )
 from tools.definitions.differences import DefinitionDifference
 from tools.definitions.servers import ServerTransport, read_server
-from tools.definitions.texts.visible import make_visible
+from tools.definitions.texts.lookalikes import make_visible
 from tools.errors import InvalidDefinition, ToolcribError
 from tools.models import EgressCredential, McpServer
 from tools.ui.access import PageRequest, page
@@ -48,7 +51,7 @@ from tools.ui.catalog.import_form import (
     asked,
 )
 from tools.ui.display import definition_text
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 DIALECTS = {
     ImportSource.ITEMS: "TrustGraph items by key",

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tools.definitions.chains import conditions, values
-from tools.definitions.chains.document import Chain, ChainStep
-from tools.definitions.chains.values import ValueReference
+from tools.definitions.chains import conditions, expressions
+from tools.definitions.chains.chain_document import Chain, ChainStep
+from tools.definitions.chains.expressions import ValueReference
 from tools.definitions.results import OPEN, Status
 from tools.definitions.tool import Definition
 from tools.definitions.vocabulary import ToolType
@@ -120,15 +120,15 @@ class ChainDrawing:
 
 
 def value_words(value: Any) -> str:
-    mark = values.reference_key(value)
+    mark = expressions.reference_key(value)
     if mark is None:
         return json.dumps(value, ensure_ascii=False)
     one = ValueReference("", mark, value)
-    if mark == values.STEP:
+    if mark == expressions.STEP:
         return f"{one.step}{one.pointer}"
-    if mark in (values.INPUT, values.ITEM):
+    if mark in (expressions.INPUT, expressions.ITEM):
         return f"{mark.removeprefix('$')}{one.pointer}"
-    return "a text" if mark == values.TEXT else json.dumps(value[mark], ensure_ascii=False)
+    return "a text" if mark == expressions.TEXT else json.dumps(value[mark], ensure_ascii=False)
 
 
 def condition_words(condition: dict[str, Any]) -> str:
@@ -175,11 +175,11 @@ def sources_of_output(chain: Chain) -> set[str]:
 
 
 def steps_in(value: Any) -> Iterator[str]:
-    for one in values.find_references(value):
-        if one.mark == values.STEP:
+    for one in expressions.find_references(value):
+        if one.mark == expressions.STEP:
             yield one.step
-        elif one.mark == values.TEXT:
-            yield from _IN_TEMPLATE.findall(one.raw[values.TEXT])
+        elif one.mark == expressions.TEXT:
+            yield from _IN_TEMPLATE.findall(one.raw[expressions.TEXT])
 
 
 def inputs_of(definition: Definition) -> list[str]:

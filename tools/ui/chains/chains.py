@@ -20,7 +20,7 @@ from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.signatures.verified import check_current
 from tools.catalog.workflow.chain_texts import ChainText, Remark, read_text, text_of
 from tools.definitions.callers import Caller
-from tools.definitions.chains.document import Chain
+from tools.definitions.chains.chain_document import Chain
 from tools.definitions.tool import Definition
 from tools.definitions.vocabulary import ToolType
 from tools.errors import NotFound, ToolcribError
@@ -30,7 +30,7 @@ from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.chains.chain_drawing import ChainDrawing, draw, inputs_of
 from tools.ui.display import cut, pretty
 from tools.ui.inputs import plain
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 from tools.workflows.chain_dry_run import rehearse
 
 LIST, FORM = "chains/chains.html", "chains/chain_form.html"

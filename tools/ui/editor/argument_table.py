@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tools.definitions.schemas import schemas
-from tools.definitions.tool import parameters_schema
+from tools.definitions.schemas import json_schemas
+from tools.definitions.tool_parameters import parameters_schema
 from tools.definitions.vocabulary import ParameterType
 from tools.ui.display import on_one_line, pretty
 from tools.ui.inputs import FormInput, Widget, choices, json_of
@@ -93,7 +93,7 @@ def rows_sent(data: Mapping[str, str]) -> list[ArgumentRow]:
 def arranged(rows: list[ArgumentRow], what: str, at: int) -> list[ArgumentRow]:
     """The rows after a row is added at the end, removed, or moved up or down."""
     values = [row.values for row in rows]
-    if what == "add" and len(values) < schemas.MAX_PROPERTIES:
+    if what == "add" and len(values) < json_schemas.MAX_PROPERTIES:
         values.append({})
     elif what == "remove" and at < len(values):
         values.pop(at)
@@ -160,7 +160,7 @@ def _written(key: str, value: Any) -> str:
 
 def _count(data: Mapping[str, str]) -> int:
     text = data.get("arguments", "0")
-    return min(int(text), schemas.MAX_PROPERTIES) if text.isdecimal() and len(text) < 6 else 0
+    return min(int(text), json_schemas.MAX_PROPERTIES) if text.isdecimal() and len(text) < 6 else 0
 
 
 def _sent(data: Mapping[str, str], at: int) -> dict[str, str]:

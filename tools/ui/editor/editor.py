@@ -15,7 +15,7 @@ from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import require
 from tools.catalog.actions import find_tool, register_tool, update_tool
 from tools.catalog.signatures.verified import check_current
-from tools.definitions.implementations import READERS
+from tools.definitions.implementations.tool_types import READERS
 from tools.definitions.tool import Definition, ordered_definition, read_definition
 from tools.definitions.values import strict_json
 from tools.definitions.vocabulary import ToolType
@@ -28,7 +28,7 @@ from tools.ui.editor.argument_table import MOVES, NotAsTable, arranged, unfolded
 from tools.ui.editor.argument_text import bring_in_step, put_in_step, write_as
 from tools.ui.editor.tool_drafts import ToolDraft, definition_from, draft_from, draft_of, new_draft
 from tools.ui.inputs import FormInput, Widget, json_of, plain
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 KEY = "test-parameters"
 TEMPLATE = "editor/editor.html"

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tools.definitions.implementations import READERS
-from tools.definitions.tool import parameters_schema, passes_arguments
+from tools.definitions.implementations.tool_types import READERS
+from tools.definitions.tool import passes_arguments
+from tools.definitions.tool_parameters import parameters_schema
 from tools.definitions.vocabulary import (
     ArgumentValidation,
     Category,

@@ -18,7 +18,7 @@ from tests.sandbox.egress.conftest import NAME
 from tests.stubs.web import Held, Raw, Reply, serving, zipped
 from tests.tools.builtin.isolated.conftest import ARTICLE, SENTENCES, page
 from tools.builtin.manifest import DEFINITIONS, ISOLATED
-from tools.definitions.schemas import schemas
+from tools.definitions.schemas import json_schemas
 
 (DEFINITION,) = (one for one in DEFINITIONS if one["name"] == "web_fetch")
 PDF = b"%PDF-1.7\n" + bytes(range(256))
@@ -42,7 +42,7 @@ def failure(fetch, *asked, **parameters):
 def test_a_page_is_answered_in_the_shape_the_definition_promises(fetch, web):
     web.replies["/a"] = html(ARTICLE)
     found = fetch("/a")
-    assert schemas.compile_schema(DEFINITION["output_schema"]).flaws(found) == []
+    assert json_schemas.compile_schema(DEFINITION["output_schema"]).flaws(found) == []
     assert SENTENCES in found.pop("content")
     assert found == {
         "url": web.url("/a", host=NAME), "status": 200, "content_type": "text/html",
