@@ -16,11 +16,11 @@ from uuid_utils.compat import uuid7
 from audit import source
 from audit.errors import Unwritable
 from audit.events import Event, Outcome
+from audit.inserts import Row, as_json_text, insert_together
 from audit.log import leaves
 from audit.models import AuditPayload, AuditRecord
 from audit.records import payloads
 from audit.redaction import Redactor
-from audit.rows import Row, as_json_text, insert_together
 
 
 @dataclass(frozen=True, slots=True)

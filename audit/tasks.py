@@ -4,8 +4,8 @@ from celery import shared_task
 from django.conf import settings
 
 from audit.alerts import alerts, deliveries
-from audit.export import exporting
-from audit.log import silence, thinning
+from audit.export import background_exports
+from audit.log import checkpoint_retention, silence
 from audit.records import retention
 from audit.verification import selfcheck
 
@@ -30,7 +30,7 @@ def keep_evidence() -> None:
 
 @shared_task(name="audit.tasks.thin_checkpoints")
 def thin_checkpoints() -> None:
-    thinning.thin_all()
+    checkpoint_retention.thin_all()
 
 
 @shared_task(name="audit.tasks.watch_sealer")
@@ -45,9 +45,9 @@ def verify_logs() -> None:
 
 @shared_task(name="audit.tasks.write_export", time_limit=3600)
 def write_export() -> None:
-    exporting.write_next()
+    background_exports.write_next()
 
 
 @shared_task(name="audit.tasks.sweep_exports")
 def sweep_exports() -> None:
-    exporting.sweep()
+    background_exports.sweep()

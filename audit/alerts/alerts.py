@@ -17,7 +17,7 @@ from django.db.models.functions import Now
 from audit import metrics
 from audit.actions import Actor, record
 from audit.alerts import deliveries, fixed_rules
-from audit.alerts.kinds import KINDS, AlertFinding
+from audit.alerts.rule_kinds import KINDS, AlertFinding
 from audit.events import Event, Outcome, Severity
 from audit.models import Alert, AlertRule
 

@@ -6,7 +6,7 @@ about the product.
 
 from django.db import connection
 
-from audit.alerts.kinds import AlertFinding
+from audit.alerts.rule_kinds import AlertFinding
 from audit.events import Event, Severity
 from audit.models import AlertRule
 

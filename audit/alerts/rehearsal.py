@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db import DatabaseError, connection, transaction
 
-from audit.alerts.kinds import KINDS, AlertKind
+from audit.alerts.rule_kinds import KINDS, AlertKind
 
 DAYS = 7
 MOST_CAUGHT = 1_000

@@ -19,7 +19,7 @@ from django.core.mail import EmailMessage
 from django.core.mail.backends.smtp import EmailBackend
 from django.utils.module_loading import import_string
 
-from audit.alerts import channels
+from audit.alerts import alert_channels
 from audit.models import AlertChannel, ChannelKind
 
 TIMEOUT_S = 5.0
@@ -96,7 +96,7 @@ def _mail(channel: AlertChannel, message: AlertMessage) -> None:
 
 def _call(channel: AlertChannel, message: AlertMessage) -> None:
     try:
-        key = channels.signing_key(channel)
+        key = alert_channels.signing_key(channel)
     except LookupError as problem:
         raise NotTold(str(problem)) from None
     body = orjson.dumps({"delivery": message.delivery, **message.content})

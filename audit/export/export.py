@@ -24,10 +24,10 @@ from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.export import csvsafe, ocsf
 from audit.export.manifests import Digest, manifest, write
-from audit.log import leaves, signing
+from audit.log import key_files, leaves
 from audit.models import Checkpoint
-from audit.records import search
-from audit.records.search import RecordSearch
+from audit.records import record_search
+from audit.records.record_search import RecordSearch
 
 BATCH = 500
 AT_ONCE, OF_ORGANIZATION = 4, 2  # in one process; each keeps a thread of the server
@@ -203,7 +203,7 @@ def parts(wanted: RecordSearch, format_name: str) -> Iterator[bytes]:
 def batches(wanted: RecordSearch) -> Iterator[list[ExportRow]]:
     """All matching rows, the oldest first, up to now."""
     now = timezone.now()
-    wanted = search.within(wanted, until=min(wanted.until or now, now))
+    wanted = record_search.within(wanted, until=min(wanted.until or now, now))
     after: tuple[datetime, UUID] | None = None
     while found := _batch(wanted, after):
         connection.close()  # a slow client holds none
@@ -288,12 +288,12 @@ class _ExportFile:
 
 def vouched_for(organization: str) -> Vouched:
     newest = Checkpoint.objects.filter(log__name=organization).order_by("-size", "-id").first()
-    origin = signing.origin(organization)
+    origin = key_files.origin(organization)
     return Vouched(origin, newest.size, newest.note) if newest else Vouched(origin, 0, "")
 
 
 def _batch(wanted: RecordSearch, after: tuple[datetime, UUID] | None) -> list[ExportRow]:
-    ids = search.ascending(wanted, BATCH, after)
+    ids = record_search.ascending(wanted, BATCH, after)
     with connection.cursor() as cursor:
         cursor.execute(_ROWS.replace("/* next */", ids.sql), ids.values)
         return [

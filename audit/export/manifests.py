@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO
 
-from audit import files
-from audit.log import signing
+from audit import shared_files
+from audit.log import key_files
 
 
 class Digest:
@@ -33,9 +33,9 @@ class Digest:
 
 
 def manifest(log: str, said: dict[str, object]) -> str:
-    lines = [signing.origin(log), *(f"{name} {value}" for name, value in said.items())]
+    lines = [key_files.origin(log), *(f"{name} {value}" for name, value in said.items())]
     text = "".join(f"{_plain(line)}\n" for line in lines)
-    return text + "\n" + signing.manifest_signer(log).line(text)
+    return text + "\n" + key_files.manifest_signer(log).line(text)
 
 
 def write(
@@ -44,7 +44,7 @@ def write(
     """Write a file atomically, with its directory, and sync it. `ready` is called before it gets
     its name."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    descriptor = files.open_to_write(draft, os.O_WRONLY | os.O_EXCL)
+    descriptor = shared_files.open_to_write(draft, os.O_WRONLY | os.O_EXCL)
     try:
         with os.fdopen(descriptor, "wb") as out:
             digest = Digest(out)

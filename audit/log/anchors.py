@@ -1,9 +1,9 @@
 """Anchors: published checkpoints of each log, kept outside the database, which reveal a rollback of
 it.
 
-A directory per log, in it numbered files of JSON lines that are appended to, and thinned by age as
-checkpoints are (`audit.log.thinning`). An incomplete line (after a loss of power) is ignored, and
-the next goes into a new file.
+A directory per log holds numbered files of JSON lines, which are appended to and thinned by age as
+checkpoints are (`audit.log.checkpoint_retention`). An incomplete line (after a loss of power) is
+ignored, and the next line goes into a new file.
 """
 
 import fcntl
@@ -18,10 +18,10 @@ from pathlib import Path
 
 from django.conf import settings
 
-from audit import files
-from audit.log import checkpoints, signing
+from audit import shared_files
+from audit.log import checkpoints, key_files
+from audit.log.checkpoint_retention import SLACK, WHOLE_FOR
 from audit.log.checkpoints import Acceptance, BadNote, Statement
-from audit.log.thinning import SLACK, WHOLE_FOR
 
 log = logging.getLogger(__name__)
 FULL_BYTES = 64 * 1024 * 1024
@@ -95,7 +95,7 @@ def append(log_name: str, note: str) -> None:
     that a break was accepted."""
     anchor = Anchor(log_name, note)
     directory = _directory(log_name)
-    files.make_directory(directory)
+    shared_files.make_directory(directory)
     with _locked(directory):
         if anchor.accepted is not None or _is_news(anchor, directory):
             _write(directory, anchor)
@@ -238,7 +238,7 @@ def _copy_bytes(source: Path, target: Path, most: int = -1) -> None:
 
 
 def _directory(log_name: str) -> Path:
-    return Path(settings.ANCHORS_DIR) / signing.plain(log_name)
+    return Path(settings.ANCHORS_DIR) / key_files.plain(log_name)
 
 
 def _log_in(directory: Path) -> str | None:
@@ -288,7 +288,7 @@ def _locked(directory: Path) -> Iterator[None]:
 def _write(directory: Path, anchor: Anchor) -> None:
     line = line_of(anchor)
     flags = os.O_WRONLY | os.O_APPEND
-    descriptor = files.open_to_write(_file_to_write(directory), flags)
+    descriptor = shared_files.open_to_write(_file_to_write(directory), flags)
     with os.fdopen(descriptor, "wb") as out:
         out.write(line)
         out.flush()

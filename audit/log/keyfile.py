@@ -13,7 +13,7 @@ from pathlib import Path
 
 from django.conf import settings
 
-from audit import files
+from audit import shared_files
 
 RECORDS = "audit-records.key"
 
@@ -66,7 +66,7 @@ def flush(directory: Path) -> None:
 
 
 def _write(path: Path, content: bytes, private: bool) -> None:
-    files.make_directory(path.parent)
+    shared_files.make_directory(path.parent)
     flush(path.parent.parent)
     with _draft(path, content, private) as draft, suppress(FileExistsError):
         os.link(draft, path)  # of several writers the first one's key is the one
@@ -76,7 +76,7 @@ def _write(path: Path, content: bytes, private: bool) -> None:
 def _draft(path: Path, content: bytes, private: bool) -> Iterator[Path]:
     """The content on the disk, to be given its name, which is on the disk afterwards."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    descriptor = files.open_to_write(draft, os.O_WRONLY | os.O_EXCL, private=private)
+    descriptor = shared_files.open_to_write(draft, os.O_WRONLY | os.O_EXCL, private=private)
     try:
         with os.fdopen(descriptor, "wb") as out:
             out.write(content)

@@ -15,9 +15,9 @@ from django.db.backends.postgresql.base import DatabaseWrapper
 
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
-from audit.log import anchors, publishing, sealing, signing
+from audit.log import anchors, checkpoint_publication, key_files, seal_batches
 from audit.log.anchors import BadAnchor
-from audit.log.remotes import Courier
+from audit.log.remote_anchors import Courier
 from audit.metrics import unsealed_age
 
 log = logging.getLogger(__name__)
@@ -57,16 +57,16 @@ WHERE transaction >= %s::xid8 ORDER BY transaction LIMIT 1
 
 def seal(name: str | None = None) -> int:
     """Seal what can be sealed now, in one log or in all, and sign what has grown; how many."""
-    names = [name] if name is not None else sealing.active(None)[0]
+    names = [name] if name is not None else seal_batches.active(None)[0]
     done = 0
     for one in names:
         more = True
         while more:
-            count, more = sealing.seal_log(one)
+            count, more = seal_batches.seal_log(one)
             done += count
-    for one in publishing.due(0):
+    for one in checkpoint_publication.due(0):
         if one in names:
-            publishing.publish(one)
+            checkpoint_publication.publish(one)
     return done
 
 
@@ -118,10 +118,10 @@ class Sealer:
         quiet_s = settings.AUDIT_QUIET_SECONDS
         if now - self._watched >= quiet_s:
             self._signed = {name: at for name, at in self._signed.items() if now - at < quiet_s}
-            publishing.watch(compared_lately=self._signed)
+            checkpoint_publication.watch(compared_lately=self._signed)
             self._watched = now
         foreign = self._since is None
-        names, until = sealing.active(self._since)
+        names, until = seal_batches.active(self._since)
         for name in names:
             self._owed.setdefault(name, now)
         self._since = until
@@ -155,7 +155,7 @@ class Sealer:
 
     def _seal_one(self, name: str, foreign: bool) -> bool:
         try:
-            _, more = sealing.seal_log(name, foreign=foreign)
+            _, more = seal_batches.seal_log(name, foreign=foreign)
         except _OF_ONE_LOG:
             log.exception("the log %s could not be sealed", name)
             return False
@@ -165,19 +165,19 @@ class Sealer:
         return True
 
     def _publish(self) -> None:
-        for name in publishing.due(ACTIVE_S):
+        for name in checkpoint_publication.due(ACTIVE_S):
             if self._over():
                 return
             try:
-                note = publishing.publish(name)
+                note = checkpoint_publication.publish(name)
             except _OF_ONE_LOG:
                 log.exception("the log %s could not be signed", name)
                 continue
             self._signed[name] = time.monotonic()
             for courier in self._couriers if note else ():
                 courier.take(name, note or "")
-        if signing.rotating():
-            publishing.finish_rotation()
+        if key_files.rotating():
+            checkpoint_publication.finish_rotation()
 
     def _beat(self, now: float) -> None:
         if now - self._beaten < BEAT_S:
@@ -199,7 +199,7 @@ class Sealer:
                 log.error("records of the log %s have waited too long to be sealed", name)
                 record(
                     Event.AUDIT_UNSEALED,
-                    by=Actor("system", sealing.SEALER, name),
+                    by=Actor("system", seal_batches.SEALER, name),
                     outcome=Outcome.FAILURE,
                     subject=name,
                     reason="overdue",
@@ -217,7 +217,7 @@ class Sealer:
             log.error("an open transaction keeps the log %s from being sealed: %s", name, holder)
             record(
                 Event.AUDIT_UNSEALED,
-                by=Actor("system", sealing.SEALER, name),
+                by=Actor("system", seal_batches.SEALER, name),
                 outcome=Outcome.FAILURE,
                 subject=name,
                 reason="transaction_open",

@@ -4,7 +4,7 @@ from django.db import connection, transaction
 
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
-from audit.log.standing import sealer_silent_s
+from audit.log.log_status import sealer_silent_s
 
 SILENT_S = 10.0
 _WAITING = """

@@ -18,11 +18,11 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.utils import timezone
 
-from audit import files
+from audit import shared_files
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.export import manifests
-from audit.log import leaves, merkle, signing
+from audit.log import key_files, leaves, merkle
 from audit.models import AuditLeaf, AuditLog, AuditSegment, Checkpoint
 from audit.records import erasure
 
@@ -63,7 +63,7 @@ class Range:
 
     @property
     def file(self) -> str:
-        return f"{signing.plain(self.log.name)}/{self.first:012}-{self.end:012}.jsonl.gz"
+        return f"{key_files.plain(self.log.name)}/{self.first:012}-{self.end:012}.jsonl.gz"
 
     @property
     def path(self) -> Path:
@@ -164,7 +164,7 @@ def next_range(found: AuditLog, before: datetime) -> Due | None:
 def archive(due: Due) -> AuditSegment | None:
     """Write the file, read it back, and only then say that its records may leave. None where
     another run was faster."""
-    files.make_directory(due.path.parent)
+    shared_files.make_directory(due.path.parent)
     manifests.flush(directory())
     manifests.write(due.path, compressed(lines_of(due)))
     check_file(due)

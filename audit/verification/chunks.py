@@ -11,7 +11,15 @@ from hashlib import sha256
 from audit.log import merkle
 from audit.log.merkle import Frontier
 from audit.verification.clocks import SigningClock, TimeSpan, contradicts
-from audit.verification.rows import LogSource, Raw, RecordRow, body_of, leaf_of, micros_of, within
+from audit.verification.log_source import (
+    LogSource,
+    Raw,
+    RecordRow,
+    body_of,
+    leaf_of,
+    micros_of,
+    within,
+)
 
 BLOCK_LEVEL, CHUNK_LEVEL = 8, 16
 BLOCK, CHUNK = 1 << BLOCK_LEVEL, 1 << CHUNK_LEVEL

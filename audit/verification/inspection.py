@@ -14,17 +14,21 @@ from pathlib import Path
 import psycopg
 from django.db import DatabaseError, connection
 
-from audit.log import anchors, keyfile, signing
+from audit.log import anchors, key_files, keyfile
 from audit.log.anchors import BadAnchor
-from audit.log.publishing import Damaged, check_keys
+from audit.log.checkpoint_publication import Damaged, check_keys
 from audit.models import AuditLog
 from audit.verification import verified
 from audit.verification.chunks import Chunk, Keys, Task, examine
-from audit.verification.database import DatabaseSource, names
-from audit.verification.findings import FindingKind, VerificationFinding, VerificationReport
-from audit.verification.rows import LogSource
+from audit.verification.database_source import DatabaseSource, names
+from audit.verification.log_source import LogSource
+from audit.verification.log_verification import ALONE, NotFrom, Trust, Workers, verify
 from audit.verification.statements import Published
-from audit.verification.verify import ALONE, NotFrom, Trust, Workers, verify
+from audit.verification.verification_report import (
+    FindingKind,
+    VerificationFinding,
+    VerificationReport,
+)
 
 log = logging.getLogger(__name__)
 _AHEAD = 4  # batches or chunks that may wait for the one before them
@@ -126,7 +130,9 @@ def _trust(name: str, question: VerificationRequest) -> Trust:
         return _outsiders(question.pubkeys, published, whole)
     check_keys(name, anchors.newest(name))
     keys = Keys(keyfile.derived("record", name), keyfile.derived("place", name))
-    return Trust(signing.origin(name), [*signing.trusted(name).values()], published, keys, whole)
+    return Trust(
+        key_files.origin(name), [*key_files.trusted(name).values()], published, keys, whole
+    )
 
 
 def _outsiders(pubkeys: Iterable[str], published: Iterable[Published], whole: bool) -> Trust:

@@ -13,8 +13,8 @@ from django.db import DatabaseError
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.log import keyfile
-from audit.verification.findings import VerificationReport
 from audit.verification.inspection import VerificationRequest, inspect
+from audit.verification.verification_report import VerificationReport
 from audit.verification.verified import SELFCHECK, details_of
 
 log = logging.getLogger(__name__)

@@ -15,11 +15,16 @@ from hashlib import sha256
 from itertools import batched
 
 from audit.log import checkpoints
+from audit.log.checkpoint_retention import WHOLE_FOR
 from audit.log.checkpoints import BadNote, Statement
-from audit.log.thinning import WHOLE_FOR
 from audit.verification.clocks import SigningClock
-from audit.verification.findings import MOST_TOLD, FindingKind, VerificationFinding, Verified
-from audit.verification.rows import CheckpointRow
+from audit.verification.log_source import CheckpointRow
+from audit.verification.verification_report import (
+    MOST_TOLD,
+    FindingKind,
+    VerificationFinding,
+    Verified,
+)
 
 Trusted = Mapping[str, bytes]
 BATCH = 1000

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from audit.log import merkle
 from audit.log.merkle import Frontier
 from audit.verification.chunks import CHUNK, CHUNK_LEVEL, Chunk, Suspect
-from audit.verification.findings import FindingKind, VerificationFinding
+from audit.verification.verification_report import FindingKind, VerificationFinding
 
 Nodes = dict[tuple[int, int], bytes]
 _STEP = 8  # a node is stored for every level that is a multiple of it

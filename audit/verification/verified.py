@@ -14,7 +14,7 @@ from django.utils import timezone
 from audit.events import Event, Outcome
 from audit.log.leaves import body_sql
 from audit.verification.chunks import mac_with
-from audit.verification.findings import VerificationReport, Verified
+from audit.verification.verification_report import VerificationReport, Verified
 
 SELFCHECK = "selfcheck"
 WHOLE_EVERY = timedelta(days=7)

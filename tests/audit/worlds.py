@@ -17,8 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from audit.log import checkpoints, keyfile, leaves, merkle
 from audit.log.checkpoints import Signer, Statement
 from audit.verification.chunks import Keys
-from audit.verification.findings import VerificationFinding
-from audit.verification.rows import (
+from audit.verification.log_source import (
     HEAD,
     TAIL,
     CheckpointRow,
@@ -29,8 +28,9 @@ from audit.verification.rows import (
     Stray,
     micros_of,
 )
+from audit.verification.log_verification import Trust, verify
 from audit.verification.statements import Published
-from audit.verification.verify import Trust, verify
+from audit.verification.verification_report import VerificationFinding
 
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 START = int((datetime(2026, 3, 1, tzinfo=UTC) - EPOCH) / timedelta(microseconds=1))

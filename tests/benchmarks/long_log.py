@@ -34,9 +34,9 @@ django.setup()
 from django.core.management import call_command  # noqa: E402
 from django.db import connection, transaction  # noqa: E402
 
-from audit.log import anchors, checkpoints, leaves, merkle, signing, thinning  # noqa: E402
+from audit.log import anchors, checkpoint_retention, checkpoints, key_files, leaves, merkle  # noqa: E402  # noqa: E402
+from audit.log.seal_batches import frontier_of  # noqa: E402
 from audit.log.sealer import seal  # noqa: E402
-from audit.log.sealing import frontier_of  # noqa: E402
 from audit.models import AuditLog  # noqa: E402
 from audit.verification import selfcheck  # noqa: E402
 from config.local import embedded  # noqa: E402
@@ -92,7 +92,7 @@ def _measure(count: int, records: int, processes: int) -> None:
     writer.grow(3_600)
     _in_process("daily", "a daily one, an hour later", 1)
     began = time.perf_counter()
-    gone = thinning.thin(AuditLog.objects.get(name=LOG)), anchors.thin(LOG)
+    gone = checkpoint_retention.thin(AuditLog.objects.get(name=LOG)), anchors.thin(LOG)
     print(f"thinned by {gone} in {time.perf_counter() - began:,.0f} s", flush=True)
     _in_process("whole", "a whole one afterwards", processes)
 
@@ -121,7 +121,7 @@ class _Writer:
     def __init__(self, begin: datetime, step: int) -> None:
         self.begin, self.step = begin, step
         self.log = AuditLog.objects.create(name=LOG, anchored=True)
-        (self.signer,) = signing.signers_after(LOG, "")
+        (self.signer,) = key_files.signers_after(LOG, "")
         self.size, self.frontier = 0, list[bytes]()
         self.nodes: list[Columns] = []
         self.file = anchors._directory(LOG) / "00000001.jsonl"
@@ -176,7 +176,7 @@ class _Writer:
 
     def _signed(self, at: datetime) -> tuple[bytes, str]:
         root = merkle.root_of(self.frontier)
-        said = checkpoints.Statement(signing.origin(LOG), self.size, root, at)
+        said = checkpoints.Statement(key_files.origin(LOG), self.size, root, at)
         return root, checkpoints.sign(said, self.signer)
 
 

@@ -26,8 +26,8 @@ from django.db import connection, transaction  # noqa: E402
 
 from audit.actions import Actor, record  # noqa: E402
 from audit.events import Event, Outcome  # noqa: E402
+from audit.log.key_files import origin  # noqa: E402
 from audit.log.proofs import proof_of, text_of  # noqa: E402
-from audit.log.signing import origin  # noqa: E402
 from audit.models import AuditLeaf, AuditLog, AuditRecord  # noqa: E402
 from tests import crib  # noqa: E402
 from tests.waiting import until  # noqa: E402

@@ -171,7 +171,7 @@ GATES: tuple[Gate, ...] = (
     ),
     (
         "audit records of every organization",
-        "audit/records/search.py",
+        "audit/records/record_search.py",
         "return AuditRecord.objects.filter(organization=organization)",
         "return AuditRecord.objects.all()",
         (),

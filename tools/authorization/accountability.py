@@ -1,23 +1,23 @@
 """The gate that requires a working audit log of the organization: no call runs that could not be
 proved."""
 
-from audit.log import standing
+from audit.log import log_status
 from tools.errors import AuditHalted
 
 
 def check(organization: str) -> None:
     """Checks the log's current state, in the open transaction. Raises `AuditHalted`."""
     try:
-        standing.check(organization)
-    except standing.LogHalted as halted:
+        log_status.check(organization)
+    except log_status.LogHalted as halted:
         raise _refusal() from halted
 
 
 def check_lately(organization: str) -> None:
     """Checks a state that is at most a second old. Raises `AuditHalted`."""
     try:
-        standing.check_lately(organization)
-    except standing.LogHalted as halted:
+        log_status.check_lately(organization)
+    except log_status.LogHalted as halted:
         raise _refusal() from halted
 
 

@@ -18,7 +18,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from audit.canonical import commitment
-from audit.rows import as_json, insert
+from audit.inserts import as_json, insert
 from config.logs import request_id
 from tools import metrics
 from tools.accounts.user_permissions import may

@@ -13,7 +13,7 @@ from typing import Any
 from django.conf import settings
 from django.db import connection, transaction
 
-from audit.rows import insert
+from audit.inserts import insert
 from tools import metrics
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller

@@ -17,8 +17,8 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.db.models import Max
 from django.utils.crypto import salted_hmac
 
-from audit.log import anchors, merkle, publishing, signing
-from audit.log.sealing import frontier_of
+from audit.log import anchors, checkpoint_publication, key_files, merkle
+from audit.log.seal_batches import frontier_of
 from audit.models import AuditLog, AuditSegment, Checkpoint
 from audit.records import retention
 from audit.verification import losses
@@ -137,7 +137,7 @@ def restore(source: Path) -> Restored:
             server = _check_database(manifest)
             postgres.load_dump(server, source / DATABASE)
             deployment.migrate()
-            publishing.watch()
+            checkpoint_publication.watch()
             restored = _compared(manifest, remarks)
         (data / datadir.UNFINISHED_RESTORE).unlink()
     return restored
@@ -161,7 +161,7 @@ def _moment() -> Moment:
         snapshot=exported,
         migrations=sorted(".".join(name) for name in applied),
         logs=[_head(log) for log in logs],
-        checkpoints={signing.plain(name): note for name, note in notes},
+        checkpoints={key_files.plain(name): note for name, note in notes},
         archived=dict(AuditSegment.objects.order_by("file").values_list("file", "sha256")),
         versions=versions,
     )

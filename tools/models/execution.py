@@ -11,7 +11,7 @@ from django.db import connection, models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
-from audit.rows import as_json, insert
+from audit.inserts import as_json, insert
 from tools.definitions.results import (
     FAILURES,
     FINAL,

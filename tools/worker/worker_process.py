@@ -17,7 +17,7 @@ from django.db import DatabaseError
 from psycopg_pool import PoolTimeout
 
 from audit import stand_in
-from audit.log import anchors, publishing
+from audit.log import anchors, checkpoint_publication
 from config import timeouts
 from config.database import close_connections
 from tools.execution import capacity, leases
@@ -52,7 +52,7 @@ def compare_logs() -> None:
     """
     while anchors.kept_here() and not capacity.stopping.is_set():
         try:
-            publishing.watch()
+            checkpoint_publication.watch()
             return
         except (DatabaseError, PoolTimeout) as error:
             log.warning("the logs were not compared with their anchors: %s", error)

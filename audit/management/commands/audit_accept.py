@@ -3,7 +3,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from audit.log.publishing import Damaged, accept
+from audit.log.checkpoint_publication import Damaged, accept
 from audit.management.operators import login, operator
 from audit.models import AuditLog
 from audit.verification.losses import loss_of

@@ -9,8 +9,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from audit.verification import inspection
-from audit.verification.findings import VerificationReport
 from audit.verification.inspection import BadQuestion, VerificationRequest
+from audit.verification.verification_report import VerificationReport
 
 CLEAN, DAMAGED, NOT_ASKED_RIGHT = 0, 1, 2
 

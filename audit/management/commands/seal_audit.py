@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from audit.log.remotes import BadAddress, couriers
+from audit.log.remote_anchors import BadAddress, couriers
 from audit.log.sealer import Sealer
 
 

@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from audit.actions import Actor, record
-from audit.alerts import alerts, channels, deliveries
+from audit.alerts import alert_channels, alerts, deliveries
 from audit.events import Event, Outcome
 from audit.models import Alert, AlertChannel, AlertDelivery, AlertRule, AuditRecord
 from tests.stubs.mail import receiving
@@ -38,14 +38,14 @@ def office(settings):
 @pytest.fixture
 def hook(place, by, web):
     """A webhook and what it is signed with."""
-    return channels.create_channel(
+    return alert_channels.create_channel(
         organization=place, name="hook", kind="webhook", target=web.url("/hook"), by=by
     )
 
 
 @pytest.fixture
 def mailbox(place, by, office):
-    return channels.create_channel(
+    return alert_channels.create_channel(
         organization=place, name="mail", kind="email", target="eve@example.com", by=by
     )[0]
 
@@ -107,8 +107,8 @@ def test_what_was_told_is_not_told_again(place, hook, web):
 
 
 def test_no_channel_is_told_what_is_below_it_or_while_it_is_off(place, hook, mailbox, by):
-    channels.change_channel(channel=hook[0], by=by, enabled=False)
-    channels.change_channel(channel=mailbox, by=by, least="critical")
+    alert_channels.change_channel(channel=hook[0], by=by, enabled=False)
+    alert_channels.change_channel(channel=mailbox, by=by, least="critical")
     alert = Alert(organization=place, rule="x", severity="warning", actor="ada", message="m")
     alert.count, alert.first_at, alert.last_at = 1, timezone.now(), timezone.now()
     alert.save()
@@ -222,7 +222,7 @@ def test_one_alert_its_receiver_will_not_take_keeps_back_no_other(place, hook, w
 
 def hooks(organization, web, *, count=1):
     for number in range(count):
-        channels.create_channel(
+        alert_channels.create_channel(
             organization=organization, name=f"{organization}-{number}", kind="webhook",
             target=web.url(f"/{organization}"), by=Actor("person", "eve", organization),
         )  # fmt: skip
@@ -343,7 +343,7 @@ def test_a_trial_says_what_came_of_it_and_is_on_record(place, hook, web, by):
     ],
 )  # fmt: skip
 def test_no_webhook_reaches_inside(place, by, target):
-    channel, _ = channels.create_channel(
+    channel, _ = alert_channels.create_channel(
         organization=place, name="inside", kind="webhook", target=target, by=by
     )
     assert deliveries.try_channel(channel=channel, by=by) != ""

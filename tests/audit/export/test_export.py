@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from audit.events import Event
 from audit.export import csvsafe, export
-from audit.log import checkpoints, merkle, signing
+from audit.log import checkpoints, key_files, merkle
 from audit.models import AuditLeaf, AuditRecord
-from audit.records import search
+from audit.records import record_search
 from tests import factories
 from tests.audit.evidence import BY, HERE, call, events, now, sealed
 
-ALL = search.RecordSearch(HERE)
+ALL = record_search.RecordSearch(HERE)
 
 
 def whole(name, wanted=ALL):
@@ -45,7 +45,9 @@ def test_an_export_longer_than_a_batch_holds_everything_once_in_order(ledger, mo
 def test_filters_narrow_an_export(ledger):
     made = sealed(3)
     row = AuditRecord.objects.get(pk=made[1])
-    wanted = search.within(ALL, since=row.occurred_at, until=row.occurred_at + timedelta(0, 0, 1))
+    wanted = record_search.within(
+        ALL, since=row.occurred_at, until=row.occurred_at + timedelta(0, 0, 1)
+    )
     assert str(made[1]) in whole("jsonl", wanted).decode()
     assert len(whole("jsonl", wanted).splitlines()) == 1
 
@@ -95,7 +97,7 @@ def test_ocsf_names_who_what_where_and_vouches_for_it(ledger):
     assert event["api"]["operation"] == "TOOL.START"
     assert abs(event["time"] - now().timestamp() * 1000) < 60_000
     attestation = event["attestation"]
-    assert attestation["chain_uid"] == signing.origin(HERE)
+    assert attestation["chain_uid"] == key_files.origin(HERE)
     assert attestation["fingerprint"]["value"] == bytes(leaf.hash).hex()
     assert merkle.leaf_hash(event["raw_data"].encode()) == bytes(leaf.hash)
     assert checkpoints.read(event["unmapped"]["checkpoint"]).size >= 1
@@ -110,7 +112,7 @@ def test_ocsf_vouches_for_nothing_that_is_not_sealed(ledger):
 
 def test_an_export_is_on_record_before_its_first_byte(ledger):
     sealed(1)
-    stream = export.begin(search.within(ALL, code="TOOL."), "csv", BY)
+    stream = export.begin(record_search.within(ALL, code="TOOL."), "csv", BY)
     (told,) = events(Event.AUDIT_EXPORT)
     assert (told.actor, told.subject, told.source_ip) == ("magpie", "csv", "10.1.2.3")
     assert told.details["filters"] == {"code": "TOOL."}
@@ -139,7 +141,7 @@ def test_a_file_has_a_signed_manifest_beside_it(ledger, tmp_path):
     call_command("audit_export", str(file), organization=HERE, verbosity=0)
     note = (tmp_path / "e.jsonl.manifest").read_text()
     said = dict(line.split(" ", 1) for line in note.split("\n\n")[0].splitlines()[1:])
-    signer = signing.manifest_signer(HERE)
+    signer = key_files.manifest_signer(HERE)
     assert checkpoints.signed_by(note, {signer.key_id: signer.public}) == [signer.key_id]
     assert said["sha256"] == sha256(file.read_bytes()).hexdigest()
     assert (said["records"], said["indexes"]) == ("4", "0-3")

@@ -15,7 +15,14 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from audit.events import Event
-from audit.log import anchors, checkpoints, publishing, remotes, signing, standing
+from audit.log import (
+    anchors,
+    checkpoint_publication,
+    checkpoints,
+    key_files,
+    log_status,
+    remote_anchors,
+)
 from audit.log.anchors import BadAnchor
 from audit.log.checkpoints import Acceptance, Signer, Statement
 from audit.log.sealer import seal
@@ -45,11 +52,11 @@ def put_back(size):
         )
     logs = AuditLog.objects.filter(name="here")
     logs.update(size=size, frontier=bytes(32 * size.bit_count()), horizon=None)
-    publishing._mend(logs.get())
+    checkpoint_publication._mend(logs.get())
 
 
 def signed(log, size, *signers, accepted=None):
-    said = Statement(signing.origin(log), size, bytes(32), datetime.now(UTC), accepted)
+    said = Statement(key_files.origin(log), size, bytes(32), datetime.now(UTC), accepted)
     return checkpoints.sign(said, *signers)
 
 
@@ -123,11 +130,11 @@ def test_a_log_that_was_put_back_is_halted_and_signed_no_more(ledger):
     write("here", 3)
     seal()
     put_back(4)
-    publishing.watch()
+    checkpoint_publication.watch()
     log = AuditLog.objects.get()
     assert "holds 4 records where 7 were published" in log.halted_reason
     assert AuditRecord.objects.get(code=Event.AUDIT_HALTED).reason == "rolled_back"
-    assert (seal(), publishing.publish("here")) == (0, None)
+    assert (seal(), checkpoint_publication.publish("here")) == (0, None)
 
 
 def test_a_log_that_was_put_back_and_has_grown_again_is_found_before_it_is_signed(ledger):
@@ -152,10 +159,10 @@ def test_another_history_of_the_same_length_is_found(ledger):
 
 
 def test_a_database_from_before_the_log_began_is_found(ledger):
-    anchors.append("lost", signed("lost", 5, *signing.signers_after("lost", "")))
-    publishing.watch()
-    with pytest.raises(standing.LogHalted, match="holds 0 records where 5"):
-        standing.check("lost")
+    anchors.append("lost", signed("lost", 5, *key_files.signers_after("lost", "")))
+    checkpoint_publication.watch()
+    with pytest.raises(log_status.LogHalted, match="holds 0 records where 5"):
+        log_status.check("lost")
 
 
 def test_a_hole_in_the_tree_is_found_and_is_not_to_be_gone_on_from(ledger):
@@ -179,12 +186,12 @@ def test_an_anchor_that_cannot_be_read_halts_its_log_alone(ledger, anchored):
     (anchored / "here" / "00000001.jsonl").write_text("scribble\n")
     with pytest.raises(BadAnchor):
         anchors.newest("here")
-    publishing.watch()
+    checkpoint_publication.watch()
     assert list(AuditLog.objects.exclude(halted_at=None).values_list("name")) == [("here",)]
 
 
 def halted_because():
-    publishing.watch()
+    checkpoint_publication.watch()
     return list(
         AuditRecord.objects.filter(code=Event.AUDIT_HALTED).values_list("reason", flat=True)
     )
@@ -198,7 +205,7 @@ def test_what_is_signed_by_no_key_of_ours_lets_no_log_go_on(ledger, accepted):
     write("here", 3)
     seal()
     put_back(4)
-    stranger = Signer(signing.origin("here"), Ed25519PrivateKey.generate())
+    stranger = Signer(key_files.origin("here"), Ed25519PrivateKey.generate())
     genuine = anchors.newest("here").note
     text = genuine.partition("\n\n")[0] + "\n"
     CheckpointKey.objects.create(key_id=stranger.key_id, name=stranger.name, public=stranger.public)
@@ -256,8 +263,8 @@ def test_a_database_without_its_keys_goes_on_with_no_others(ledger, keys, settin
     seal()
     settings.KEYS_DIR = tmp_path / "made anew"
     assert halted_because() == []  # a record would be a forgery as soon as the keys are back
-    with pytest.raises(standing.LogHalted, match="keys/ are not those of this database"):
-        standing.check("here")
+    with pytest.raises(log_status.LogHalted, match="keys/ are not those of this database"):
+        log_status.check("here")
     (report,) = inspect(VerificationRequest("here"))
     assert [one.kind for one in report.findings] == ["wrong_key"]
     assert "keys/ are not those" in report.findings[0].says
@@ -268,13 +275,13 @@ def halted(ledger):
     write("here", 3)
     seal()
     put_back(2)
-    publishing.watch()
+    checkpoint_publication.watch()
     write("here", 2)
 
 
 def test_a_break_that_is_accepted_stays_stated(halted, capsys):
     call_command("audit_accept", "here", reason="restored from Sunday's backup", by="ada")
-    standing.check("here")
+    log_status.check("here")
     accepted = anchors.newest("here").accepted
     assert (accepted.by, accepted.reason) == ("ada", "restored from Sunday's backup")
     assert "holds 2 records where 3" in accepted.problem
@@ -285,7 +292,7 @@ def test_a_break_that_is_accepted_stays_stated(halted, capsys):
 def test_an_accepted_log_goes_on_with_all_that_came_meanwhile(halted, capsys):
     call_command("audit_accept", "here", reason="restored")
     assert seal() == 4  # two records, that it was halted and that it was accepted
-    publishing.watch()
+    checkpoint_publication.watch()
     assert AuditLog.objects.get().halted_at is None
     assert anchors.newest("here").statement.size == 6
 
@@ -310,7 +317,7 @@ def test_a_log_that_is_not_halted_has_nothing_to_accept(ledger):
 
 def public(log):
     return {key.key_id: bytes(key.public) for key in CheckpointKey.objects.filter(
-        name=signing.origin(log))}  # fmt: skip
+        name=key_files.origin(log))}  # fmt: skip
 
 
 def test_a_new_key_is_introduced_by_the_old_one(ledger, keys, capsys):
@@ -320,7 +327,7 @@ def test_a_new_key_is_introduced_by_the_old_one(ledger, keys, capsys):
     call_command("audit_rotate_key")
     seal()
     both = checkpoints.signed_by(anchors.newest("here").note, public("here"))
-    publishing.finish_rotation()
+    checkpoint_publication.finish_rotation()
     write("here")
     seal()
     after = checkpoints.signed_by(anchors.newest("here").note, public("here"))
@@ -332,7 +339,7 @@ def rotate():
     call_command("audit_rotate_key")
     write("here")
     seal()
-    assert publishing.finish_rotation()
+    assert checkpoint_publication.finish_rotation()
 
 
 def test_what_older_keys_signed_stays_good_and_is_known_from_files_alone(ledger, keys, capsys):
@@ -342,7 +349,7 @@ def test_what_older_keys_signed_stays_good_and_is_known_from_files_alone(ledger,
     rotate()
     connection.cursor().execute("ALTER TABLE audit_checkpointkey DISABLE TRIGGER USER")
     CheckpointKey.objects.all().delete()
-    outside = publishing.public_keys()
+    outside = checkpoint_publication.public_keys()
     assert len(outside) == 3
     for question in (
         VerificationRequest("here"),
@@ -365,11 +372,11 @@ def test_a_new_key_is_introduced_by_the_old_one_also_when_the_disk_was_full(
     (file,) = anchored.rglob("*.jsonl")
     with full_disk(file.stat().st_size), pytest.raises(OSError, match="too large"):
         seal()
-    assert not publishing.finish_rotation()
+    assert not checkpoint_publication.finish_rotation()
     write("here")
     seal()
     assert len(checkpoints.signed_by(anchors.newest("here").note, public("here"))) == 2
-    assert publishing.finish_rotation()
+    assert checkpoint_publication.finish_rotation()
     (report,) = inspect(VerificationRequest("here"))
     assert report.findings == ()
 
@@ -380,12 +387,12 @@ def test_the_old_key_is_kept_until_every_log_carries_the_new_one(ledger, keys, c
     seal()
     call_command("audit_rotate_key")
     seal("here")
-    assert not publishing.finish_rotation()
+    assert not checkpoint_publication.finish_rotation()
     with pytest.raises(CommandError, match="still being introduced"):
         call_command("audit_rotate_key")
     seal()
-    assert publishing.finish_rotation()
-    assert not signing.rotating()
+    assert checkpoint_publication.finish_rotation()
+    assert not key_files.rotating()
 
 
 def test_public_keys_are_printed_for_readers_of_notes(ledger, keys, capsys):
@@ -393,16 +400,18 @@ def test_public_keys_are_printed_for_readers_of_notes(ledger, keys, capsys):
     seal()
     call_command("audit_keys")
     ((_, raw),) = public("here").items()
-    assert capsys.readouterr().out.strip() == checkpoints.verifier_key(signing.origin("here"), raw)
+    assert capsys.readouterr().out.strip() == checkpoints.verifier_key(
+        key_files.origin("here"), raw
+    )
 
 
 def test_the_private_key_is_nowhere_but_in_its_file(ledger, keys, settings):
-    signing.signers_after("here", "")
-    file = settings.KEYS_DIR / signing.CURRENT
+    key_files.signers_after("here", "")
+    file = settings.KEYS_DIR / key_files.CURRENT
     assert file.stat().st_mode & 0o777 == 0o600
     file.write_text("not a key")
-    with pytest.raises(signing.BadKey):
-        signing.signers_after("here", "")
+    with pytest.raises(key_files.BadKey):
+        key_files.signers_after("here", "")
 
 
 class Place(BaseHTTPRequestHandler):
@@ -433,7 +442,7 @@ def place(settings):
 def couriers(settings, place, anchored):
     settings.AUDIT_ANCHOR_URL = f"{place.url}/hook?a=b"
     settings.AUDIT_ANCHOR_PUT_URL = f"{place.url}/bucket"
-    made = remotes.couriers()
+    made = remote_anchors.couriers()
     yield made
     for courier in made:
         courier.stop()
@@ -467,8 +476,8 @@ def test_a_place_that_does_not_take_it_is_asked_again(place, couriers):
 )
 def test_a_place_that_would_be_told_in_the_clear_is_refused(url, settings):
     settings.AUDIT_ANCHOR_URL = url
-    with pytest.raises(remotes.BadAddress):
-        remotes.couriers()
+    with pytest.raises(remote_anchors.BadAddress):
+        remote_anchors.couriers()
 
 
 def test_a_line_says_all_that_a_reader_needs(ledger, anchored):

@@ -6,9 +6,9 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from audit.log import checkpoints, merkle, sealing
+from audit.log import checkpoints, merkle, seal_batches
+from audit.log.checkpoint_publication import public_keys
 from audit.log.proofs import NotProvable, proof_of, subtrees, text_of
-from audit.log.publishing import public_keys
 from audit.log.sealer import seal
 from audit.models import AuditLeaf, AuditLog
 from tests.audit.logs import lines_of, write
@@ -53,7 +53,7 @@ def test_a_record_without_a_place_has_no_proof_yet(ledger):
     (made,) = write("here")
     with pytest.raises(NotProvable, match="not sealed yet"):
         proof_of(made)
-    sealing.seal_log("here")
+    seal_batches.seal_log("here")
     with pytest.raises(NotProvable, match="not under a checkpoint yet"):
         proof_of(made)
 

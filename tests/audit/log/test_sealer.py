@@ -13,7 +13,7 @@ from django.db import connection, connections, transaction
 from audit import metrics
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
-from audit.log import leaves, merkle, publishing, sealer, sealing, standing
+from audit.log import checkpoint_publication, leaves, log_status, merkle, seal_batches, sealer
 from audit.log.sealer import Sealer, seal
 from audit.models import AuditLeaf, AuditLog, AuditNode, AuditRecord, Checkpoint
 from config.local.embedded import database_url
@@ -23,7 +23,7 @@ from tests.waiting import until
 
 def root_of(name):
     log = AuditLog.objects.get(name=name)
-    return merkle.root_of(sealing.frontier_of(bytes(log.frontier), log.size))
+    return merkle.root_of(seal_batches.frontier_of(bytes(log.frontier), log.size))
 
 
 def indexes(name):
@@ -60,7 +60,7 @@ def test_the_macs_of_places_bind_them(ledger):
 
 
 def test_complete_subtrees_are_kept(ledger, monkeypatch):
-    monkeypatch.setattr(sealing, "BATCH", 100)
+    monkeypatch.setattr(seal_batches, "BATCH", 100)
     write("here", 600)
     seal()
     hashes = [merkle.leaf_hash(line) for line in lines_of("here")]
@@ -71,8 +71,8 @@ def test_complete_subtrees_are_kept(ledger, monkeypatch):
 
 
 def test_batches_follow_each_other_without_a_gap(ledger, monkeypatch):
-    monkeypatch.setattr(sealing, "BATCH", 7)
-    monkeypatch.setattr(sealing, "PLAN", 20)
+    monkeypatch.setattr(seal_batches, "BATCH", 7)
+    monkeypatch.setattr(seal_batches, "PLAN", 20)
     write("here", 50)
     assert seal() == 50
     assert indexes("here") == list(range(50))
@@ -149,10 +149,10 @@ def test_a_backup_in_another_server_is_sealed_to_the_end_after_a_halt(ledger, ho
         cursor.execute(
             "ALTER TABLE audit_auditrecord ALTER transaction SET DEFAULT pg_current_xact_id()"
         )
-    assert sealing.seal_log("here") == (0, False)
-    publishing.accept(name="here", by=Actor("person", "p", "here"), reason="restored")
+    assert seal_batches.seal_log("here") == (0, False)
+    checkpoint_publication.accept(name="here", by=Actor("person", "p", "here"), reason="restored")
     until(settled)
-    assert sealing.seal_log("here", foreign=False) == (3, False)
+    assert seal_batches.seal_log("here", foreign=False) == (3, False)
 
 
 def test_a_forged_record_is_sealed_as_it_is_and_told_of(ledger):
@@ -170,7 +170,7 @@ def test_a_forged_record_is_sealed_as_it_is_and_told_of(ledger):
 
 
 def test_two_sealers_at_once_give_each_record_one_place(ledger, monkeypatch):
-    monkeypatch.setattr(sealing, "BATCH", 5)
+    monkeypatch.setattr(seal_batches, "BATCH", 5)
     write("here", 60)
 
     def work():
@@ -207,7 +207,7 @@ def test_the_sealer_seals_and_signs_what_comes(working):
     until(lambda: Checkpoint.objects.filter(size=3).exists())
     write("there", 1)
     until(lambda: Checkpoint.objects.filter(log__name="there").exists())
-    assert standing.sealer_silent_s() < 10
+    assert log_status.sealer_silent_s() < 10
 
 
 def test_a_transaction_left_open_is_told_of_once(ledger, monkeypatch):
@@ -261,16 +261,16 @@ def test_a_sealer_may_be_killed_at_any_moment(ledger, anchored):
     for name in ("here", "there"):
         assert indexes(name) == list(range(AuditLog.objects.get(name=name).size))
         assert root_of(name) == merkle.root_of_leaves(map(merkle.leaf_hash, lines_of(name)))
-    publishing.watch()
+    checkpoint_publication.watch()
     assert not AuditLog.objects.exclude(halted_at=None).exists()
     assert killed.returncode == 0
     assert 0 < sealed_meanwhile <= written == AuditLeaf.objects.count()
 
 
 def test_a_sealer_that_never_spoke_is_known_to_be_silent(ledger):
-    assert standing.sealer_silent_s() is None
+    assert log_status.sealer_silent_s() is None
     record(Event.LOGIN, by=Actor("person", "p", "here"), outcome=Outcome.SUCCESS)
-    assert standing.sealer_silent_s() == float("inf")
+    assert log_status.sealer_silent_s() == float("inf")
 
 
 def test_a_log_that_grew_by_one_record_at_a_time_has_the_roots_of_one_built_anew(ledger):

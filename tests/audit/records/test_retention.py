@@ -7,7 +7,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from audit.events import Event
-from audit.log import checkpoints, merkle, signing
+from audit.log import checkpoints, key_files, merkle
 from audit.log.sealer import seal
 from audit.models import AuditLeaf, AuditLog, AuditPayload, AuditRecord, AuditSegment
 from audit.records import erasure, retention
@@ -78,11 +78,11 @@ def test_a_file_has_its_checkpoint_and_a_signed_manifest(kept, years_later):
     sealed(2)
     keep()
     (manifest,), (note,) = kept.rglob("*.manifest"), kept.rglob("*.checkpoint")
-    (of_manifest,) = checkpoints.signed_by(manifest.read_text(), signing.manifest_keys(HERE))
-    assert of_manifest == signing.manifest_signer(HERE).key_id
-    (of_note,) = checkpoints.signed_by(note.read_text(), signing.trusted(HERE))
-    assert of_note == signing.signers_after(HERE, "")[0].key_id
-    assert not checkpoints.signed_by(manifest.read_text(), signing.trusted(HERE))
+    (of_manifest,) = checkpoints.signed_by(manifest.read_text(), key_files.manifest_keys(HERE))
+    assert of_manifest == key_files.manifest_signer(HERE).key_id
+    (of_note,) = checkpoints.signed_by(note.read_text(), key_files.trusted(HERE))
+    assert of_note == key_files.signers_after(HERE, "")[0].key_id
+    assert not checkpoints.signed_by(manifest.read_text(), key_files.trusted(HERE))
     segment = AuditSegment.objects.get()
     assert f"sha256 {segment.sha256}\n" in manifest.read_text()
     assert checkpoints.read(note.read_text()).size >= segment.end

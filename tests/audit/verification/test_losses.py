@@ -4,7 +4,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from audit.log import anchors, publishing, standing
+from audit.log import anchors, checkpoint_publication, log_status
 from audit.log.anchors import BadAnchor
 from audit.log.sealer import seal
 from audit.models import AuditLog, Checkpoint
@@ -50,7 +50,7 @@ def test_missing_records_are_told_by_their_places(ledger):
 def test_what_was_accepted_is_missing_no_more(ledger, capsys):
     published(3, 4)
     put_back(3)
-    publishing.watch()
+    checkpoint_publication.watch()
     call_command("audit_accept", "here", reason="restored")
     assert "1 of 4 published records is missing (record 3; 1 checkpoint" in capsys.readouterr().out
     assert losses.losses() == []
@@ -62,7 +62,7 @@ def test_every_log_that_is_halted_is_accepted_by_one_command(ledger, capsys):
     published(2, 4)
     put_back(2)
     with_more = anchors.newest("there").note
-    publishing.watch()
+    checkpoint_publication.watch()
     AuditLog.objects.filter(name="there").update(halted_at="2026-01-01T00:00Z", halted_reason="so")
     call_command("audit_accept", "--all", reason="restored", by="ada")
     said = capsys.readouterr().out
@@ -70,7 +70,7 @@ def test_every_log_that_is_halted_is_accepted_by_one_command(ledger, capsys):
     assert anchors.newest("here").accepted.by == anchors.newest("there").accepted.by == "ada"
     assert anchors.newest("there").note != with_more
     for name in ("here", "there", "elsewhere"):
-        standing.check(name)
+        log_status.check(name)
 
 
 def test_one_that_cannot_go_on_keeps_no_other_from_it(ledger, capsys):
@@ -80,7 +80,7 @@ def test_one_that_cannot_go_on_keeps_no_other_from_it(ledger, capsys):
     lose_leaves_of("here")
     with pytest.raises(CommandError, match="The log here cannot go on over a hole"):
         call_command("audit_accept", "--all", reason="restored")
-    standing.check("there")
+    log_status.check("there")
 
 
 def test_there_may_be_nothing_to_accept(ledger, capsys):

@@ -14,7 +14,7 @@ from audit.events import Event, Outcome
 from audit.log import sealer
 from audit.log.handouts import GROWTH
 from audit.models import AuditRecord
-from audit.records import reading
+from audit.records import record_access
 from audit.verifier import toolcrib_verify as verifier
 from tests.audit.logs import write
 from tests.ui.pages import notes, text
@@ -93,7 +93,7 @@ def proved(committed: None, organization: Organization):
     """A record that was sealed and signed."""
     (made,) = write(organization.slug)
     sealer.seal(organization.slug)
-    until(lambda: (found := reading.sealed(made)) and found.signed_at)
+    until(lambda: (found := record_access.sealed(made)) and found.signed_at)
     return made
 
 

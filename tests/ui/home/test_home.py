@@ -12,8 +12,8 @@ from django.test import Client
 from django.urls import resolve
 from django.utils import timezone
 
+from audit.log.log_status import standing_of
 from audit.log.sealer import seal
-from audit.log.standing import standing_of
 from config.local import unix_accounts
 from tests import factories
 from tests.tools.held import held

@@ -20,7 +20,7 @@ from audit.alerts import alerts
 from audit.events import Severity
 from audit.export import export
 from audit.models import Alert, AuditRecord
-from audit.records import erasure, reading, search
+from audit.records import erasure, record_access, record_search
 from config.http.errors import encode_json
 from tools.web.pages import (
     CursorPages,
@@ -101,7 +101,11 @@ class CsvRenderer(LinesRenderer):
 
 
 FILTERS = [
-    *(OpenApiParameter(name, OpenApiTypes.STR) for name in search.FIELDS if name not in _DESCRIBED),
+    *(
+        OpenApiParameter(name, OpenApiTypes.STR)
+        for name in record_search.FIELDS
+        if name not in _DESCRIBED
+    ),
     OpenApiParameter("execution", OpenApiTypes.UUID),
     OpenApiParameter("code", OpenApiTypes.STR, description="TOOL.DENY, or TOOL. for all of them."),
     OpenApiParameter("since", OpenApiTypes.DATETIME),
@@ -151,8 +155,8 @@ class RecordList(EvidenceView):
         size, position = size_of(request), _position(request)
         ascending = self.query.get("ordering") == "occurred_at"
         if ascending and position is None:
-            position = search.OLDEST
-        page = reading.read_page(wanted, size, position, by=_actor(request))
+            position = record_search.OLDEST
+        page = record_access.read_page(wanted, size, position, by=_actor(request))
         records, beside = page.records, [page.older, page.newer]
         if ascending:
             records, beside = records[::-1], beside[::-1]
@@ -176,8 +180,8 @@ class RecordDetail(EvidenceView):
         """A record, where it is sealed and, for who may see it, what went in or came out. That it
         was read is on record."""
         self.organization()
-        may_open = request.user.has_perm(reading.MAY_OPEN)
-        opened = reading.open_record(record_id, by=_actor(request), may_open=may_open)
+        may_open = request.user.has_perm(record_access.MAY_OPEN)
+        opened = record_access.open_record(record_id, by=_actor(request), may_open=may_open)
         if opened is None:
             raise Http404
         return Response(OpenedAnswer().to_representation(opened))
@@ -366,7 +370,7 @@ def _actor(request: Request) -> Actor:
 
 
 def export_answer(
-    stream: export.ExportStream, wanted: search.RecordSearch, name: str
+    stream: export.ExportStream, wanted: record_search.RecordSearch, name: str
 ) -> StreamingHttpResponse:
     """A response that a browser saves as a file."""
     kind = export.FORMATS[name]
@@ -378,26 +382,26 @@ def export_answer(
     return answer
 
 
-def _wanted(view: EvidenceView) -> search.RecordSearch:
-    opened = view.request.user.has_perm(reading.MAY_OPEN)
-    wanted = search.read(view.organization(), view.request.query_params, opened=opened)
+def _wanted(view: EvidenceView) -> record_search.RecordSearch:
+    opened = view.request.user.has_perm(record_access.MAY_OPEN)
+    wanted = record_search.read(view.organization(), view.request.query_params, opened=opened)
     if wanted.flaws:
         name, flaw = next(iter(wanted.flaws.items()))
         raise BadQuery(f"{name} {flaw}.", field=name)
     return wanted
 
 
-def _position(request: Request) -> search.Position | None:
+def _position(request: Request) -> record_search.Position | None:
     cursor = request.query_params.get("cursor")
     if not cursor:
         return None
     try:
-        return search.Position.read(cursor)
-    except search.BadPosition:
+        return record_search.Position.read(cursor)
+    except record_search.BadPosition:
         raise bad_cursor() from None
 
 
-def _address(request: Request, position: search.Position | None) -> str | None:
+def _address(request: Request, position: record_search.Position | None) -> str | None:
     if position is None:
         return None
     return reference(request, position.cursor)

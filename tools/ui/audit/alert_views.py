@@ -12,7 +12,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
-from audit.alerts import alerts, channels, deliveries, fixed_rules, senders
+from audit.alerts import alert_channels, alerts, deliveries, fixed_rules, senders
 from audit.events import Severity
 from audit.models import AlertChannel, AlertRule
 from tools.ui.audit.views import actor_of
@@ -110,7 +110,7 @@ def _channels(request: HttpRequest) -> Any:
 
 
 def _shown(row: AlertChannel) -> AlertChannelRow:
-    return AlertChannelRow(row, channels.shown_target(row), senders.unusable(row))
+    return AlertChannelRow(row, alert_channels.shown_target(row), senders.unusable(row))
 
 
 def _organization(request: HttpRequest) -> str:

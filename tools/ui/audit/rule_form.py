@@ -5,8 +5,8 @@ from typing import Any
 
 from django.http import QueryDict
 
-from audit.alerts.kinds import KINDS, OWN_KINDS
-from audit.alerts.rules import LONGEST_WINDOW_S, MOST, read_values
+from audit.alerts.alert_rules import LONGEST_WINDOW_S, MOST, read_values
+from audit.alerts.rule_kinds import KINDS, OWN_KINDS
 from audit.events import Severity
 from audit.flaws import AuditFlaw
 from audit.models import AlertRule

@@ -11,9 +11,9 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
 
-from audit.alerts import alerts, fixed_rules, rules
-from audit.alerts.kinds import OWN_KINDS
+from audit.alerts import alert_rules, alerts, fixed_rules
 from audit.alerts.rehearsal import rehearse
+from audit.alerts.rule_kinds import OWN_KINDS
 from audit.events import Event, Outcome, Severity
 from audit.flaws import AuditFlaw
 from audit.models import AlertRule
@@ -75,7 +75,7 @@ def _made(request: HttpRequest, form: AlertRuleForm) -> HttpResponse:
     fields = form.fields()
     if fields:
         try:
-            rules.create_rule(
+            alert_rules.create_rule(
                 name=form.name, kind=form.kind, by=actor_of(request),
                 description=form.description, **fields,
             )  # fmt: skip
@@ -91,7 +91,7 @@ def _changed(request: HttpRequest, rule: AlertRule, form: AlertRuleForm) -> Http
     fields = form.fields()
     if fields:
         try:
-            rules.change_rule(rule=rule, by=actor_of(request), **fields)
+            alert_rules.change_rule(rule=rule, by=actor_of(request), **fields)
         except AuditFlaw as flaw:
             form.flaws.setdefault(flaw.field or "whole", []).append(str(flaw))
         else:

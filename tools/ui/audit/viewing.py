@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from django.urls import reverse
 
-from audit.records.search import RecordSearch, tally
+from audit.records.record_search import RecordSearch, tally
 
 RANGES = {
     "1h": ("the last hour", timedelta(hours=1)),

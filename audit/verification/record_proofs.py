@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from audit import canonical
-from audit.log import anchors, checkpoints, leaves, merkle, signing
+from audit.log import anchors, checkpoints, key_files, leaves, merkle
 from audit.log.anchors import Anchor, BadAnchor
 from audit.log.checkpoints import BadNote
 from audit.log.handouts import WrittenRecord, written
 from audit.log.proofs import Inclusion, NotProvable, inclusion_of
 from audit.models import AuditRecord
-from audit.records.reading import Payload
+from audit.records.record_access import Payload
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +76,14 @@ def _under_checkpoint(found: Inclusion, now: WrittenRecord) -> Iterator[ProofSte
     )
     try:
         said = checkpoints.read(newest.note)
-        keys = checkpoints.signed_by(newest.note, signing.trusted(log))
+        keys = checkpoints.signed_by(newest.note, key_files.trusted(log))
     except BadNote as flaw:
         yield ProofStep("The checkpoint is signed", False, f"The checkpoint's note is bad: {flaw}.")
         return
     same = (said.size, said.root, said.origin) == (
         newest.size,
         bytes(newest.root),
-        signing.origin(log),
+        key_files.origin(log),
     )
     yield ProofStep(
         "The checkpoint is signed",
@@ -108,7 +108,7 @@ def _kept_outside(found: Inclusion, now: WrittenRecord) -> Iterator[ProofStep]:
 
 def _agreeing(title: str, anchor: Anchor, found: Inclusion, now: WrittenRecord) -> ProofStep:
     said = anchor.statement
-    ours = checkpoints.signed_by(anchor.note, signing.trusted(anchor.log))
+    ours = checkpoints.signed_by(anchor.note, key_files.trusted(anchor.log))
     agrees = bool(ours) and _leads_to(found, now, said.size, said.root)
     when = f"what was published of {said.size} records at {said.at:%Y-%m-%d %H:%M:%S} UTC"
     return ProofStep(

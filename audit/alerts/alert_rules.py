@@ -8,7 +8,7 @@ from django.db import transaction
 
 from audit.actions import Actor, record
 from audit.alerts import fixed_rules
-from audit.alerts.kinds import KINDS, LONGEST_CODE, MOST_CODES, OWN_KINDS, NumberRange
+from audit.alerts.rule_kinds import KINDS, LONGEST_CODE, MOST_CODES, OWN_KINDS, NumberRange
 from audit.changes import difference
 from audit.events import Event, Outcome
 from audit.flaws import AuditFlaw

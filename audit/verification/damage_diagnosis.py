@@ -12,8 +12,7 @@ from uuid import UUID
 
 from audit.verification.chunks import Suspect, mac_with
 from audit.verification.clocks import contradicts
-from audit.verification.findings import FindingKind, VerificationFinding
-from audit.verification.rows import (
+from audit.verification.log_source import (
     LogSource,
     Stray,
     leaf_of,
@@ -21,6 +20,7 @@ from audit.verification.rows import (
     shown_time,
     within,
 )
+from audit.verification.verification_report import FindingKind, VerificationFinding
 
 _MOST_COMPARED = 200  # leaves whose macs are tried at each other's places
 Told = tuple[FindingKind, int, str]

@@ -5,7 +5,7 @@ from django.db import connection
 from django.utils import timezone
 
 from audit.events import Event
-from audit.log import silence, standing
+from audit.log import log_status, silence
 from audit.log.sealer import seal
 from audit.models import AuditLog, AuditRecord
 from tests.audit.logs import write
@@ -15,9 +15,9 @@ from tools.web import probes
 
 @pytest.fixture(autouse=True)
 def _remembers_nothing():
-    standing.forget()
+    log_status.forget()
     yield
-    standing.forget()
+    log_status.forget()
 
 
 def halt(name):
@@ -25,25 +25,25 @@ def halt(name):
     AuditLog.objects.update_or_create(name=name, defaults=fields)
 
 
-@pytest.mark.parametrize("ask", [standing.check, standing.check_lately])
+@pytest.mark.parametrize("ask", [log_status.check, log_status.check_lately])
 def test_a_halted_log_is_not_to_be_relied_upon_and_others_are(db, ask):
     halt("here")
     ask("there")
-    with pytest.raises(standing.LogHalted, match="put back"):
+    with pytest.raises(log_status.LogHalted, match="put back"):
         ask("here")
 
 
 def test_what_was_asked_a_moment_ago_is_not_asked_again(db, django_assert_num_queries):
     with django_assert_num_queries(1):
         for name in ("here", "there", "here"):
-            standing.check_lately(name)
+            log_status.check_lately(name)
 
 
 def test_a_claim_asks_for_its_own_log_as_it_is_now(db, django_assert_num_queries):
-    standing.check("here")
+    log_status.check("here")
     halt("here")
-    with django_assert_num_queries(1), pytest.raises(standing.LogHalted):
-        standing.check("here")
+    with django_assert_num_queries(1), pytest.raises(log_status.LogHalted):
+        log_status.check("here")
 
 
 def age(seconds):
@@ -93,11 +93,11 @@ def test_readiness_says_that_nobody_seals(ledger):
 
 def test_a_log_tells_when_it_was_signed_and_what_has_no_place_yet(db):
     write("here", 3)
-    assert standing.standing_of("here") == standing.LogStatus(None, 3, "")
+    assert log_status.standing_of("here") == log_status.LogStatus(None, 3, "")
     until(lambda: seal("here") == 3)  # what is older and open elsewhere may yet come before them
     write("here", 2)
-    found = standing.standing_of("here")
+    found = log_status.standing_of("here")
     assert found.unsealed == 2 and found.signed_at is not None
-    assert standing.standing_of("there") == standing.LogStatus(None, 0, "")
+    assert log_status.standing_of("there") == log_status.LogStatus(None, 0, "")
     halt("here")
-    assert standing.standing_of("here").halted == "It was put back."
+    assert log_status.standing_of("here").halted == "It was put back."

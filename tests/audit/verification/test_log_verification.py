@@ -19,7 +19,7 @@ from django.utils import timezone
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.export import manifests
-from audit.log import anchors, checkpoints, keyfile, leaves, publishing, signing
+from audit.log import anchors, checkpoint_publication, checkpoints, key_files, keyfile, leaves
 from audit.log.sealer import seal
 from audit.models import AuditLog, AuditRecord, Checkpoint
 from audit.records import payloads as kept
@@ -27,7 +27,7 @@ from audit.records import retention
 from audit.records.erasure import ErasureScope, erase
 from audit.verification import selfcheck, verified
 from audit.verification.chunks import Task
-from audit.verification.database import DatabaseSource
+from audit.verification.database_source import DatabaseSource
 from audit.verification.inspection import VerificationRequest, inspect
 from audit.verification.statements import Published
 from tests.audit import evidence, worlds
@@ -190,7 +190,7 @@ def test_another_logs_file_lets_no_record_leave(sealed, tmp_path, settings, copi
 
 
 def here_key():
-    return next(key for key in publishing.public_keys() if "/here+" in key)
+    return next(key for key in checkpoint_publication.public_keys() if "/here+" in key)
 
 
 def export(name):
@@ -277,7 +277,7 @@ def test_anchors_that_were_removed_are_missed(sealed, anchored):
     with owner() as cursor:
         cursor.execute("SELECT note FROM audit_checkpoint ORDER BY id")
         notes = [note for (note,) in cursor.fetchall()]
-    (signer,) = signing.signers_after("here", "")
+    (signer,) = key_files.signers_after("here", "")
     said = checkpoints.read(notes[-1])
     later = checkpoints.sign(replace(said, at=said.at + timedelta(minutes=6)), signer)
     (file,) = anchored.rglob("*.jsonl")
@@ -338,8 +338,10 @@ def test_a_break_that_was_accepted_is_still_reported_and_is_no_damage(sealed):
         cursor.execute("DELETE FROM audit_checkpoint WHERE size > 6")
         cursor.execute("UPDATE audit_auditlog SET size = 6, frontier = (SELECT "
                        "frontier FROM audit_auditlog)")  # fmt: skip
-    publishing.watch()
-    publishing.accept(name="here", by=Actor("person", "Ada", "here"), reason="an exercise")
+    checkpoint_publication.watch()
+    checkpoint_publication.accept(
+        name="here", by=Actor("person", "Ada", "here"), reason="an exercise"
+    )
     write("here", 3)
     seal()
     (report,) = inspect(VerificationRequest("here"))
@@ -352,7 +354,7 @@ def test_a_break_that_was_accepted_is_still_reported_and_is_no_damage(sealed):
 @pytest.mark.parametrize("attack_of", [one for one in ATTACKS if one is not a_node_changed])
 def test_a_really_sealed_log_is_attacked_in_every_way(ledger, attack_of):
     """Done to rows read from the database, and written back there."""
-    (signer,) = signing.signers_after("here", "")
+    (signer,) = key_files.signers_after("here", "")
     source, past = DatabaseSource("here", None), []
     for _ in range(3):
         write("here", 3)
@@ -380,7 +382,7 @@ def test_the_command_says_what_is_wrong_and_exits_with_one(sealed, capsys):
 
 
 def test_somebody_with_the_public_key_alone_finds_the_range(sealed):
-    key = publishing.public_keys()[0]
+    key = checkpoint_publication.public_keys()[0]
     assert found(pubkeys=(key,)) == set()
     with owner() as cursor:
         cursor.execute("UPDATE audit_auditleaf SET hash = mac WHERE index = 4")
@@ -417,7 +419,7 @@ def test_the_daily_check_is_on_record_and_fails_when_there_is_damage(sealed):
 
 def more_checkpoints(count):
     """Of the log as it is, each a minute after the one before, genuine and published."""
-    (signer,) = signing.signers_after("here", "")
+    (signer,) = key_files.signers_after("here", "")
     log = AuditLog.objects.get(name=evidence.HERE)
     last = anchors.newest("here").statement
     notes = [
@@ -508,7 +510,7 @@ def test_a_week_after_the_last_whole_one_the_daily_check_takes_the_whole_log(sea
 def test_after_a_break_was_accepted_the_whole_log_is_verified(sealed):
     selfcheck.verify_all()
     AuditLog.objects.update(halted_at=timezone.now(), halted_reason="for the test")
-    publishing.accept(name="here", by=BY, reason="restored")
+    checkpoint_publication.accept(name="here", by=BY, reason="restored")
     seal()
     (report,) = selfcheck.verify_all()
     assert (report.since, report.damaged) == (0, False)
@@ -690,9 +692,9 @@ def test_every_file_that_is_emptied_or_removed_is_missed(own_keys, ledger, ancho
     monkeypatch.setattr(anchors, "FULL_BYTES", 1)  # a file for each anchor
     evidence.sealed(2)
     export("here")
-    publishing.rotate_key(by=lambda name: Actor("person", "root", name))
+    checkpoint_publication.rotate_key(by=lambda name: Actor("person", "root", name))
     seal()
-    publishing.finish_rotation()  # which removes the old private half
+    checkpoint_publication.finish_rotation()  # which removes the old private half
     export("here")
     evidence.sealed(2)
     more_checkpoints(10)  # what was published less than five minutes ago may still be under way

@@ -10,7 +10,7 @@ from django.core.management import call_command
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.models import AuditRecord
-from audit.records import erasure, reading, search
+from audit.records import erasure, record_access, record_search
 from tests import factories
 from tests.api import Api
 from tests.audit.evidence import ADMIN, BY, HERE, call, events, sealed
@@ -92,27 +92,29 @@ def test_an_erased_payload_says_when_and_by_whom(admin_api, kept, organization):
 
 def test_a_sealed_record_says_where_and_since_when_it_is_signed(ledger):
     made = sealed(3)
-    opened = reading.open_record(made[2], by=ADMIN, may_open=False)
+    opened = record_access.open_record(made[2], by=ADMIN, may_open=False)
     assert (opened.sealed.log, opened.sealed.index) == (HERE, 2)
     assert opened.sealed.signed_at is not None
 
 
 def test_a_record_that_is_not_sealed_yet_says_so(ledger):
-    assert reading.open_record(call(), by=ADMIN, may_open=True).sealed is None
+    assert record_access.open_record(call(), by=ADMIN, may_open=True).sealed is None
 
 
 def test_records_of_nobody_are_none(ledger):
-    assert reading.open_record(UUID(int=1), by=ADMIN, may_open=True) is None
+    assert record_access.open_record(UUID(int=1), by=ADMIN, may_open=True) is None
     assert events(Event.AUDIT_READ) == []
 
 
 def test_pages_of_readings_lead_both_ways(ledger):
     made = sealed(5)
-    wanted = search.RecordSearch(HERE, code="TOOL.START", until=datetime(2999, 1, 1, tzinfo=UTC))
-    first = reading.read_page(wanted, 2, None, by=BY)
-    second = reading.read_page(wanted, 2, first.older, by=BY)
-    third = reading.read_page(wanted, 2, second.older, by=BY)
-    back = reading.read_page(wanted, 2, third.newer, by=BY)
+    wanted = record_search.RecordSearch(
+        HERE, code="TOOL.START", until=datetime(2999, 1, 1, tzinfo=UTC)
+    )
+    first = record_access.read_page(wanted, 2, None, by=BY)
+    second = record_access.read_page(wanted, 2, first.older, by=BY)
+    third = record_access.read_page(wanted, 2, second.older, by=BY)
+    back = record_access.read_page(wanted, 2, third.newer, by=BY)
     pages = [[row.pk for row in page.records] for page in (first, second, third, back)]
     assert pages == [made[:2:-1], [made[2], made[1]], [made[0]], [made[2], made[1]]]
     assert first.newer is None and third.older is None

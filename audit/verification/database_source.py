@@ -16,15 +16,23 @@ from psycopg.rows import tuple_row
 
 from audit.events import Event
 from audit.export import manifests
-from audit.log import leaves, signing
+from audit.log import key_files, leaves
 from audit.log.checkpoints import BadNote, signed_by
 from audit.models import AuditLog, AuditNode, AuditRecord, AuditSegment, Checkpoint
 from audit.records import retention
 from audit.records.retention import NotKept, Range
 from audit.verification import payloads
 from audit.verification.chunks import mac_with
-from audit.verification.findings import FindingKind, VerificationFinding
-from audit.verification.rows import HEAD, TAIL, CheckpointRow, ExportedRanges, LogRow, Raw, Stray
+from audit.verification.log_source import (
+    HEAD,
+    TAIL,
+    CheckpointRow,
+    ExportedRanges,
+    LogRow,
+    Raw,
+    Stray,
+)
+from audit.verification.verification_report import FindingKind, VerificationFinding
 
 UNSEALED_AT_MOST_S = 60
 ENDED_WITHIN_S = 2 * 3600  # twice what a call may take at most
@@ -190,7 +198,7 @@ class DatabaseSource:
         return None
 
     def _is_ours(self, manifest: str) -> bool:
-        keys = signing.manifest_keys(self.name) | signing.trusted(self.name)
+        keys = key_files.manifest_keys(self.name) | key_files.trusted(self.name)
         return bool(signed_by(manifest, keys))
 
     def strays(self) -> list[Stray]:

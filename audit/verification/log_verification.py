@@ -14,15 +14,8 @@ from audit.log import merkle
 from audit.log.checkpoints import key_id
 from audit.log.merkle import Frontier
 from audit.verification.chunks import CHUNK, Chunk, Keys, Task, examine, examine_alone, mac_with
-from audit.verification.findings import (
-    FindingKind,
-    VerificationFinding,
-    VerificationReport,
-    Verified,
-    in_order,
-)
-from audit.verification.places import Damage, Scene, Told, explain, gathered
-from audit.verification.rows import LogRow, LogSource, Stray, micros_of, shown_time
+from audit.verification.damage_diagnosis import Damage, Scene, Told, explain, gathered
+from audit.verification.log_source import LogRow, LogSource, Stray, micros_of, shown_time
 from audit.verification.statements import (
     Published,
     Spread,
@@ -31,6 +24,13 @@ from audit.verification.statements import (
     read_all,
 )
 from audit.verification.tree import Tree, begun, differing
+from audit.verification.verification_report import (
+    FindingKind,
+    VerificationFinding,
+    VerificationReport,
+    Verified,
+    in_order,
+)
 
 Examined = Callable[[LogSource, Iterable[Task]], Iterable[Chunk]]
 PUBLISHED_WITHIN = timedelta(minutes=5)

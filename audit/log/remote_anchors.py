@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 from django.conf import settings
 
 from audit import metrics
-from audit.log import anchors, checkpoints, signing
+from audit.log import anchors, checkpoints, key_files
 
 log = logging.getLogger(__name__)
 TIMEOUT_S = 10.0
@@ -115,7 +115,7 @@ def putting_below(url: str) -> Send:
 
     def send(name: str, note: str) -> None:
         said = checkpoints.read(note)
-        place = f"{signing.plain(name)}/{said.size:012}-{said.at:%Y%m%dT%H%M%S.%fZ}.note"
+        place = f"{key_files.plain(name)}/{said.size:012}-{said.at:%Y%m%dT%H%M%S.%fZ}.note"
         _request("PUT", f"{url.rstrip('/')}/{quote(place)}", note)
 
     return send

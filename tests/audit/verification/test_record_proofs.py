@@ -7,13 +7,13 @@ from django.db import connection
 
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
-from audit.log import checkpoints, merkle, signing
+from audit.log import checkpoints, key_files, merkle
 from audit.log.handouts import line_of
 from audit.log.proofs import NotProvable, subtrees
 from audit.log.sealer import seal
 from audit.models import AuditLeaf, AuditRecord, Checkpoint
-from audit.records import reading
-from audit.verification.proving import examine
+from audit.records import record_access
+from audit.verification.record_proofs import examine
 from tests.audit.logs import write
 
 SEALED = "It is as it was sealed"
@@ -36,7 +36,7 @@ def changed(*statements, of):
 
 def broken(record_id):
     found = AuditRecord.objects.get(pk=record_id)
-    steps = examine(found, reading.payload_of(found, may_open=True))
+    steps = examine(found, record_access.payload_of(found, may_open=True))
     assert len({step.title for step in steps}) == len(steps) and all(step.says for step in steps)
     return {step.title for step in steps if not step.holds}
 
@@ -62,7 +62,7 @@ def with_payload(ledger):
 
 def test_every_step_holds_for_what_nobody_touched(published):
     found = AuditRecord.objects.get(pk=published)
-    steps = examine(found, reading.payload_of(found, may_open=True))
+    steps = examine(found, record_access.payload_of(found, may_open=True))
     assert [(step.title, step.holds) for step in steps] == [
         (title, True) for title in (SEALED, OURS, PLACED, SIGNED, OUTSIDE)
     ]
@@ -113,7 +113,7 @@ def test_a_log_that_was_written_anew_with_the_key_is_betrayed_by_the_file_outsid
     newest = Checkpoint.objects.latest("size")
     root = subtrees(leaf.log)(0, newest.size)
     said = dataclasses.replace(checkpoints.read(newest.note), root=root)
-    note = checkpoints.sign(said, *signing.signers_after("acme", ""))
+    note = checkpoints.sign(said, *key_files.signers_after("acme", ""))
     Checkpoint.objects.filter(size=newest.size).update(root=root, note=note)
     assert broken(published) == {OURS, OUTSIDE}
 
@@ -121,18 +121,18 @@ def test_a_log_that_was_written_anew_with_the_key_is_betrayed_by_the_file_outsid
 def test_a_payload_that_is_another_breaks_its_step(with_payload):
     assert broken(with_payload) == set()
     found = AuditRecord.objects.get(pk=with_payload)
-    payload = reading.payload_of(found, may_open=True)
+    payload = record_access.payload_of(found, may_open=True)
     payload.content["output"]["shiny"] = 8
     assert [step.title for step in examine(found, payload) if not step.holds] == [COMMITTED]
 
 
 def test_nothing_is_said_of_a_payload_nobody_may_open(with_payload):
     found = AuditRecord.objects.get(pk=with_payload)
-    steps = examine(found, reading.payload_of(found, may_open=False))
+    steps = examine(found, record_access.payload_of(found, may_open=False))
     assert COMMITTED not in {step.title for step in steps}
 
 
 def test_a_record_that_is_not_sealed_has_no_steps(ledger):
     found = AuditRecord.objects.get(pk=write("acme")[0])
     with pytest.raises(NotProvable, match="not sealed yet"):
-        examine(found, reading.payload_of(found, may_open=True))
+        examine(found, record_access.payload_of(found, may_open=True))

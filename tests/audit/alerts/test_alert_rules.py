@@ -5,8 +5,8 @@ from django.db import connection
 from django.utils import timezone
 
 from audit.actions import Actor, record
-from audit.alerts import alerts, fixed_rules, rules
-from audit.alerts.kinds import KINDS, AlertFinding
+from audit.alerts import alert_rules, alerts, fixed_rules
+from audit.alerts.rule_kinds import KINDS, AlertFinding
 from audit.events import Event, Outcome
 from audit.flaws import AuditFlaw
 from audit.models import Alert, AlertRule, AuditRecord
@@ -25,19 +25,19 @@ def own(by, **fields):
         "severity": "warning",
         "least": 2, "values": {"codes": ["REG.TOOL_DELETE"]},
     }  # fmt: skip
-    return rules.create_rule(by=by, **given | fields)
+    return alert_rules.create_rule(by=by, **given | fields)
 
 
 def test_every_rule_of_a_new_installation_is_one_that_can_be_asked():
     for rule in AlertRule.objects.all():
-        assert rules.read_values(rule.kind, rule.values) == rule.values
+        assert alert_rules.read_values(rule.kind, rule.values) == rule.values
 
 
 def test_every_kind_can_be_asked_with_what_is_usual(place):
     for name in KINDS:
         # Asked in full; what other tests have committed makes no alert.
         rule = AlertRule.objects.create(
-            name=f"try-{name}", kind=name, severity="info", least=rules.MOST
+            name=f"try-{name}", kind=name, severity="info", least=alert_rules.MOST
         )
         alerts.raise_for(rule)
         rule.refresh_from_db()
@@ -60,7 +60,7 @@ def test_no_rule_takes_the_name_of_one_that_is_fixed(by):
 
 def test_a_change_is_on_record_with_before_and_after(place, by):
     rule = AlertRule.objects.get(name="refused_groups")
-    rules.change_rule(rule=rule, by=by, least=10, severity="critical")
+    alert_rules.change_rule(rule=rule, by=by, least=10, severity="critical")
     said = AuditRecord.objects.get(organization=place, code="ADMIN.ALERT_RULE_CHANGE").details
     assert said["before"] == {"least": 3, "severity": "warning"}
     assert said["after"] == {"least": 10, "severity": "critical"}
@@ -100,7 +100,7 @@ def test_what_cannot_be_meant_is_refused(by, wrong):
 def test_a_number_outside_its_bounds_is_refused(by, seconds):
     rule = AlertRule.objects.get(name="hasty_approval")
     with pytest.raises(AuditFlaw):
-        rules.change_rule(rule=rule, by=by, values={"seconds": seconds})
+        alert_rules.change_rule(rule=rule, by=by, values={"seconds": seconds})
 
 
 def test_what_looks_like_a_statement_is_only_a_text(place, by):

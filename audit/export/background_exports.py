@@ -15,15 +15,15 @@ from django.db.models import QuerySet, Sum
 from django.db.models.functions import Coalesce, Now
 from django.utils import timezone
 
-from audit import files
+from audit import shared_files
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.export import export
 from audit.flaws import AuditFlaw
 from audit.models import AuditExport, ExportState
-from audit.records import search
+from audit.records import record_search
+from audit.records.record_search import RecordSearch
 from audit.records.retention import record_expiry
-from audit.records.search import RecordSearch
 
 KEPT = timedelta(days=1)
 MOST_KEPT = 5  # of one user at a time
@@ -103,7 +103,7 @@ def write_next() -> AuditExport | None:
     if row is None:
         return None
     try:
-        files.make_directory(directory())
+        shared_files.make_directory(directory())
         _write(row)
     except ExportTooLarge as refusal:
         _fail(row, str(refusal))
@@ -156,11 +156,11 @@ def _claim() -> AuditExport | None:
 
 def _write(row: AuditExport) -> None:
     """Records up to the time of the request. The record of its content is written with its name."""
-    wanted = search.read(row.organization, row.filters, opened=row.opened)
+    wanted = record_search.read(row.organization, row.filters, opened=row.opened)
     until = min(wanted.until or row.created_at, row.created_at)
     by = Actor("person", row.asked_by, row.organization, id=row.asked_by_id)
     said = export.filed(
-        search.within(wanted, until=until),
+        record_search.within(wanted, until=until),
         row.format,
         file_of(row),
         by=by,

@@ -4,7 +4,7 @@ from uuid import uuid4
 
 import pytest
 
-from audit.alerts import channels
+from audit.alerts import alert_channels
 from audit.flaws import AuditFlaw
 from audit.models import AlertChannel, AuditRecord
 
@@ -14,7 +14,7 @@ HOOK = "https://hooks.example/T0KEN?key=s3cret"
 
 @pytest.fixture
 def hook(place, by):
-    return channels.create_channel(
+    return alert_channels.create_channel(
         organization=place, name="ops", kind="webhook", target=HOOK, by=by
     )
 
@@ -23,28 +23,28 @@ def test_a_webhooks_secret_is_known_once_and_kept_sealed(hook):
     channel, secret = hook
     kept = AlertChannel.objects.get(pk=channel.pk)
     assert secret.encode() not in bytes(kept.secret)
-    assert channels.signing_key(kept).decode() == secret
+    assert alert_channels.signing_key(kept).decode() == secret
 
 
 def test_a_secret_opens_in_its_own_row_alone(hook, place, by):
-    other, _ = channels.create_channel(
+    other, _ = alert_channels.create_channel(
         organization=place, name="copy", kind="webhook", target=HOOK, by=by
     )
     other.secret = hook[0].secret
     with pytest.raises(LookupError):
-        channels.signing_key(other)
+        alert_channels.signing_key(other)
 
 
 def test_a_replaced_secret_is_another_one(hook, by):
     channel, secret = hook
-    assert channels.replace_secret(channel=channel, by=by) != secret
+    assert alert_channels.replace_secret(channel=channel, by=by) != secret
 
 
 def test_evidence_names_the_host_and_no_secret(hook, place, by):
     channel, secret = hook
-    channels.change_channel(channel=channel, by=by, target=f"{HOOK}&more=1", least="critical")
-    channels.replace_secret(channel=channel, by=by)
-    channels.remove_channel(channel=channel, by=by)
+    alert_channels.change_channel(channel=channel, by=by, target=f"{HOOK}&more=1", least="critical")
+    alert_channels.replace_secret(channel=channel, by=by)
+    alert_channels.remove_channel(channel=channel, by=by)
     said = str(list(AuditRecord.objects.filter(organization=place).values_list("details")))
     assert "hooks.example" in said and "critical" in said
     assert "s3cret" not in said and "T0KEN" not in said and secret not in said
@@ -68,21 +68,25 @@ NO_ADDRESSES = {
 )
 def test_what_is_no_address_of_its_kind_is_refused(place, by, kind, target):
     with pytest.raises(AuditFlaw):
-        channels.create_channel(organization=place, name="bad", kind=kind, target=target, by=by)
+        alert_channels.create_channel(
+            organization=place, name="bad", kind=kind, target=target, by=by
+        )
 
 
 def test_names_are_taken_once(hook, place, by):
     with pytest.raises(AuditFlaw):
-        channels.create_channel(organization=place, name="ops", kind="webhook", target=HOOK, by=by)
+        alert_channels.create_channel(
+            organization=place, name="ops", kind="webhook", target=HOOK, by=by
+        )
 
 
 def test_there_are_not_more_channels_than_somebody_reads(place, by):
     def another():
-        return channels.create_channel(
+        return alert_channels.create_channel(
             organization=place, name=uuid4().hex, kind="webhook", target=HOOK, by=by
         )
 
-    for _ in range(channels.MOST_CHANNELS):
+    for _ in range(alert_channels.MOST_CHANNELS):
         another()
     with pytest.raises(AuditFlaw):
         another()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.models import AuditRecord
-from audit.records import search
+from audit.records import record_search
 from tests import factories
 
 
@@ -105,7 +105,7 @@ BY = Actor("agent", "magpie", "here", request_id="r-1")
 @pytest.fixture
 def by_index_alone(monkeypatch):
     """As if more was written since than is looked through."""
-    monkeypatch.setattr(search, "LOOKED_THROUGH", 0)
+    monkeypatch.setattr(record_search, "LOOKED_THROUGH", 0)
 
 
 def made(**fields):
@@ -113,7 +113,7 @@ def made(**fields):
 
 
 def found(**fields):
-    return {row.pk for row in search.page(search.RecordSearch("here", **fields), 50)}
+    return {row.pk for row in record_search.page(record_search.RecordSearch("here", **fields), 50)}
 
 
 TEXTS = {
@@ -173,10 +173,10 @@ def test_pages_hold_every_record_once_in_the_order_of_time(db, picks, size):
     by = Actor("agent", "crow", f"o{uuid4().hex[:8]}")
     for pick in picks:
         record([*Event][pick], by=by, outcome=Outcome.SUCCESS)
-    wanted, seen, place = search.RecordSearch(by.organization, text="crow"), [], None
-    while page := search.page(wanted, size, place):
+    wanted, seen, place = record_search.RecordSearch(by.organization, text="crow"), [], None
+    while page := record_search.page(wanted, size, place):
         seen += page
-        place = search.Position.of(page[-1])
+        place = record_search.Position.of(page[-1])
     assert [row.code for row in seen] == [[*Event][pick] for pick in reversed(picks)]
 
 

@@ -8,7 +8,14 @@ from itertools import pairwise
 import pytest
 from django.db import DatabaseError, connection, transaction
 
-from audit.log import anchors, checkpoints, merkle, publishing, signing, thinning
+from audit.log import (
+    anchors,
+    checkpoint_publication,
+    checkpoint_retention,
+    checkpoints,
+    key_files,
+    merkle,
+)
 from audit.log.checkpoints import Acceptance
 from audit.log.handouts import growth_of, line_of
 from audit.log.proofs import proof_of, subtrees
@@ -60,7 +67,7 @@ def published():
 
 def backdate(ages, accepted=()):
     """Checkpoints and anchors as they would be had they been signed then, by size."""
-    (signer,) = signing.signers_after("here", "")
+    (signer,) = key_files.signers_after("here", "")
     hour = now().replace(minute=59, second=59, microsecond=0) - timedelta(hours=1)
     lines = []
     with owner() as cursor:
@@ -87,23 +94,23 @@ def found():
 
 def test_all_of_the_last_day_stay_and_one_an_hour_before(aged):
     assert found() == set()
-    assert thinning.thin(here()) == 4
+    assert checkpoint_retention.thin(here()) == 4
     assert anchors.thin("here") == 4
     assert sizes() == published() == KEPT
     assert found() == set()
-    assert (thinning.thin(here()), anchors.thin("here")) == (0, 0)
+    assert (checkpoint_retention.thin(here()), anchors.thin("here")) == (0, 0)
 
 
-@pytest.mark.parametrize("thinned", [thinning.thin, lambda log: anchors.thin(log.name)])
+@pytest.mark.parametrize("thinned", [checkpoint_retention.thin, lambda log: anchors.thin(log.name)])
 def test_while_only_one_of_the_two_is_thinned_nothing_is_missed(aged, monkeypatch, thinned):
-    monkeypatch.setattr(thinning, "BATCH", 2)
+    monkeypatch.setattr(checkpoint_retention, "BATCH", 2)
     assert thinned(here()) == 4
     assert found() == set()
 
 
 def test_every_kept_tree_is_proved_to_go_on_to_the_next(aged):
     before = {row.size: bytes(row.root) for row in here().checkpoints.all()}
-    thinning.thin(here())
+    checkpoint_retention.thin(here())
     kept = {row.size: bytes(row.root) for row in here().checkpoints.all()}
     for old, new in [*pairwise(sorted(kept)), (1, 3), (2, 3), (4, 5), (6, 7)]:
         proof = merkle.consistency_proof(old, new, subtrees(here()))
@@ -111,10 +118,10 @@ def test_every_kept_tree_is_proved_to_go_on_to_the_next(aged):
 
 
 def test_proofs_that_were_handed_out_still_hold(aged):
-    key = publishing.public_keys()[0]
+    key = checkpoint_publication.public_keys()[0]
     row = here().checkpoints.get(size=2)
     handed = proof_of(aged[1])
-    thinning.thin(here())
+    checkpoint_retention.thin(here())
     assert verifier.check_record(handed, line_of(aged[1]).encode(), key)
     assert verifier.check_growth(row.note, growth_of("here", 2).encode(), key)
 
@@ -133,7 +140,7 @@ def test_the_database_lets_nothing_else_go(aged):
 
 def test_what_states_an_accepted_break_stays(aged):
     backdate(dict(enumerate(AGES, 1)), accepted=[2])
-    thinning.thin(here())
+    checkpoint_retention.thin(here())
     anchors.thin("here")
     assert sizes() == published() == [2, *KEPT]
     with pytest.raises(DatabaseError, match="covers may go"), transaction.atomic():
@@ -141,7 +148,7 @@ def test_what_states_an_accepted_break_stays(aged):
 
 
 def test_a_checkpoint_less_than_that_is_missed(aged):
-    thinning.thin(here())
+    checkpoint_retention.thin(here())
     anchors.thin("here")
     for row in here().checkpoints.all():
         with owner() as cursor:
@@ -151,7 +158,7 @@ def test_a_checkpoint_less_than_that_is_missed(aged):
 
 
 def test_an_anchor_less_than_that_is_missed(aged):
-    thinning.thin(here())
+    checkpoint_retention.thin(here())
     anchors.thin("here")
     (file,) = anchors._files(anchors._directory("here"))
     lines = file.read_text().splitlines(keepends=True)

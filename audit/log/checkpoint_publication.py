@@ -16,11 +16,11 @@ from django.db.models.functions import Now
 from audit import metrics
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
-from audit.log import anchors, checkpoints, merkle, signing
+from audit.log import anchors, checkpoints, key_files, merkle
 from audit.log.anchors import Anchor, BadAnchor
 from audit.log.checkpoints import Acceptance, BadNote, Signer, Statement
 from audit.log.proofs import subtrees
-from audit.log.sealing import SEALER, frontier_of
+from audit.log.seal_batches import SEALER, frontier_of
 from audit.models import AuditLog, Checkpoint, CheckpointKey
 
 log = logging.getLogger(__name__)
@@ -118,7 +118,7 @@ def check_keys(name: str, anchor: Anchor | None) -> None:
     if note is None:
         return
     last = {text.partition("\n")[0] for text in (note, anchor.note if anchor else note)}
-    if signing.origin(name) not in last:
+    if key_files.origin(name) not in last:
         raise Damaged(
             WRONG_KEYS,
             "The files in keys/ are not those of this database. Stop Toolcrib, put them back, then "
@@ -157,21 +157,21 @@ def accept(*, name: str, by: Actor, reason: str) -> str:
 def finish_rotation() -> bool:
     """Whether every log carries the new key now, so that the old one is gone."""
     for name in AuditLog.objects.values_list("name", flat=True):
-        if len(signing.signers_after(name, _published(name))) > 1:
+        if len(key_files.signers_after(name, _published(name))) > 1:
             return False
     names = AuditLog.objects.values_list("name", flat=True)
-    current = [signer.key_id for name in names for signer in signing.signers_after(name, "")[:1]]
+    current = [signer.key_id for name in names for signer in key_files.signers_after(name, "")[:1]]
     outdated = CheckpointKey.objects.filter(retired_at__isnull=True).exclude(pk__in=current)
     outdated.update(retired_at=Now())
-    signing.finish_rotation()
+    key_files.finish_rotation()
     return True
 
 
 def rotate_key(*, by: Callable[[str], Actor]) -> None:
     """A new key signs from now on; each log's record says so. Raises `RotationUnderWay`."""
     names = list(AuditLog.objects.values_list("name", flat=True))
-    before = {name: signing.signers_after(name, "")[0].key_id for name in names}
-    signing.rotate()
+    before = {name: key_files.signers_after(name, "")[0].key_id for name in names}
+    key_files.rotate()
     with transaction.atomic():
         for name in names:
             record(
@@ -181,7 +181,7 @@ def rotate_key(*, by: Callable[[str], Actor]) -> None:
                 subject=name,
                 details={
                     "before": before[name],
-                    "after": signing.signers_after(name, "")[0].key_id,
+                    "after": key_files.signers_after(name, "")[0].key_id,
                 },
             )
 
@@ -190,18 +190,18 @@ def public_keys() -> list[str]:
     """One a line for each log and key, as a reader of its notes is given it: the one that signs,
     then those that did before."""
     return [
-        checkpoints.verifier_key(signing.origin(name), public)
+        checkpoints.verifier_key(key_files.origin(name), public)
         for name in AuditLog.objects.order_by("name").values_list("name", flat=True)
-        for public in signing.trusted(name).values()
+        for public in key_files.trusted(name).values()
     ]
 
 
 def manifest_keys() -> list[str]:
     """The same of those that sign manifests of exports and archives."""
     return [
-        checkpoints.verifier_key(signing.manifest_name(name), public)
+        checkpoints.verifier_key(key_files.manifest_name(name), public)
         for name in AuditLog.objects.order_by("name").values_list("name", flat=True)
-        for public in signing.manifest_keys(name).values()
+        for public in key_files.manifest_keys(name).values()
     ]
 
 
@@ -238,10 +238,10 @@ def _vouched(name: str, anchor: Anchor) -> Statement:
     """Its content, with a valid signature by a key of ours."""
     said = anchor.statement
     try:
-        signed = checkpoints.signed_by(anchor.note, signing.trusted(name))
+        signed = checkpoints.signed_by(anchor.note, key_files.trusted(name))
     except BadNote as error:
         raise BadAnchor(f"the newest anchor of {name} is not ours: {error}") from None
-    if not signed or said.origin != signing.origin(name):
+    if not signed or said.origin != key_files.origin(name):
         raise BadAnchor(f"the newest anchor of {name} is signed by no key in keys/")
     return said
 
@@ -266,7 +266,7 @@ def _unpublished(found: AuditLog, published: str) -> list[str]:
 
 def _ours(name: str, note: str) -> bool:
     try:
-        return bool(checkpoints.signed_by(note, signing.trusted(name)))
+        return bool(checkpoints.signed_by(note, key_files.trusted(name)))
     except BadNote:
         return False
 
@@ -302,9 +302,9 @@ def _goes_on(found: AuditLog, said: Statement, root: bytes) -> bool:
 def _sign(found: AuditLog, published: str, accepted: Acceptance | None = None) -> str:
     """Not the last note of the database, but the last published one, shows whether verifiers have
     the new key."""
-    signers = signing.signers_after(found.name, published)
+    signers = key_files.signers_after(found.name, published)
     root = _root(found)
-    statement = Statement(signing.origin(found.name), found.size, root, _clock(), accepted)
+    statement = Statement(key_files.origin(found.name), found.size, root, _clock(), accepted)
     note = checkpoints.sign(statement, *signers)
     _make_known(signers)
     Checkpoint.objects.create(log=found, size=found.size, root=root, note=note)

@@ -10,8 +10,8 @@ from django.db import transaction
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.models import AuditLeaf, AuditPayload, AuditRecord, Checkpoint
-from audit.records import payloads, search
-from audit.records.search import Position, RecordSearch
+from audit.records import payloads, record_search
+from audit.records.record_search import Position, RecordSearch
 
 MAY_OPEN = "audit.view_auditpayload"
 
@@ -56,13 +56,13 @@ def read_page(
     wanted: RecordSearch, size: int, position: Position | None, *, by: Actor
 ) -> AuditPage:
     upward = position is not None and position.upward
-    found = search.page(wanted, size + 1, position)
+    found = record_search.page(wanted, size + 1, position)
     more = len(found) > size
     shown = found[-size:] if upward else found[:size]
     details = {"filters": wanted.asked, "opened": wanted.opened, "found": len(shown)}
     record(Event.AUDIT_READ, by=by, outcome=Outcome.SUCCESS, subject="records", details=details)
     newer = shown and (more if upward else position is not None)
-    older = shown and (position != search.OLDEST if upward else more)
+    older = shown and (position != record_search.OLDEST if upward else more)
     return AuditPage(
         shown,
         Position.of(shown[0], upward=True) if newer else None,
@@ -73,7 +73,7 @@ def read_page(
 @transaction.atomic
 def open_record(record_id: UUID, *, by: Actor, may_open: bool) -> OpenedRecord | None:
     """None where the actor's organization has no such record."""
-    found = search.records_of(by.organization).filter(pk=record_id).first()
+    found = record_search.records_of(by.organization).filter(pk=record_id).first()
     if found is None:
         return None
     payload = payload_of(found, may_open=may_open)

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from audit.log.leaves import COLUMNS
-from audit.verification.findings import VerificationFinding
+from audit.verification.verification_report import VerificationFinding
 
 # Around the details, in the order of RFC 8785.
 HEAD = COLUMNS[: COLUMNS.index("details")]
