@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 _ABSENT = object()
-_PLAIN = frozenset({type(None), bool, int, float, str})
+_JSON_TYPES = frozenset({type(None), bool, int, float, str})
 
 
 def difference(
@@ -15,19 +15,19 @@ def difference(
     was, now = dict(before or {}), dict(after or {})
     changed = [name for name in was | now if was.get(name, _ABSENT) != now.get(name, _ABSENT)]
     return {
-        "before": {name: plain(was[name]) for name in changed if name in was},
-        "after": {name: plain(now[name]) for name in changed if name in now},
+        "before": {name: as_json_value(was[name]) for name in changed if name in was},
+        "after": {name: as_json_value(now[name]) for name in changed if name in now},
     }
 
 
-def plain(value: Any) -> Any:
+def as_json_value(value: Any) -> Any:
     """As JSON: sets are sorted, and values without a JSON type become text."""
-    if type(value) in _PLAIN:
+    if type(value) in _JSON_TYPES:
         return value
     if isinstance(value, Mapping):
-        return {str(name): plain(item) for name, item in value.items()}
+        return {str(name): as_json_value(item) for name, item in value.items()}
     if isinstance(value, set | frozenset):
         return sorted(str(item) for item in value)
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [as_json_value(item) for item in value]
     return str(value)

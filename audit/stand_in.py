@@ -11,15 +11,15 @@ from audit.alerts import alerts, deliveries
 from audit.log import silence
 from audit.models import AlertRule
 
-LOOK_S = 15.0
-_SILENT = timedelta(seconds=30)
+BEAT_CHECK_S = 15.0
+_BEAT_SILENT = timedelta(seconds=30)
 
 
-def look() -> bool:
+def replace_silent_beat() -> bool:
     """Whether beat was silent, and was replaced. Many processes may do so at once."""
-    if AlertRule.objects.filter(looked_at__gt=Now() - _SILENT).exists():
+    if AlertRule.objects.filter(looked_at__gt=Now() - _BEAT_SILENT).exists():
         return False
     silence.tell()
-    alerts.raise_all()
+    alerts.raise_all_alerts()
     deliveries.send_due()
     return True

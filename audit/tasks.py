@@ -12,7 +12,7 @@ from audit.verification import selfcheck
 
 @shared_task(name="audit.tasks.raise_alerts")
 def raise_alerts() -> None:
-    alerts.raise_all()
+    alerts.raise_all_alerts()
 
 
 @shared_task(name="audit.tasks.deliver_alerts")
@@ -45,9 +45,9 @@ def verify_logs() -> None:
 
 @shared_task(name="audit.tasks.write_export", time_limit=3600)
 def write_export() -> None:
-    background_exports.write_next()
+    background_exports.write_next_export()
 
 
 @shared_task(name="audit.tasks.sweep_exports")
 def sweep_exports() -> None:
-    background_exports.sweep()
+    background_exports.delete_expired()

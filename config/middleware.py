@@ -66,13 +66,13 @@ class RequestId:
         name = str(uuid7())
         request.name = name  # type: ignore[attr-defined]
         mark, mark_of_theirs = request_id.set(name), client_request_id.set(theirs)
-        source.came_by(_entry_point(request.path), request.headers.get("User-Agent", ""), theirs)
+        source.set_source(_entry_point(request.path), request.headers.get("User-Agent", ""), theirs)
         try:
             response = self.get_response(request)
         finally:
             request_id.reset(mark)
             client_request_id.reset(mark_of_theirs)
-            source.forget()
+            source.clear_source()
         response["X-Request-Id"] = name
         if theirs:
             response["X-Client-Request-Id"] = theirs

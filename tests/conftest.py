@@ -138,9 +138,9 @@ def _answers_are_documented() -> Iterator[None]:
 def _nothing_remembered() -> None:
     """What a process keeps of the catalog belongs to a test that has been rolled back."""
     organizations.restore()
-    source.forget()  # a command of the test before
+    source.clear_source()  # a command of the test before
     # A test that reads all addresses leaves exports open that nobody reads to their end.
-    export._places = export.ExportSlots()
+    export._slots = export.ExportSlots()
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,7 @@ from audit.flaws import AuditFlaw
 from audit.log import keyfile
 from audit.models import AlertChannel, ChannelKind
 
-CHANGEABLE = ("name", "target", "least", "enabled")
+CHANGEABLE_FIELDS = ("name", "target", "least", "enabled")
 MOST_CHANNELS = 20
 _NONCE_BYTES = 12
 
@@ -42,20 +42,20 @@ def create_channel(
         raise AuditFlaw(f"An organization has at most {MOST_CHANNELS} channels; remove one first.")
     secret = _new_secret(channel) if kind == ChannelKind.WEBHOOK else ""
     _save(channel)
-    _record(Event.ALERT_CHANNEL_CHANGE, channel, by, None, written(channel))
+    _record(Event.ALERT_CHANNEL_CHANGE, channel, by, None, channel_values(channel))
     return channel, secret
 
 
 @transaction.atomic
 def change_channel(*, channel: AlertChannel, by: Actor, **changes: Any) -> AlertChannel:
-    """Set some of `CHANGEABLE`. Raises `AuditFlaw`."""
+    """Set some of `CHANGEABLE_FIELDS`. Raises `AuditFlaw`."""
     row = AlertChannel.objects.select_for_update().get(pk=channel.pk)
-    before = written(row)
+    before = channel_values(row)
     moved = changes.get("target", row.target) != row.target
-    for name in CHANGEABLE:
+    for name in CHANGEABLE_FIELDS:
         setattr(row, name, changes.get(name, getattr(row, name)))
     _save(row)
-    _record(Event.ALERT_CHANNEL_CHANGE, row, by, before, written(row), moved=moved)
+    _record(Event.ALERT_CHANNEL_CHANGE, row, by, before, channel_values(row), moved=moved)
     return row
 
 
@@ -76,7 +76,7 @@ def remove_channel(*, channel: AlertChannel, by: Actor) -> None:
     """Delete the channel with its deliveries."""
     row = AlertChannel.objects.select_for_update().filter(pk=channel.pk).first()
     if row is not None:
-        _record(Event.ALERT_CHANNEL_DELETE, row, by, written(row), None)
+        _record(Event.ALERT_CHANNEL_DELETE, row, by, channel_values(row), None)
         row.delete()
 
 
@@ -90,7 +90,7 @@ def signing_key(channel: AlertChannel) -> bytes:
         raise LookupError("Its secret does not open: replace it.") from None
 
 
-def shown_target(channel: AlertChannel) -> str:
+def masked_target(channel: AlertChannel) -> str:
     """The target without what may be a secret."""
     if channel.kind == ChannelKind.EMAIL:
         return channel.target
@@ -98,12 +98,12 @@ def shown_target(channel: AlertChannel) -> str:
     return f"{parts.scheme}://{parts.netloc}/…"
 
 
-def written(channel: AlertChannel) -> dict[str, Any]:
+def channel_values(channel: AlertChannel) -> dict[str, Any]:
     """The channel as evidence names it."""
     return {
         "name": channel.name,
         "kind": channel.kind,
-        "target": shown_target(channel),
+        "target": masked_target(channel),
         "least": channel.least,
         "enabled": channel.enabled,
     }
@@ -118,7 +118,9 @@ def _save(channel: AlertChannel) -> None:
         channel.full_clean(exclude=["organization"])
     except ValidationError as error:
         field = next(iter(error.message_dict), "")
-        raise AuditFlaw(" ".join(error.messages), field if field in CHANGEABLE else "") from None
+        raise AuditFlaw(
+            " ".join(error.messages), field if field in CHANGEABLE_FIELDS else ""
+        ) from None
     channel.save()
 
 

@@ -8,23 +8,23 @@ from django.db import transaction
 
 from audit.actions import Actor, record
 from audit.alerts import fixed_rules
-from audit.alerts.rule_kinds import KINDS, LONGEST_CODE, MOST_CODES, OWN_KINDS, NumberRange
+from audit.alerts.rule_kinds import CUSTOM_KINDS, KINDS, LONGEST_CODE, MOST_CODES, NumberRange
 from audit.changes import difference
 from audit.events import Event, Outcome
 from audit.flaws import AuditFlaw
 from audit.models import AlertRule
 
-CHANGEABLE = ("severity", "window_s", "least", "values", "enabled")
+CHANGEABLE_FIELDS = ("severity", "window_s", "least", "values", "enabled")
 LONGEST_WINDOW_S = 7 * 86_400
-MOST = 1_000_000
+MOST_RECORDS = 1_000_000
 
 
 @transaction.atomic
 def change_rule(*, rule: AlertRule, by: Actor, **changes: Any) -> AlertRule:
-    """Set some of `CHANGEABLE`; `values` replaces all of them. Raises `AuditFlaw`."""
+    """Set some of `CHANGEABLE_FIELDS`; `values` replaces all of them. Raises `AuditFlaw`."""
     row = AlertRule.objects.select_for_update().get(pk=rule.pk)
-    before = _written(row)
-    for name in CHANGEABLE:
+    before = _rule_values(row)
+    for name in CHANGEABLE_FIELDS:
         setattr(row, name, changes.get(name, getattr(row, name)))
     _save(row)
     _record(row, by, before)
@@ -34,12 +34,12 @@ def change_rule(*, rule: AlertRule, by: Actor, **changes: Any) -> AlertRule:
 @transaction.atomic
 def create_rule(*, name: str, kind: str, by: Actor, description: str, **fields: Any) -> AlertRule:
     """Create a custom rule over codes, reasons and outcomes. Raises `AuditFlaw`."""
-    if kind not in OWN_KINDS:
-        raise AuditFlaw(f"A rule of your own is one of {', '.join(OWN_KINDS)}.", "kind")
+    if kind not in CUSTOM_KINDS:
+        raise AuditFlaw(f"A rule of your own is one of {', '.join(CUSTOM_KINDS)}.", "kind")
     row = AlertRule(name=name, kind=kind, description=description)
-    for field in CHANGEABLE:
+    for field in CHANGEABLE_FIELDS:
         setattr(row, field, fields.get(field, getattr(row, field)))
-    taken = name in {rule.name for rule in fixed_rules.ALL}
+    taken = name in {rule.name for rule in fixed_rules.FIXED_RULES}
     if taken or AlertRule.objects.filter(name=name).exists():
         raise AuditFlaw(f"There is a rule {name} already.", "name")
     _save(row)
@@ -51,8 +51,8 @@ def _save(row: AlertRule) -> None:
     row.values = read_values(row.kind, row.values)
     if not 1 <= row.window_s <= LONGEST_WINDOW_S:
         raise AuditFlaw(f"A rule looks back 1 to {LONGEST_WINDOW_S} seconds.", "window_s")
-    if not 1 <= row.least <= MOST:
-        raise AuditFlaw(f"It takes 1 to {MOST} records to be an alert.", "least")
+    if not 1 <= row.least <= MOST_RECORDS:
+        raise AuditFlaw(f"It takes 1 to {MOST_RECORDS} records to be an alert.", "least")
     try:
         row.full_clean()
     except ValidationError as error:
@@ -69,17 +69,17 @@ def read_values(kind: str, given: Any) -> dict[str, Any]:
     if unknown := sorted(set(given) - {*known.numbers, *known.lists}):
         raise AuditFlaw(f"A rule of kind {kind} has no {', '.join(unknown)[:200]}.", "values")
     numbers = {
-        name: _number(name, given[name], bounds)
+        name: _read_number(name, given[name], bounds)
         for name, bounds in known.numbers.items()
         if name in given
     }
-    lists = {name: _texts(name, given[name]) for name in known.lists if given.get(name)}
+    lists = {name: _read_codes(name, given[name]) for name in known.lists if given.get(name)}
     if known.lists and not lists.get("codes") and not lists.get("reasons"):
         raise AuditFlaw("Name at least one code or reason: every record would be found.", "values")
     return numbers | lists
 
 
-def _number(name: str, value: Any, bounds: NumberRange) -> float:
+def _read_number(name: str, value: Any, bounds: NumberRange) -> float:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not bounds.least <= value <= bounds.most:
         raise AuditFlaw(f"{name} is a number from {bounds.least} to {bounds.most}.", "values")
@@ -89,7 +89,7 @@ def _number(name: str, value: Any, bounds: NumberRange) -> float:
     return found
 
 
-def _texts(name: str, value: Any) -> list[str]:
+def _read_codes(name: str, value: Any) -> list[str]:
     fits = isinstance(value, list) and len(value) <= MOST_CODES
     if not fits or not all(isinstance(item, str) and _is_code(item) for item in value):
         raise AuditFlaw(
@@ -103,12 +103,12 @@ def _is_code(text: str) -> bool:
     return 0 < len(text) <= LONGEST_CODE and text.isascii() and text.isprintable()
 
 
-def _written(row: AlertRule) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in ("kind", "description", *CHANGEABLE)}
+def _rule_values(row: AlertRule) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in ("kind", "description", *CHANGEABLE_FIELDS)}
 
 
 def _record(row: AlertRule, by: Actor, before: dict[str, Any] | None) -> None:
-    changed = difference(before, _written(row))
+    changed = difference(before, _rule_values(row))
     if changed["before"] or changed["after"]:
         record(
             Event.ALERT_RULE_CHANGE,

@@ -10,12 +10,12 @@ from django.db import DatabaseError, connection, transaction
 
 from audit.alerts.rule_kinds import KINDS, AlertKind
 
-DAYS = 7
-MOST_CAUGHT = 1_000
-_SHOWN = 5
-_SLOWEST = "3s"
+PREVIEW_DAYS = 7
+MOST_PREVIEWED = 1_000
+_MOST_PREVIEW_FINDINGS = 5
+_PREVIEW_TIMEOUT = "3s"
 # Adjacent windows: an alert for each in which there was enough.
-_PAST = """
+_PAST_SQL = """
     SELECT actor, {subject} AS subject, count(*) AS records, max(occurred_at) AS last
     FROM audit_auditrecord
     WHERE organization = %(organization)s
@@ -24,7 +24,7 @@ _PAST = """
     HAVING count(*) >= %(least)s
     ORDER BY last DESC LIMIT %(limit)s
 """
-_NOW = """
+_PRESENT_SQL = """
     SELECT actor, subject, records, last
     FROM ({query}) AS finding (organization, actor, subject, records, first, last)
     WHERE organization = %(organization)s ORDER BY last DESC LIMIT %(limit)s
@@ -32,7 +32,7 @@ _NOW = """
 
 
 @dataclass(frozen=True, slots=True)
-class Caught:
+class PreviewFinding:
     actor: str
     subject: str
     records: int
@@ -40,43 +40,45 @@ class Caught:
 
 
 @dataclass(frozen=True, slots=True)
-class Rehearsal:
+class RulePreview:
     """`days` is 0 for kinds that are evaluated at present only, since they compare with the
     usual."""
 
     count: int
-    newest: tuple[Caught, ...] = ()
+    newest: tuple[PreviewFinding, ...] = ()
     days: int = 0
     problem: str = ""
 
     @property
     def cut(self) -> bool:
-        return self.count > MOST_CAUGHT
+        return self.count > MOST_PREVIEWED
 
 
-def rehearse(
+def preview_rule(
     *, organization: str, kind: str, window_s: int, least: int, values: Mapping[str, Any]
-) -> Rehearsal:
+) -> RulePreview:
     """Reads only. One that takes too long says so."""
     known = KINDS[kind]
     asked = known.values(values) | {
         "organization": organization,
         "window_s": window_s,
         "least": least,
-        "days": DAYS,
-        "limit": MOST_CAUGHT + 1,
+        "days": PREVIEW_DAYS,
+        "limit": MOST_PREVIEWED + 1,
     }
     try:
         with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute(f"SET LOCAL statement_timeout = '{_SLOWEST}'")
-            cursor.execute(_statement(known), asked)
-            found = [Caught(*row) for row in cursor.fetchall()]
+            cursor.execute(f"SET LOCAL statement_timeout = '{_PREVIEW_TIMEOUT}'")
+            cursor.execute(_preview_sql(known), asked)
+            found = [PreviewFinding(*row) for row in cursor.fetchall()]
     except DatabaseError:
-        return Rehearsal(0, problem="There are too many records to count it quickly.")
-    return Rehearsal(len(found), tuple(found[:_SHOWN]), DAYS if known.counted else 0)
+        return RulePreview(0, problem="There are too many records to count it quickly.")
+    return RulePreview(
+        len(found), tuple(found[:_MOST_PREVIEW_FINDINGS]), PREVIEW_DAYS if known.counted else 0
+    )
 
 
-def _statement(kind: AlertKind) -> str:
+def _preview_sql(kind: AlertKind) -> str:
     if not kind.counted:
-        return _NOW.format(query=kind.query)
-    return _PAST.format(what=kind.counted, subject="subject" if kind.by_subject else "''")
+        return _PRESENT_SQL.format(query=kind.query)
+    return _PAST_SQL.format(what=kind.counted, subject="subject" if kind.by_subject else "''")

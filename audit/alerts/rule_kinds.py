@@ -55,15 +55,15 @@ class AlertKind:
     @property
     def newest(self) -> str:
         """At most `most` findings of each organization, and how many it has."""
-        return _NEWEST.format(query=self.query)
+        return _NEWEST_SQL.format(query=self.query)
 
     @property
     def unseen(self) -> str:
         """How many of a finding's records are later than `seen_at`."""
-        return _UNSEEN.format(what=self.what)
+        return _UNSEEN_SQL.format(what=self.what)
 
 
-_NEWEST = """
+_NEWEST_SQL = """
     SELECT organization, actor, subject, records, first, last, total FROM (
         SELECT *, count(*) OVER (PARTITION BY organization) AS total,
             row_number() OVER (PARTITION BY organization ORDER BY last DESC) AS place
@@ -71,7 +71,7 @@ _NEWEST = """
     ) AS placed
     WHERE place <= %(most)s ORDER BY last
 """
-_UNSEEN = """
+_UNSEEN_SQL = """
     SELECT count(*) FROM audit_auditrecord
     WHERE organization = %(organization)s AND occurred_at > %(seen_at)s
         AND occurred_at BETWEEN %(first_at)s AND %(last_at)s AND {what}
@@ -147,7 +147,7 @@ _SAME_STEP = """
     code = 'STATE.TRANSITION'
     AND left((details ->> 'from') || ' → ' || (details ->> 'to'), 200) = %(subject)s
 """
-_OF_ACTOR = "AND earlier.actor = lately.actor AND code = 'TOOL.START'"
+_SAME_ACTOR_STARTS = "AND earlier.actor = lately.actor AND code = 'TOOL.START'"
 # A tool that an agent with a history runs, and has not run before.
 _FIRST_USE = """
     WITH lately AS (
@@ -198,91 +198,91 @@ _UNUSUAL_STEP = """
 """
 
 
-def _filled(query: str, **parts: str) -> str:
+def _format_query(query: str, **parts: str) -> str:
     every = {"recent": _RECENT, "earlier": _EARLIER, **parts}
     return query.format(**every)
 
 
-def _with_history(query: str, same: str) -> str:
-    return _filled(query, history=_filled(_HISTORY, same=same))
+def _format_history_query(query: str, same: str) -> str:
+    return _format_query(query, history=_format_query(_HISTORY, same=same))
 
 
-def _all(*conditions: str) -> str:
+def _conjunction(*conditions: str) -> str:
     return " AND ".join(conditions)
 
 
-def _of_actor(found: AlertFinding, description: str) -> str:
+def _actor_message(found: AlertFinding, description: str) -> str:
     times = f", {found.count} times" if found.count > 1 else ""
     return f"{found.actor} {description}{times}."
 
 
-def _of_subject(found: AlertFinding, description: str) -> str:
+def _subject_message(found: AlertFinding, description: str) -> str:
     return f"{found.subject or found.organization} {description}."
 
 
-_HOW_LONG = {"history": NumberRange(1, 10_000, 100)}
+_HISTORY_RANGE = {"history": NumberRange(1, 10_000, 100)}
 _LISTS = ("codes", "reasons", "outcomes")
 KINDS = {
     "by_actor": AlertKind(
-        _filled(_BY_ACTOR, what=_LISTED),
-        _all(_SAME_ACTOR, _LISTED),
-        _of_actor,
+        _format_query(_BY_ACTOR, what=_LISTED),
+        _conjunction(_SAME_ACTOR, _LISTED),
+        _actor_message,
         lists=_LISTS,
         counted=_LISTED,
     ),
     "by_subject": AlertKind(
-        _filled(_BY_SUBJECT, what=_LISTED),
-        _all(_SAME_ACTOR, _SAME_SUBJECT, _LISTED),
-        _of_subject,
+        _format_query(_BY_SUBJECT, what=_LISTED),
+        _conjunction(_SAME_ACTOR, _SAME_SUBJECT, _LISTED),
+        _subject_message,
         lists=_LISTS,
         counted=_LISTED,
         by_subject=True,
     ),
     "every_group": AlertKind(
-        _filled(_BY_ACTOR, what=_EVERY_GROUP),
-        _all(_SAME_ACTOR, _EVERY_GROUP),
-        _of_actor,
+        _format_query(_BY_ACTOR, what=_EVERY_GROUP),
+        _conjunction(_SAME_ACTOR, _EVERY_GROUP),
+        _actor_message,
         counted=_EVERY_GROUP,
     ),
     "hasty_approval": AlertKind(
-        _filled(_BY_ACTOR, what=_HASTY),
-        _all(_SAME_ACTOR, _HASTY),
-        _of_actor,
+        _format_query(_BY_ACTOR, what=_HASTY),
+        _conjunction(_SAME_ACTOR, _HASTY),
+        _actor_message,
         {"seconds": NumberRange(0.1, 3600, 2)},
         counted=_HASTY,
     ),
     "possible_effect": AlertKind(
-        _filled(_BY_SUBJECT, what=_UNSURE),
-        _all(_SAME_ACTOR, _SAME_SUBJECT, _UNSURE),
-        _of_subject,
+        _format_query(_BY_SUBJECT, what=_UNSURE),
+        _conjunction(_SAME_ACTOR, _SAME_SUBJECT, _UNSURE),
+        _subject_message,
         counted=_UNSURE,
         by_subject=True,
     ),
     "unusual_usage": AlertKind(
-        _filled(_UNUSUAL_USAGE),
-        _all(_SAME_ACTOR, _STARTED),
+        _format_query(_UNUSUAL_USAGE),
+        _conjunction(_SAME_ACTOR, _STARTED),
         lambda found, _: f"{found.actor} made {found.count} calls, far more than it usually does.",
         {"factor": NumberRange(1, 1000, 4)},
     ),
     "first_use": AlertKind(
-        _with_history(_FIRST_USE, _OF_ACTOR),
-        _all(_SAME_ACTOR, _SAME_SUBJECT, _STARTED),
+        _format_history_query(_FIRST_USE, _SAME_ACTOR_STARTS),
+        _conjunction(_SAME_ACTOR, _SAME_SUBJECT, _STARTED),
         lambda found, _: f"{found.actor} runs {found.subject}, which it never ran before.",
-        _HOW_LONG,
+        _HISTORY_RANGE,
     ),
     "unusual_group": AlertKind(
-        _with_history(_UNUSUAL_GROUP, _OF_ACTOR),
-        _all(_SAME_ACTOR, _STARTED, _SAME_GROUP),
+        _format_history_query(_UNUSUAL_GROUP, _SAME_ACTOR_STARTS),
+        _conjunction(_SAME_ACTOR, _STARTED, _SAME_GROUP),
         lambda found, _: (
             f"{found.actor} uses the group {found.subject}, which it has not used for 30 days."
         ),
-        _HOW_LONG,
+        _HISTORY_RANGE,
     ),
     "unusual_step": AlertKind(
-        _with_history(_UNUSUAL_STEP, "AND code = 'STATE.TRANSITION'"),
+        _format_history_query(_UNUSUAL_STEP, "AND code = 'STATE.TRANSITION'"),
         _SAME_STEP,
         lambda found, _: f"A workflow took a step it never took before: {found.subject}.",
-        _HOW_LONG,
+        _HISTORY_RANGE,
     ),
 }
-OWN_KINDS = ("by_actor", "by_subject")  # the kinds an administrator may write rules of
+CUSTOM_KINDS = ("by_actor", "by_subject")  # the kinds an administrator may write rules of

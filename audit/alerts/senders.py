@@ -24,11 +24,11 @@ from audit.models import AlertChannel, ChannelKind
 
 TIMEOUT_S = 5.0
 NO_EMAIL = "No e-mail can be sent: the operator has not set EMAIL_URL."
-# URL, headers, body, seconds, organization; the status that was answered. Raises `NotTold`.
+# URL, headers, body, seconds, organization; the status that was answered. Raises `DeliveryFailed`.
 type Post = Callable[[str, list[tuple[str, str]], bytes, float, str], int]
 
 
-class NotTold(Exception):
+class DeliveryFailed(Exception):
     """The text says why, for users of the organization. `begun`: some of it may have arrived."""
 
     def __init__(self, message: str, *, begun: bool = False) -> None:
@@ -46,15 +46,15 @@ class AlertMessage:
     content: dict[str, Any]
 
 
-def tell(channel: AlertChannel, message: AlertMessage) -> None:
-    """Raises `NotTold`."""
+def send_message(channel: AlertChannel, message: AlertMessage) -> None:
+    """Raises `DeliveryFailed`."""
     if channel.kind == ChannelKind.EMAIL:
-        _mail(channel, message)
+        _send_email(channel, message)
     else:
-        _call(channel, message)
+        _send_webhook(channel, message)
 
 
-def unusable(channel: AlertChannel) -> str:
+def channel_problem(channel: AlertChannel) -> str:
     """Why the channel cannot deliver at all; empty where it can be tried."""
     lacks_server = channel.kind == ChannelKind.EMAIL and not settings.EMAIL_OPTIONS
     return NO_EMAIL if lacks_server else ""
@@ -66,9 +66,9 @@ def signature(key: bytes, timestamp: int, body: bytes) -> str:
     return f"t={timestamp},v1={signed}"
 
 
-def _mail(channel: AlertChannel, message: AlertMessage) -> None:
-    if problem := unusable(channel):
-        raise NotTold(problem)
+def _send_email(channel: AlertChannel, message: AlertMessage) -> None:
+    if problem := channel_problem(channel):
+        raise DeliveryFailed(problem)
     server = EmailBackend(alias="alerts", timeout=TIMEOUT_S, **settings.EMAIL_OPTIONS)
     sender = settings.EMAIL_FROM
     domain = sender.rpartition("@")[2].strip("> ") or "localhost"
@@ -85,20 +85,22 @@ def _mail(channel: AlertChannel, message: AlertMessage) -> None:
     try:
         server.send_messages([mail])
     except smtplib.SMTPResponseException as refusal:
-        raise NotTold(f"The mail server refused it with {refusal.smtp_code}.") from None
+        raise DeliveryFailed(f"The mail server refused it with {refusal.smtp_code}.") from None
     except smtplib.SMTPRecipientsRefused:
-        raise NotTold("The mail server does not take mail for this address.") from None
+        raise DeliveryFailed("The mail server does not take mail for this address.") from None
     except ValueError:  # an address from before it was checked, or the operator's own
-        raise NotTold("The address cannot be written to.") from None
+        raise DeliveryFailed("The address cannot be written to.") from None
     except (OSError, smtplib.SMTPException) as problem:
-        raise NotTold(f"The mail server could not be used ({type(problem).__name__}).") from None
+        raise DeliveryFailed(
+            f"The mail server could not be used ({type(problem).__name__})."
+        ) from None
 
 
-def _call(channel: AlertChannel, message: AlertMessage) -> None:
+def _send_webhook(channel: AlertChannel, message: AlertMessage) -> None:
     try:
         key = alert_channels.signing_key(channel)
     except LookupError as problem:
-        raise NotTold(str(problem)) from None
+        raise DeliveryFailed(str(problem)) from None
     body = orjson.dumps({"delivery": message.delivery, **message.content})
     headers = [
         ("content-type", "application/json"),
@@ -106,12 +108,12 @@ def _call(channel: AlertChannel, message: AlertMessage) -> None:
         ("toolcrib-delivery", message.delivery),
         ("toolcrib-signature", signature(key, int(time.time()), body)),
     ]
-    status = _post()(channel.target, headers, body, TIMEOUT_S, channel.organization)
+    status = _load_post()(channel.target, headers, body, TIMEOUT_S, channel.organization)
     if not 200 <= status < 300:
-        raise NotTold(f"The receiver answered with status {status}.")
+        raise DeliveryFailed(f"The receiver answered with status {status}.")
 
 
 @lru_cache(maxsize=1)
-def _post() -> Post:
+def _load_post() -> Post:
     found: Post = import_string(settings.ALERT_POST)
     return found

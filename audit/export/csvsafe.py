@@ -2,25 +2,25 @@
 
 from collections.abc import Iterable
 
-_BEGINS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
-_PASSED_OVER = " \u00a0\"'"
+_FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+_STRIPPED_PREFIXES = " \u00a0\"'"
 
 
-def line(cells: Iterable[str]) -> bytes:
-    return (",".join(_quoted(safe(cell)) for cell in cells) + "\r\n").encode()
+def csv_row(cells: Iterable[str]) -> bytes:
+    return (",".join(_quote_cell(escape_formula(cell)) for cell in cells) + "\r\n").encode()
 
 
-def safe(cell: str) -> str:
+def escape_formula(cell: str) -> str:
     """With an apostrophe in front where a spreadsheet could compute it, also behind spaces and
     quotes: those some programs strip first."""
-    if cell.startswith(_BEGINS_A_FORMULA) or cell.lstrip(_PASSED_OVER).startswith(
-        _BEGINS_A_FORMULA
+    if cell.startswith(_FORMULA_PREFIXES) or cell.lstrip(_STRIPPED_PREFIXES).startswith(
+        _FORMULA_PREFIXES
     ):
         return f"'{cell}"
     return cell
 
 
-def _quoted(cell: str) -> str:
+def _quote_cell(cell: str) -> str:
     if any(mark in cell for mark in ',"\r\n'):
         return '"' + cell.replace('"', '""') + '"'
     return cell

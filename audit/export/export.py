@@ -23,14 +23,14 @@ from django.utils import timezone
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.export import csvsafe, ocsf
-from audit.export.manifests import Digest, manifest, write
+from audit.export.manifests import DigestWriter, signed_manifest, write_atomically
 from audit.log import key_files, leaves
 from audit.models import Checkpoint
 from audit.records import record_search
 from audit.records.record_search import RecordSearch
 
 BATCH = 500
-AT_ONCE, OF_ORGANIZATION = 4, 2  # in one process; each keeps a thread of the server
+MOST_CONCURRENT, ORGANIZATION_CONCURRENT = 4, 2  # in one process; each keeps a thread of the server
 _COLUMNS = ("id", "occurred_at", "code", "outcome", "reason", "actor_kind", "actor", "actor_id",
             "token_id", "subject", "subject_digest", "execution_id", "request_id", "source_ip",
             "details", "log_index", "leaf_hash")  # fmt: skip
@@ -67,7 +67,7 @@ class ExportRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Vouched:
+class SignedSize:
     """The signed size of a log when an export began."""
 
     origin: str
@@ -80,23 +80,23 @@ class Vouched:
         return ocsf.Seal(self.origin, row.index, row.hash.hex(), self.note)
 
 
-Written = Callable[[ExportRow, Vouched], bytes]
-Watch = Callable[[int, int], None]
+RowFormatter = Callable[[ExportRow, SignedSize], bytes]
+ProgressCallback = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class ExportFormat:
     suffix: str
     content_type: str
-    written: Written
+    written: RowFormatter
     head: bytes = b""
 
 
-def _jsonl(row: ExportRow, vouched: Vouched) -> bytes:
+def _jsonl_line(row: ExportRow, vouched: SignedSize) -> bytes:
     return row.line + b"\n"
 
 
-def _csv(row: ExportRow, vouched: Vouched) -> bytes:
+def _csv_line(row: ExportRow, vouched: SignedSize) -> bytes:
     said: dict[str, Any] = orjson.loads(row.body)
     said |= {
         "occurred_at": row.moment,
@@ -105,22 +105,22 @@ def _csv(row: ExportRow, vouched: Vouched) -> bytes:
         "leaf_hash": row.hash.hex() if row.hash else None,
     }
     cells = ("" if said[name] is None else str(said[name]) for name in _COLUMNS)
-    return csvsafe.line(cells)
+    return csvsafe.csv_row(cells)
 
 
-def _ocsf(row: ExportRow, vouched: Vouched) -> bytes:
-    said = ocsf.event(
+def _ocsf_line(row: ExportRow, vouched: SignedSize) -> bytes:
+    said = ocsf.ocsf_event(
         orjson.loads(row.body), row.occurred_at, row.line.decode(), vouched.seal_of(row)
     )
     return orjson.dumps(said) + b"\n"
 
 
 FORMATS = {
-    "jsonl": ExportFormat("jsonl", "application/x-ndjson", _jsonl),
+    "jsonl": ExportFormat("jsonl", "application/x-ndjson", _jsonl_line),
     "csv": ExportFormat(
-        "csv", "text/csv; charset=utf-8; header=present", _csv, csvsafe.line(_COLUMNS)
+        "csv", "text/csv; charset=utf-8; header=present", _csv_line, csvsafe.csv_row(_COLUMNS)
     ),
-    "ocsf": ExportFormat("ocsf.jsonl", "application/x-ndjson", _ocsf),
+    "ocsf": ExportFormat("ocsf.jsonl", "application/x-ndjson", _ocsf_line),
 }
 
 
@@ -132,7 +132,10 @@ class ExportSlots:
     def take(self, organization: str) -> None:
         """Raises `TooManyExports`."""
         with self._lock:
-            if self._of.total() >= AT_ONCE or self._of[organization] >= OF_ORGANIZATION:
+            if (
+                self._of.total() >= MOST_CONCURRENT
+                or self._of[organization] >= ORGANIZATION_CONCURRENT
+            ):
                 raise TooManyExports
             self._of[organization] += 1
 
@@ -143,7 +146,7 @@ class ExportSlots:
                 del self._of[organization]
 
 
-_places = ExportSlots()
+_slots = ExportSlots()
 
 
 class ExportStream:
@@ -152,8 +155,8 @@ class ExportStream:
     def __init__(self, wanted: RecordSearch, format_name: str) -> None:
         """Raises `TooManyExports`."""
         self._organization = wanted.organization
-        _places.take(self._organization)
-        self._parts = parts(wanted, format_name)
+        _slots.take(self._organization)
+        self._parts = export_parts(wanted, format_name)
         self._open = True
 
     def __iter__(self) -> Iterator[bytes]:
@@ -175,10 +178,10 @@ class ExportStream:
     def close(self) -> None:
         if self._open:
             self._open = False
-            _places.give(self._organization)
+            _slots.give(self._organization)
 
 
-def begin(wanted: RecordSearch, format_name: str, by: Actor) -> ExportStream:
+def begin_export(wanted: RecordSearch, format_name: str, by: Actor) -> ExportStream:
     """The export is on record before a byte leaves. Raises `TooManyExports`."""
     with ExportStream(wanted, format_name) as stream:
         record(
@@ -191,47 +194,52 @@ def begin(wanted: RecordSearch, format_name: str, by: Actor) -> ExportStream:
     return stream
 
 
-def parts(wanted: RecordSearch, format_name: str) -> Iterator[bytes]:
+def export_parts(wanted: RecordSearch, format_name: str) -> Iterator[bytes]:
     """The export in pieces of some hundred rows."""
     kind = FORMATS[format_name]
-    vouched = vouched_for(wanted.organization)
+    vouched = signed_size(wanted.organization)
     yield kind.head
-    for batch in batches(wanted):
+    for batch in read_batches(wanted):
         yield b"".join(kind.written(row, vouched) for row in batch)
 
 
-def batches(wanted: RecordSearch) -> Iterator[list[ExportRow]]:
+def read_batches(wanted: RecordSearch) -> Iterator[list[ExportRow]]:
     """All matching rows, the oldest first, up to now."""
     now = timezone.now()
     wanted = record_search.within(wanted, until=min(wanted.until or now, now))
     after: tuple[datetime, UUID] | None = None
-    while found := _batch(wanted, after):
+    while found := _read_batch(wanted, after):
         connection.close()  # a slow client holds none
         yield found
         after = (found[-1].occurred_at, found[-1].id)
     connection.close()
 
 
-def to_file(wanted: RecordSearch, format_name: str, path: Path, *, by: Actor) -> int:
+def export_file(wanted: RecordSearch, format_name: str, path: Path, *, by: Actor) -> int:
     """Write a file and `<file>.manifest` beside it; how many records it holds."""
-    records: int = filed(wanted, format_name, path, by=by)["records"]
+    records: int = write_export_file(wanted, format_name, path, by=by)["records"]
     return records
 
 
-def filed(
-    wanted: RecordSearch, format_name: str, path: Path, *, by: Actor, watch: Watch | None = None
+def write_export_file(
+    wanted: RecordSearch,
+    format_name: str,
+    path: Path,
+    *,
+    by: Actor,
+    watch: ProgressCallback | None = None,
 ) -> dict[str, Any]:
     """The same, with all that the manifest says of it. `watch` is called after each batch with the
     number of records and bytes, and stops the writing by raising.
 
     The record of it is written before the file gets its name.
     """
-    vouched, written = vouched_for(wanted.organization), _ExportFile(watch)
+    vouched, written = signed_size(wanted.organization), _ExportFile(watch)
     kind = FORMATS[format_name]
-    lines = written.counted(batches(wanted), kind, vouched)
+    lines = written.counted(read_batches(wanted), kind, vouched)
     said: dict[str, Any] = {}
 
-    def tell(digest: Digest) -> None:
+    def tell(digest: DigestWriter) -> None:
         said.update(written.said(path.name, format_name, digest, wanted))
         record(
             Event.AUDIT_EXPORT,
@@ -240,23 +248,23 @@ def filed(
             subject=format_name,
             details=said | {"filters": wanted.asked, "opened": wanted.opened},
         )
-        note = manifest(wanted.organization, said)
-        write(path.with_name(f"{path.name}.manifest"), [note.encode()])
+        note = signed_manifest(wanted.organization, said)
+        write_atomically(path.with_name(f"{path.name}.manifest"), [note.encode()])
 
-    write(path, lines, tell)
+    write_atomically(path, lines, tell)
     return said
 
 
 class _ExportFile:
     """What a manifest says of a file."""
 
-    def __init__(self, watch: Watch | None = None) -> None:
+    def __init__(self, watch: ProgressCallback | None = None) -> None:
         self.records, self._size = 0, 0
         self._indexes: list[int] = []
         self._watch = watch
 
     def counted(
-        self, batches: Iterator[list[ExportRow]], kind: ExportFormat, vouched: Vouched
+        self, batches: Iterator[list[ExportRow]], kind: ExportFormat, vouched: SignedSize
     ) -> Iterator[bytes]:
         yield kind.head
         for batch in batches:
@@ -272,7 +280,7 @@ class _ExportFile:
             yield part
 
     def said(
-        self, name: str, format_name: str, digest: Digest, wanted: RecordSearch
+        self, name: str, format_name: str, digest: DigestWriter, wanted: RecordSearch
     ) -> dict[str, object]:
         return {
             "file": name,
@@ -286,13 +294,13 @@ class _ExportFile:
         }
 
 
-def vouched_for(organization: str) -> Vouched:
+def signed_size(organization: str) -> SignedSize:
     newest = Checkpoint.objects.filter(log__name=organization).order_by("-size", "-id").first()
     origin = key_files.origin(organization)
-    return Vouched(origin, newest.size, newest.note) if newest else Vouched(origin, 0, "")
+    return SignedSize(origin, newest.size, newest.note) if newest else SignedSize(origin, 0, "")
 
 
-def _batch(wanted: RecordSearch, after: tuple[datetime, UUID] | None) -> list[ExportRow]:
+def _read_batch(wanted: RecordSearch, after: tuple[datetime, UUID] | None) -> list[ExportRow]:
     ids = record_search.ascending(wanted, BATCH, after)
     with connection.cursor() as cursor:
         cursor.execute(_ROWS.replace("/* next */", ids.sql), ids.values)

@@ -14,7 +14,7 @@ from audit import shared_files
 from audit.log import key_files
 
 
-class Digest:
+class DigestWriter:
     """Counts and hashes what is written."""
 
     def __init__(self, out: IO[bytes]) -> None:
@@ -32,22 +32,22 @@ class Digest:
         return self._sha256.hexdigest()
 
 
-def manifest(log: str, said: dict[str, object]) -> str:
+def signed_manifest(log: str, said: dict[str, object]) -> str:
     lines = [key_files.origin(log), *(f"{name} {value}" for name, value in said.items())]
-    text = "".join(f"{_plain(line)}\n" for line in lines)
+    text = "".join(f"{_without_newlines(line)}\n" for line in lines)
     return text + "\n" + key_files.manifest_signer(log).line(text)
 
 
-def write(
-    path: Path, parts: Iterable[bytes], ready: Callable[[Digest], None] | None = None
-) -> Digest:
+def write_atomically(
+    path: Path, parts: Iterable[bytes], ready: Callable[[DigestWriter], None] | None = None
+) -> DigestWriter:
     """Write a file atomically, with its directory, and sync it. `ready` is called before it gets
     its name."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     descriptor = shared_files.open_to_write(draft, os.O_WRONLY | os.O_EXCL)
     try:
         with os.fdopen(descriptor, "wb") as out:
-            digest = Digest(out)
+            digest = DigestWriter(out)
             for part in parts:
                 digest.write(part)
             out.flush()
@@ -57,11 +57,11 @@ def write(
         draft.rename(path)
     finally:
         draft.unlink(missing_ok=True)
-    flush(path.parent)
+    sync_directory(path.parent)
     return digest
 
 
-def flush(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
     """Sync the directory, so that the file's name survives a loss of power."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -70,10 +70,10 @@ def flush(directory: Path) -> None:
         os.close(descriptor)
 
 
-def sha256_of(path: Path) -> str:
+def file_sha256(path: Path) -> str:
     with path.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
-def _plain(line: str) -> str:
+def _without_newlines(line: str) -> str:
     return line.replace("\n", " ").replace("\r", " ")

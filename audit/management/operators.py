@@ -11,7 +11,7 @@ from audit.actions import Actor
 
 def operator(organization: str, request_id: str = "") -> Actor:
     """All that is recorded from now on came by a command; the id of the run is in all of it."""
-    source.came_by("command")
+    source.set_source("command")
     return Actor(
         "system", f"command:{login()}", organization, request_id=request_id or f"command-{uuid7()}"
     )

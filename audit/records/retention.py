@@ -165,13 +165,13 @@ def archive(due: Due) -> AuditSegment | None:
     """Write the file, read it back, and only then say that its records may leave. None where
     another run was faster."""
     shared_files.make_directory(due.path.parent)
-    manifests.flush(directory())
-    manifests.write(due.path, compressed(lines_of(due)))
+    manifests.sync_directory(directory())
+    manifests.write_atomically(due.path, compressed(lines_of(due)))
     check_file(due)
-    sha256 = manifests.sha256_of(due.path)
-    manifests.write(due.path.with_suffix(".checkpoint"), [due.checkpoint.note.encode()])
-    said = manifests.manifest(due.log.name, _said(due, sha256))
-    manifests.write(due.path.with_suffix(".manifest"), [said.encode()])
+    sha256 = manifests.file_sha256(due.path)
+    manifests.write_atomically(due.path.with_suffix(".checkpoint"), [due.checkpoint.note.encode()])
+    said = manifests.signed_manifest(due.log.name, _said(due, sha256))
+    manifests.write_atomically(due.path.with_suffix(".manifest"), [said.encode()])
     return _begun(due, sha256)
 
 
@@ -247,7 +247,7 @@ def _hashes(found: AuditLog, first: int, end: int) -> list[bytes]:
 def _empty(segment: AuditSegment) -> None:
     """Remove the records of a segment, batch by batch. Raises `NotKept` when its file is gone."""
     path = directory() / segment.file
-    if not path.is_file() or manifests.sha256_of(path) != segment.sha256:
+    if not path.is_file() or manifests.file_sha256(path) != segment.sha256:
         raise NotKept(
             f"{segment.file} is not the file that was written. Nothing more is removed: bring it "
             f"back; its SHA-256 is {segment.sha256}."

@@ -172,7 +172,7 @@ class DatabaseSource:
     def _spoiled(self, row: AuditSegment) -> VerificationFinding | None:
         file = Range(row.log, row.first, row.end)
         try:
-            same = manifests.sha256_of(file.path) == row.sha256
+            same = manifests.file_sha256(file.path) == row.sha256
         except OSError as error:
             if self._elsewhere and isinstance(error, FileNotFoundError):
                 return None

@@ -14,7 +14,7 @@ from django.db import transaction
 
 from audit import canonical
 from audit.actions import Actor, record
-from audit.changes import difference, plain
+from audit.changes import as_json_value, difference
 from audit.events import Event, Outcome
 from audit.log import keyfile
 from audit.models import AuditRecord
@@ -74,7 +74,7 @@ def _noted(place: Organization, now: dict[str, Any], digest: str) -> bool:
 
 
 def _written() -> dict[str, Any]:
-    told = {name: plain(getattr(settings, name)) for name in TOLD}
+    told = {name: as_json_value(getattr(settings, name)) for name in TOLD}
     database = settings.DATABASES["default"]
     place = f"{database['HOST']}:{database['PORT']}/{database['NAME']}"
     hidden = {name: getattr(settings, name) for name in HIDDEN}
@@ -109,7 +109,7 @@ def standings() -> dict[str, list[SettingStatus]]:
 
 def _standing(described: Described) -> SettingStatus:
     name = described.attribute or described.name
-    value = plain(getattr(settings, name)) if name in SHOWN else None
+    value = as_json_value(getattr(settings, name)) if name in SHOWN else None
     return SettingStatus(described, value, _source(described.name))
 
 

@@ -13,7 +13,7 @@ from django.urls import URLPattern, path, reverse
 from django.views.decorators.http import require_POST
 
 from audit.alerts import alert_channels, alert_rules, deliveries, senders
-from audit.alerts.rule_kinds import OWN_KINDS
+from audit.alerts.rule_kinds import CUSTOM_KINDS
 from audit.flaws import AuditFlaw
 from audit.models import AlertChannel, AlertRule, ChannelKind
 from tools.admin.base import ActionAdmin, ActionForm, actor
@@ -40,7 +40,7 @@ class AlertRuleAdmin(ActionAdmin):
     list_display = ("name", "kind", "severity", "window_s", "least", "enabled", "looked_at")
     list_filter = ("enabled", "severity", "kind")
     search_fields = ("name", "description")
-    fields = ("name", "kind", "description", *alert_rules.CHANGEABLE)
+    fields = ("name", "kind", "description", *alert_rules.CHANGEABLE_FIELDS)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[AlertRule]:
         rows: QuerySet[AlertRule] = ModelAdmin.get_queryset(self, request)
@@ -55,7 +55,7 @@ class AlertRuleAdmin(ActionAdmin):
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
         if db_field.name == "kind":
-            return forms.ChoiceField(choices=[(kind, kind) for kind in OWN_KINDS])
+            return forms.ChoiceField(choices=[(kind, kind) for kind in CUSTOM_KINDS])
         return super().formfield_for_dbfield(db_field, request, **options)
 
     def has_module_permission(self, request: HttpRequest) -> bool:
@@ -110,10 +110,10 @@ class AlertChannelAdmin(RefusesAloud):
 
     @admin.display(description="target")
     def leads_to(self, channel: AlertChannel) -> str:
-        return alert_channels.shown_target(channel)
+        return alert_channels.masked_target(channel)
 
     def problem(self, channel: AlertChannel) -> str:
-        return senders.unusable(channel)
+        return senders.channel_problem(channel)
 
     def get_urls(self) -> list[URLPattern]:
         own = [
@@ -126,7 +126,7 @@ class AlertChannelAdmin(RefusesAloud):
     def test(self, request: HttpRequest, channel_id: Any) -> HttpResponse:
         channel = self._changeable(request, channel_id)
         by = actor(request, self.organization_of(channel))
-        if problem := deliveries.try_channel(channel=channel, by=by):
+        if problem := deliveries.send_test_message(channel=channel, by=by):
             messages.error(request, f"{channel.name} was not told. {problem}")
         else:
             messages.success(request, f"{channel.name} was told.")

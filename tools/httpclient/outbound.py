@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from django.conf import settings
 
-from audit.alerts.senders import NotTold
+from audit.alerts.senders import DeliveryFailed
 from sandbox.egress.dial import Dialer
 from sandbox.egress.doors.messages import EgressRequest, EgressResponse
 from sandbox.egress.reach import HELPER, RunEgress
@@ -47,28 +47,28 @@ class Receipt:
 def post(
     url: str, headers: list[tuple[str, str]], body: bytes, timeout_s: float, organization: str
 ) -> int:
-    """The status of the response, also of an error. Raises `NotTold`."""
+    """The status of the response, also of an error. Raises `DeliveryFailed`."""
     return _LOOP.submit(send(url, headers, body, timeout_s, organization)).result().status
 
 
 async def send(
     url: str, headers: list[tuple[str, str]], body: bytes, timeout_s: float, organization: str
 ) -> Receipt:
-    """The response with any status. Raises `NotTold`, which says whether anything was sent."""
+    """The response with any status. Raises `DeliveryFailed`, which says whether anything was sent."""
     try:
         target = Url.parse(url)
         dialer = _dialer(target.scheme, tuple(settings.EGRESS_ALLOW_PRIVATE))
         reach = RunEgress(_policy(target, timeout_s), dialer, organization)
     except (BrokenGrammar, SpecInvalid) as flaw:
-        raise NotTold(f"The address cannot be called: {flaw}.") from None
+        raise DeliveryFailed(f"The address cannot be called: {flaw}.") from None
     try:
         async with reach.request(HELPER, _asked(url, headers, body, timeout_s)) as answer:
             return Receipt(answer.status, await _first(answer))
     except Denied as refusal:
-        raise NotTold(f"{refusal.code}: {refusal}.", begun=_begun(reach)) from None
+        raise DeliveryFailed(f"{refusal.code}: {refusal}.", begun=_begun(reach)) from None
     except OSError as problem:
         words = f"The receiver could not be reached ({type(problem).__name__})."
-        raise NotTold(words, begun=_begun(reach)) from None
+        raise DeliveryFailed(words, begun=_begun(reach)) from None
 
 
 async def _first(answer: EgressResponse) -> bytes:

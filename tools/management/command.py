@@ -41,7 +41,7 @@ class ToolcribCommand(BaseCommand):
     def handle(self, *args: str, **options: Any) -> None:
         logging.disable(logging.WARNING)  # the operator reads sentences; the services write logs
         mark = request_id.set(f"command-{uuid7()}")
-        source.came_by("command")
+        source.set_source("command")
         try:
             check_database()
             code = self.perform(options)
@@ -55,7 +55,7 @@ class ToolcribCommand(BaseCommand):
             code = INTERRUPTED
         finally:
             request_id.reset(mark)
-            source.forget()
+            source.clear_source()
             logging.disable(logging.NOTSET)
         if code != DONE:
             sys.exit(code)

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from audit.alerts.senders import NotTold, signature
+from audit.alerts.senders import DeliveryFailed, signature
 from tools.catalog.mcp import dialing
 from tools.catalog.mcp.masking import Mask
 from tools.httpclient import outbound
@@ -20,7 +20,7 @@ _UNSURE = frozenset({500, 502, 504})
 def webhook(
     secrets: dict[str, str], message: Message, data: dict[str, Any], timeout_s: float
 ) -> str:
-    """The receiver's response. Raises `NotTold`.
+    """The receiver's response. Raises `DeliveryFailed`.
 
     The body is the same each time it is sent, so that a receiver recognizes a duplicate by its key.
     """
@@ -72,11 +72,11 @@ def _posted(
     try:
         receipt = dialing.waited(work, timeout_s + _SPARE_S)
     except TimeoutError:
-        raise NotTold("The receiver did not answer in time.", begun=True) from None
+        raise DeliveryFailed("The receiver did not answer in time.", begun=True) from None
     words = mask_of(secrets).text(receipt.words.decode("utf-8", "replace"))
     told = f"{receipt.status} {' '.join(words.split())}".strip()[:300]
     if not 200 <= receipt.status < 300:
-        raise NotTold(f"The receiver refused it: {told}", begun=receipt.status in _UNSURE)
+        raise DeliveryFailed(f"The receiver refused it: {told}", begun=receipt.status in _UNSURE)
     return told
 
 

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 from django.conf import settings
 
-from audit.alerts.senders import NotTold
+from audit.alerts.senders import DeliveryFailed
 from sandbox.egress.rules.denials import Denied
 from sandbox.egress.rules.grammar import parse_host
 from sandbox.egress.trust import client_context
@@ -28,7 +28,7 @@ _MOST_REPLIES = 256 * 1024  # bytes of one conversation
 _CONNECT_S = 15.0
 
 
-class RecipientsRefused(NotTold):
+class RecipientsRefused(DeliveryFailed):
     """The server refuses some recipients; the message was sent to none."""
 
     def __init__(self, refused: dict[str, str], *, lasting: bool) -> None:
@@ -49,7 +49,7 @@ class Letter:
 def mail(
     options: dict[str, Any], password: str, letter: Letter, timeout_s: float, organization: str
 ) -> str:
-    """The server's reply when it accepted the message. Raises `NotTold`."""
+    """The server's reply when it accepted the message. Raises `DeliveryFailed`."""
     channel = _connected(options, organization)
     with _given_up_after(timeout_s, channel):
         return _handed_in(_MailConnection(channel, options, timeout_s), options, password, letter)
@@ -83,9 +83,9 @@ def _connected(options: dict[str, Any], organization: str) -> socket.socket:
 
         return dialing.waited(bounded(), _CONNECT_S + 1)
     except Denied as refusal:
-        raise NotTold(f"{refusal.code}: {refusal}.") from None
+        raise DeliveryFailed(f"{refusal.code}: {refusal}.") from None
     except TimeoutError:
-        raise NotTold("The mail server did not answer in time.") from None
+        raise DeliveryFailed("The mail server did not answer in time.") from None
 
 
 @contextmanager
@@ -164,10 +164,10 @@ def _handed_in(
             raise smtplib.SMTPDataError(code, words)
         return _told(code, words)
     except smtplib.SMTPResponseException as refusal:
-        raise NotTold(_refusal(refusal)) from None
+        raise DeliveryFailed(_refusal(refusal)) from None
     except (OSError, smtplib.SMTPException, ValueError) as problem:
         reason = f"The mail server could not be used ({type(problem).__name__})."
-        raise NotTold(reason, begun=begun) from None
+        raise DeliveryFailed(reason, begun=begun) from None
     finally:
         _ended(server)
 

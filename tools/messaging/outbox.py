@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from audit.alerts.senders import NotTold
+from audit.alerts.senders import DeliveryFailed
 from tools.definitions.texts import templates
 from tools.definitions.values.recipients import flaw_in_address, uncovered_recipients
 from tools.errors import Conflict
@@ -78,17 +78,17 @@ def write(organization_id: UUID, draft: MessageDraft) -> Message:
 
 
 def deliver(message: Message, data: dict[str, Any], timeout_s: float) -> None:
-    """Send the message and store the result. Raises `NotTold` when it was not sent, or that is
+    """Send the message and store the result. Raises `DeliveryFailed` when it was not sent, or that is
     unknown."""
     channel = message.channel
     if message.state == MessageState.SENT:
         return
     if channel is None:
-        raise _noted(message, NotTold("The channel is not there any more."))
+        raise _noted(message, DeliveryFailed("The channel is not there any more."))
     try:
         secrets = opened(channel)
     except Conflict as problem:
-        raise _noted(message, NotTold(problem.message)) from None
+        raise _noted(message, DeliveryFailed(problem.message)) from None
     mask = hooks.mask_of(secrets)  # the receiver may echo the request
     _note(message, MessageState.UNKNOWN)  # the state if the worker dies now
     try:
@@ -96,8 +96,8 @@ def deliver(message: Message, data: dict[str, Any], timeout_s: float) -> None:
     except mailing.RecipientsRefused as problem:
         refused = {one: mask.text(words) for one, words in problem.refused.items()}
         raise _noted(message, mailing.RecipientsRefused(refused, lasting=problem.lasting)) from None
-    except NotTold as problem:
-        said = NotTold(mask.text(str(problem)), begun=problem.begun)
+    except DeliveryFailed as problem:
+        said = DeliveryFailed(mask.text(str(problem)), begun=problem.begun)
         raise _noted(message, said) from None
     _note(message, MessageState.SENT, answer=mask.text(answer))
 
@@ -191,7 +191,7 @@ def _rendered(channel: MessageChannel, draft: MessageDraft) -> tuple[str, str]:
     return " ".join(line.split())[:MOST_SUBJECT], body
 
 
-def _noted(message: Message, problem: NotTold) -> NotTold:
+def _noted(message: Message, problem: DeliveryFailed) -> DeliveryFailed:
     if isinstance(problem, mailing.RecipientsRefused):
         state = MessageState.BOUNCED if problem.lasting else MessageState.FAILED
         _note(message, state, answer=str(problem), refused=problem.refused)

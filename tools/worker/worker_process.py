@@ -41,7 +41,7 @@ def _begin(**_: Any) -> None:
     ) as flaw:  # of keys or anchors, perhaps
         raise SystemExit(str(flaw)) from flaw  # any other exception Celery would only log
     rounds.begin(Poller().look, every_s=timeouts.POLL_S, name="poller")
-    rounds.begin(stand_in.look, every_s=stand_in.LOOK_S, name="stand-in")
+    rounds.begin(stand_in.replace_silent_beat, every_s=stand_in.BEAT_CHECK_S, name="stand-in")
 
 
 def compare_logs() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from audit.export.export import FORMATS, to_file
+from audit.export.export import FORMATS, export_file
 from audit.management.operators import operator
 from audit.records import record_search
 
@@ -34,7 +34,7 @@ class Command(BaseCommand):
             raise CommandError("; ".join(f"--{name} {flaw}" for name, flaw in wanted.flaws.items()))
         try:
             by = operator(wanted.organization)
-            count = to_file(wanted, options["format"], file.absolute(), by=by)
+            count = export_file(wanted, options["format"], file.absolute(), by=by)
         except OSError as error:
             raise CommandError(f"{file} cannot be written: {error.strerror}.") from None
         self.stdout.write(f"{count} records in {file}, and {file.name}.manifest beside it.")

@@ -25,7 +25,7 @@ ALL = record_search.RecordSearch(HERE)
 
 
 def whole(name, wanted=ALL):
-    return b"".join(export.parts(wanted, name))
+    return b"".join(export.export_parts(wanted, name))
 
 
 def test_a_line_is_what_its_leaf_was_made_of(ledger):
@@ -55,7 +55,7 @@ def test_filters_narrow_an_export(ledger):
 def test_what_is_written_after_an_export_began_is_not_part_of_it(ledger, monkeypatch):
     monkeypatch.setattr(export, "BATCH", 2)
     sealed(3)
-    parts = export.parts(ALL, "jsonl")
+    parts = export.export_parts(ALL, "jsonl")
     first = next(parts) + next(parts)
     call(said="late")
     assert len((first + b"".join(parts)).splitlines()) == 3
@@ -75,15 +75,15 @@ BEGINNINGS = ["=", "+", "-", "@", "\t", "\r", "\n", " =", ' "=', "'=", "\u00a0@"
 
 @pytest.mark.parametrize("begin", BEGINNINGS, ids=ascii)
 def test_no_cell_is_a_formula(begin):
-    assert csvsafe.safe(f"{begin}cmd|' /C calc'!A0").startswith("'")
+    assert csvsafe.escape_formula(f"{begin}cmd|' /C calc'!A0").startswith("'")
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00")),
                 min_size=1, max_size=5))  # fmt: skip
 def test_every_cell_comes_back_but_for_the_apostrophe(cells):
-    line = csvsafe.line(cells).decode()
+    line = csvsafe.csv_row(cells).decode()
     read = next(csv.reader(io.StringIO(line, newline=""), strict=True), [""])
-    assert read == [csvsafe.safe(cell) for cell in cells] or cells == [""]
+    assert read == [csvsafe.escape_formula(cell) for cell in cells] or cells == [""]
 
 
 def test_ocsf_names_who_what_where_and_vouches_for_it(ledger):
@@ -112,7 +112,7 @@ def test_ocsf_vouches_for_nothing_that_is_not_sealed(ledger):
 
 def test_an_export_is_on_record_before_its_first_byte(ledger):
     sealed(1)
-    stream = export.begin(record_search.within(ALL, code="TOOL."), "csv", BY)
+    stream = export.begin_export(record_search.within(ALL, code="TOOL."), "csv", BY)
     (told,) = events(Event.AUDIT_EXPORT)
     assert (told.actor, told.subject, told.source_ip) == ("magpie", "csv", "10.1.2.3")
     assert told.details["filters"] == {"code": "TOOL."}
@@ -120,13 +120,13 @@ def test_an_export_is_on_record_before_its_first_byte(ledger):
 
 
 def test_no_more_exports_at_once_than_the_process_bears(ledger):
-    open_ones = [export.ExportStream(ALL, "jsonl") for _ in range(export.OF_ORGANIZATION)]
+    open_ones = [export.ExportStream(ALL, "jsonl") for _ in range(export.ORGANIZATION_CONCURRENT)]
     with pytest.raises(export.TooManyExports):
-        export.begin(ALL, "jsonl", BY)
+        export.begin_export(ALL, "jsonl", BY)
     assert events(Event.AUDIT_EXPORT) == []
     others = [replace(ALL, organization=f"other-{number}") for number in range(3)]
     open_ones += [export.ExportStream(one, "jsonl") for one in others[:2]]
-    assert len(open_ones) == export.AT_ONCE
+    assert len(open_ones) == export.MOST_CONCURRENT
     with pytest.raises(export.TooManyExports):
         export.ExportStream(others[2], "jsonl")
     for one in open_ones:
@@ -174,7 +174,7 @@ def test_a_wrong_export_is_400(admin_api, query):
 
 def test_an_export_beyond_what_is_served_at_once_is_503(admin_api, organization):
     own = replace(ALL, organization=organization.slug)
-    open_ones = [export.ExportStream(own, "jsonl") for _ in range(export.OF_ORGANIZATION)]
+    open_ones = [export.ExportStream(own, "jsonl") for _ in range(export.ORGANIZATION_CONCURRENT)]
     answer = admin_api.get("/audit/export")
     for one in open_ones:
         one.close()

@@ -47,4 +47,4 @@ def _raise_one():
         subject="pay",
         reason="OUTCOME_UNKNOWN",
     )
-    alerts.raise_all()
+    alerts.raise_all_alerts()

@@ -262,7 +262,7 @@ def test_exports_that_are_over_go(organization):
         )
         for state, age in [("gone", OLD), ("gone", YOUNG), ("ready", OLD)]
     ]  # fmt: skip
-    background_exports.sweep()
+    background_exports.delete_expired()
     assert left(AuditExport, *rows) == [1, 2]
     assert [rows for rows, _ in expired(organization, "exports")] == [{"exports": 1}]
 

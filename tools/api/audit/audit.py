@@ -205,7 +205,7 @@ class RecordExport(EvidenceView):
         wanted = _wanted(self)
         name = self.query.get("format", "jsonl")
         try:
-            return export_answer(export.begin(wanted, name, _actor(request)), wanted, name)
+            return export_answer(export.begin_export(wanted, name, _actor(request)), wanted, name)
         except export.TooManyExports as busy:
             raise AuditLogBusy(str(busy)) from None
 

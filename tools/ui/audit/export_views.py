@@ -67,15 +67,15 @@ def export_file(request: HttpRequest, export_id: UUID) -> HttpResponseBase:
     if row.state != ExportState.READY or (row.expires_at or row.created_at) <= timezone.now():
         raise Http404
     part = request.GET.get("part") == "manifest"
-    path = background_exports.manifest_of(row) if part else background_exports.file_of(row)
-    name = background_exports.name_of(row) + (".manifest" if part else "")
+    path = background_exports.manifest_path(row) if part else background_exports.export_path(row)
+    name = background_exports.download_name(row) + (".manifest" if part else "")
     kind = "text/plain; charset=utf-8" if part else export.FORMATS[row.format].content_type
     try:
         content = path.open("rb")
     except OSError:
         raise Http404 from None
     if not part:
-        background_exports.fetched(row=row, by=actor_of(request))
+        background_exports.record_download(row=row, by=actor_of(request))
     return FileResponse(content, as_attachment=True, filename=name, content_type=kind)
 
 
@@ -83,7 +83,7 @@ def export_file(request: HttpRequest, export_id: UUID) -> HttpResponseBase:
 @require_POST
 @login_required
 def export_remove(request: HttpRequest, export_id: UUID) -> HttpResponse:
-    background_exports.remove(row=_own(request, export_id), by=actor_of(request))
+    background_exports.remove_export(row=_own(request, export_id), by=actor_of(request))
     messages.success(request, "It is removed.")
     return redirect("audit-exports")
 
@@ -98,7 +98,7 @@ def _ask(request: HttpRequest) -> HttpResponse:
         flaws["format"] = "Choose a format."
     if not flaws:
         try:
-            background_exports.ask(wanted=wanted, format_name=name, by=by)
+            background_exports.request_export(wanted=wanted, format_name=name, by=by)
         except AuditFlaw as flaw:
             flaws[flaw.field] = str(flaw)
     if flaws:
@@ -124,7 +124,7 @@ def _page(
         "outcomes": event_outcomes(),
         "opened": request.user.has_perm(record_access.MAY_OPEN),
         "alerts": alerts.alerts_of(actor_of(request).organization).open().count(),
-        "most": background_exports.MOST_KEPT,
+        "most": background_exports.MOST_EXPORTS,
     }
     return render(request, TEMPLATE, context | _listed(request), status=status)
 

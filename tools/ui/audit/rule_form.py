@@ -5,8 +5,8 @@ from typing import Any
 
 from django.http import QueryDict
 
-from audit.alerts.alert_rules import LONGEST_WINDOW_S, MOST, read_values
-from audit.alerts.rule_kinds import KINDS, OWN_KINDS
+from audit.alerts.alert_rules import LONGEST_WINDOW_S, MOST_RECORDS, read_values
+from audit.alerts.rule_kinds import CUSTOM_KINDS, KINDS
 from audit.events import Severity
 from audit.flaws import AuditFlaw
 from audit.models import AlertRule
@@ -73,7 +73,7 @@ class AlertRuleForm:
         read: dict[str, Any] = {
             "severity": self._severity(),
             "window_s": window_s,
-            "least": self._whole("least", self.least, MOST),
+            "least": self._whole("least", self.least, MOST_RECORDS),
             "values": self._values(),
             "enabled": self.enabled,
         }
@@ -83,7 +83,7 @@ class AlertRuleForm:
 
     @property
     def own(self) -> bool:
-        return self.kind in OWN_KINDS
+        return self.kind in CUSTOM_KINDS
 
     def _values(self) -> dict[str, Any]:
         numbers = {name: self._number(name, text) for name, text in self.numbers.items()}

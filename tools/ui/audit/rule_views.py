@@ -12,8 +12,8 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
 
 from audit.alerts import alert_rules, alerts, fixed_rules
-from audit.alerts.rehearsal import rehearse
-from audit.alerts.rule_kinds import OWN_KINDS
+from audit.alerts.rehearsal import preview_rule
+from audit.alerts.rule_kinds import CUSTOM_KINDS
 from audit.events import Event, Outcome, Severity
 from audit.flaws import AuditFlaw
 from audit.models import AlertRule
@@ -32,7 +32,7 @@ LIST, ONE = "audit/rules.html", "audit/rule.html"
 def rule_list(request: HttpRequest) -> HttpResponse:
     """Each rule with the number of open alerts of the user's organization."""
     open_alerts = alerts.open_by_rule(actor_of(request).organization)
-    rows = [*AlertRule.objects.order_by("name"), *fixed_rules.ALL]
+    rows = [*AlertRule.objects.order_by("name"), *fixed_rules.FIXED_RULES]
     context = {
         "rules": [(row, span(row.window_s), open_alerts.get(row.name, 0)) for row in rows],
         "alerts": sum(open_alerts.values()),
@@ -49,7 +49,7 @@ def rule_new(request: HttpRequest) -> HttpResponse:
     _check_superuser(request)
     given = request.POST if request.method == "POST" else request.GET
     kind = given.get("kind", "")
-    form = AlertRuleForm.given(given, kind) if kind in OWN_KINDS else _blank()
+    form = AlertRuleForm.given(given, kind) if kind in CUSTOM_KINDS else _blank()
     if request.method == "POST" and not _counts(request):
         return _made(request, form)
     return _shown(request, form, asked="kind" in given)
@@ -114,7 +114,7 @@ def _shown(
         "form": form,
         "rule": rule,
         "kind_words": KINDS_IN_WORDS[form.kind],
-        "own_kinds": [(kind, KINDS_IN_WORDS[kind]) for kind in OWN_KINDS],
+        "own_kinds": [(kind, KINDS_IN_WORDS[kind]) for kind in CUSTOM_KINDS],
         "severities": [*Severity],
         "units": ("seconds", "minutes", "hours"),
         "codes": [*Event],
@@ -129,7 +129,7 @@ def _shown(
 
 
 def _caught(organization: str, form: AlertRuleForm, fields: dict[str, Any]) -> Any:
-    return rehearse(
+    return preview_rule(
         organization=organization,
         kind=form.kind,
         window_s=fields["window_s"],
@@ -139,7 +139,7 @@ def _caught(organization: str, form: AlertRuleForm, fields: dict[str, Any]) -> A
 
 
 def _blank() -> AlertRuleForm:
-    return AlertRuleForm(OWN_KINDS[0], lists={"codes": "", "reasons": "", "outcomes": ""})
+    return AlertRuleForm(CUSTOM_KINDS[0], lists={"codes": "", "reasons": "", "outcomes": ""})
 
 
 def _counts(request: HttpRequest) -> bool:
