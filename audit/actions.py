@@ -16,7 +16,7 @@ from uuid_utils.compat import uuid7
 from audit import source
 from audit.errors import Unwritable
 from audit.events import Event, Outcome
-from audit.inserts import Row, as_json_text, insert_together
+from audit.inserts import InsertRow, insert_rows, json_text
 from audit.log import leaves
 from audit.models import AuditPayload, AuditRecord
 from audit.records import payloads
@@ -61,7 +61,7 @@ def record(
     must not perform the action then.
     """
     redactor = redactor_of(by.organization)
-    said = redactor.clean((details or {}) | _beside(by))
+    said = redactor.clean((details or {}) | _common_details(by))
     record_id = uuid7()
     kept = None
     if payload:
@@ -85,20 +85,20 @@ def record(
         "request_id": by.request_id,
         "source_ip": by.source_ip,
     }
-    text = leaves.details_of(said)
+    text = leaves.canonical_details(said)
     try:
-        mac = leaves.mac_of(by.organization, leaves.body_of(values, text))
-        rows: list[Row] = [(AuditRecord, values | {"details": as_json_text(text), "mac": mac})]
+        mac = leaves.record_mac(by.organization, leaves.record_body(values, text))
+        rows: list[InsertRow] = [(AuditRecord, values | {"details": json_text(text), "mac": mac})]
         if kept is not None:
-            payload_row = payloads.row_of(record_id, by.organization, *kept)
+            payload_row = payloads.payload_row(record_id, by.organization, *kept)
             rows.append((AuditPayload, payload_row))
-        insert_together(*rows)
+        insert_rows(*rows)
     except (DatabaseError, InvalidTag, OSError, ValueError) as error:
         raise Unwritable(f"the audit record {event} cannot be written") from error
     return record_id
 
 
-def _beside(by: Actor) -> dict[str, Any]:
+def _common_details(by: Actor) -> dict[str, Any]:
     """The details that every record has, where they are known."""
     said = {"source": source.source(), "made_by": by.made_by}
     return {name: text for name, text in said.items() if text}

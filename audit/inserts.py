@@ -11,15 +11,15 @@ from typing import Any, cast
 from django.db import connection, models
 from psycopg.types.json import Json, Jsonb
 
-Row = tuple[type[models.Model], Mapping[str, Any]]
+InsertRow = tuple[type[models.Model], Mapping[str, Any]]
 
 
-def insert(model: type[models.Model], values: Mapping[str, Any]) -> None:
+def insert_row(model: type[models.Model], values: Mapping[str, Any]) -> None:
     """Insert one row. Keys are columns; a dict or a JSON list is given as `Jsonb`."""
-    insert_together((model, values))
+    insert_rows((model, values))
 
 
-def insert_together(*rows: Row) -> None:
+def insert_rows(*rows: InsertRow) -> None:
     """Insert a row into each of several tables by one statement: each costs a round trip to the
     server."""
     shapes = tuple((model, tuple(values)) for model, values in rows)
@@ -27,12 +27,12 @@ def insert_together(*rows: Row) -> None:
         cursor.execute(_statements(shapes), [item for _, row in rows for item in row.values()])
 
 
-def as_json(value: Any) -> Jsonb:
+def json_value(value: Any) -> Jsonb:
     """As Django's own fields are written."""
     return cast(Jsonb, connection.ops.adapt_json_value(value, None))
 
 
-def as_json_text(text: bytes) -> Json:
+def json_text(text: bytes) -> Json:
     """For a column of the type `json`, which keeps the exact text."""
     return Json(text, dumps=bytes.decode)
 

@@ -18,8 +18,8 @@ _SECRET_KEY = re.compile(
     r"|^otp$|^cvv2?$|^ssn$|connection_?string|^dsn$",
     re.IGNORECASE,
 )
-_COUNTED = re.compile(r"tokens$", re.IGNORECASE)  # of a language model: a number is no secret
-_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_TOKEN_COUNT = re.compile(r"tokens$", re.IGNORECASE)  # of a language model: a number is no secret
+_CAMEL_BOUNDARY = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SECRET = re.compile(
     r"\btcr_[A-Za-z0-9]{8}_[A-Za-z0-9]{20,}"  # our own tokens
     r"|\b(?:ghp|gho|ghs|ghu|github_pat|glpat|xox[abprs])[_-][A-Za-z0-9_-]{16,}"
@@ -39,29 +39,29 @@ _SECRET = re.compile(
     r"[^\s\"'&,;]{6,200}"
     r"|(?P<card>(?<![\da-fA-F.])\d(?:[ -]?\d){12,18}(?![\da-fA-F.]))"  # not within a hash
 )
-_ISSUED = re.compile(r"[3-6]|2[2-7]")  # as cards begin; times of this century do not
+_CARD_PREFIX = re.compile(r"[3-6]|2[2-7]")  # as cards begin; times of this century do not
 _LEAST_CARD, _MOST_CARD = 10**12, 10**19 - 1
 MAX_TEXT = 2_000
 MAX_ITEMS = 100
-_SHORT = 100
+_SHORT_KEY = 100
 _LONGEST_SECRET = 512  # of those that are known by how they end
 
 
 @lru_cache(maxsize=4_096)
-def _meaning(key: str) -> tuple[bool, bool]:
+def _classify_key(key: str) -> tuple[bool, bool]:
     """Whether a member of this name holds a secret, and whether a number in it is none. The same
     few names come back in every definition."""
-    snake = _HUMP.sub("_", key).replace("-", "_")
-    return bool(_SECRET_KEY.search(snake)), bool(_COUNTED.search(snake))
+    snake = _CAMEL_BOUNDARY.sub("_", key).replace("-", "_")
+    return bool(_SECRET_KEY.search(snake)), bool(_TOKEN_COUNT.search(snake))
 
 
 @lru_cache(maxsize=4_096)
-def _harmless(key: str) -> bool:
+def _is_harmless(key: str) -> bool:
     return _SECRET.search(key) is None
 
 
 def _is_card(digits: str) -> bool:
-    return bool(_ISSUED.match(digits)) and _luhn(digits)
+    return bool(_CARD_PREFIX.match(digits)) and _luhn(digits)
 
 
 def _luhn(digits: str) -> bool:
@@ -119,7 +119,7 @@ class Redactor:
         return cleaned | ({"…": marker} if marker else {})
 
     def _member(self, key: str, value: Any, sensitive: frozenset[str], *, hashed: bool) -> Any:
-        named, counts = _meaning(key)
+        named, counts = _classify_key(key)
         counted = counts and isinstance(value, int | float)
         secret = key in sensitive or (named and not counted)
         if secret and value not in (None, "", [], {}):
@@ -127,7 +127,9 @@ class Redactor:
         return self._clean(value, sensitive, hashed=hashed)
 
     def _name(self, key: str, *, hashed: bool) -> str:
-        return key if len(key) <= _SHORT and _harmless(key) else self._text(key, hashed=hashed)
+        return (
+            key if len(key) <= _SHORT_KEY and _is_harmless(key) else self._text(key, hashed=hashed)
+        )
 
     def _text(self, text: str, *, hashed: bool) -> str:
         """Only its beginning is searched: a detector must not spend its time on megabytes."""

@@ -19,7 +19,7 @@ def make_directory(path: Path) -> None:
     above = path.parent.stat()
     path.mkdir(mode=0o700, exist_ok=True)
     if above.st_mode & stat.S_ISGID:
-        _give(path, above)
+        _copy_owner(path, above)
         path.chmod(above.st_mode & 0o7777)
 
 
@@ -38,11 +38,11 @@ def open_to_write(path: Path, flags: int, *, private: bool = False) -> int:
             raise
         return os.open(path, flags)
     if above.st_mode & stat.S_ISGID:
-        _give(descriptor, above)
+        _copy_owner(descriptor, above)
         os.fchmod(descriptor, mode)
     return descriptor
 
 
-def _give(made: int | Path, above: os.stat_result) -> None:
+def _copy_owner(made: int | Path, above: os.stat_result) -> None:
     if os.geteuid() == 0:
         os.chown(made, above.st_uid, above.st_gid)

@@ -19,7 +19,7 @@ def replace_silent_beat() -> bool:
     """Whether beat was silent, and was replaced. Many processes may do so at once."""
     if AlertRule.objects.filter(looked_at__gt=Now() - _BEAT_SILENT).exists():
         return False
-    silence.tell()
+    silence.record_sealer_silence()
     alerts.raise_all_alerts()
     deliveries.send_due()
     return True

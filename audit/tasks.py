@@ -22,7 +22,7 @@ def deliver_alerts() -> None:
 
 @shared_task(name="audit.tasks.keep_evidence")
 def keep_evidence() -> None:
-    retention.keep(
+    retention.apply_retention(
         records_days=settings.RETENTION_DAYS["records"],
         payload_days=settings.RETENTION_DAYS["payloads"],
     )
@@ -30,17 +30,17 @@ def keep_evidence() -> None:
 
 @shared_task(name="audit.tasks.thin_checkpoints")
 def thin_checkpoints() -> None:
-    checkpoint_retention.thin_all()
+    checkpoint_retention.thin_all_logs()
 
 
 @shared_task(name="audit.tasks.watch_sealer")
 def watch_sealer() -> None:
-    silence.tell()
+    silence.record_sealer_silence()
 
 
 @shared_task(name="audit.tasks.verify_logs")
 def verify_logs() -> None:
-    selfcheck.verify_all()
+    selfcheck.verify_all_logs()
 
 
 @shared_task(name="audit.tasks.write_export", time_limit=3600)

@@ -157,7 +157,7 @@ def _new_secret(channel: AlertChannel) -> str:
 
 
 def _cipher(channel: AlertChannel) -> AESGCM:
-    return AESGCM(keyfile.derived("alert channel", channel.organization))
+    return AESGCM(keyfile.derived_key("alert channel", channel.organization))
 
 
 def _record(

@@ -156,11 +156,11 @@ def _claim_export() -> AuditExport | None:
 
 def _write_export(row: AuditExport) -> None:
     """Records up to the time of the request. The record of its content is written with its name."""
-    wanted = record_search.read(row.organization, row.filters, opened=row.opened)
+    wanted = record_search.read_search(row.organization, row.filters, opened=row.opened)
     until = min(wanted.until or row.created_at, row.created_at)
     by = Actor("person", row.asked_by, row.organization, id=row.asked_by_id)
     said = export.write_export_file(
-        record_search.within(wanted, until=until),
+        record_search.replace_filters(wanted, until=until),
         row.format,
         export_path(row),
         by=by,

@@ -63,7 +63,7 @@ class ExportRow:
     @property
     def line(self) -> bytes:
         """The records that were or will be sealed."""
-        return leaves.line_of(self.body, self.mac, self.moment)
+        return leaves.leaf_line(self.body, self.mac, self.moment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ def export_parts(wanted: RecordSearch, format_name: str) -> Iterator[bytes]:
 def read_batches(wanted: RecordSearch) -> Iterator[list[ExportRow]]:
     """All matching rows, the oldest first, up to now."""
     now = timezone.now()
-    wanted = record_search.within(wanted, until=min(wanted.until or now, now))
+    wanted = record_search.replace_filters(wanted, until=min(wanted.until or now, now))
     after: tuple[datetime, UUID] | None = None
     while found := _read_batch(wanted, after):
         connection.close()  # a slow client holds none
@@ -296,12 +296,12 @@ class _ExportFile:
 
 def signed_size(organization: str) -> SignedSize:
     newest = Checkpoint.objects.filter(log__name=organization).order_by("-size", "-id").first()
-    origin = key_files.origin(organization)
+    origin = key_files.log_origin(organization)
     return SignedSize(origin, newest.size, newest.note) if newest else SignedSize(origin, 0, "")
 
 
 def _read_batch(wanted: RecordSearch, after: tuple[datetime, UUID] | None) -> list[ExportRow]:
-    ids = record_search.ascending(wanted, BATCH, after)
+    ids = record_search.ascending_ids(wanted, BATCH, after)
     with connection.cursor() as cursor:
         cursor.execute(_ROWS.replace("/* next */", ids.sql), ids.values)
         return [

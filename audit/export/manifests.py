@@ -33,7 +33,7 @@ class DigestWriter:
 
 
 def signed_manifest(log: str, said: dict[str, object]) -> str:
-    lines = [key_files.origin(log), *(f"{name} {value}" for name, value in said.items())]
+    lines = [key_files.log_origin(log), *(f"{name} {value}" for name, value in said.items())]
     text = "".join(f"{_without_newlines(line)}\n" for line in lines)
     return text + "\n" + key_files.manifest_signer(log).line(text)
 

@@ -11,7 +11,7 @@ from django.db import connection
 
 from audit.models import AuditLog, Checkpoint
 
-WHOLE_FOR = timedelta(days=1)
+KEEP_ALL_FOR = timedelta(days=1)
 SLACK = timedelta(minutes=10)  # between the clocks of a row and of its note
 BATCH = 5_000
 _LEAST_SIZE = -(1 << 63)
@@ -33,17 +33,17 @@ FROM looked last ORDER BY last.size DESC, last.id DESC LIMIT 1
 """
 
 
-def thin_all() -> int:
+def thin_all_logs() -> int:
     """How many checkpoints went, of all logs."""
-    return sum(thin(found) for found in AuditLog.objects.order_by("name"))
+    return sum(thin_checkpoints(found) for found in AuditLog.objects.order_by("name"))
 
 
-def thin(found: AuditLog) -> int:
+def thin_checkpoints(found: AuditLog) -> int:
     """Each batch is a transaction of its own, and begins with the last row of the one before."""
     newest = Checkpoint.objects.filter(log=found).order_by("-size", "-id").first()
     if newest is None:
         return 0
-    before = newest.created_at - WHOLE_FOR - SLACK
+    before = newest.created_at - KEEP_ALL_FOR - SLACK
     done, size, number = 0, _LEAST_SIZE, 0
     while True:
         with connection.cursor() as cursor:

@@ -11,11 +11,11 @@ from django.db import connection, transaction
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.log import leaves, merkle
-from audit.log.proofs import NotProvable, subtrees
+from audit.log.proofs import NotProvable, subtree_reader
 from audit.models import AuditLog, AuditRecord, Checkpoint
 
 GROWTH = "toolcrib growth-proof@v1"
-_LINE = f"""
+_LINE_SQL = f"""
 SELECT {leaves.body_sql("r")}, r.mac, {leaves.moment_sql("r")}
 FROM audit_auditrecord r WHERE r.id = %s
 """  # noqa: S608
@@ -32,13 +32,13 @@ class WrittenRecord:
     @property
     def line(self) -> bytes:
         """The bytes that its leaf hashes."""
-        return leaves.line_of(self.body, self.mac, self.moment)
+        return leaves.leaf_line(self.body, self.mac, self.moment)
 
 
-def written(record_id: UUID) -> WrittenRecord:
+def read_written_record(record_id: UUID) -> WrittenRecord:
     """Raises `NotProvable`."""
     with connection.cursor() as cursor:
-        cursor.execute(_LINE, [record_id])
+        cursor.execute(_LINE_SQL, [record_id])
         found = cursor.fetchone()
     if found is None:
         raise NotProvable("There is no such record here; an older one may be in an archive.")
@@ -46,15 +46,15 @@ def written(record_id: UUID) -> WrittenRecord:
     return WrittenRecord(body.encode(), bytes(mac), moment)
 
 
-def line_of(record_id: UUID) -> str:
+def record_line(record_id: UUID) -> str:
     """The exact line that its leaf hashes. Raises `NotProvable`."""
-    return written(record_id).line.decode()
+    return read_written_record(record_id).line.decode()
 
 
 @transaction.atomic
-def read_line(record_id: UUID, *, by: Callable[[str], Actor]) -> str:
-    """`line_of`, on record as read. `by` is asked for the reader in the record's organization."""
-    line = line_of(record_id)
+def disclose_line(record_id: UUID, *, by: Callable[[str], Actor]) -> str:
+    """`record_line`, on record as read. `by` is asked for the reader in the record's organization."""
+    line = record_line(record_id)
     found = AuditRecord.objects.get(pk=record_id)
     record(
         Event.AUDIT_READ,
@@ -67,14 +67,14 @@ def read_line(record_id: UUID, *, by: Callable[[str], Actor]) -> str:
     return line
 
 
-def growth_of(name: str, since: int) -> str:
+def growth_proof(name: str, since: int) -> str:
     """That the tree of `since` leaves is the beginning of the newest. Raises `NotProvable`."""
     log = AuditLog.objects.filter(name=name).first()
     newest = Checkpoint.objects.filter(log=log).order_by("-size", "-id").first() if log else None
     if log is None or newest is None:
         raise NotProvable(f"No log of an organization {name} was signed here.")
     try:
-        hashes = merkle.consistency_proof(since, newest.size, subtrees(log))
+        hashes = merkle.consistency_proof(since, newest.size, subtree_reader(log))
     except ValueError:
         raise NotProvable(f"The newest checkpoint is of {newest.size} records.") from None
     except LookupError as missing:

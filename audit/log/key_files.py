@@ -42,14 +42,14 @@ class RotationUnderWay(Exception):
     """The last new key has not yet been signed with in every log."""
 
 
-def plain(log: str) -> str:
+def safe_name(log: str) -> str:
     """A log's name as an origin and a file name may hold it: itself, as organizations are named."""
     if _PLAIN.fullmatch(log):
         return log
     return "sha256." + hashlib.sha256(log.encode()).hexdigest()[:40]
 
 
-def installation() -> str:
+def installation_id() -> str:
     """Made once and kept with the keys: a copy of the database alone does not have it."""
     content = keyfile.read_or_make(INSTALLATION, lambda: os.urandom(8).hex().encode())
     if not _HEX.fullmatch(content.strip()):
@@ -57,26 +57,26 @@ def installation() -> str:
     return content.strip().decode()
 
 
-def origin(log: str) -> str:
+def log_origin(log: str) -> str:
     """The first line of the log's checkpoints, and the name it signs under."""
-    return f"toolcrib/{installation()}/{plain(log)}"
+    return f"toolcrib/{installation_id()}/{safe_name(log)}"
 
 
-def signers_after(log: str, last_note: str) -> tuple[Signer, ...]:
+def next_signers(log: str, last_note: str) -> tuple[Signer, ...]:
     """The signers of the log's next checkpoint. The last one shows whether the new key is known
     yet."""
-    name = origin(log)
-    current = Signer(name, _current())
+    name = log_origin(log)
+    current = Signer(name, _current_key())
     replaced = path_of(PREVIOUS)
-    if not replaced.exists() or carries(last_note, current):
+    if not replaced.exists() or is_signed_by(last_note, current):
         return (current,)
-    return (current, Signer(name, _read(PREVIOUS, replaced.read_bytes())))
+    return (current, Signer(name, _load_key(PREVIOUS, replaced.read_bytes())))
 
 
-def trusted(log: str) -> dict[str, bytes]:
+def trusted_keys(log: str) -> dict[str, bytes]:
     """The public keys of this installation by id: the one that signs, and all that did before."""
-    every = (*_public_keys(), *_listed(RETIRED)[::-1])
-    return {checkpoints.key_id(origin(log), public): public for public in every}
+    every = (*_public_keys(), *_read_list(RETIRED)[::-1])
+    return {checkpoints.key_id(log_origin(log), public): public for public in every}
 
 
 def manifest_signer(log: str) -> Signer:
@@ -85,27 +85,27 @@ def manifest_signer(log: str) -> Signer:
 
 
 def manifest_name(log: str) -> str:
-    return f"{origin(log)}/manifests"
+    return f"{log_origin(log)}/manifests"
 
 
 def manifest_keys(log: str) -> dict[str, bytes]:
     """The public keys of manifests by id. Manifests from before there were any are signed as
     checkpoints are."""
     now = _manifest_key().public_key().public_bytes_raw()
-    every = (now, *_listed(RETIRED_MANIFESTS)[::-1])
+    every = (now, *_read_list(RETIRED_MANIFESTS)[::-1])
     return {checkpoints.key_id(manifest_name(log), public): public for public in every}
 
 
-def prepare() -> None:
+def prepare_keys() -> None:
     """Make what is missing, and let others know who signs checkpoints."""
-    installation()
+    installation_id()
     keyfile.root_key()
-    _current()
+    _current_key()
     _manifest_key()
     _write_list(PUBLIC, _public_keys())
 
 
-def carries(note: str, signer: Signer) -> bool:
+def is_signed_by(note: str, signer: Signer) -> bool:
     """Whether the note has a valid signature of the signer."""
     try:
         return bool(checkpoints.signed_by(note, {signer.key_id: signer.public}))
@@ -113,13 +113,13 @@ def carries(note: str, signer: Signer) -> bool:
         return False
 
 
-def rotating() -> bool:
+def is_rotating() -> bool:
     return path_of(PREVIOUS).exists()
 
 
-def rotate() -> None:
+def rotate_keys() -> None:
     """A new key signs from now on, at first beside the old one. Raises `RotationUnderWay`."""
-    current, manifests = _current(), _manifest_key()
+    current, manifests = _current_key(), _manifest_key()
     try:
         os.link(path_of(CURRENT), path_of(PREVIOUS))
     except FileExistsError:
@@ -127,11 +127,11 @@ def rotate() -> None:
             "The last new key is still being introduced: every log must be signed with it once. "
             "Is the sealer running, and is no log halted?"
         ) from None
-    _retire(RETIRED, current)
-    keyfile.replace(CURRENT, _new_key(), private=True)
+    _add_retired(RETIRED, current)
+    keyfile.replace_key_file(CURRENT, _new_key(), private=True)
     _write_list(PUBLIC, _public_keys())
-    _retire(RETIRED_MANIFESTS, manifests)
-    keyfile.replace(MANIFESTS, _new_key())
+    _add_retired(RETIRED_MANIFESTS, manifests)
+    keyfile.replace_key_file(MANIFESTS, _new_key())
 
 
 def finish_rotation() -> None:
@@ -141,34 +141,34 @@ def finish_rotation() -> None:
     _write_list(PUBLIC, _public_keys())
 
 
-def _current() -> Ed25519PrivateKey:
-    return _read(CURRENT, keyfile.read_or_make(CURRENT, _new_key, private=True))
+def _current_key() -> Ed25519PrivateKey:
+    return _load_key(CURRENT, keyfile.read_or_make(CURRENT, _new_key, private=True))
 
 
 def _manifest_key() -> Ed25519PrivateKey:
-    return _read(MANIFESTS, keyfile.read_or_make(MANIFESTS, _new_key))
+    return _load_key(MANIFESTS, keyfile.read_or_make(MANIFESTS, _new_key))
 
 
 def _public_keys() -> list[bytes]:
     """Of those that sign checkpoints now, the current one first."""
     try:
-        return [signer.public for signer in signers_after("any", "")]
+        return [signer.public for signer in next_signers("any", "")]
     except PermissionError:
-        return _listed(PUBLIC)
+        return _read_list(PUBLIC)
 
 
-def _retire(name: str, key: Ed25519PrivateKey) -> None:
-    _write_list(name, (*_listed(name), key.public_key().public_bytes_raw()))
+def _add_retired(name: str, key: Ed25519PrivateKey) -> None:
+    _write_list(name, (*_read_list(name), key.public_key().public_bytes_raw()))
 
 
 def _write_list(name: str, keys: Iterable[bytes]) -> None:
     lines = dict.fromkeys(base64.b64encode(one).decode() for one in keys)
     content = "".join(f"{line}\n" for line in lines).encode()
     if not path_of(name).exists() or path_of(name).read_bytes() != content:
-        keyfile.replace(name, content)
+        keyfile.replace_key_file(name, content)
 
 
-def _listed(name: str) -> list[bytes]:
+def _read_list(name: str) -> list[bytes]:
     path = path_of(name)
     lines = path.read_bytes().split() if path.exists() else []
     try:
@@ -186,7 +186,7 @@ def _new_key() -> bytes:
     )
 
 
-def _read(name: str, content: bytes) -> Ed25519PrivateKey:
+def _load_key(name: str, content: bytes) -> Ed25519PrivateKey:
     try:
         key = load_pem_private_key(content, password=None)
     except (TypeError, ValueError):

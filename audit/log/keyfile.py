@@ -15,7 +15,7 @@ from django.conf import settings
 
 from audit import shared_files
 
-RECORDS = "audit-records.key"
+ROOT_KEY_FILE = "audit-records.key"
 
 
 class BadKey(ValueError):
@@ -27,21 +27,21 @@ def read_or_make(name: str, make: Callable[[], bytes], *, private: bool = False)
     private one is for the process alone to which the directory belongs."""
     path = path_of(name)
     if not path.exists():
-        _write(path, make(), private)
+        _write_key_file(path, make(), private)
     return path.read_bytes()
 
 
 @lru_cache(maxsize=1)
 def root_key() -> bytes:
     """32 bytes that every process of one installation shares. Raises `BadKey`, OSError."""
-    key = read_or_make(RECORDS, lambda: os.urandom(32))
+    key = read_or_make(ROOT_KEY_FILE, lambda: os.urandom(32))
     if len(key) != 32:
-        raise BadKey(f"{RECORDS} does not hold 32 bytes: restore it from a backup.")
+        raise BadKey(f"{ROOT_KEY_FILE} does not hold 32 bytes: restore it from a backup.")
     return key
 
 
 @lru_cache(maxsize=1024)
-def derived(purpose: str, organization: str) -> bytes:
+def derived_key(purpose: str, organization: str) -> bytes:
     """A key of one organization for one purpose."""
     return hmac.digest(root_key(), f"{purpose}:{organization}".encode(), hashlib.sha256)
 
@@ -50,7 +50,7 @@ def path_of(name: str) -> Path:
     return Path(settings.KEYS_DIR) / name
 
 
-def replace(name: str, content: bytes, *, private: bool = False) -> None:
+def replace_key_file(name: str, content: bytes, *, private: bool = False) -> None:
     """Replace the file atomically, also at a loss of power."""
     with _draft(path_of(name), content, private) as draft:
         draft.replace(path_of(name))
@@ -65,7 +65,7 @@ def flush(directory: Path) -> None:
         os.close(descriptor)
 
 
-def _write(path: Path, content: bytes, private: bool) -> None:
+def _write_key_file(path: Path, content: bytes, private: bool) -> None:
     shared_files.make_directory(path.parent)
     flush(path.parent.parent)
     with _draft(path, content, private) as draft, suppress(FileExistsError):

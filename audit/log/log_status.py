@@ -8,20 +8,20 @@ from django.db import connection
 
 from audit.models import AuditLog, Checkpoint
 
-REMEMBERED_S = 1.0
-_HALTED = """
+CACHE_S = 1.0
+_HALTED_SQL = """
 SELECT name, halted_reason FROM audit_auditlog
 WHERE halted_at IS NOT NULL
     AND (cardinality(%(names)s::text[]) = 0 OR name = ANY(%(names)s::text[]))
 """
-_SILENCE = """
+_SILENCE_SQL = """
 SELECT extract(epoch FROM clock_timestamp() - max(sealed_at))::float8,
     EXISTS (SELECT FROM audit_auditrecord)
 FROM audit_auditlog
 """
 MOST_UNSEALED = 1_000
 # Records are sealed nearly in the order of their time: what has no place yet is among the newest.
-_UNSEALED = """
+_UNSEALED_SQL = """
 SELECT count(*) FROM (SELECT id FROM audit_auditrecord WHERE organization = %s
     ORDER BY occurred_at DESC, id DESC LIMIT %s) r
 WHERE NOT EXISTS (SELECT FROM audit_auditleaf l WHERE l.record_id = r.id)
@@ -56,26 +56,26 @@ class _HaltedLogs:
     def halted(self) -> dict[str, str]:
         now = time.monotonic()
         if now >= self.until:
-            self._halted, self.until = _halted(), now + REMEMBERED_S
+            self._halted, self.until = _read_halted(), now + CACHE_S
         return self._halted
 
 
-_memory = _HaltedLogs()
+_cache = _HaltedLogs()
 
 
-def check(organization: str) -> None:
+def check_halted(organization: str) -> None:
     """As it is now, in the transaction that is open. Raises `LogHalted`."""
-    _raise_for(_halted(organization).get(organization))
+    _raise_for(_read_halted(organization).get(organization))
 
 
-def check_lately(organization: str) -> None:
+def check_halted_cached(organization: str) -> None:
     """As it was within the last second, without a query each time. Raises `LogHalted`."""
-    _raise_for(_memory.halted().get(organization))
+    _raise_for(_cache.halted().get(organization))
 
 
-def forget() -> None:
+def clear_cache() -> None:
     """The cache of this process."""
-    _memory.until = 0.0
+    _cache.until = 0.0
 
 
 def sealer_silent_s() -> float | None:
@@ -84,28 +84,28 @@ def sealer_silent_s() -> float | None:
     Infinity where records wait and no heartbeat exists.
     """
     with connection.cursor() as cursor:
-        cursor.execute(_SILENCE)
+        cursor.execute(_SILENCE_SQL)
         age_s, anything = cursor.fetchone()
     if age_s is None:
         return float("inf") if anything else None
     return max(0.0, float(age_s))
 
 
-def standing_of(organization: str) -> LogStatus:
+def log_status(organization: str) -> LogStatus:
     """More than `MOST_UNSEALED` records are not looked at."""
     log = AuditLog.objects.filter(name=organization).only("halted_reason").first()
     signed = Checkpoint.objects.filter(log__name=organization).order_by("-size", "-id")
     with connection.cursor() as cursor:
-        cursor.execute(_UNSEALED, [organization, MOST_UNSEALED])
+        cursor.execute(_UNSEALED_SQL, [organization, MOST_UNSEALED])
         unsealed: int = cursor.fetchone()[0]
     signed_at = signed.values_list("created_at", flat=True).first()
     return LogStatus(signed_at, unsealed, log.halted_reason if log else "")
 
 
-def _halted(*organizations: str) -> dict[str, str]:
+def _read_halted(*organizations: str) -> dict[str, str]:
     """Asked by each call, so it is not compiled each time. Of these, or of all."""
     with connection.cursor() as cursor:
-        cursor.execute(_HALTED, {"names": list(organizations)})
+        cursor.execute(_HALTED_SQL, {"names": list(organizations)})
         return dict(cursor.fetchall())
 
 

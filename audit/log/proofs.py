@@ -31,12 +31,12 @@ class Inclusion:
 
         Raises `NotProvable` where rows of the tree are missing."""
         try:
-            return merkle.inclusion_proof(self.leaf.index, size, subtrees(self.leaf.log))
+            return merkle.inclusion_proof(self.leaf.index, size, subtree_reader(self.leaf.log))
         except LookupError as missing:
             raise NotProvable(f"The log is damaged: {missing}") from None
 
 
-def inclusion_of(record_id: UUID) -> Inclusion:
+def find_inclusion(record_id: UUID) -> Inclusion:
     """Raises `NotProvable` for a record that is not sealed, or not yet under a checkpoint."""
     leaf = AuditLeaf.objects.filter(record_id=record_id).select_related("log").first()
     if leaf is None:
@@ -47,27 +47,27 @@ def inclusion_of(record_id: UUID) -> Inclusion:
     return Inclusion(leaf, newest)
 
 
-def proof_of(record_id: UUID) -> str:
+def inclusion_proof(record_id: UUID) -> str:
     """The inclusion proof of the record in its log, under the newest checkpoint.
 
     Raises `NotProvable` for a record that is not sealed, or not yet under a checkpoint.
     """
-    found = inclusion_of(record_id)
-    return text_of(found.leaf.index, found.path(found.checkpoint.size), found.checkpoint.note)
+    found = find_inclusion(record_id)
+    return proof_text(found.leaf.index, found.path(found.checkpoint.size), found.checkpoint.note)
 
 
-def text_of(index: int, hashes: list[bytes], note: str) -> str:
+def proof_text(index: int, hashes: list[bytes], note: str) -> str:
     lines = [HEADER, f"index {index}", *(base64.b64encode(one).decode() for one in hashes)]
     return "\n".join(lines) + "\n\n" + note
 
 
-def subtrees(log: AuditLog) -> merkle.Subtree:
+def subtree_reader(log: AuditLog) -> merkle.Subtree:
     """Roots of parts of the log's tree, from its rows. It asks for a leaf that is not there with a
     LookupError. What was read is kept, so that a whole proof is a handful of queries."""
-    return _Rows(log).root
+    return _TreeRows(log).root
 
 
-class _Rows:
+class _TreeRows:
     """Blocks of 256 hashes, of leaves and of each level that is stored."""
 
     def __init__(self, log: AuditLog) -> None:
@@ -87,7 +87,7 @@ class _Rows:
     def _complete(self, level: int, index: int) -> bytes:
         stored = level - level % STEP
         width = 1 << (level - stored)
-        return merkle.root_of_leaves(
+        return merkle.leaves_root(
             self._hash(stored, number) for number in range(index * width, (index + 1) * width)
         )
 

@@ -19,22 +19,22 @@ from audit.log import anchors, checkpoints, key_files
 log = logging.getLogger(__name__)
 TIMEOUT_S = 10.0
 _LONGEST_WAIT_S = 60.0
-_HERE = frozenset({"localhost", "127.0.0.1", "::1"})
-Send = Callable[[str, str], None]
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+SendNote = Callable[[str, str], None]
 
 
 class BadAddress(Exception):
     """An invalid destination of checkpoints; the message says why."""
 
 
-class NotTaken(Exception):
+class NotAccepted(Exception):
     """The destination answered without confirming the checkpoint."""
 
 
-class Courier:
+class AnchorPublisher:
     """Sends notes to one destination, in a thread of its own."""
 
-    def __init__(self, place: str, send: Send) -> None:
+    def __init__(self, place: str, send: SendNote) -> None:
         self.place = place
         self._send = send
         self._waiting: dict[str, str] = {}
@@ -44,8 +44,8 @@ class Courier:
 
     def start(self) -> None:
         """With what was published last: the process may have ended before it was sent."""
-        for name in anchors.logs():
-            newest = anchors.newest(name)
+        for name in anchors.anchored_logs():
+            newest = anchors.newest_anchor(name)
             if newest is not None:
                 self.take(name, newest.note)
         self._thread.start()
@@ -67,7 +67,7 @@ class Courier:
         while (found := self._next()) is not None:
             try:
                 self._send(*found)
-            except (OSError, HTTPException, NotTaken) as error:
+            except (OSError, HTTPException, NotAccepted) as error:
                 metrics.anchor_deliveries.labels("failed").inc()
                 log.warning("%s did not take a checkpoint: %s", self.place, type(error).__name__)
                 self._put_back(*found)
@@ -94,34 +94,36 @@ class Courier:
             self._news.wait_for(lambda: self._over, wait_s)
 
 
-def couriers() -> list[Courier]:
+def configured_publishers() -> list[AnchorPublisher]:
     """One for each configured destination. Raises `BadAddress`."""
     made = []
     if settings.AUDIT_ANCHOR_URL:
-        made.append(Courier("AUDIT_ANCHOR_URL", posting_to(settings.AUDIT_ANCHOR_URL)))
+        made.append(AnchorPublisher("AUDIT_ANCHOR_URL", post_sender(settings.AUDIT_ANCHOR_URL)))
     if settings.AUDIT_ANCHOR_PUT_URL:
-        made.append(Courier("AUDIT_ANCHOR_PUT_URL", putting_below(settings.AUDIT_ANCHOR_PUT_URL)))
+        made.append(
+            AnchorPublisher("AUDIT_ANCHOR_PUT_URL", put_sender(settings.AUDIT_ANCHOR_PUT_URL))
+        )
     return made
 
 
-def posting_to(url: str) -> Send:
-    check(url)
+def post_sender(url: str) -> SendNote:
+    check_address(url)
     return lambda name, note: _request("POST", url, note)
 
 
-def putting_below(url: str) -> Send:
+def put_sender(url: str) -> SendNote:
     """An object for each checkpoint, never overwritten: <url>/<log>/<size>-<time>.note"""
-    check(url)
+    check_address(url)
 
     def send(name: str, note: str) -> None:
-        said = checkpoints.read(note)
-        place = f"{key_files.plain(name)}/{said.size:012}-{said.at:%Y%m%dT%H%M%S.%fZ}.note"
+        said = checkpoints.read_note(note)
+        place = f"{key_files.safe_name(name)}/{said.size:012}-{said.at:%Y%m%dT%H%M%S.%fZ}.note"
         _request("PUT", f"{url.rstrip('/')}/{quote(place)}", note)
 
     return send
 
 
-def check(url: str) -> None:
+def check_address(url: str) -> None:
     """Raises `BadAddress`: the token goes there, so only over TLS, or to this machine."""
     try:
         parts = urlsplit(url)
@@ -130,12 +132,12 @@ def check(url: str) -> None:
         raise BadAddress(f"{url!r} is no URL.") from None
     if not host or parts.username or parts.fragment:
         raise BadAddress(f"{url!r} must name a host, and neither a user nor a fragment.")
-    if parts.scheme != "https" and not (parts.scheme == "http" and host in _HERE):
+    if parts.scheme != "https" and not (parts.scheme == "http" and host in _LOOPBACK):
         raise BadAddress(f"{url!r} must begin with https://.")
 
 
 def _request(method: str, url: str, note: str) -> None:
-    """No redirects, no proxies: only the configured URL is called. Raises `NotTaken`, OSError."""
+    """No redirects, no proxies: only the configured URL is called. Raises `NotAccepted`, OSError."""
     parts = urlsplit(url)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     headers = {"Content-Type": "text/plain; charset=utf-8"}
@@ -148,7 +150,7 @@ def _request(method: str, url: str, note: str) -> None:
     finally:
         connection.close()
     if not 200 <= status < 300:
-        raise NotTaken(f"status {status}")
+        raise NotAccepted(f"status {status}")
 
 
 def _connection(scheme: str, host: str, port: int | None) -> HTTPConnection:

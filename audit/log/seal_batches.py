@@ -25,10 +25,10 @@ log = logging.getLogger(__name__)
 SEALER = "sealer"
 BATCH = 2000  # records in one transaction
 PLAN = 20_000  # records that are put in order at a time
-_SHOWN = 20
+_MOST_REPORTED = 20
 _HASH_BYTES = 32
 
-_STANDING = """
+_LOG_STATE_SQL = """
 SELECT id, size, frontier, halted_at IS NOT NULL FROM audit_auditlog WHERE name = %s FOR UPDATE
 """
 # A horizon beyond any number given so far is that of another server, where a backup came from.
@@ -66,12 +66,12 @@ _NODES = """
 INSERT INTO audit_auditnode (log_id, level, index, hash)
 SELECT %s, * FROM unnest(%s::smallint[], %s::bigint[], %s::bytea[])
 """
-_GROWN = """
+_UPDATE_LOG_SQL = """
 UPDATE audit_auditlog
 SET size = %s, frontier = %s, horizon = coalesce(%s::xid8, horizon), sealed_at = clock_timestamp()
 WHERE id = %s
 """
-_EVERYBODY = """
+_ALL_LOGS_SQL = """
 WITH RECURSIVE known(name) AS (
     (SELECT organization FROM audit_auditrecord ORDER BY organization LIMIT 1)
     UNION ALL
@@ -121,7 +121,7 @@ class UnsealedRow:
     age_s: float
 
     def line(self) -> bytes:
-        return leaves.line_of(self.body.encode(), self.mac, self.occurred_at)
+        return leaves.leaf_line(self.body.encode(), self.mac, self.occurred_at)
 
 
 def seal_log(name: str, *, foreign: bool = True) -> tuple[int, bool]:
@@ -131,7 +131,7 @@ def seal_log(name: str, *, foreign: bool = True) -> tuple[int, bool]:
     backup of another server, whose transactions have its numbers: for when a sealer begins. So
     does a log whose horizon is not one of this server's.
     """
-    plan = _plan(name, foreign)
+    plan = _make_plan(name, foreign)
     if plan is None:
         return 0, False
     done = 0
@@ -144,7 +144,7 @@ def seal_log(name: str, *, foreign: bool = True) -> tuple[int, bool]:
     return done, not plan.whole
 
 
-def active(since: str | None) -> tuple[list[str], str]:
+def active_logs(since: str | None) -> tuple[list[str], str]:
     """The logs that may have something to seal, and until which transaction was looked.
 
     Of all organizations, or of those with records of transactions from `since` on.
@@ -153,20 +153,20 @@ def active(since: str | None) -> tuple[list[str], str]:
         cursor.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())")
         until = str(cursor.fetchone()[0])
         if since is None:
-            cursor.execute(_EVERYBODY)
+            cursor.execute(_ALL_LOGS_SQL)
         else:
             cursor.execute(_ACTIVE, [since, until])
         return [name for (name,) in cursor.fetchall()], until
 
 
-def frontier_of(stored: bytes, size: int) -> Frontier:
+def split_frontier(stored: bytes, size: int) -> Frontier:
     """Raises ValueError where it is not the frontier of a tree of that size."""
     if len(stored) != size.bit_count() * _HASH_BYTES:
         raise ValueError("the log's row is damaged: its frontier is not that of its size")
     return [stored[at : at + _HASH_BYTES] for at in range(0, len(stored), _HASH_BYTES)]
 
 
-def _plan(name: str, foreign: bool) -> SealingPlan | None:
+def _make_plan(name: str, foreign: bool) -> SealingPlan | None:
     """None for a log that is halted."""
     with transaction.atomic(), connection.cursor() as cursor:
         # A plan for any transaction numbers would read all of the table for those of a moment.
@@ -190,7 +190,7 @@ def _plan(name: str, foreign: bool) -> SealingPlan | None:
 def _seal_batch(name: str, ids: list[UUID], horizon: str | None) -> int:
     """`horizon` when with these everything before it has its place."""
     with connection.cursor() as cursor:
-        cursor.execute(_STANDING, [name])
+        cursor.execute(_LOG_STATE_SQL, [name])
         standing = LogState(*cursor.fetchone())
         if standing.halted:
             return 0
@@ -198,18 +198,20 @@ def _seal_batch(name: str, ids: list[UUID], horizon: str | None) -> int:
             _ROWS.format(body=leaves.body_sql("r"), moment=leaves.moment_sql("r")), [ids]
         )
         rows = [UnsealedRow(*found) for found in cursor.fetchall()]
-    _place(name, standing, rows, horizon)
-    transaction.on_commit(lambda: _observe(rows))
+    _append_rows(name, standing, rows, horizon)
+    transaction.on_commit(lambda: _observe_lag(rows))
     return len(rows)
 
 
-def _observe(rows: list[UnsealedRow]) -> None:
+def _observe_lag(rows: list[UnsealedRow]) -> None:
     for row in rows:
         metrics.seal_lag.observe(max(0.0, row.age_s))
 
 
-def _place(name: str, standing: LogState, rows: list[UnsealedRow], horizon: str | None) -> None:
-    frontier = frontier_of(standing.frontier, standing.size)
+def _append_rows(
+    name: str, standing: LogState, rows: list[UnsealedRow], horizon: str | None
+) -> None:
+    frontier = split_frontier(standing.frontier, standing.size)
     hashes = [merkle.leaf_hash(row.line()) for row in rows]
     nodes: list[tuple[int, int, bytes]] = []
 
@@ -220,15 +222,15 @@ def _place(name: str, standing: LogState, rows: list[UnsealedRow], horizon: str 
     size = merkle.extend(frontier, standing.size, hashes, completed)
     _write_leaves(name, standing, rows, hashes)
     _write_nodes(standing, nodes)
-    _execute(_GROWN, size, b"".join(frontier), horizon, standing.id)
-    _check(name, standing.size, rows)
+    _execute(_UPDATE_LOG_SQL, size, b"".join(frontier), horizon, standing.id)
+    _report_forged(name, standing.size, rows)
 
 
 def _write_leaves(
     name: str, standing: LogState, rows: list[UnsealedRow], hashes: list[bytes]
 ) -> None:
     places = range(standing.size, standing.size + len(rows))
-    macs = [leaves.place_mac(name, *place) for place in zip(places, hashes, strict=True)]
+    macs = [leaves.position_mac(name, *place) for place in zip(places, hashes, strict=True)]
     _execute(_LEAVES, standing.id, list(places), [row.id for row in rows], hashes, macs)
 
 
@@ -243,13 +245,13 @@ def _execute(statement: str, *values: Any) -> None:
         cursor.execute(statement, values)
 
 
-def _check(name: str, first: int, rows: list[UnsealedRow]) -> None:
+def _report_forged(name: str, first: int, rows: list[UnsealedRow]) -> None:
     """A record that Toolcrib did not write is sealed like any other, being evidence, and
     reported."""
     forged = [
         {"record": str(row.id), "index": first + place}
         for place, row in enumerate(rows)
-        if not hmac.compare_digest(row.mac, leaves.mac_of(name, row.body.encode()))
+        if not hmac.compare_digest(row.mac, leaves.record_mac(name, row.body.encode()))
     ]
     if not forged:
         return
@@ -261,5 +263,5 @@ def _check(name: str, first: int, rows: list[UnsealedRow]) -> None:
         outcome=Outcome.FAILURE,
         subject=name,
         reason="bad_mac",
-        details={"count": len(forged), "first": forged[:_SHOWN]},
+        details={"count": len(forged), "first": forged[:_MOST_REPORTED]},
     )

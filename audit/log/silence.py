@@ -7,7 +7,7 @@ from audit.events import Event, Outcome
 from audit.log.log_status import sealer_silent_s
 
 SILENT_S = 10.0
-_WAITING = """
+_UNSEALED_LOGS_SQL = """
 SELECT DISTINCT r.organization FROM audit_auditrecord r
 LEFT JOIN audit_auditlog g ON g.name = r.organization
 WHERE r.transaction < pg_snapshot_xmin(pg_current_snapshot())
@@ -24,14 +24,14 @@ WHERE r.transaction < pg_snapshot_xmin(pg_current_snapshot())
 """
 
 
-def tell() -> list[str]:
+def record_sealer_silence() -> list[str]:
     """Record, once for each silence of the sealer, whose records wait though their transactions
     are over; the organizations."""
     silent_s = sealer_silent_s()
     if silent_s is None or silent_s < SILENT_S:
         return []
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(_WAITING, {"told": Event.AUDIT_UNSEALED.value})
+        cursor.execute(_UNSEALED_LOGS_SQL, {"told": Event.AUDIT_UNSEALED.value})
         names = [name for (name,) in cursor.fetchall()]
         for name in names:
             record(

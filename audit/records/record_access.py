@@ -17,7 +17,7 @@ MAY_OPEN = "audit.view_auditpayload"
 
 
 @dataclass(frozen=True, slots=True)
-class Sealed:
+class SealPosition:
     """A record's place in its log, and when that was first signed."""
 
     log: str
@@ -27,7 +27,7 @@ class Sealed:
 
 
 @dataclass(frozen=True, slots=True)
-class Payload:
+class PayloadView:
     """The input and output. `state` is none, withheld, erased or shown."""
 
     state: str
@@ -47,8 +47,8 @@ class AuditPage:
 @dataclass(frozen=True, slots=True)
 class OpenedRecord:
     record: AuditRecord
-    payload: Payload
-    sealed: Sealed | None
+    payload: PayloadView
+    sealed: SealPosition | None
 
 
 @transaction.atomic
@@ -56,7 +56,7 @@ def read_page(
     wanted: RecordSearch, size: int, position: Position | None, *, by: Actor
 ) -> AuditPage:
     upward = position is not None and position.upward
-    found = record_search.page(wanted, size + 1, position)
+    found = record_search.search_page(wanted, size + 1, position)
     more = len(found) > size
     shown = found[-size:] if upward else found[:size]
     details = {"filters": wanted.asked, "opened": wanted.opened, "found": len(shown)}
@@ -73,10 +73,10 @@ def read_page(
 @transaction.atomic
 def open_record(record_id: UUID, *, by: Actor, may_open: bool) -> OpenedRecord | None:
     """None where the actor's organization has no such record."""
-    found = record_search.records_of(by.organization).filter(pk=record_id).first()
+    found = record_search.organization_records(by.organization).filter(pk=record_id).first()
     if found is None:
         return None
-    payload = payload_of(found, may_open=may_open)
+    payload = read_payload(found, may_open=may_open)
     record(
         Event.AUDIT_READ,
         by=by,
@@ -85,29 +85,29 @@ def open_record(record_id: UUID, *, by: Actor, may_open: bool) -> OpenedRecord |
         execution_id=found.execution_id,
         details={"record": str(record_id), "code": found.code, "payload": payload.state},
     )
-    return OpenedRecord(found, payload, sealed(record_id))
+    return OpenedRecord(found, payload, seal_position(record_id))
 
 
-def payload_of(found: AuditRecord, *, may_open: bool) -> Payload:
+def read_payload(found: AuditRecord, *, may_open: bool) -> PayloadView:
     row = AuditPayload.objects.filter(pk=found.pk, organization=found.organization).first()
     if row is None:
-        return Payload("none")
+        return PayloadView("none")
     if row.erased_at is not None:
-        return Payload("erased", erased_at=row.erased_at, erased_by=row.erased_by)
+        return PayloadView("erased", erased_at=row.erased_at, erased_by=row.erased_by)
     if not may_open:
-        return Payload("withheld")
+        return PayloadView("withheld")
     try:
-        content = payloads.opened(found.pk)
-    except payloads.Erased:
-        return Payload("erased", erased_by="a new key for the organization")
-    return Payload("shown", content["payload"], content["salt"])
+        content = payloads.open_payload(found.pk)
+    except payloads.PayloadErased:
+        return PayloadView("erased", erased_by="a new key for the organization")
+    return PayloadView("shown", content["payload"], content["salt"])
 
 
-def sealed(record_id: UUID) -> Sealed | None:
+def seal_position(record_id: UUID) -> SealPosition | None:
     leaf = AuditLeaf.objects.filter(record_id=record_id).select_related("log").first()
     if leaf is None:
         return None
     over = Checkpoint.objects.filter(log_id=leaf.log_id, size__gt=leaf.index)
     first = over.order_by("size", "id").only("created_at").first()
     signed_at = first.created_at if first else None
-    return Sealed(leaf.log.name, leaf.index, bytes(leaf.hash).hex(), signed_at)
+    return SealPosition(leaf.log.name, leaf.index, bytes(leaf.hash).hex(), signed_at)

@@ -23,9 +23,9 @@ from django.utils.dateparse import parse_datetime
 from audit.models import AuditRecord
 from audit.records import payloads
 
-FIELDS = ("agent", "actor", "tool", "execution", "outcome", "reason", "request", "code", "since",
+SEARCH_FIELDS = ("agent", "actor", "tool", "execution", "outcome", "reason", "request", "code", "since",
           "until", "q")  # fmt: skip
-LOOKED_THROUGH = 2_000
+MOST_SCANNED = 2_000
 _LONGEST = 200
 _MOST_WORDS = 10
 _WORD = re.compile(r"[^\W_]+")
@@ -34,7 +34,7 @@ _TERMS = (
     "audit_terms(r.organization, r.code, r.outcome, r.reason, r.actor, r.subject, r.request_id,"
     " r.details)"
 )
-_CARRIED = "r.id, r.occurred_at, r.organization, r.actor, r.subject, r.execution_id"
+_COLUMNS = "r.id, r.occurred_at, r.organization, r.actor, r.subject, r.execution_id"
 _TEXT = "lower(concat_ws(' ', r.code, r.actor, r.subject, r.reason, r.details))"
 _WORDS = "array_remove(audit_words(%s), '')"
 
@@ -79,7 +79,7 @@ OLDEST = Position(datetime.min.replace(tzinfo=UTC), UUID(int=0), upward=True)
 
 
 @dataclass(frozen=True)
-class Clause:
+class SqlClause:
     """A condition over `r`, and its parameters."""
 
     sql: str
@@ -106,7 +106,7 @@ class RecordSearch:
     flaws: dict[str, str] = field(default_factory=dict)
 
     @cached_property
-    def quick(self) -> list[Clause]:
+    def quick(self) -> list[SqlClause]:
         """What an index holds in the order of time."""
         named = [
             ("r.organization = %s", self.organization),
@@ -116,30 +116,30 @@ class RecordSearch:
             ("r.occurred_at >= %s", self.since),
             ("r.occurred_at < %s", self.until),
         ]
-        return [Clause(sql, (value,)) for sql, value in named if value]
+        return [SqlClause(sql, (value,)) for sql, value in named if value]
 
     @cached_property
-    def plain(self) -> list[Clause]:
+    def plain(self) -> list[SqlClause]:
         named = [
-            ("r.code LIKE %s", _family(self.code)),
-            ("r.code = %s", "" if _family(self.code) else self.code),
+            ("r.code LIKE %s", _family_pattern(self.code)),
+            ("r.code = %s", "" if _family_pattern(self.code) else self.code),
             ("r.outcome = %s", self.outcome),
             ("r.reason = %s", self.reason),
             ("r.request_id = %s", self.request),
         ]
-        return [Clause(sql, (value,)) for sql, value in named if value]
+        return [SqlClause(sql, (value,)) for sql, value in named if value]
 
     @cached_property
-    def worded(self) -> list[Clause]:
-        return [_either(self)] if self.text else []
+    def worded(self) -> list[SqlClause]:
+        return [_words_clause(self)] if self.text else []
 
     @property
     def terms(self) -> list[str]:
         """All that one entry of the inverted index each stands for, but the words."""
         named = [
             ("in", self.organization),
-            ("family", self.code[:-1] if _family(self.code) else ""),
-            ("code", "" if _family(self.code) else self.code),
+            ("family", self.code[:-1] if _family_pattern(self.code) else ""),
+            ("code", "" if _family_pattern(self.code) else self.code),
             ("outcome", self.outcome),
             ("reason", self.reason),
             ("actor", self.actor),
@@ -151,115 +151,121 @@ class RecordSearch:
     @cached_property
     def marks(self) -> list[bytes]:
         words = _WORD.findall(self.text.lower())
-        return [payloads.mark(self.organization, word) for word in words]
+        return [payloads.word_mark(self.organization, word) for word in words]
 
     @property
     def asked(self) -> dict[str, str]:
         """The filters, by the names that a query has for them."""
         shown = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        kept = {name: value for name, value in shown.items() if value and name not in _UNSAID}
+        kept = {name: value for name, value in shown.items() if value and name not in _NO_FILTERS}
         return {
-            _SAID.get(name, name): value.isoformat() if isinstance(value, datetime) else str(value)
+            _QUERY_NAMES.get(name, name): value.isoformat()
+            if isinstance(value, datetime)
+            else str(value)
             for name, value in kept.items()
         }
 
 
-_SAID = {"text": "q"}
-_UNSAID = frozenset({"organization", "opened", "flaws"})
+_QUERY_NAMES = {"text": "q"}
+_NO_FILTERS = frozenset({"organization", "opened", "flaws"})
 
 
-def records_of(organization: str) -> QuerySet[AuditRecord]:
+def organization_records(organization: str) -> QuerySet[AuditRecord]:
     return AuditRecord.objects.filter(organization=organization)
 
 
-def read(organization: str, given: Mapping[str, str], *, opened: bool = False,
+def read_search(organization: str, given: Mapping[str, str], *, opened: bool = False,
          zone: Any = None) -> RecordSearch:  # fmt: skip
     """What a query asks for; `flaws` says of each field what cannot be read, and leaves it out.
 
     `zone` is that of a time without one; without it such a time is a flaw.
     """
     flaws: dict[str, str] = {}
-    asked = {name: _plain(name, given.get(name, ""), flaws) for name in FIELDS}
+    asked = {name: _read_text(name, given.get(name, ""), flaws) for name in SEARCH_FIELDS}
     return RecordSearch(
         organization,
         code=asked["code"],
         actor=asked["actor"] or asked["agent"],
         tool=asked["tool"],
-        execution=_identifier(asked["execution"], flaws),
+        execution=_read_identifier(asked["execution"], flaws),
         outcome=asked["outcome"],
         reason=asked["reason"],
         request=asked["request"],
-        since=_moment("since", asked["since"], zone, flaws),
-        until=_moment("until", asked["until"], zone, flaws),
-        text=_text(asked["q"], flaws),
+        since=_read_time("since", asked["since"], zone, flaws),
+        until=_read_time("until", asked["until"], zone, flaws),
+        text=_read_words(asked["q"], flaws),
         opened=opened,
         flaws=flaws,
     )
 
 
-def page(search: RecordSearch, size: int, position: Position | None = None) -> list[AuditRecord]:
+def search_page(
+    search: RecordSearch, size: int, position: Position | None = None
+) -> list[AuditRecord]:
     """At most `size` records, the newest first: those after the position, or before it where it
     looks upward."""
-    found = _among_the_next(search, size, position)
-    if len(found) < size and (search.plain or search.text) and _are_more(search, position):
-        found = _by_index(search, size, position)
+    found = _search_by_time(search, size, position)
+    if len(found) < size and (search.plain or search.text) and _has_more(search, position):
+        found = _search_by_index(search, size, position)
     rows = AuditRecord.objects.filter(pk__in=found)
     return sorted(rows, key=lambda row: (row.occurred_at, row.pk), reverse=True)
 
 
-def ascending(search: RecordSearch, size: int, after: tuple[datetime, UUID] | None) -> Clause:
+def ascending_ids(
+    search: RecordSearch, size: int, after: tuple[datetime, UUID] | None
+) -> SqlClause:
     """The statement of the next `size` ids and times from the oldest on."""
     position = Position(*after, upward=True) if after else None
-    clauses = [*search.quick, *search.plain, *search.worded, *_beyond(position)]
-    where, values = _all(clauses)
+    clauses = [*search.quick, *search.plain, *search.worded, *_position_clause(position)]
+    where, values = _conjunction(clauses)
     sql = (
         f"SELECT r.occurred_at, r.id FROM audit_auditrecord r WHERE {where}"  # noqa: S608
         " ORDER BY r.occurred_at, r.id LIMIT %s"
     )
-    return Clause(sql, (*values, size))
+    return SqlClause(sql, (*values, size))
 
 
-def tally(search: RecordSearch) -> list[tuple[str, str, str]]:
+def tally_newest(search: RecordSearch) -> list[tuple[str, str, str]]:
     """Code, outcome and actor of what fits among the newest by time: what is cheap to count.
     Words are not looked for; each would cost as much again."""
-    near, near_values = _all(search.quick)
-    where, values = _all(search.plain)
+    near, near_values = _conjunction(search.quick)
+    where, values = _conjunction(search.plain)
     sql = (
         "SELECT r.code, r.outcome, r.actor FROM (SELECT r.* FROM audit_auditrecord r"  # noqa: S608
-        f" WHERE {near} ORDER BY {_order(None)} LIMIT %s) r WHERE {where}"
+        f" WHERE {near} ORDER BY {_order_sql(None)} LIMIT %s) r WHERE {where}"
     )
     with connection.cursor() as cursor:
-        cursor.execute(sql, (*near_values, LOOKED_THROUGH, *values))
+        cursor.execute(sql, (*near_values, MOST_SCANNED, *values))
         return list(cursor.fetchall())
 
 
-def within(search: RecordSearch, **changes: Any) -> RecordSearch:
+def replace_filters(search: RecordSearch, **changes: Any) -> RecordSearch:
     return replace(search, **changes)
 
 
-def _among_the_next(search: RecordSearch, size: int, position: Position | None) -> list[UUID]:
+def _search_by_time(search: RecordSearch, size: int, position: Position | None) -> list[UUID]:
     """Among the next two thousand by time, which is where anything common is found."""
-    near, near_values = _all([*search.quick, *_beyond(position)])
-    where, values = _all([*search.plain, *search.worded])
-    order = _order(position)
+    near, near_values = _conjunction([*search.quick, *_position_clause(position)])
+    where, values = _conjunction([*search.plain, *search.worded])
+    order = _order_sql(position)
     sql = (
         "SELECT r.id FROM (SELECT r.* FROM audit_auditrecord r"  # noqa: S608
         f" WHERE {near} ORDER BY {order} LIMIT %s) r WHERE {where} ORDER BY {order} LIMIT %s"
     )
-    return _ids(Clause(sql, (*near_values, LOOKED_THROUGH, *values, size)))
+    return _read_ids(SqlClause(sql, (*near_values, MOST_SCANNED, *values, size)))
 
 
-def _are_more(search: RecordSearch, position: Position | None) -> bool:
+def _has_more(search: RecordSearch, position: Position | None) -> bool:
     """Whether there are others by time than those already looked through."""
-    near, values = _all([*search.quick, *_beyond(position)])
+    near, values = _conjunction([*search.quick, *_position_clause(position)])
     sql = (
         f"SELECT r.id FROM audit_auditrecord r WHERE {near}"  # noqa: S608
-        f" ORDER BY {_order(position)} OFFSET %s LIMIT 1"
+        f" ORDER BY {_order_sql(position)} OFFSET %s LIMIT 1"
     )
-    return bool(_ids(Clause(sql, (*values, LOOKED_THROUGH))))
+    return bool(_read_ids(SqlClause(sql, (*values, MOST_SCANNED))))
 
 
-def _by_index(search: RecordSearch, size: int, position: Position | None) -> list[UUID]:
+def _search_by_index(search: RecordSearch, size: int, position: Position | None) -> list[UUID]:
     """All that fits by the inverted indexes, sorted.
 
     Each index is asked by itself, or PostgreSQL would walk along time and compute for every record
@@ -267,11 +273,11 @@ def _by_index(search: RecordSearch, size: int, position: Position | None) -> lis
     """
     terms = f"{_TERMS} @> " + (f"(%s::text[] || {_WORDS})" if search.text else "%s::text[]")
     values: list[Any] = [search.terms, *([search.text] if search.text else [])]
-    found = f"SELECT {_CARRIED} FROM audit_auditrecord r WHERE {terms}"  # noqa: S608
-    where, near = _all([*search.quick, *_beyond(position)])
+    found = f"SELECT {_COLUMNS} FROM audit_auditrecord r WHERE {terms}"  # noqa: S608
+    where, near = _conjunction([*search.quick, *_position_clause(position)])
     named, kept = "", ""
     if search.text and search.opened:
-        more = _opened(search, position)
+        more = _payload_clause(search, position)
         named = (
             ", p AS MATERIALIZED"
             " (SELECT record_id FROM audit_auditpayload WHERE words @> %s::bytea[])"
@@ -281,59 +287,59 @@ def _by_index(search: RecordSearch, size: int, position: Position | None) -> lis
     sql = (
         f"WITH r AS MATERIALIZED ({found}){named}"  # noqa: S608
         f" SELECT id FROM (SELECT r.id, r.occurred_at FROM r WHERE {where}{kept}) r"
-        f" ORDER BY {_order(position)} LIMIT %s"
+        f" ORDER BY {_order_sql(position)} LIMIT %s"
     )
-    return _ids(Clause(sql, (*values, *near, size)))
+    return _read_ids(SqlClause(sql, (*values, *near, size)))
 
 
-def _opened(search: RecordSearch, position: Position | None) -> Clause:
+def _payload_clause(search: RecordSearch, position: Position | None) -> SqlClause:
     """By what went in or came out, which `p` holds."""
-    where, values = _all([*search.quick, *search.plain, *_beyond(position)])
+    where, values = _conjunction([*search.quick, *search.plain, *_position_clause(position)])
     sql = (
         "SELECT r.id, r.occurred_at FROM p"  # noqa: S608
         f" JOIN audit_auditrecord r ON r.id = p.record_id WHERE {where}"
     )
-    return Clause(sql, values)
+    return SqlClause(sql, values)
 
 
-def _either(search: RecordSearch) -> Clause:
+def _words_clause(search: RecordSearch) -> SqlClause:
     """The words in the record; a search for parts first, for it costs a tenth."""
     parts = [word.lower() for word in _ASCII_WORD.findall(search.text)]
     cheap = "".join(f"strpos({_TEXT}, %s) > 0 AND " for _ in parts)
     sql, values = f"({cheap}{_TERMS} @> {_WORDS})", (*parts, search.text)
     if not search.opened:
-        return Clause(sql, values)
+        return SqlClause(sql, values)
     kept = (
         "EXISTS (SELECT FROM audit_auditpayload p"
         " WHERE p.record_id = r.id AND p.words @> %s::bytea[])"
     )
-    return Clause(f"({sql} OR {kept})", (*values, search.marks))
+    return SqlClause(f"({sql} OR {kept})", (*values, search.marks))
 
 
-def _beyond(position: Position | None) -> list[Clause]:
+def _position_clause(position: Position | None) -> list[SqlClause]:
     if position is None:
         return []
     sign = ">" if position.upward else "<"
-    return [Clause(f"(r.occurred_at, r.id) {sign} (%s, %s)", (position.at, position.id))]
+    return [SqlClause(f"(r.occurred_at, r.id) {sign} (%s, %s)", (position.at, position.id))]
 
 
-def _order(position: Position | None) -> str:
+def _order_sql(position: Position | None) -> str:
     way = "" if position and position.upward else " DESC"
     return f"r.occurred_at{way}, r.id{way}"
 
 
-def _all(clauses: list[Clause]) -> tuple[str, tuple[Any, ...]]:
+def _conjunction(clauses: list[SqlClause]) -> tuple[str, tuple[Any, ...]]:
     values = tuple(value for clause in clauses for value in clause.values)
     return " AND ".join(clause.sql for clause in clauses) or "true", values
 
 
-def _ids(statement: Clause) -> list[UUID]:
+def _read_ids(statement: SqlClause) -> list[UUID]:
     with connection.cursor() as cursor:
         cursor.execute(statement.sql, statement.values)
         return [row[0] for row in cursor.fetchall()]
 
 
-def _family(code: str) -> str:
+def _family_pattern(code: str) -> str:
     """A code that ends in a dot matches all that begin so."""
     if not code.endswith("."):
         return ""
@@ -341,7 +347,7 @@ def _family(code: str) -> str:
     return f"{escaped}%"
 
 
-def _plain(name: str, text: str, flaws: dict[str, str]) -> str:
+def _read_text(name: str, text: str, flaws: dict[str, str]) -> str:
     text = text.strip()
     if "\x00" in text or len(text) > _LONGEST:
         flaws[name] = f"must be text of at most {_LONGEST} characters, without NUL"
@@ -349,7 +355,7 @@ def _plain(name: str, text: str, flaws: dict[str, str]) -> str:
     return text
 
 
-def _identifier(text: str, flaws: dict[str, str]) -> UUID | None:
+def _read_identifier(text: str, flaws: dict[str, str]) -> UUID | None:
     if not text:
         return None
     try:
@@ -359,7 +365,7 @@ def _identifier(text: str, flaws: dict[str, str]) -> UUID | None:
         return None
 
 
-def _moment(name: str, text: str, zone: Any, flaws: dict[str, str]) -> datetime | None:
+def _read_time(name: str, text: str, zone: Any, flaws: dict[str, str]) -> datetime | None:
     if not text:
         return None
     try:
@@ -374,7 +380,7 @@ def _moment(name: str, text: str, zone: Any, flaws: dict[str, str]) -> datetime 
     return None
 
 
-def _text(said: str, flaws: dict[str, str]) -> str:
+def _read_words(said: str, flaws: dict[str, str]) -> str:
     words = _WORD.findall(said)
     if said and not 1 <= len(words) <= _MOST_WORDS:
         flaws["q"] = f"must hold from 1 to {_MOST_WORDS} words"

@@ -10,26 +10,26 @@ from hashlib import sha256
 
 from audit.log import merkle
 from audit.log.merkle import Frontier
-from audit.verification.clocks import SigningClock, TimeSpan, contradicts
+from audit.verification.clocks import SigningClock, TimeSpan, contradicts_id
 from audit.verification.log_source import (
     LogSource,
-    Raw,
+    RawRow,
     RecordRow,
-    body_of,
-    leaf_of,
-    micros_of,
-    within,
+    decode_micros,
+    hashed_leaf,
+    in_ranges,
+    raw_body,
 )
 
 BLOCK_LEVEL, CHUNK_LEVEL = 8, 16
 BLOCK, CHUNK = 1 << BLOCK_LEVEL, 1 << CHUNK_LEVEL
 MOST_SUSPECTS = 1000  # of a chunk: enough to show what was done, and bounded
 _READ = 4096
-Mac = Callable[[bytes], bytes]
+MacFunction = Callable[[bytes], bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class MacKeys:
     """One log's keys for macs, which are outside the database."""
 
     record: bytes
@@ -37,7 +37,7 @@ class Keys:
 
 
 @dataclass(frozen=True, slots=True)
-class Suspect:
+class SuspectLeaf:
     """A leaf with which something is wrong. `hash` is its record's, where there is one.
 
     `genuine` where its mac is good, or cannot be asked; `vouched` where it was asked and is good.
@@ -58,7 +58,7 @@ class Chunk:
     first: int
     sound: int = 0
     gaps: list[tuple[int, int]] = field(default_factory=list)
-    suspects: list[Suspect] = field(default_factory=list)
+    suspects: list[SuspectLeaf] = field(default_factory=list)
     frontiers: dict[int, Frontier] = field(default_factory=dict)
     nodes: dict[tuple[int, int], bytes] = field(default_factory=dict)
     odd: list[tuple[int, int]] = field(default_factory=list)
@@ -69,7 +69,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class ChunkTask:
     """What is to be examined: `first` is a multiple of `CHUNK`, and `end` at most as far from it.
     `marks` are sorted; records of the ranges in `exported` need not be there."""
 
@@ -77,13 +77,13 @@ class Task:
     end: int
     marks: Sequence[int]
     exported: Sequence[tuple[int, int]]
-    keys: Keys | None
+    keys: MacKeys | None
     clock: SigningClock
 
 
-def examine(source: LogSource, task: Task) -> Chunk:
+def examine_chunk(source: LogSource, task: ChunkTask) -> Chunk:
     chunk = Chunk(task.first)
-    check = _Check(source, task, chunk)
+    check = _LeafCheck(source, task, chunk)
     hashes: list[bytes] = []
     expected = task.first
     for begin in range(task.first, task.end, _READ):
@@ -97,20 +97,20 @@ def examine(source: LogSource, task: Task) -> Chunk:
         hashes += [row[2] for row in rows if row[0] < whole]
     if expected < task.end:
         chunk.gaps.append((expected, task.end))
-    _plant(chunk, hashes, task.marks)
+    _build_tree(chunk, hashes, task.marks)
     return chunk
 
 
-def examine_alone(source: LogSource, rows: Sequence[Raw], task: Task) -> Chunk:
+def examine_surplus(source: LogSource, rows: Sequence[RawRow], task: ChunkTask) -> Chunk:
     """Leaves beyond the end of the log, without a tree."""
     chunk = Chunk(task.first)
-    check = _Check(source, task, chunk)
+    check = _LeafCheck(source, task, chunk)
     for row in rows:
         check.leaf(row)
     return chunk
 
 
-def mac_with(key: bytes) -> Mac:
+def mac_function(key: bytes) -> MacFunction:
     """HMAC-SHA-256, twice as fast as the library's for many short messages under one key."""
     block = key.ljust(64, b"\0")
     inner, outer = (sha256(bytes(byte ^ pad for byte in block)) for pad in (0x36, 0x5C))
@@ -124,35 +124,35 @@ def mac_with(key: bytes) -> Mac:
     return made
 
 
-class _Check:
-    def __init__(self, source: LogSource, task: Task, chunk: Chunk) -> None:
+class _LeafCheck:
+    def __init__(self, source: LogSource, task: ChunkTask, chunk: Chunk) -> None:
         self.source, self.chunk, self.exported = source, chunk, task.exported
         keys = task.keys
-        self.record_mac = mac_with(keys.record) if keys else None
-        self.place_mac = mac_with(keys.place) if keys else None
+        self.record_mac = mac_function(keys.record) if keys else None
+        self.place_mac = mac_function(keys.place) if keys else None
         self.clock, self.span = task.clock, TimeSpan(0, 0, task.first)
 
-    def leaf(self, row: Raw) -> None:
+    def leaf(self, row: RawRow) -> None:
         index, record_id, stored, place, at, mac, head, details, tail = row
         made, moment, genuine = None, 0, True
         if at is not None and mac is not None and head and details is not None and tail:
-            body = body_of(self.source, record_id, head, details, tail)
-            moment = micros_of(at)
-            made = sha256(leaf_of(body, mac, moment)).digest()
+            body = raw_body(self.source, record_id, head, details, tail)
+            moment = decode_micros(at)
+            made = sha256(hashed_leaf(body, mac, moment)).digest()
             if made != stored:  # perhaps a field needs escaping that does not look like it
                 body = self.source.exact_body(record_id)
-                made = sha256(leaf_of(body, mac, moment)).digest()
+                made = sha256(hashed_leaf(body, mac, moment)).digest()
             if self.record_mac is not None:
                 genuine = self.record_mac(body) == mac
         placed = self.place_mac is None or self.place_mac(index.to_bytes(8) + stored) == place
-        right = made == stored or (made is None and within(index, self.exported))
+        right = made == stored or (made is None and in_ranges(index, self.exported))
         if right and placed and genuine:
             self.chunk.sound = index + 1
             if made is not None and self._odd(index, record_id, moment):
                 self.chunk.odd.append((index, moment))
         elif len(self.chunk.suspects) < MOST_SUSPECTS:
             vouched = genuine and self.record_mac is not None
-            self.chunk.suspects.append(Suspect(RecordRow._make(row), made, genuine, vouched))
+            self.chunk.suspects.append(SuspectLeaf(RecordRow._make(row), made, genuine, vouched))
 
     def _odd(self, index: int, record_id: bytes, at: int) -> bool:
         """Whether both witnesses are against its time: the checkpoints it was sealed between, and
@@ -162,29 +162,29 @@ class _Check:
         if index >= self.span.until:
             self.span = self.clock.span(index)
         outside = not self.span.low <= at <= self.span.high
-        return outside and len(self.chunk.odd) < MOST_SUSPECTS and contradicts(record_id, at)
+        return outside and len(self.chunk.odd) < MOST_SUSPECTS and contradicts_id(record_id, at)
 
 
-def _plant(chunk: Chunk, hashes: list[bytes], marks: Sequence[int]) -> None:
+def _build_tree(chunk: Chunk, hashes: list[bytes], marks: Sequence[int]) -> None:
     """The chunk's own tree: its nodes, and its frontiers at the marks."""
     above: Frontier = []
     for start in range(0, len(hashes), BLOCK):
         block = hashes[start : start + BLOCK]
         first = chunk.first + start
         wanted = marks[bisect_right(marks, first) : bisect_left(marks, first + BLOCK)]
-        below = _frontiers(chunk, first, block, wanted, above)
+        below = _frontiers_at_marks(chunk, first, block, wanted, above)
         if len(block) < BLOCK:
             continue
-        made = below[0] if below else _root(block)
+        made = below[0] if below else _block_root(block)
         chunk.nodes[BLOCK_LEVEL, first >> BLOCK_LEVEL] = made
         merkle.extend(above, start >> BLOCK_LEVEL, [made])
-        if _holds(marks, first + BLOCK):
+        if _contains(marks, first + BLOCK):
             chunk.frontiers[first + BLOCK] = list(above)
     if len(hashes) == CHUNK:
         chunk.nodes[CHUNK_LEVEL, chunk.first >> CHUNK_LEVEL] = above[0]
 
 
-def _frontiers(
+def _frontiers_at_marks(
     chunk: Chunk, first: int, block: list[bytes], marks: Sequence[int], above: Frontier
 ) -> Frontier:
     """Of a block in which there are marks; the frontier at its end."""
@@ -199,11 +199,11 @@ def _frontiers(
     return below
 
 
-def _holds(marks: Sequence[int], mark: int) -> bool:
+def _contains(marks: Sequence[int], mark: int) -> bool:
     return bisect_left(marks, mark) < bisect_right(marks, mark)
 
 
-def _root(block: list[bytes]) -> bytes:
+def _block_root(block: list[bytes]) -> bytes:
     while len(block) > 1:
         pairs = zip(block[::2], block[1::2], strict=True)
         block = [sha256(b"\x01" + left + right).digest() for left, right in pairs]

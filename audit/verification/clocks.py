@@ -49,7 +49,7 @@ class SigningClock:
         return bisect_right(self.signed, index, key=lambda one: one[0])
 
 
-def contradicts(record_id: bytes, at: int) -> bool:
+def contradicts_id(record_id: bytes, at: int) -> bool:
     """Whether a record's time is not that which its id, a UUID of version 7, was made at.
 
     By itself it is no evidence: the clock of the process that made the id may be wrong.

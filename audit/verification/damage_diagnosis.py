@@ -10,39 +10,39 @@ from hashlib import sha256
 from itertools import chain, islice, product
 from uuid import UUID
 
-from audit.verification.chunks import Suspect, mac_with
-from audit.verification.clocks import contradicts
+from audit.verification.chunks import SuspectLeaf, mac_function
+from audit.verification.clocks import contradicts_id
 from audit.verification.log_source import (
     LogSource,
-    Stray,
-    leaf_of,
-    micros_of,
-    shown_time,
-    within,
+    UnsealedRecord,
+    decode_micros,
+    format_time,
+    hashed_leaf,
+    in_ranges,
 )
 from audit.verification.verification_report import FindingKind, VerificationFinding
 
 _MOST_COMPARED = 200  # leaves whose macs are tried at each other's places
-Told = tuple[FindingKind, int, str]
+DamageItem = tuple[FindingKind, int, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class DamageScene:
     """All that is known of a damaged part. `end`: one past the last sound leaf; `signed`: the size
     of the largest tree that was signed with the key."""
 
     source: LogSource
-    suspects: list[Suspect]
+    suspects: list[SuspectLeaf]
     gaps: list[tuple[int, int]]
     exported: list[tuple[int, int]]
-    strays: list[Stray]
+    strays: list[UnsealedRecord]
     place_key: bytes | None
     end: int
     signed: int
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
+class DamageReport:
     """`reach`: one past the last place something was sealed at. Up to `broken_from` the leaves'
     hashes are those that were sealed, as far as they alone can show."""
 
@@ -52,12 +52,12 @@ class Damage:
     explained: frozenset[bytes]
 
 
-def explain(scene: Scene) -> Damage:
-    fits = _Fits(scene.place_key)
+def diagnose(scene: DamageScene) -> DamageReport:
+    fits = _PositionMac(scene.place_key)
     placed = [one for one in scene.suspects if fits(one.row.number, one.row.hash, one.row.mac)]
     there = {one.row.number for one in placed}
     misplaced = [one for one in scene.suspects if one.row.number not in there]
-    origins = _origins(scene, misplaced, fits)
+    origins = _find_origins(scene, misplaced, fits)
     sound = [scene.end, *(one.row.number + 1 for one in placed), *(o + 1 for o in origins.values())]
     reach = max(sound)
     changed = [one.row.number for one in misplaced if one.row.number < scene.signed]
@@ -65,11 +65,11 @@ def explain(scene: Scene) -> Damage:
     explained: set[bytes] = set()
     gaps = [gap for gap in scene.gaps if gap[0] < reach]
     told = [
-        *_records(scene, placed, explained),
-        *_leaves(scene, misplaced, origins, reach, fits),
+        *_diagnose_records(scene, placed, explained),
+        *_diagnose_leaves(scene, misplaced, origins, reach, fits),
         *(
             (FindingKind.MISSING, index, "the leaf was taken out")
-            for index in _lost(gaps, origins, reach)
+            for index in _missing_positions(gaps, origins, reach)
         ),
     ]
     broken = [first for first, _ in gaps] + [one.row.number for one in misplaced]
@@ -81,20 +81,24 @@ def explain(scene: Scene) -> Damage:
         names = ", ".join(str(index) for index in sorted(origins)[:8])
         first = min([*origins, *origins.values()])
         told.append((FindingKind.REORDERED, first, f"leaves stand elsewhere: {names}"))
-    return Damage(gathered(told), reach, min(broken, default=None), frozenset(explained))
+    return DamageReport(
+        merge_adjacent(told), reach, min(broken, default=None), frozenset(explained)
+    )
 
 
-class _Fits:
+class _PositionMac:
     """Whether a place's mac was made for that leaf at that place; without the key, it always is."""
 
     def __init__(self, key: bytes | None) -> None:
-        self.mac = mac_with(key) if key is not None else None
+        self.mac = mac_function(key) if key is not None else None
 
     def __call__(self, index: int, leaf_hash: bytes, mac: bytes) -> bool:
         return self.mac is None or (index >= 0 and self.mac(index.to_bytes(8) + leaf_hash) == mac)
 
 
-def _origins(scene: Scene, misplaced: list[Suspect], fits: _Fits) -> dict[int, int]:
+def _find_origins(
+    scene: DamageScene, misplaced: list[SuspectLeaf], fits: _PositionMac
+) -> dict[int, int]:
     """Leaves that were moved: current position → original position."""
     origins: dict[int, int] = {}
     shift = 0
@@ -104,11 +108,11 @@ def _origins(scene: Scene, misplaced: list[Suspect], fits: _Fits) -> dict[int, i
             if then != now and fits(then, one.row.hash, one.row.mac):
                 origins[now], shift = then, now - then
                 break
-    return origins | _far(scene, misplaced, origins, fits)
+    return origins | _find_far_origins(scene, misplaced, origins, fits)
 
 
-def _far(
-    scene: Scene, misplaced: list[Suspect], origins: dict[int, int], fits: _Fits
+def _find_far_origins(
+    scene: DamageScene, misplaced: list[SuspectLeaf], origins: dict[int, int], fits: _PositionMac
 ) -> dict[int, int]:
     """Of those that did not move with their neighbours, with their macs or without."""
     claimed = set(origins.values())
@@ -125,9 +129,13 @@ def _far(
     return found
 
 
-def _leaves(
-    scene: Scene, misplaced: list[Suspect], origins: dict[int, int], reach: int, fits: _Fits
-) -> Iterator[Told]:
+def _diagnose_leaves(
+    scene: DamageScene,
+    misplaced: list[SuspectLeaf],
+    origins: dict[int, int],
+    reach: int,
+    fits: _PositionMac,
+) -> Iterator[DamageItem]:
     """A leaf at a position that another was sealed at was put there; one that was sealed at its
     position and differs was changed; a position without a leaf is missing."""
     claimed = set(origins.values())
@@ -139,13 +147,15 @@ def _leaves(
             yield FindingKind.MUTATED, index, "its leaf's hash was changed, its record was not"
         elif index in claimed or index >= max(reach, scene.signed):
             yield FindingKind.INSERTED, index, "a leaf that nobody sealed was put there"
-        elif one.hash is None and not within(index, scene.exported):
+        elif one.hash is None and not in_ranges(index, scene.exported):
             yield FindingKind.MISSING, index, "the record is gone, and its leaf was changed"
         else:
             yield FindingKind.MUTATED, index, "what stands there is not what was sealed"
 
 
-def _lost(gaps: list[tuple[int, int]], origins: dict[int, int], reach: int) -> list[int]:
+def _missing_positions(
+    gaps: list[tuple[int, int]], origins: dict[int, int], reach: int
+) -> list[int]:
     """Positions without a leaf: where a leaf moved away, or in a gap of which no leaf is found
     elsewhere, its first."""
     claimed = set(origins.values())
@@ -157,7 +167,9 @@ def _lost(gaps: list[tuple[int, int]], origins: dict[int, int], reach: int) -> l
     return sorted(left)
 
 
-def _records(scene: Scene, placed: list[Suspect], explained: set[bytes]) -> Iterator[Told]:
+def _diagnose_records(
+    scene: DamageScene, placed: list[SuspectLeaf], explained: set[bytes]
+) -> Iterator[DamageItem]:
     hashes = {one.row.hash for one in placed}
     swapped = [one for one in placed if one.hash != one.row.hash and one.hash in hashes]
     if swapped:
@@ -170,13 +182,19 @@ def _records(scene: Scene, placed: list[Suspect], explained: set[bytes]) -> Iter
     for one in placed:
         if one in swapped:
             continue
-        told = _absent(scene, one, explained) if one.hash is None else _present(one)
+        told = (
+            _diagnose_missing_record(scene, one, explained)
+            if one.hash is None
+            else _diagnose_changed_record(one)
+        )
         if told is not None:
             yield told[0], one.row.number, told[1]
 
 
-def _absent(scene: Scene, one: Suspect, explained: set[bytes]) -> tuple[FindingKind, str] | None:
-    stray = _astray(scene, one)
+def _diagnose_missing_record(
+    scene: DamageScene, one: SuspectLeaf, explained: set[bytes]
+) -> tuple[FindingKind, str] | None:
+    stray = _find_renamed_record(scene, one)
     if stray is not None:
         explained.add(stray.record_id)
         found = UUID(bytes=stray.record_id)
@@ -184,12 +202,12 @@ def _absent(scene: Scene, one: Suspect, explained: set[bytes]) -> tuple[FindingK
             FindingKind.MUTATED,
             f"its record or its leaf was given another id: the record is {found}",
         )
-    if within(one.row.number, scene.exported):
+    if in_ranges(one.row.number, scene.exported):
         return None
     return FindingKind.MISSING, f"the record {UUID(bytes=one.row.record_id)} is gone"
 
 
-def _astray(scene: Scene, one: Suspect) -> Stray | None:
+def _find_renamed_record(scene: DamageScene, one: SuspectLeaf) -> UnsealedRecord | None:
     """The record that was sealed there, where it only has another id now."""
     wanted = str(UUID(bytes=one.row.record_id)).encode()
     for stray in scene.strays:
@@ -199,24 +217,24 @@ def _astray(scene: Scene, one: Suspect) -> Stray | None:
         before, mark, after = body.rpartition(b'"id":"' + own)
         renamed = before + mark.replace(own, wanted) + after
         for said in (body, renamed):
-            leaf = leaf_of(said, stray.record_mac, micros_of(stray.at))
+            leaf = hashed_leaf(said, stray.record_mac, decode_micros(stray.at))
             if sha256(leaf).digest() == one.row.hash:
                 return stray
     return None
 
 
-def _present(one: Suspect) -> tuple[FindingKind, str]:
+def _diagnose_changed_record(one: SuspectLeaf) -> tuple[FindingKind, str]:
     row = one.row
-    at = micros_of(row.at or b"")
+    at = decode_micros(row.at or b"")
     if one.hash == row.hash and not one.genuine:
         return FindingKind.INSERTED, "the record was sealed, and Toolcrib did not write it"
     # What a mac vouches for is all but the time.
-    if one.vouched or (one.genuine and contradicts(row.record_id, at)):
-        return FindingKind.BACKDATED, f"its time, {shown_time(at)}, is not when it was written"
+    if one.vouched or (one.genuine and contradicts_id(row.record_id, at)):
+        return FindingKind.BACKDATED, f"its time, {format_time(at)}, is not when it was written"
     return FindingKind.MUTATED, f"the record {UUID(bytes=row.record_id)} is not what was sealed"
 
 
-def gathered(told: Iterable[Told]) -> list[VerificationFinding]:
+def merge_adjacent(told: Iterable[DamageItem]) -> list[VerificationFinding]:
     """One finding for adjacent leaves with the same damage."""
     found: list[VerificationFinding] = []
     last: dict[FindingKind, int] = {}

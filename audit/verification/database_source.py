@@ -20,37 +20,37 @@ from audit.log import key_files, leaves
 from audit.log.checkpoints import BadNote, signed_by
 from audit.models import AuditLog, AuditNode, AuditRecord, AuditSegment, Checkpoint
 from audit.records import retention
-from audit.records.retention import NotKept, Range
+from audit.records.retention import LogRange, RetentionFailed
 from audit.verification import payloads
-from audit.verification.chunks import mac_with
+from audit.verification.chunks import mac_function
 from audit.verification.log_source import (
     HEAD,
     TAIL,
     CheckpointRow,
     ExportedRanges,
     LogRow,
-    Raw,
-    Stray,
+    RawRow,
+    UnsealedRecord,
 )
 from audit.verification.verification_report import FindingKind, VerificationFinding
 
 UNSEALED_AT_MOST_S = 60
 ENDED_WITHIN_S = 2 * 3600  # twice what a call may take at most
-_MOST = 1000
+_MOST_ROWS = 1000
 _NOTES = 5000
 _LEAST_SIZE = -(1 << 63)
 _ENDS = (Event.TOOL_END, Event.TOOL_LOST, Event.TOOL_DENY)
 
 
-def _joined(names: tuple[str, ...], before: str, after: str) -> str:
+def _fields_sql(names: tuple[str, ...], before: str, after: str) -> str:
     """An SQL expression of fields as a body says them when none needs escaping."""
     members = (f'\'"{name}":"\', r.{name}' for name in names)
     return f"concat('{before}', {", '\",', ".join(members)}, '\"{after}')"
 
 
 _EXECUTION = "coalesce('\"' || r.execution_id || '\"', 'null')"
-_HEAD = _joined(HEAD, "{", ',"details":')
-_TAIL = f"""concat(',"execution_id":', {_EXECUTION}, {_joined(TAIL[1:], ",", "}")})"""
+_HEAD = _fields_sql(HEAD, "{", ',"details":')
+_TAIL = f"""concat(',"execution_id":', {_EXECUTION}, {_fields_sql(TAIL[1:], ",", "}")})"""
 _RECORD = f"""
 timestamptz_send(r.occurred_at), r.mac, CASE WHEN r.id IS NOT NULL THEN {_HEAD} END,
 r.details::text, CASE WHEN r.id IS NOT NULL THEN {_TAIL} END
@@ -72,7 +72,7 @@ SELECT uuid_send(r.id), timestamptz_send(r.occurred_at), r.mac,
 FROM audit_auditrecord r
 WHERE r.organization = %s
     AND NOT EXISTS (SELECT FROM audit_auditleaf l WHERE l.record_id = r.id)
-ORDER BY r.occurred_at, r.id LIMIT {_MOST}
+ORDER BY r.occurred_at, r.id LIMIT {_MOST_ROWS}
 """  # noqa: S608
 # Of one attempt: each has a fence of its own. Clocks are not asked, for they are set back.
 _UNFINISHED = f"""
@@ -85,7 +85,7 @@ WHERE s.organization = %s AND s.code = '{Event.TOOL_START}' AND s.execution_id I
         WHERE e.execution_id = s.execution_id AND e.code = ANY(%s)
             AND e.details ->> 'fence' IS NOT DISTINCT FROM s.details ->> 'fence'
     )
-ORDER BY s.occurred_at LIMIT {_MOST}
+ORDER BY s.occurred_at LIMIT {_MOST_ROWS}
 """  # noqa: S608
 _BODY = f"SELECT {leaves.body_sql('r')} FROM audit_auditrecord r WHERE r.id = %s"  # noqa: S608
 # By size, as the index has them. Each batch is a statement, and a transaction, of its own.
@@ -125,11 +125,11 @@ class DatabaseSource:
         )[0][0]
         return found
 
-    def rows(self, first: int, end: int) -> list[Raw]:
+    def rows(self, first: int, end: int) -> list[RawRow]:
         return self._all(_ROWS, self._log_id, first, end - 1, end - first)
 
-    def beyond(self, end: int) -> list[Raw]:
-        return self._all(_ROWS, self._log_id, end, (1 << 63) - 1, _MOST)
+    def beyond(self, end: int) -> list[RawRow]:
+        return self._all(_ROWS, self._log_id, end, (1 << 63) - 1, _MOST_ROWS)
 
     def exact_body(self, record_id: bytes) -> bytes:
         found: str = self._all(_BODY, UUID(bytes=record_id))[0][0]
@@ -154,7 +154,7 @@ class DatabaseSource:
         nothing. The record may have been exported itself."""
         said = self._said_exported()
         rows = AuditSegment.objects.filter(log=self._log_id).select_related("log").order_by("first")
-        left = [row for row in rows if _key(row) in said or _archived(row)]
+        left = [row for row in rows if _segment_key(row) in said or _is_archived(row)]
         return ExportedRanges(
             [(row.first, row.end) for row in left],
             [found for row in left if (found := self._spoiled(row)) is not None],
@@ -164,13 +164,13 @@ class DatabaseSource:
         """By records that this installation wrote; none where that cannot be checked."""
         if self._record_key is None:
             return set()
-        mac = mac_with(self._record_key)
+        mac = mac_function(self._record_key)
         told = [orjson.loads(b) for b, made in self._all(_EXPORTED, self.name) if mac(b) == made]
         places = [(one["details"], one["subject_digest"]) for one in told]
         return {(place.get("first"), place.get("end"), digest) for place, digest in places}
 
     def _spoiled(self, row: AuditSegment) -> VerificationFinding | None:
-        file = Range(row.log, row.first, row.end)
+        file = LogRange(row.log, row.first, row.end)
         try:
             same = manifests.file_sha256(file.path) == row.sha256
         except OSError as error:
@@ -198,15 +198,15 @@ class DatabaseSource:
         return None
 
     def _is_ours(self, manifest: str) -> bool:
-        keys = key_files.manifest_keys(self.name) | key_files.trusted(self.name)
+        keys = key_files.manifest_keys(self.name) | key_files.trusted_keys(self.name)
         return bool(signed_by(manifest, keys))
 
-    def strays(self) -> list[Stray]:
-        return [Stray(*row) for row in self._all(_STRAYS, self.name)]
+    def strays(self) -> list[UnsealedRecord]:
+        return [UnsealedRecord(*row) for row in self._all(_STRAYS, self.name)]
 
     def payloads_gone(self) -> list[tuple[int | None, str]]:
-        mac = mac_with(self._record_key) if self._record_key is not None else None
-        return [*payloads.gone(self._all, self.name, mac)]
+        mac = mac_function(self._record_key) if self._record_key is not None else None
+        return [*payloads.missing_payloads(self._all, self.name, mac)]
 
     def unfinished(self) -> list[tuple[UUID, int | None]]:
         return self._all(_UNFINISHED, self.name, list(_ENDS))
@@ -224,20 +224,20 @@ class DatabaseSource:
             return cursor.fetchall()
 
 
-def _key(row: AuditSegment) -> tuple[int, int, str]:
+def _segment_key(row: AuditSegment) -> tuple[int, int, str]:
     return row.first, row.end, f"sha256:{row.sha256}"
 
 
-def _archived(row: AuditSegment) -> bool:
+def _is_archived(row: AuditSegment) -> bool:
     """Whether the file of that very range holds, line by line, what its leaves were made of."""
     try:
-        retention.check_file(Range(row.log, row.first, row.end))
-    except (OSError, EOFError, zlib.error, NotKept):
+        retention.check_file(LogRange(row.log, row.first, row.end))
+    except (OSError, EOFError, zlib.error, RetentionFailed):
         return False
     return True
 
 
-def names() -> list[str]:
+def log_names() -> list[str]:
     """Every log there is, and every organization that has records and should have one."""
     written = AuditRecord.objects.order_by("organization").values_list("organization", flat=True)
     return sorted({*AuditLog.objects.values_list("name", flat=True), *written.distinct()})

@@ -38,13 +38,13 @@ class RecordRow(NamedTuple):
     tail: str | None
 
 
-Raw = tuple[
+RawRow = tuple[
     int, bytes, bytes, bytes, bytes | None, bytes | None, str | None, str | None, str | None
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Stray:
+class UnsealedRecord:
     """A record without a leaf. `due` says that it should have had one long ago."""
 
     record_id: bytes
@@ -89,8 +89,8 @@ class LogSource(Protocol):
     def count(self) -> int:
         """How many leaves there are, at any position."""
 
-    def rows(self, first: int, end: int) -> Sequence[Raw]: ...
-    def beyond(self, end: int) -> Sequence[Raw]:
+    def rows(self, first: int, end: int) -> Sequence[RawRow]: ...
+    def beyond(self, end: int) -> Sequence[RawRow]:
         """The first leaves from that position on, a thousand at most."""
 
     def exact_body(self, record_id: bytes) -> bytes:
@@ -104,7 +104,7 @@ class LogSource(Protocol):
     def files(self) -> int:
         """How many files of records there are: one that is new lets further records leave."""
 
-    def strays(self) -> list[Stray]: ...
+    def strays(self) -> list[UnsealedRecord]: ...
     def payloads_gone(self) -> Sequence[tuple[int | None, str]]:
         """Of records that commit to one, by index, and of which no erasure is on record."""
 
@@ -112,8 +112,8 @@ class LogSource(Protocol):
         """Records of calls that began long ago and never ended, with their indexes."""
 
 
-def body_of(source: LogSource, record_id: bytes, head: str, details: str, tail: str) -> bytes:
-    """As `audit.log.leaves.body_of` makes it. Three texts with no more quotation marks than they
+def raw_body(source: LogSource, record_id: bytes, head: str, details: str, tail: str) -> bytes:
+    """As `audit.log.leaves.record_body` makes it. Three texts with no more quotation marks than they
     must have, and without a backslash, can have come of no other fields."""
     quotes = _QUOTES_IN_TAIL - 2 if tail.startswith(_NO_EXECUTION) else _QUOTES_IN_TAIL
     plain = head.count('"') == _QUOTES_IN_HEAD and tail.count('"') == quotes
@@ -122,27 +122,27 @@ def body_of(source: LogSource, record_id: bytes, head: str, details: str, tail: 
     return source.exact_body(record_id)
 
 
-def within(index: int, ranges: Iterable[tuple[int, int]]) -> bool:
+def in_ranges(index: int, ranges: Iterable[tuple[int, int]]) -> bool:
     return any(first <= index < end for first, end in ranges)
 
 
-def micros_of(at: bytes) -> int:
+def decode_micros(at: bytes) -> int:
     return int.from_bytes(at, signed=True)
 
 
-def leaf_of(body: bytes, mac: bytes, at: int) -> bytes:
+def hashed_leaf(body: bytes, mac: bytes, at: int) -> bytes:
     """What a leaf's hash is the SHA-256 of."""
     second, micros = divmod(at, 1_000_000)
-    moment = b"%b%06dZ" % (_second(second), micros)
+    moment = b"%b%06dZ" % (_format_second(second), micros)
     return b'\x00{"mac":"%b","occurred_at":"%b","record":%b}' % (mac.hex().encode(), moment, body)
 
 
-def shown_time(at: int) -> str:
-    return (_second(at // 1_000_000)[:-1] or b"beyond all calendars").decode()
+def format_time(at: int) -> str:
+    return (_format_second(at // 1_000_000)[:-1] or b"beyond all calendars").decode()
 
 
 @lru_cache(maxsize=4096)
-def _second(seconds: int) -> bytes:
+def _format_second(seconds: int) -> bytes:
     """`2026-01-31T12:00:00.`; nothing for a time that no calendar has."""
     try:
         moment = _EPOCH + timedelta(seconds=seconds)

@@ -13,29 +13,49 @@ from uuid import UUID
 from audit.log import merkle
 from audit.log.checkpoints import key_id
 from audit.log.merkle import Frontier
-from audit.verification.chunks import CHUNK, Chunk, Keys, Task, examine, examine_alone, mac_with
-from audit.verification.damage_diagnosis import Damage, Scene, Told, explain, gathered
-from audit.verification.log_source import LogRow, LogSource, Stray, micros_of, shown_time
+from audit.verification.chunks import (
+    CHUNK,
+    Chunk,
+    ChunkTask,
+    MacKeys,
+    examine_chunk,
+    examine_surplus,
+    mac_function,
+)
+from audit.verification.damage_diagnosis import (
+    DamageItem,
+    DamageReport,
+    DamageScene,
+    diagnose,
+    merge_adjacent,
+)
+from audit.verification.log_source import (
+    LogRow,
+    LogSource,
+    UnsealedRecord,
+    decode_micros,
+    format_time,
+)
 from audit.verification.statements import (
-    Published,
+    PublishedNote,
     Spread,
     Statements,
-    in_turn,
-    read_all,
+    map_in_turn,
+    read_statements,
 )
-from audit.verification.tree import Tree, begun, differing
+from audit.verification.tree import LogTree, begin_tree, differing_nodes
 from audit.verification.verification_report import (
     FindingKind,
     VerificationFinding,
     VerificationReport,
-    Verified,
-    in_order,
+    VerifiedTree,
+    sort_findings,
 )
 
-Examined = Callable[[LogSource, Iterable[Task]], Iterable[Chunk]]
+ExamineChunks = Callable[[LogSource, Iterable[ChunkTask]], Iterable[Chunk]]
 PUBLISHED_WITHIN = timedelta(minutes=5)
-_SHORT = (FindingKind.MISSING, FindingKind.TRUNCATED, FindingKind.ROLLED_BACK)
-_OTHERWISE_TOLD = (
+_SHORT_KINDS = (FindingKind.MISSING, FindingKind.TRUNCATED, FindingKind.ROLLED_BACK)
+_REPORTED_OTHERWISE = (
     FindingKind.BAD_SIGNATURE,
     FindingKind.WRONG_KEY,
     FindingKind.TRUNCATED,
@@ -43,54 +63,59 @@ _OTHERWISE_TOLD = (
 )
 
 
-class NotFrom(Exception):
+class CannotResume(Exception):
     """The log cannot be verified from that place on; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Trust:
+class VerificationTrust:
     """What is believed. There are no `keys` for a verifier who has public keys alone; `published`
     is the `whole` of the anchors outside the database, or of a copy of them. `verified`: from there
     on the log is looked at, and what came before is believed as far as its root goes."""
 
     origin: str
     public: Sequence[bytes]
-    published: Iterable[Published]
-    keys: Keys | None = None
+    published: Iterable[PublishedNote]
+    keys: MacKeys | None = None
     whole: bool = True
-    verified: Verified | None = None
+    verified: VerifiedTree | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Workers:
+class VerificationWorkers:
     """Who reads notes and examines leaves: this process, or several."""
 
-    examined: Examined
+    examined: ExamineChunks
     spread: Spread
 
 
-def one_by_one(source: LogSource, tasks: Iterable[Task]) -> Iterator[Chunk]:
-    return (examine(source, task) for task in tasks)
+def examine_in_turn(source: LogSource, tasks: Iterable[ChunkTask]) -> Iterator[Chunk]:
+    return (examine_chunk(source, task) for task in tasks)
 
 
-ALONE = Workers(one_by_one, in_turn)
+SINGLE_PROCESS = VerificationWorkers(examine_in_turn, map_in_turn)
 
 
-def verify(
-    source: LogSource, trust: Trust, first: int = 0, workers: Workers = ALONE
+def verify_log(
+    source: LogSource,
+    trust: VerificationTrust,
+    first: int = 0,
+    workers: VerificationWorkers = SINGLE_PROCESS,
 ) -> VerificationReport:
-    """Of the leaves from `first` on, or from a little before. Raises `NotFrom` where what comes
+    """Of the leaves from `first` on, or from a little before. Raises `CannotResume` where what comes
     before cannot be taken as it is."""
     base = trust.verified
     since = base.size if base is not None else 0
     keys = {key_id(trust.origin, public): public for public in trust.public}
     # Published before noted: a checkpoint is in the database before it is anywhere else.
     noted = source.checkpoints(since)
-    read = read_all(trust.origin, noted, trust.published, keys, spread=workers.spread, since=since)
+    read = read_statements(
+        trust.origin, noted, trust.published, keys, spread=workers.spread, since=since
+    )
     with closing(read) as said:
         if base is not None:
             if said.given_up(base.at):
-                raise NotFrom("a break of the log was accepted since")
+                raise CannotResume("a break of the log was accepted since")
             said.add_verified(base)
         first = max(first, since)
         return _Verification(source, trust, said, first - first % CHUNK, workers).report()
@@ -98,7 +123,12 @@ def verify(
 
 class _Verification:
     def __init__(
-        self, source: LogSource, trust: Trust, said: Statements, first: int, workers: Workers
+        self,
+        source: LogSource,
+        trust: VerificationTrust,
+        said: Statements,
+        first: int,
+        workers: VerificationWorkers,
     ) -> None:
         self.since = trust.verified.size if trust.verified is not None else 0
         self.source, self.keys, self.first, self.whole = source, trust.keys, first, trust.whole
@@ -126,10 +156,15 @@ class _Verification:
 
     def report(self) -> VerificationReport:
         compared = [*self._compared(given_up=False), *self._compared(given_up=True)]
-        findings = [*self.said.findings, *self.damage.findings, *gathered(self._late()), *compared]
+        findings = [
+            *self.said.findings,
+            *self.damage.findings,
+            *merge_adjacent(self._late()),
+            *compared,
+        ]
         findings += [*self._short(findings), *self._unkept(findings)]
-        if self.damage.broken_from is None and not _any(findings, _SHORT):
-            findings += [*self._own_row(), *differing(self.tree, self.stored)]
+        if self.damage.broken_from is None and not _has_kind(findings, _SHORT_KINDS):
+            findings += [*self._own_row(), *differing_nodes(self.tree, self.stored)]
         findings += [*self._astray(findings), *self._unfinished()]
         findings += [*self.spoiled, *self._unpublished(), *self._without_payload()]
         said = self.said
@@ -138,21 +173,21 @@ class _Verification:
             self.count,
             said.notes,
             said.anchors,
-            in_order(findings),
+            sort_findings(findings),
             said.verified(self.sound),
             self.since,
         )
 
-    def _grown(self, examined: Examined) -> Tree:
+    def _grown(self, examined: ExamineChunks) -> LogTree:
         try:
-            tree = begun(self.first, self.stored, self._reached)
+            tree = begin_tree(self.first, self.stored, self._reached)
         except LookupError as missing:
-            raise NotFrom(f"the node {missing} of the tree is not there") from None
+            raise CannotResume(f"the node {missing} of the tree is not there") from None
         for chunk in examined(self.source, self._tasks()):
             tree.add(chunk if chunk.clean else self._again(chunk))
         if self.beyond:
             task = self._task(self.end, self.end)
-            tree.add(examine_alone(self.source, self.beyond, task))
+            tree.add(examine_surplus(self.source, self.beyond, task))
         return tree
 
     def _again(self, chunk: Chunk) -> Chunk:
@@ -161,26 +196,28 @@ class _Verification:
         if files == self.files:
             return chunk
         self.files, self.exported = files, self.source.exported().ranges
-        return examine(self.source, self._task(chunk.first, min(self.end, chunk.first + CHUNK)))
+        return examine_chunk(
+            self.source, self._task(chunk.first, min(self.end, chunk.first + CHUNK))
+        )
 
     def _reached(self, size: int, frontier: Frontier) -> None:
-        self.said.compare(size, merkle.root_of(frontier))
+        self.said.compare(size, merkle.frontier_root(frontier))
         if size == self.log.size:
             self.edge = list(frontier)
 
-    def _tasks(self) -> Iterator[Task]:
+    def _tasks(self) -> Iterator[ChunkTask]:
         for first in range(self.first, self.end, CHUNK):
             yield self._task(first, min(self.end, first + CHUNK))
 
-    def _task(self, first: int, end: int) -> Task:
+    def _task(self, first: int, end: int) -> ChunkTask:
         marks = self.said.marks(first, end)
         if first < self.log.size <= end and self.log.size not in marks:
             marks = sorted([*marks, self.log.size])
-        return Task(first, end, marks, self.exported, self.keys, self.said.clock(first, end))
+        return ChunkTask(first, end, marks, self.exported, self.keys, self.said.clock(first, end))
 
-    def _explained(self) -> Damage:
-        return explain(
-            Scene(
+    def _explained(self) -> DamageReport:
+        return diagnose(
+            DamageScene(
                 source=self.source,
                 suspects=self.tree.suspects,
                 gaps=self.tree.gaps,
@@ -215,7 +252,7 @@ class _Verification:
         return VerificationFinding(kind, index, says, accepted)
 
     def _short(self, findings: Sequence[VerificationFinding]) -> Iterator[VerificationFinding]:
-        if self._row_says_more() and not _any(findings, (FindingKind.TRUNCATED,)):
+        if self._row_says_more() and not _has_kind(findings, (FindingKind.TRUNCATED,)):
             says = f"{self.reach} records are left of {self.log.size} that the log's row counts"
             yield VerificationFinding(FindingKind.TRUNCATED, self.reach, says)
 
@@ -225,7 +262,7 @@ class _Verification:
 
     def _unkept(self, findings: Sequence[VerificationFinding]) -> Iterator[VerificationFinding]:
         """Checkpoints that were published and are not in the database, and the other way round."""
-        if _any(findings, _OTHERWISE_TOLD):
+        if _has_kind(findings, _REPORTED_OTHERWISE):
             return
         for size in self.said.unkept(self.sound):
             says = f"the checkpoint of {size} records, which was published, is gone"
@@ -258,12 +295,12 @@ class _Verification:
                 FindingKind.MUTATED, size, "the log's row is not the edge of its tree"
             )
 
-    def _late(self) -> Iterator[Told]:
+    def _late(self) -> Iterator[DamageItem]:
         """Records whose time the clock of this very history never showed."""
         for index, at in self.tree.odd:
             span = self.said.clock(index, index + 1, self.sound).span(index)
             if not span.low <= at <= span.high:
-                says = f"its time, {shown_time(at)}, is neither its id's nor that of its sealing"
+                says = f"its time, {format_time(at)}, is neither its id's nor that of its sealing"
                 yield FindingKind.BACKDATED, index, says
 
     def _astray(self, findings: Sequence[VerificationFinding]) -> Iterator[VerificationFinding]:
@@ -275,17 +312,17 @@ class _Verification:
                 says = f"Toolcrib did not write the record {UUID(bytes=one.record_id)}"
                 yield VerificationFinding(FindingKind.INSERTED, None, says)
         due = [one for one in genuine if one.due]
-        if due and not _any(findings, _SHORT):
-            oldest = f"{UUID(bytes=due[0].record_id)} of {shown_time(micros_of(due[0].at))}"
+        if due and not _has_kind(findings, _SHORT_KINDS):
+            oldest = f"{UUID(bytes=due[0].record_id)} of {format_time(decode_micros(due[0].at))}"
             yield VerificationFinding(
                 FindingKind.UNSEALED, None, f"{len(due)} records have no place, first {oldest}"
             )
 
-    def _genuine(self, one: Stray) -> bool:
+    def _genuine(self, one: UnsealedRecord) -> bool:
         if self.keys is None:
             return True
         body = self.source.exact_body(one.record_id)
-        return mac_with(self.keys.record)(body) == one.record_mac
+        return mac_function(self.keys.record)(body) == one.record_mac
 
     def _without_payload(self) -> Iterator[VerificationFinding]:
         for index, says in self.without_payload:
@@ -298,5 +335,5 @@ class _Verification:
             )
 
 
-def _any(findings: Sequence[VerificationFinding], kinds: tuple[FindingKind, ...]) -> bool:
+def _has_kind(findings: Sequence[VerificationFinding], kinds: tuple[FindingKind, ...]) -> bool:
     return any(one.kind in kinds and not one.accepted for one in findings)

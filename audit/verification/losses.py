@@ -6,12 +6,12 @@ from datetime import datetime
 
 from audit.log import anchors
 from audit.log.anchors import BadAnchor
-from audit.log.checkpoints import Statement
+from audit.log.checkpoints import CheckpointStatement
 from audit.models import AuditLog
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class RecordLoss:
     """Of one log: it holds so many records where so many were published, in checkpoints of which
     the first and the last have these times. Proofs that were issued under them cannot be made
     again."""
@@ -35,12 +35,12 @@ class Loss:
         )
 
 
-def loss_of(found: AuditLog) -> Loss | None:
+def find_loss(found: AuditLog) -> RecordLoss | None:
     """Compared with all anchors since a break was last accepted; None where they say no more than
     the log holds, or cannot be read."""
-    lacking: list[Statement] = []
+    lacking: list[CheckpointStatement] = []
     try:
-        for anchor in anchors.every(found.name):
+        for anchor in anchors.read_anchors(found.name):
             said = anchor.statement
             if said.accepted is not None:
                 lacking.clear()
@@ -51,10 +51,12 @@ def loss_of(found: AuditLog) -> Loss | None:
     if not lacking:
         return None
     published = max(said.size for said in lacking)
-    return Loss(found.name, found.size, published, len(lacking), lacking[0].at, lacking[-1].at)
+    return RecordLoss(
+        found.name, found.size, published, len(lacking), lacking[0].at, lacking[-1].at
+    )
 
 
-def losses() -> list[Loss]:
+def find_losses() -> list[RecordLoss]:
     """Of every log."""
-    found = (loss_of(one) for one in AuditLog.objects.order_by("name"))
+    found = (find_loss(one) for one in AuditLog.objects.order_by("name"))
     return [one for one in found if one is not None]

@@ -15,27 +15,27 @@ import orjson
 from audit.events import Event
 from audit.log.leaves import body_sql
 from audit.records import payloads
-from audit.records.payloads import Erased
-from audit.verification.chunks import Mac
+from audit.records.payloads import PayloadErased
+from audit.verification.chunks import MacFunction
 
-Ask = Callable[..., list[Any]]
-Gone = tuple[int | None, str]
+RunQuery = Callable[..., list[Any]]
+MissingPayload = tuple[int | None, str]
 ERASED_WITHIN = timedelta(hours=1)  # what came in while an erasure was at work
-_MOST = 1000
+_MOST_PAYLOADS = 1000
 _NEVER = datetime(1, 1, 2, tzinfo=UTC)
 _COMMITTED = """r.organization = %s AND strpos(r.details::text, '_commitment":"sha256:') > 0"""
-_LOST = f"""
+_MISSING_SQL = f"""
 SELECT l.index, r.id FROM audit_auditrecord r LEFT JOIN audit_auditleaf l ON l.record_id = r.id
 WHERE {_COMMITTED} AND NOT EXISTS (SELECT FROM audit_auditpayload p WHERE p.record_id = r.id)
-ORDER BY r.id LIMIT {_MOST}
+ORDER BY r.id LIMIT {_MOST_PAYLOADS}
 """  # noqa: S608
-_TOLD = f"""
+_ERASURES_SQL = f"""
 SELECT convert_to({body_sql("r")}, 'UTF8'), r.mac, r.occurred_at FROM audit_auditrecord r
 WHERE r.organization = %s AND r.code IN ('{Event.AUDIT_ERASE}', '{Event.AUDIT_RETENTION}')
     AND r.subject = 'payloads'
 """  # noqa: S608
 # As `audit.records.erasure` finds what is an agent's.
-_EMPTIED = f"""
+_EMPTIED_SQL = f"""
 SELECT l.index, r.id FROM audit_auditrecord r JOIN audit_auditpayload p ON p.record_id = r.id
 LEFT JOIN audit_auditleaf l ON l.record_id = r.id
 WHERE r.organization = %s AND p.sealed IS NULL AND r.occurred_at >= %s
@@ -50,9 +50,9 @@ WHERE r.organization = %s AND p.sealed IS NULL AND r.occurred_at >= %s
             )
         )
     )
-ORDER BY r.id LIMIT {_MOST}
+ORDER BY r.id LIMIT {_MOST_PAYLOADS}
 """  # noqa: S608
-_OLDEST = """
+_OLDEST_SQL = """
 SELECT l.index, r.id FROM audit_auditrecord r JOIN audit_auditpayload p ON p.record_id = r.id
 LEFT JOIN audit_auditleaf l ON l.record_id = r.id
 WHERE r.organization = %s AND p.sealed IS NOT NULL AND r.occurred_at >= %s
@@ -71,7 +71,7 @@ class _ErasedPayloads:
     def add(self, body: dict[str, Any], at: datetime) -> None:
         said = body["details"]
         scope = said.get("of", said)
-        until = _moment(scope.get("before")) or at + ERASED_WITHIN
+        until = _parse_time(scope.get("before")) or at + ERASED_WITHIN
         if "execution" in scope:
             self.executions.append(UUID(body["execution_id"]))
         elif "agent" in scope:
@@ -81,29 +81,31 @@ class _ErasedPayloads:
             self.before = max(until, self.before)
 
 
-def gone(ask: Ask, name: str, mac: Mac | None) -> Iterator[Gone]:
+def missing_payloads(ask: RunQuery, name: str, mac: MacFunction | None) -> Iterator[MissingPayload]:
     """Without the key of macs erasures cannot be checked, and only missing rows are reported."""
-    for index, record_id in ask(_LOST, name):
+    for index, record_id in ask(_MISSING_SQL, name):
         yield index, f"the payload of the record {record_id} is gone"
     if mac is None:
         return
-    told = _told(ask(_TOLD, name), mac)
+    told = _read_erasures(ask(_ERASURES_SQL, name), mac)
     agents, until = [*told.agents], [*told.agents.values()]
-    emptied = ask(_EMPTIED, name, told.before, told.executions, agents, until)
+    emptied = ask(_EMPTIED_SQL, name, told.before, told.executions, agents, until)
     for index, record_id in emptied:
         yield index, f"the payload of the record {record_id} was erased, and nobody said so"
-    for index, record_id in ask(_OLDEST, name, told.before):
-        yield from _unopened(index, record_id)
+    for index, record_id in ask(_OLDEST_SQL, name, told.before):
+        yield from _report_unreadable(index, record_id)
 
 
-def _unopened(index: int | None, record_id: UUID) -> Iterator[Gone]:
+def _report_unreadable(index: int | None, record_id: UUID) -> Iterator[MissingPayload]:
     try:
-        payloads.opened(record_id)
-    except Erased as error:
+        payloads.open_payload(record_id)
+    except PayloadErased as error:
         yield index, f"payloads from that of the record {record_id} on do not open: {error}"
 
 
-def _told(rows: Iterable[tuple[bytes, bytes, datetime]], mac: Mac) -> _ErasedPayloads:
+def _read_erasures(
+    rows: Iterable[tuple[bytes, bytes, datetime]], mac: MacFunction
+) -> _ErasedPayloads:
     told = _ErasedPayloads()
     for body, made, at in rows:
         if mac(body) == made:
@@ -111,5 +113,5 @@ def _told(rows: Iterable[tuple[bytes, bytes, datetime]], mac: Mac) -> _ErasedPay
     return told
 
 
-def _moment(said: str | None) -> datetime | None:
+def _parse_time(said: str | None) -> datetime | None:
     return datetime.fromisoformat(said) if said else None

@@ -13,10 +13,10 @@ from audit import canonical
 from audit.log import anchors, checkpoints, key_files, leaves, merkle
 from audit.log.anchors import Anchor, BadAnchor
 from audit.log.checkpoints import BadNote
-from audit.log.handouts import WrittenRecord, written
-from audit.log.proofs import Inclusion, NotProvable, inclusion_of
+from audit.log.handouts import WrittenRecord, read_written_record
+from audit.log.proofs import Inclusion, NotProvable, find_inclusion
 from audit.models import AuditRecord
-from audit.records.record_access import Payload
+from audit.records.record_access import PayloadView
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,20 +28,20 @@ class ProofStep:
     says: str
 
 
-def examine(record: AuditRecord, payload: Payload) -> list[ProofStep]:
+def prove_record(record: AuditRecord, payload: PayloadView) -> list[ProofStep]:
     """Every step, also those after one that does not hold.
 
     Raises `NotProvable` for a record that is not sealed yet, or no longer here.
     """
-    found, now = inclusion_of(record.pk), written(record.pk)
-    steps = [_as_sealed(found, now), _by_toolcrib(record, now), *_under_checkpoint(found, now)]
-    steps += _kept_outside(found, now)
+    found, now = find_inclusion(record.pk), read_written_record(record.pk)
+    steps = [_check_leaf(found, now), _check_mac(record, now), *_check_checkpoint(found, now)]
+    steps += _check_anchor(found, now)
     if payload.content is not None:
-        steps.append(_committed(record.details, payload))
+        steps.append(_check_commitments(record.details, payload))
     return steps
 
 
-def _as_sealed(found: Inclusion, now: WrittenRecord) -> ProofStep:
+def _check_leaf(found: Inclusion, now: WrittenRecord) -> ProofStep:
     same = merkle.leaf_hash(now.line) == bytes(found.leaf.hash)
     return ProofStep(
         "It is as it was sealed",
@@ -52,8 +52,8 @@ def _as_sealed(found: Inclusion, now: WrittenRecord) -> ProofStep:
     )
 
 
-def _by_toolcrib(record: AuditRecord, now: WrittenRecord) -> ProofStep:
-    good = hmac.compare_digest(leaves.mac_of(record.organization, now.body), now.mac)
+def _check_mac(record: AuditRecord, now: WrittenRecord) -> ProofStep:
+    good = hmac.compare_digest(leaves.record_mac(record.organization, now.body), now.mac)
     return ProofStep(
         "Toolcrib wrote it",
         good,
@@ -63,10 +63,10 @@ def _by_toolcrib(record: AuditRecord, now: WrittenRecord) -> ProofStep:
     )
 
 
-def _under_checkpoint(found: Inclusion, now: WrittenRecord) -> Iterator[ProofStep]:
+def _check_checkpoint(found: Inclusion, now: WrittenRecord) -> Iterator[ProofStep]:
     newest, log = found.checkpoint, found.leaf.log.name
     place = f"place {found.leaf.index} of {newest.size}"
-    fits = _leads_to(found, now, newest.size, bytes(newest.root))
+    fits = _leads_to_root(found, now, newest.size, bytes(newest.root))
     yield ProofStep(
         "It stands in the log",
         fits,
@@ -75,15 +75,15 @@ def _under_checkpoint(found: Inclusion, now: WrittenRecord) -> Iterator[ProofSte
         else f"The path from its leaf does not lead to the root of the newest checkpoint: {place}.",
     )
     try:
-        said = checkpoints.read(newest.note)
-        keys = checkpoints.signed_by(newest.note, key_files.trusted(log))
+        said = checkpoints.read_note(newest.note)
+        keys = checkpoints.signed_by(newest.note, key_files.trusted_keys(log))
     except BadNote as flaw:
         yield ProofStep("The checkpoint is signed", False, f"The checkpoint's note is bad: {flaw}.")
         return
     same = (said.size, said.root, said.origin) == (
         newest.size,
         bytes(newest.root),
-        key_files.origin(log),
+        key_files.log_origin(log),
     )
     yield ProofStep(
         "The checkpoint is signed",
@@ -94,22 +94,22 @@ def _under_checkpoint(found: Inclusion, now: WrittenRecord) -> Iterator[ProofSte
     )
 
 
-def _kept_outside(found: Inclusion, now: WrittenRecord) -> Iterator[ProofStep]:
+def _check_anchor(found: Inclusion, now: WrittenRecord) -> Iterator[ProofStep]:
     """Nothing where no anchors are kept on this machine, or none is over the record yet."""
     title, log = "A file outside the database agrees", found.leaf.log.name
     try:
-        anchor = anchors.newest(log)
+        anchor = anchors.newest_anchor(log)
         if anchor is None or anchor.statement.size <= found.leaf.index:
             return
-        yield _agreeing(title, anchor, found, now)
+        yield _compare_anchor(title, anchor, found, now)
     except (BadAnchor, BadNote) as flaw:
         yield ProofStep(title, False, f"The newest anchor cannot be read: {flaw}")
 
 
-def _agreeing(title: str, anchor: Anchor, found: Inclusion, now: WrittenRecord) -> ProofStep:
+def _compare_anchor(title: str, anchor: Anchor, found: Inclusion, now: WrittenRecord) -> ProofStep:
     said = anchor.statement
-    ours = checkpoints.signed_by(anchor.note, key_files.trusted(anchor.log))
-    agrees = bool(ours) and _leads_to(found, now, said.size, said.root)
+    ours = checkpoints.signed_by(anchor.note, key_files.trusted_keys(anchor.log))
+    agrees = bool(ours) and _leads_to_root(found, now, said.size, said.root)
     when = f"what was published of {said.size} records at {said.at:%Y-%m-%d %H:%M:%S} UTC"
     return ProofStep(
         title,
@@ -118,7 +118,7 @@ def _agreeing(title: str, anchor: Anchor, found: Inclusion, now: WrittenRecord) 
     )
 
 
-def _leads_to(found: Inclusion, now: WrittenRecord, size: int, root: bytes) -> bool:
+def _leads_to_root(found: Inclusion, now: WrittenRecord, size: int, root: bytes) -> bool:
     """From the line as it is now, not from the leaf in a row."""
     leaf = merkle.leaf_hash(now.line)
     try:
@@ -128,7 +128,7 @@ def _leads_to(found: Inclusion, now: WrittenRecord, size: int, root: bytes) -> b
         return False
 
 
-def _committed(details: dict[str, Any], payload: Payload) -> ProofStep:
+def _check_commitments(details: dict[str, Any], payload: PayloadView) -> ProofStep:
     salt = bytes.fromhex(payload.salt)
     wrong = [
         name

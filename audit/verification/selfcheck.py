@@ -13,41 +13,41 @@ from django.db import DatabaseError
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.log import keyfile
-from audit.verification.inspection import VerificationRequest, inspect
+from audit.verification.inspection import VerificationRequest, inspect_logs
 from audit.verification.verification_report import VerificationReport
-from audit.verification.verified import SELFCHECK, details_of
+from audit.verification.verified import SELFCHECK_ACTOR, verified_details
 
 log = logging.getLogger(__name__)
-_SHOWN = 20
+_MOST_RECORDED = 20
 
 
-def verify_all() -> list[VerificationReport]:
+def verify_all_logs() -> list[VerificationReport]:
     """In one process, beside the worker's other tasks: it is not urgent. Each log is reported as
     soon as its result is known."""
     reports = []
-    for report in inspect(VerificationRequest(resume=True)):
+    for report in inspect_logs(VerificationRequest(resume=True)):
         try:
-            _tell(report)
+            _record_result(report)
         except (DatabaseError, OSError):  # of this log: the others are still reported
             log.exception("that the log %s was verified could not be put on record", report.log)
         reports.append(report)
     return reports
 
 
-def _tell(report: VerificationReport) -> None:
+def _record_result(report: VerificationReport) -> None:
     if report.damaged:
         log.critical("the audit log %s is damaged: run audit_verify", report.log)
     worst = next((one for one in report.findings if not one.accepted), None)
     said = report.as_dict()
-    verified, root = details_of(report, keyfile.derived("record", report.log))
+    verified, root = verified_details(report, keyfile.derived_key("record", report.log))
     record(
         Event.AUDIT_VERIFY,
-        by=Actor("system", SELFCHECK, report.log),
+        by=Actor("system", SELFCHECK_ACTOR, report.log),
         outcome=Outcome.FAILURE if report.damaged else Outcome.SUCCESS,
         subject=report.log,
         reason=str(worst.kind) if worst is not None else "",
         digest=root,
         details=said
-        | {"findings": said["findings"][:_SHOWN], "found": len(report.findings)}
+        | {"findings": said["findings"][:_MOST_RECORDED], "found": len(report.findings)}
         | verified,
     )

@@ -5,15 +5,15 @@ from dataclasses import dataclass, field
 
 from audit.log import merkle
 from audit.log.merkle import Frontier
-from audit.verification.chunks import CHUNK, CHUNK_LEVEL, Chunk, Suspect
+from audit.verification.chunks import CHUNK, CHUNK_LEVEL, Chunk, SuspectLeaf
 from audit.verification.verification_report import FindingKind, VerificationFinding
 
 Nodes = dict[tuple[int, int], bytes]
-_STEP = 8  # a node is stored for every level that is a multiple of it
+_STORED_LEVEL_STEP = 8  # a node is stored for every level that is a multiple of it
 
 
 @dataclass(slots=True)
-class Tree:
+class LogTree:
     """What the chunks make together. `reached` is called with the edge at each requested size; it
     ends at the first gap."""
 
@@ -22,7 +22,7 @@ class Tree:
     reached: Callable[[int, Frontier], None]
     nodes: Nodes = field(default_factory=dict)
     gaps: list[tuple[int, int]] = field(default_factory=list)
-    suspects: list[Suspect] = field(default_factory=list)
+    suspects: list[SuspectLeaf] = field(default_factory=list)
     odd: list[tuple[int, int]] = field(default_factory=list)
     sound: int = 0
 
@@ -43,11 +43,11 @@ class Tree:
             self.reached(chunk.first + CHUNK, self.frontier)
 
     def _completed(self, level: int, index: int, made: bytes) -> None:
-        if level % _STEP == 0:
+        if level % _STORED_LEVEL_STEP == 0:
             self.nodes[level + CHUNK_LEVEL, index] = made
 
 
-def begun(first: int, stored: Nodes, reached: Callable[[int, Frontier], None]) -> Tree:
+def begin_tree(first: int, stored: Nodes, reached: Callable[[int, Frontier], None]) -> LogTree:
     """The tree of what comes before `first`, a multiple of `CHUNK`, as its nodes say.
 
     Every root that is signed later shows whether they are right. Raises LookupError where one
@@ -57,10 +57,10 @@ def begun(first: int, stored: Nodes, reached: Callable[[int, Frontier], None]) -
     for number in range(first >> CHUNK_LEVEL):
         merkle.extend(frontier, number, [stored[CHUNK_LEVEL, number]])
     reached(first, frontier)
-    return Tree(first, frontier, reached)
+    return LogTree(first, frontier, reached)
 
 
-def differing(tree: Tree, stored: Nodes) -> list[VerificationFinding]:
+def differing_nodes(tree: LogTree, stored: Nodes) -> list[VerificationFinding]:
     """Stored nodes that are not those of the leaves."""
     found = []
     for key in sorted(stored.keys() | tree.nodes.keys()):
@@ -70,18 +70,22 @@ def differing(tree: Tree, stored: Nodes) -> list[VerificationFinding]:
             continue
         if made is None:
             found.append(
-                VerificationFinding(FindingKind.INSERTED, first, f"{_name(key)} belongs to nothing")
+                VerificationFinding(
+                    FindingKind.INSERTED, first, f"{_node_name(key)} belongs to nothing"
+                )
             )
         elif key not in stored:
-            found.append(VerificationFinding(FindingKind.MISSING, first, f"{_name(key)} is gone"))
+            found.append(
+                VerificationFinding(FindingKind.MISSING, first, f"{_node_name(key)} is gone")
+            )
         else:
             found.append(
                 VerificationFinding(
-                    FindingKind.MUTATED, first, f"{_name(key)} is not that of its leaves"
+                    FindingKind.MUTATED, first, f"{_node_name(key)} is not that of its leaves"
                 )
             )
     return found
 
 
-def _name(key: tuple[int, int]) -> str:
+def _node_name(key: tuple[int, int]) -> str:
     return f"the tree's node {key[1]} at level {key[0]}"

@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-MOST_TOLD = 1000  # findings of one kind of place: enough to show what was done, and bounded
+MOST_FINDINGS = 1000  # findings of one kind of place: enough to show what was done, and bounded
 
 
 class FindingKind(StrEnum):
@@ -44,7 +44,7 @@ class VerificationFinding:
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class VerifiedTree:
     """The largest signed tree that a verification found to be the log's."""
 
     size: int
@@ -63,7 +63,7 @@ class VerificationReport:
     checkpoints: int
     anchors: int
     findings: tuple[VerificationFinding, ...]
-    verified: Verified | None = None
+    verified: VerifiedTree | None = None
     since: int = 0
 
     @property
@@ -83,6 +83,6 @@ class VerificationReport:
         }
 
 
-def in_order(findings: Iterable[VerificationFinding]) -> tuple[VerificationFinding, ...]:
+def sort_findings(findings: Iterable[VerificationFinding]) -> tuple[VerificationFinding, ...]:
     """The first bad index first; what has none comes last."""
     return tuple(sorted(set(findings), key=lambda one: (one.index is None, one.index or 0)))

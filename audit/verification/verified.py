@@ -13,24 +13,24 @@ from django.utils import timezone
 
 from audit.events import Event, Outcome
 from audit.log.leaves import body_sql
-from audit.verification.chunks import mac_with
-from audit.verification.verification_report import VerificationReport, Verified
+from audit.verification.chunks import mac_function
+from audit.verification.verification_report import VerificationReport, VerifiedTree
 
-SELFCHECK = "selfcheck"
+SELFCHECK_ACTOR = "selfcheck"
 WHOLE_EVERY = timedelta(days=7)
-_LOOKED_AT = 20  # forged records may come before the genuine one
-_NEWEST = f"""
+_MOST_RESULTS = 20  # forged records may come before the genuine one
+_NEWEST_SQL = f"""
 SELECT {body_sql("r")}, r.mac FROM audit_auditrecord r
-WHERE r.organization = %s AND r.code = '{Event.AUDIT_VERIFY}' AND r.actor = '{SELFCHECK}'
+WHERE r.organization = %s AND r.code = '{Event.AUDIT_VERIFY}' AND r.actor = '{SELFCHECK_ACTOR}'
     AND r.outcome = '{Outcome.SUCCESS}'
-ORDER BY r.occurred_at DESC, r.id DESC LIMIT {_LOOKED_AT}
+ORDER BY r.occurred_at DESC, r.id DESC LIMIT {_MOST_RESULTS}
 """  # noqa: S608
 
 
-def newest(name: str, record_key: bytes) -> Verified | None:
+def newest_verified(name: str, record_key: bytes) -> VerifiedTree | None:
     """What the log is verified from next. None where it has to be verified as a whole: nothing is
     on record, or the last time was too long ago."""
-    told = _newest(name, record_key)
+    told = _newest_result(name, record_key)
     if told is None:
         return None
     body, verified = told
@@ -38,33 +38,33 @@ def newest(name: str, record_key: bytes) -> Verified | None:
     return verified if timezone.now() - whole_at < WHOLE_EVERY else None
 
 
-def details_of(report: VerificationReport, record_key: bytes) -> tuple[dict[str, Any], str]:
+def verified_details(report: VerificationReport, record_key: bytes) -> tuple[dict[str, Any], str]:
     """What is put on record of a log in which nothing was wrong, and the digest: its root."""
     verified = report.verified
     if report.damaged or verified is None:
         return {}, ""
     whole_at = timezone.now().isoformat()
-    if report.since and (told := _newest(report.log, record_key)) is not None:
+    if report.since and (told := _newest_result(report.log, record_key)) is not None:
         whole_at = told[0]["details"]["whole_at"]
     said = {"size": verified.size, "at": verified.at.isoformat()}
     return {"verified": said, "whole_at": whole_at}, f"sha256:{verified.root.hex()}"
 
 
-def _newest(name: str, record_key: bytes) -> tuple[dict[str, Any], Verified] | None:
-    mac = mac_with(record_key)
+def _newest_result(name: str, record_key: bytes) -> tuple[dict[str, Any], VerifiedTree] | None:
+    mac = mac_function(record_key)
     with connection.cursor() as cursor:
-        cursor.execute(_NEWEST, [name])
+        cursor.execute(_NEWEST_SQL, [name])
         rows = [(body.encode(), bytes(made)) for body, made in cursor.fetchall()]
     for body, made in rows:
         if mac(body) != made:
             continue
         said = orjson.loads(body)
         if "verified" in said["details"]:
-            return said, _verified(said)
+            return said, _parse_verified(said)
     return None
 
 
-def _verified(said: dict[str, Any]) -> Verified:
+def _parse_verified(said: dict[str, Any]) -> VerifiedTree:
     told = said["details"]["verified"]
     root = bytes.fromhex(said["subject_digest"].removeprefix("sha256:"))
-    return Verified(told["size"], root, datetime.fromisoformat(told["at"]))
+    return VerifiedTree(told["size"], root, datetime.fromisoformat(told["at"]))

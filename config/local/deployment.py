@@ -120,9 +120,9 @@ def start_processes(supervisor: Supervisor, data: Path, options: DeploymentOptio
     supervisor.start_soon(sandboxd)
     migrate()
     # Before any worker takes a call: a restored database has old checkpoints.
-    checkpoint_publication.watch()
+    checkpoint_publication.compare_logs()
     password = options.first_administrator()
-    key_files.prepare()
+    key_files.prepare_keys()
     take_over(data)  # what was made since the start
     database.close_connections()
     if password:

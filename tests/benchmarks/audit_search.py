@@ -106,7 +106,7 @@ def _fill(records: int, index: str) -> None:
     for first in range(1, records + 1, 100_000):
         _do(RECORDS, first, min(first + 99_999, records))
     _do("CREATE TEMP TABLE marks (word int PRIMARY KEY, mark bytea)")
-    marks = [payloads.mark(PLACE, f"inner{word}") for word in range(5_000)]
+    marks = [payloads.word_mark(PLACE, f"inner{word}") for word in range(5_000)]
     _do("INSERT INTO marks SELECT ordinality - 1, m FROM unnest(%s::bytea[]) WITH ORDINALITY m(m)",
         marks)  # fmt: skip
     _do("DROP INDEX payload_by_word")
@@ -175,7 +175,9 @@ def _late_pages(records: int) -> list[float]:
         (_search(), "page 1,000"),
         (_search(code="TOOL.END"), "page 1,000 of a code"),
     ):
-        found = [_ms(lambda one=one: record_search.page(one, 50, place)) for _ in range(ROUNDS)]
+        found = [
+            _ms(lambda one=one: record_search.search_page(one, 50, place)) for _ in range(ROUNDS)
+        ]
         _show(name, found)
         times += found
     return times
@@ -191,7 +193,7 @@ def _execution(n: int) -> UUID:
 
 def _timed(one: record_search.RecordSearch) -> tuple[float, int]:
     began = time.perf_counter()
-    found = record_search.page(one, 50)
+    found = record_search.search_page(one, 50)
     return (time.perf_counter() - began) * 1000, len(found)
 
 

@@ -121,5 +121,5 @@ def test_pages_of_a_day_in_a_workshop(
 
 
 def _signed(record: AuditRecord) -> bool:
-    sealed = record_access.sealed(record.pk)
+    sealed = record_access.seal_position(record.pk)
     return sealed is not None and sealed.signed_at is not None

@@ -84,7 +84,7 @@ def _written() -> dict[str, Any]:
 
 
 def _mark(name: str, value: object) -> str:
-    key = keyfile.derived("settings", name)
+    key = keyfile.derived_key("settings", name)
     return hmac.new(key, repr(value).encode(), hashlib.sha256).hexdigest()[:12]
 
 

@@ -8,7 +8,7 @@ from tools.errors import AuditHalted
 def check(organization: str) -> None:
     """Checks the log's current state, in the open transaction. Raises `AuditHalted`."""
     try:
-        log_status.check(organization)
+        log_status.check_halted(organization)
     except log_status.LogHalted as halted:
         raise _refusal() from halted
 
@@ -16,7 +16,7 @@ def check(organization: str) -> None:
 def check_lately(organization: str) -> None:
     """Checks a state that is at most a second old. Raises `AuditHalted`."""
     try:
-        log_status.check_lately(organization)
+        log_status.check_halted_cached(organization)
     except log_status.LogHalted as halted:
         raise _refusal() from halted
 

@@ -13,7 +13,7 @@ from typing import Any
 from django.conf import settings
 from django.db import connection, transaction
 
-from audit.inserts import insert
+from audit.inserts import insert_row
 from tools import metrics
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
@@ -152,7 +152,7 @@ def count_drafts(caller: Caller, limit: int) -> None:
                 f"{caller.name} may run {limit} drafts a minute, and did. Try again in {wait_s} s.",
                 gate="rate", limit=limit, used=used, resets_in_s=wait_s,
             )  # fmt: skip
-        insert(
+        insert_row(
             RateHit,
             {
                 "user_id": caller.user_id,
@@ -211,7 +211,7 @@ def _by_postgres(bound: _Bound) -> Rate:
         if used >= bound.limit:
             raise bound.refusal(used, leaves_in_s)
         caller = bound.caller
-        insert(
+        insert_row(
             RateHit,
             {
                 "user_id": caller.user_id,

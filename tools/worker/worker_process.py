@@ -50,9 +50,9 @@ def compare_logs() -> None:
     Without a database, or while a log cannot be halted in it, nothing can be taken either: it is
     waited for. Anchors that are kept on another machine are compared there.
     """
-    while anchors.kept_here() and not capacity.stopping.is_set():
+    while anchors.has_anchors() and not capacity.stopping.is_set():
         try:
-            checkpoint_publication.watch()
+            checkpoint_publication.compare_logs()
             return
         except (DatabaseError, PoolTimeout) as error:
             log.warning("the logs were not compared with their anchors: %s", error)

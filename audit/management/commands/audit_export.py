@@ -10,7 +10,7 @@ from audit.export.export import FORMATS, export_file
 from audit.management.operators import operator
 from audit.records import record_search
 
-_FILTERS = tuple(name for name in record_search.FIELDS if name != "agent")
+_FILTERS = tuple(name for name in record_search.SEARCH_FIELDS if name != "agent")
 
 
 class Command(BaseCommand):
@@ -29,7 +29,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, file: Path, **options: Any) -> None:
         given = {name: options[name] for name in _FILTERS}
-        wanted = record_search.read(options["organization"], given, zone=UTC)
+        wanted = record_search.read_search(options["organization"], given, zone=UTC)
         if wanted.flaws:
             raise CommandError("; ".join(f"--{name} {flaw}" for name, flaw in wanted.flaws.items()))
         try:

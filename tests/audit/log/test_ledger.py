@@ -90,20 +90,20 @@ def no_keys(tmp_path, monkeypatch):
     """Another process's: what was read before is not remembered."""
     monkeypatch.setattr(settings, "KEYS_DIR", tmp_path / "keys")
     keyfile.root_key.cache_clear()
-    keyfile.derived.cache_clear()
+    keyfile.derived_key.cache_clear()
     yield tmp_path / "keys"
     keyfile.root_key.cache_clear()
-    keyfile.derived.cache_clear()
+    keyfile.derived_key.cache_clear()
 
 
 def test_a_key_that_cannot_be_used_makes_the_audit_unwritable(ledger, no_keys):
     no_keys.mkdir()
-    (no_keys / keyfile.RECORDS).write_bytes(b"short")
+    (no_keys / keyfile.ROOT_KEY_FILE).write_bytes(b"short")
     with pytest.raises(Unwritable) as refused:
         written()
     assert "does not hold 32 bytes" in str(refused.value.__cause__)
-    (no_keys / keyfile.RECORDS).unlink()
-    (no_keys / keyfile.RECORDS).mkdir()
+    (no_keys / keyfile.ROOT_KEY_FILE).unlink()
+    (no_keys / keyfile.ROOT_KEY_FILE).mkdir()
     with pytest.raises(Unwritable):
         written()
     assert AuditRecord.objects.count() == 0

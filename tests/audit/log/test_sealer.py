@@ -14,7 +14,7 @@ from audit import metrics
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.log import checkpoint_publication, leaves, log_status, merkle, seal_batches, sealer
-from audit.log.sealer import Sealer, seal
+from audit.log.sealer import Sealer, seal_logs
 from audit.models import AuditLeaf, AuditLog, AuditNode, AuditRecord, Checkpoint
 from config.local.embedded import database_url
 from tests.audit.logs import lines_of, scribble, settled, write
@@ -23,7 +23,7 @@ from tests.waiting import until
 
 def root_of(name):
     log = AuditLog.objects.get(name=name)
-    return merkle.root_of(seal_batches.frontier_of(bytes(log.frontier), log.size))
+    return merkle.frontier_root(seal_batches.split_frontier(bytes(log.frontier), log.size))
 
 
 def indexes(name):
@@ -34,39 +34,39 @@ def indexes(name):
 def test_every_record_has_its_place_and_the_tree_is_that_of_their_lines(ledger):
     write("here", 5)
     write("there", 3)
-    assert seal() == 8
+    assert seal_logs() == 8
     assert indexes("here") == [0, 1, 2, 3, 4]
-    assert root_of("here") == merkle.root_of_leaves(map(merkle.leaf_hash, lines_of("here")))
+    assert root_of("here") == merkle.leaves_root(map(merkle.leaf_hash, lines_of("here")))
     assert Checkpoint.objects.get(log__name="there").size == 3
 
 
 def test_what_is_sealed_is_not_sealed_again(ledger):
     write("here", 2)
-    assert [seal(), seal(), seal("here")] == [2, 0, 0]
+    assert [seal_logs(), seal_logs(), seal_logs("here")] == [2, 0, 0]
 
 
 def test_only_the_log_that_is_named_is_sealed(ledger):
     write("here", 1)
     write("there", 1)
-    assert seal("there") == 1
+    assert seal_logs("there") == 1
     assert not AuditLog.objects.filter(name="here").exists()
 
 
 def test_the_macs_of_places_bind_them(ledger):
     write("here", 2)
-    seal()
+    seal_logs()
     for leaf in AuditLeaf.objects.all():
-        assert bytes(leaf.mac) == leaves.place_mac("here", leaf.index, bytes(leaf.hash))
+        assert bytes(leaf.mac) == leaves.position_mac("here", leaf.index, bytes(leaf.hash))
 
 
 def test_complete_subtrees_are_kept(ledger, monkeypatch):
     monkeypatch.setattr(seal_batches, "BATCH", 100)
     write("here", 600)
-    seal()
+    seal_logs()
     hashes = [merkle.leaf_hash(line) for line in lines_of("here")]
     assert [bytes(node.hash) for node in AuditNode.objects.order_by("index")] == [
-        merkle.root_of_leaves(hashes[:256]),
-        merkle.root_of_leaves(hashes[256:512]),
+        merkle.leaves_root(hashes[:256]),
+        merkle.leaves_root(hashes[256:512]),
     ]
 
 
@@ -74,9 +74,9 @@ def test_batches_follow_each_other_without_a_gap(ledger, monkeypatch):
     monkeypatch.setattr(seal_batches, "BATCH", 7)
     monkeypatch.setattr(seal_batches, "PLAN", 20)
     write("here", 50)
-    assert seal() == 50
+    assert seal_logs() == 50
     assert indexes("here") == list(range(50))
-    assert root_of("here") == merkle.root_of_leaves(map(merkle.leaf_hash, lines_of("here")))
+    assert root_of("here") == merkle.leaves_root(map(merkle.leaf_hash, lines_of("here")))
 
 
 def test_a_slow_transaction_does_not_slip_behind_the_sealer(ledger):
@@ -94,20 +94,20 @@ def test_a_slow_transaction_does_not_slip_behind_the_sealer(ledger):
         slow = pool.submit(slowly)
         assert wrote.wait(30)
         scribble("here", 3)
-        sealed_meanwhile = seal()
+        sealed_meanwhile = seal_logs()
         finish.set()
         slow.result()
-    assert (sealed_meanwhile, seal()) == (0, 4)
+    assert (sealed_meanwhile, seal_logs()) == (0, 4)
     first = AuditLeaf.objects.get(index=0).record_id
     assert first == AuditRecord.objects.order_by("occurred_at").first().pk
 
 
 def test_the_horizon_moves_on_so_that_little_is_looked_through(ledger):
     write("here", 1)
-    seal()
+    seal_logs()
     before = AuditLog.objects.get().horizon
     write("here", 1)
-    seal()
+    seal_logs()
     assert int(AuditLog.objects.get().horizon) > int(before)
 
 
@@ -115,7 +115,7 @@ def test_the_horizon_moves_on_so_that_little_is_looked_through(ledger):
 def test_a_backup_in_another_server_is_sealed_to_the_end(ledger, horizon):
     """There the numbers of transactions begin anew: rows come from what looks like the future."""
     write("here", 2)
-    seal()
+    seal_logs()
     with connection.cursor() as cursor:
         cursor.execute("UPDATE audit_auditlog SET horizon = %s::xid8", [horizon])
         cursor.execute(
@@ -127,7 +127,7 @@ def test_a_backup_in_another_server_is_sealed_to_the_end(ledger, horizon):
             "ALTER TABLE audit_auditrecord ALTER transaction SET DEFAULT pg_current_xact_id()"
         )
     write("here", 1)
-    assert seal() == 3
+    assert seal_logs() == 3
     assert int(AuditLog.objects.get().horizon) < 8 * 10**18
 
 
@@ -135,7 +135,7 @@ def test_a_backup_in_another_server_is_sealed_to_the_end(ledger, horizon):
 def test_a_backup_in_another_server_is_sealed_to_the_end_after_a_halt(ledger, horizon):
     """A sealer that began while the log was halted has looked for such rows in vain."""
     write("here", 2)
-    seal()
+    seal_logs()
     with connection.cursor() as cursor:
         cursor.execute("UPDATE audit_auditlog SET horizon = %s::xid8", [horizon])
         cursor.execute(
@@ -150,7 +150,9 @@ def test_a_backup_in_another_server_is_sealed_to_the_end_after_a_halt(ledger, ho
             "ALTER TABLE audit_auditrecord ALTER transaction SET DEFAULT pg_current_xact_id()"
         )
     assert seal_batches.seal_log("here") == (0, False)
-    checkpoint_publication.accept(name="here", by=Actor("person", "p", "here"), reason="restored")
+    checkpoint_publication.accept_break(
+        name="here", by=Actor("person", "p", "here"), reason="restored"
+    )
     until(settled)
     assert seal_batches.seal_log("here", foreign=False) == (3, False)
 
@@ -162,11 +164,11 @@ def test_a_forged_record_is_sealed_as_it_is_and_told_of(ledger):
         cursor.execute("GRANT UPDATE ON audit_auditrecord TO CURRENT_USER")
         cursor.execute("UPDATE audit_auditrecord SET actor = 'eve' WHERE id = %s", [made])
     before = metrics.forged._value.get()
-    assert seal() == 3
+    assert seal_logs() == 3
     told = AuditRecord.objects.get(code=Event.AUDIT_FORGED)
     assert told.details == {"count": 1, "first": [{"record": str(made), "index": 1}]}
     assert metrics.forged._value.get() == before + 1
-    assert seal() == 1
+    assert seal_logs() == 1
 
 
 def test_two_sealers_at_once_give_each_record_one_place(ledger, monkeypatch):
@@ -175,7 +177,7 @@ def test_two_sealers_at_once_give_each_record_one_place(ledger, monkeypatch):
 
     def work():
         try:
-            return seal()
+            return seal_logs()
         finally:
             connection.close()
 
@@ -183,7 +185,7 @@ def test_two_sealers_at_once_give_each_record_one_place(ledger, monkeypatch):
         counts = [one.result() for one in [pool.submit(work) for _ in range(3)]]
     assert sum(counts) == 60
     assert indexes("here") == list(range(60))
-    assert seal() == 0
+    assert seal_logs() == 0
 
 
 @pytest.fixture
@@ -228,7 +230,7 @@ def test_a_transaction_left_open_is_told_of_once(ledger, monkeypatch):
     assert (told.organization, told.reason) == ("here", "transaction_open")
     assert (told.details["pid"], told.details["application"]) == (pid, ledger)
     until(settled)
-    assert seal() == 3
+    assert seal_logs() == 3
 
 
 def test_the_sealer_goes_on_when_its_connections_are_cut(working, ledger):
@@ -257,11 +259,11 @@ def test_a_sealer_may_be_killed_at_any_moment(ledger, anchored):
     while killed.poll() is None:
         written += len(write("here", 5) + write("there", 1))
     sealed_meanwhile = AuditLeaf.objects.count()
-    seal()
+    seal_logs()
     for name in ("here", "there"):
         assert indexes(name) == list(range(AuditLog.objects.get(name=name).size))
-        assert root_of(name) == merkle.root_of_leaves(map(merkle.leaf_hash, lines_of(name)))
-    checkpoint_publication.watch()
+        assert root_of(name) == merkle.leaves_root(map(merkle.leaf_hash, lines_of(name)))
+    checkpoint_publication.compare_logs()
     assert not AuditLog.objects.exclude(halted_at=None).exists()
     assert killed.returncode == 0
     assert 0 < sealed_meanwhile <= written == AuditLeaf.objects.count()
@@ -276,9 +278,9 @@ def test_a_sealer_that_never_spoke_is_known_to_be_silent(ledger):
 def test_a_log_that_grew_by_one_record_at_a_time_has_the_roots_of_one_built_anew(ledger):
     for _ in range(33):
         write("here")
-        seal("here")
+        seal_logs("here")
     hashes = [merkle.leaf_hash(line) for line in lines_of("here")]
     roots = AuditLog.objects.get(name="here").checkpoints.values_list("size", "root")
     assert {size: bytes(root) for size, root in roots} == {
-        size: merkle.root_of_leaves(hashes[:size]) for size in range(1, 34)
+        size: merkle.leaves_root(hashes[:size]) for size in range(1, 34)
     }

@@ -84,7 +84,9 @@ def test_without_the_permission_no_word_of_it_can_be_tried(reader, admin_api, ke
 
 def test_an_erased_payload_says_when_and_by_whom(admin_api, kept, organization):
     by = Actor("person", "root", organization.slug)
-    erasure.erase(erasure.ErasureScope(organization.slug, agent="magpie"), by=by, reason="asked to")
+    erasure.erase_payloads(
+        erasure.ErasureScope(organization.slug, agent="magpie"), by=by, reason="asked to"
+    )
     payload = admin_api.get(f"/audit/records/{kept}").json()["payload"]
     assert (payload["state"], payload["erased_by"], payload["content"]) == ("erased", "root", None)
     assert payload["erased_at"]

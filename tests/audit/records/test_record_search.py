@@ -105,7 +105,7 @@ BY = Actor("agent", "magpie", "here", request_id="r-1")
 @pytest.fixture
 def by_index_alone(monkeypatch):
     """As if more was written since than is looked through."""
-    monkeypatch.setattr(record_search, "LOOKED_THROUGH", 0)
+    monkeypatch.setattr(record_search, "MOST_SCANNED", 0)
 
 
 def made(**fields):
@@ -113,7 +113,10 @@ def made(**fields):
 
 
 def found(**fields):
-    return {row.pk for row in record_search.page(record_search.RecordSearch("here", **fields), 50)}
+    return {
+        row.pk
+        for row in record_search.search_page(record_search.RecordSearch("here", **fields), 50)
+    }
 
 
 TEXTS = {
@@ -174,7 +177,7 @@ def test_pages_hold_every_record_once_in_the_order_of_time(db, picks, size):
     for pick in picks:
         record([*Event][pick], by=by, outcome=Outcome.SUCCESS)
     wanted, seen, place = record_search.RecordSearch(by.organization, text="crow"), [], None
-    while page := record_search.page(wanted, size, place):
+    while page := record_search.search_page(wanted, size, place):
         seen += page
         place = record_search.Position.of(page[-1])
     assert [row.code for row in seen] == [[*Event][pick] for pick in reversed(picks)]

@@ -20,16 +20,16 @@ from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.export import manifests
 from audit.log import anchors, checkpoint_publication, checkpoints, key_files, keyfile, leaves
-from audit.log.sealer import seal
+from audit.log.sealer import seal_logs
 from audit.models import AuditLog, AuditRecord, Checkpoint
 from audit.records import payloads as kept
 from audit.records import retention
-from audit.records.erasure import ErasureScope, erase
+from audit.records.erasure import ErasureScope, erase_payloads
 from audit.verification import selfcheck, verified
-from audit.verification.chunks import Task
+from audit.verification.chunks import ChunkTask
 from audit.verification.database_source import DatabaseSource
-from audit.verification.inspection import VerificationRequest, inspect
-from audit.verification.statements import Published
+from audit.verification.inspection import VerificationRequest, inspect_logs
+from audit.verification.statements import PublishedNote
 from tests.audit import evidence, worlds
 from tests.audit.logs import settled, write
 from tests.audit.tamperings import ATTACKS, Attack, a_node_changed
@@ -43,13 +43,13 @@ def sealed(ledger):
     """Nine records under three checkpoints, and the ids of them in their order."""
     for _ in range(3):
         write("here", 3)
-        seal()
+        seal_logs()
     source = DatabaseSource("here", None)
     return [row[1].hex() for row in source.rows(0, 9)]
 
 
 def found(log="here", **question):
-    (report,) = inspect(VerificationRequest(log, **question))
+    (report,) = inspect_logs(VerificationRequest(log, **question))
     return {(str(one.kind), one.index) for one in report.findings}
 
 
@@ -72,7 +72,7 @@ def owner():
 
 def test_a_log_that_was_left_alone_is_clean(sealed):
     assert found() == set()
-    (report,) = inspect(VerificationRequest("here"))
+    (report,) = inspect_logs(VerificationRequest("here"))
     assert (report.size, report.checkpoints, report.anchors) == (9, 3, 3)
 
 
@@ -83,7 +83,7 @@ def test_what_is_not_sealed_yet_is_no_damage(sealed):
 
 def test_all_logs_are_verified_and_those_without_a_seal(sealed):
     write("there")
-    assert [report.log for report in inspect(VerificationRequest())] == ["here", "there"]
+    assert [report.log for report in inspect_logs(VerificationRequest())] == ["here", "there"]
 
 
 CHANGES = [
@@ -174,11 +174,11 @@ def test_another_logs_file_lets_no_record_leave(sealed, tmp_path, settings, copi
     """Done with the rights that the product has: the trigger believes the segment's row."""
     settings.DATA_DIR = tmp_path
     write("there", 9)
-    seal()
+    seal_logs()
     exported_there = export("there")  # genuine, and of as many records
-    file = exported_there.relative_to(retention.directory())
+    file = exported_there.relative_to(retention.archive_directory())
     if copied:
-        own = retention.Range(AuditLog.objects.get(name="here"), 0, 9)
+        own = retention.LogRange(AuditLog.objects.get(name="here"), 0, 9)
         own.path.parent.mkdir()
         own.path.write_bytes(exported_there.read_bytes())
         file = own.file
@@ -195,8 +195,8 @@ def here_key():
 
 def export(name):
     due = retention.next_range(AuditLog.objects.get(name=name), timezone.now() + timedelta(1))
-    retention._empty(retention.archive(due))
-    seal(name)
+    retention._remove_records(retention.archive_range(due))
+    seal_logs(name)
     return due.path
 
 
@@ -255,13 +255,13 @@ def test_records_that_leave_meanwhile_are_not_missed(sealed, tmp_path, settings)
         def submit(self, work, batch):
             made = Future()
             with ThreadPoolExecutor(1) as other:
-                if isinstance(batch, Task) and not left.is_set():
+                if isinstance(batch, ChunkTask) and not left.is_set():
                     other.submit(in_another_connection, lambda: export("here")).result()
                     left.set()
                 made.set_result(other.submit(in_another_connection, lambda: work(batch)).result())
             return made
 
-    (report,) = inspect(VerificationRequest("here"), Elsewhere())
+    (report,) = inspect_logs(VerificationRequest("here"), Elsewhere())
     assert left.is_set()
     assert report.findings == ()
 
@@ -277,9 +277,9 @@ def test_anchors_that_were_removed_are_missed(sealed, anchored):
     with owner() as cursor:
         cursor.execute("SELECT note FROM audit_checkpoint ORDER BY id")
         notes = [note for (note,) in cursor.fetchall()]
-    (signer,) = key_files.signers_after("here", "")
-    said = checkpoints.read(notes[-1])
-    later = checkpoints.sign(replace(said, at=said.at + timedelta(minutes=6)), signer)
+    (signer,) = key_files.next_signers("here", "")
+    said = checkpoints.read_note(notes[-1])
+    later = checkpoints.sign_statement(replace(said, at=said.at + timedelta(minutes=6)), signer)
     (file,) = anchored.rglob("*.jsonl")
     Checkpoint.objects.create(log=AuditLog.objects.get(), size=9, root=said.root, note=later)
     assert found() == {("missing", 9)}
@@ -327,7 +327,7 @@ def test_a_call_that_never_ended_is_told_of(ledger, end, fence, expected):
         AuditRecord.objects.filter(code=Event.TOOL_START).update(occurred_at=three_hours_ago)
         ended = AuditRecord.objects.exclude(code=Event.TOOL_START)
         ended.update(occurred_at=three_hours_ago - timedelta(seconds=1))
-    seal()
+    seal_logs()
     assert ("start_without_end" in {kind for kind, _ in found()}) is expected
 
 
@@ -338,13 +338,13 @@ def test_a_break_that_was_accepted_is_still_reported_and_is_no_damage(sealed):
         cursor.execute("DELETE FROM audit_checkpoint WHERE size > 6")
         cursor.execute("UPDATE audit_auditlog SET size = 6, frontier = (SELECT "
                        "frontier FROM audit_auditlog)")  # fmt: skip
-    checkpoint_publication.watch()
-    checkpoint_publication.accept(
+    checkpoint_publication.compare_logs()
+    checkpoint_publication.accept_break(
         name="here", by=Actor("person", "Ada", "here"), reason="an exercise"
     )
     write("here", 3)
-    seal()
-    (report,) = inspect(VerificationRequest("here"))
+    seal_logs()
+    (report,) = inspect_logs(VerificationRequest("here"))
     assert not report.damaged
     assert [(str(one.kind), one.index) for one in report.findings] == [("forked", 6)]
     assert "accepted by Ada: an exercise" in report.findings[0].says
@@ -354,12 +354,12 @@ def test_a_break_that_was_accepted_is_still_reported_and_is_no_damage(sealed):
 @pytest.mark.parametrize("attack_of", [one for one in ATTACKS if one is not a_node_changed])
 def test_a_really_sealed_log_is_attacked_in_every_way(ledger, attack_of):
     """Done to rows read from the database, and written back there."""
-    (signer,) = key_files.signers_after("here", "")
+    (signer,) = key_files.next_signers("here", "")
     source, past = DatabaseSource("here", None), []
     for _ in range(3):
         write("here", 3)
-        seal()
-        published = [Published(one.note) for one in anchors.every("here")]
+        seal_logs()
+        published = [PublishedNote(one.note) for one in anchors.read_anchors("here")]
         past.append(worlds.read(DatabaseSource("here", None), published, signer))
     attack = Attack(random.Random(7), past[-1].copy(), past)
     expected = attack_of(attack)
@@ -409,27 +409,27 @@ def test_a_question_that_cannot_be_answered_exits_with_two(sealed, wrong):
 
 
 def test_the_daily_check_is_on_record_and_fails_when_there_is_damage(sealed):
-    selfcheck.verify_all()
+    selfcheck.verify_all_logs()
     with owner() as cursor:
         cursor.execute("UPDATE audit_auditrecord SET subject = 'x' WHERE id = %s", [sealed[4]])
-    selfcheck.verify_all()
+    selfcheck.verify_all_logs()
     made = AuditRecord.objects.filter(code="AUDIT.VERIFY").order_by("occurred_at", "id")
     assert [(row.outcome, row.reason) for row in made] == [("success", ""), ("failure", "mutated")]
 
 
 def more_checkpoints(count):
     """Of the log as it is, each a minute after the one before, genuine and published."""
-    (signer,) = key_files.signers_after("here", "")
+    (signer,) = key_files.next_signers("here", "")
     log = AuditLog.objects.get(name=evidence.HERE)
-    last = anchors.newest("here").statement
+    last = anchors.newest_anchor("here").statement
     notes = [
-        checkpoints.sign(replace(last, at=last.at + timedelta(minutes=n)), signer)
+        checkpoints.sign_statement(replace(last, at=last.at + timedelta(minutes=n)), signer)
         for n in range(1, count + 1)
     ]
     log.checkpoints.bulk_create(
         Checkpoint(log=log, size=last.size, root=last.root, note=note) for note in notes
     )
-    file = sorted((anchors._directory("here")).glob("*.jsonl"))[-1]
+    file = sorted((anchors._log_directory("here")).glob("*.jsonl"))[-1]
     with file.open("a") as out:
         out.writelines(json.dumps({"log": "here", "note": note}) + "\n" for note in notes)
 
@@ -442,16 +442,16 @@ def test_reading_checkpoints_holds_no_transaction_open(sealed, count):
     more_checkpoints(count)
     with connection.cursor() as cursor:
         cursor.execute("SET idle_in_transaction_session_timeout = '100ms'")
-    (report,) = inspect(VerificationRequest("here"))
+    (report,) = inspect_logs(VerificationRequest("here"))
     assert report.findings == ()
     assert (report.checkpoints, report.anchors) == (count + 3, count + 3)
 
 
 def test_the_daily_check_goes_on_from_what_was_verified(sealed):
-    (first,) = selfcheck.verify_all()
+    (first,) = selfcheck.verify_all_logs()
     write("here", 4)
-    seal()
-    (second,) = selfcheck.verify_all()
+    seal_logs()
+    (second,) = selfcheck.verify_all_logs()
     assert (first.since, second.since) == (0, 9)
     assert second.findings == ()
     assert second.checkpoints == 2  # that of nine records, and the one above them
@@ -468,21 +468,21 @@ HARM_SINCE = [
 
 @pytest.mark.parametrize(("statement", "expected"), HARM_SINCE)
 def test_the_daily_check_finds_what_was_done_since(sealed, statement, expected):
-    selfcheck.verify_all()
+    selfcheck.verify_all_logs()
     ids = write("here", 3)
-    seal()
+    seal_logs()
     assert AuditLog.objects.get().size == 13
     with owner() as cursor:
         cursor.execute(statement, [str(ids[0])])
-    (report,) = selfcheck.verify_all()
+    (report,) = selfcheck.verify_all_logs()
     assert report.since == 9
     assert expected in {(str(one.kind), one.index) for one in report.findings}
 
 
 def test_who_has_the_database_alone_moves_the_verified_checkpoint_back_and_never_on(sealed):
-    selfcheck.verify_all()
+    selfcheck.verify_all_logs()
     write("here", 1)
-    seal()
+    seal_logs()
     with owner() as cursor:  # in a record of its own, and in the one there is
         cursor.execute(
             "INSERT INTO audit_auditrecord SELECT (r).* FROM (SELECT jsonb_populate_record(r, "
@@ -490,35 +490,35 @@ def test_who_has_the_database_alone_moves_the_verified_checkpoint_back_and_never
             ", replace(details::text, '\"size\":9', '\"size\":11')::json)) AS r"
             " FROM audit_auditrecord r WHERE code = 'AUDIT.VERIFY') made"
         )
-    (report,) = inspect(VerificationRequest("here", resume=True))
+    (report,) = inspect_logs(VerificationRequest("here", resume=True))
     assert (report.since, found()) == (9, {("inserted", None)})
     with owner() as cursor:
         cursor.execute("UPDATE audit_auditrecord SET mac = '' WHERE code = 'AUDIT.VERIFY'")
-    (report,) = inspect(VerificationRequest("here", resume=True))
+    (report,) = inspect_logs(VerificationRequest("here", resume=True))
     assert report.since == 0
 
 
 def test_a_week_after_the_last_whole_one_the_daily_check_takes_the_whole_log(sealed, monkeypatch):
-    selfcheck.verify_all()
-    (again,) = selfcheck.verify_all()
+    selfcheck.verify_all_logs()
+    (again,) = selfcheck.verify_all_logs()
     later = timezone.now() + timedelta(days=7)
     monkeypatch.setattr(verified.timezone, "now", lambda: later)
-    (whole,) = selfcheck.verify_all()
+    (whole,) = selfcheck.verify_all_logs()
     assert (again.since, whole.since) == (9, 0)
 
 
 def test_after_a_break_was_accepted_the_whole_log_is_verified(sealed):
-    selfcheck.verify_all()
+    selfcheck.verify_all_logs()
     AuditLog.objects.update(halted_at=timezone.now(), halted_reason="for the test")
-    checkpoint_publication.accept(name="here", by=BY, reason="restored")
-    seal()
-    (report,) = selfcheck.verify_all()
+    checkpoint_publication.accept_break(name="here", by=BY, reason="restored")
+    seal_logs()
+    (report,) = selfcheck.verify_all_logs()
     assert (report.since, report.damaged) == (0, False)
 
 
 def test_a_connection_that_the_server_ended_fails_one_log_alone(sealed, monkeypatch):
     write("there", 2)
-    seal()
+    seal_logs()
     look = DatabaseSource.count
 
     def ended(source):
@@ -527,7 +527,7 @@ def test_a_connection_that_the_server_ended_fails_one_log_alone(sealed, monkeypa
         return look(source)
 
     monkeypatch.setattr(DatabaseSource, "count", ended)
-    reports = selfcheck.verify_all()
+    reports = selfcheck.verify_all_logs()
     kinds = {one.log: [str(found.kind) for found in one.findings] for one in reports}
     assert kinds == {"here": ["not_verified"], "there": []}
     told = AuditRecord.objects.filter(code="AUDIT.VERIFY").values_list("organization", "outcome")
@@ -536,9 +536,9 @@ def test_a_connection_that_the_server_ended_fails_one_log_alone(sealed, monkeypa
 
 def test_one_log_that_cannot_be_verified_keeps_no_other_from_it(sealed, anchored):
     write("there", 1)
-    seal()
+    seal_logs()
     (anchored / "here" / "00000000.jsonl").mkdir()
-    selfcheck.verify_all()
+    selfcheck.verify_all_logs()
     made = AuditRecord.objects.filter(code="AUDIT.VERIFY").order_by("organization")
     assert [(row.organization, row.outcome, row.reason) for row in made] == [
         ("here", "failure", "not_verified"),
@@ -549,7 +549,7 @@ def test_one_log_that_cannot_be_verified_keeps_no_other_from_it(sealed, anchored
 def test_a_directory_of_anchors_nobody_may_read_is_told_of_every_log(sealed, anchored):
     anchored.chmod(0)
     try:
-        reports = selfcheck.verify_all()
+        reports = selfcheck.verify_all_logs()
     finally:
         anchored.chmod(0o700)
     assert [(one.log, one.damaged) for one in reports] == [("here", os.getuid() != 0)]
@@ -580,7 +580,7 @@ def test_a_payload_that_nobody_erased_is_missed(payloads):
 
 def test_an_erasure_speaks_for_no_other_payload(payloads):
     execution = AuditRecord.objects.get(pk=payloads[0]).execution_id
-    erase(ErasureScope("here", execution=execution), by=evidence.ADMIN, reason="asked for")
+    erase_payloads(ErasureScope("here", execution=execution), by=evidence.ADMIN, reason="asked for")
     assert found() == set()
     with connection.cursor() as cursor:
         cursor.execute(f"{EMPTY} WHERE record_id = %s", ["root", payloads[2]])
@@ -589,7 +589,7 @@ def test_an_erasure_speaks_for_no_other_payload(payloads):
 
 @pytest.mark.parametrize("scope", [{"agent": "magpie"}, {}], ids=["of an agent", "of all"])
 def test_payloads_that_somebody_erased_are_not_missed(payloads, scope):
-    erase(ErasureScope("here", **scope), by=evidence.ADMIN, reason="asked for")
+    erase_payloads(ErasureScope("here", **scope), by=evidence.ADMIN, reason="asked for")
     assert found() == set()
 
 
@@ -605,7 +605,7 @@ def test_a_key_of_payloads_that_is_gone_is_told_of(payloads):
 def test_payloads_that_retention_erased_are_not_missed(payloads, monkeypatch):
     later = timezone.now() + timedelta(days=100)
     monkeypatch.setattr(retention.timezone, "now", lambda: later)
-    assert retention.keep(records_days=0, payload_days=90)["erased"] == 3
+    assert retention.apply_retention(records_days=0, payload_days=90)["erased"] == 3
     monkeypatch.undo()
     assert found() == set()
 
@@ -645,7 +645,7 @@ def test_every_field_of_a_decided_confirmation_is_sealed(ledger):
             payload=arguments,
         )
     until(settled)
-    seal()
+    seal_logs()
     assert found() == set()
     for name, value in COLUMNS:
         assert _changed(made, f"{name} = {value}"), name
@@ -653,9 +653,11 @@ def test_every_field_of_a_decided_confirmation_is_sealed(ledger):
     details = AuditRecord.objects.get(pk=made).details
     assert details.keys() >= {*DECIDED, "parameters_commitment"}
     for name in [*details, "more"]:
-        other = leaves.details_of(details | {name: "changed"}).decode()
+        other = leaves.canonical_details(details | {name: "changed"}).decode()
         assert _changed(made, f"details = $${other}$$"), name
-        without = leaves.details_of({key: one for key, one in details.items() if key != name})
+        without = leaves.canonical_details(
+            {key: one for key, one in details.items() if key != name}
+        )
         if name in details:
             assert _changed(made, f"details = $${without.decode()}$$"), name
 
@@ -679,7 +681,7 @@ def own_keys(tmp_path, settings):
 
     def forget():
         keyfile.root_key.cache_clear()
-        keyfile.derived.cache_clear()
+        keyfile.derived_key.cache_clear()
         kept._keys.clear()
 
     forget()
@@ -693,7 +695,7 @@ def test_every_file_that_is_emptied_or_removed_is_missed(own_keys, ledger, ancho
     evidence.sealed(2)
     export("here")
     checkpoint_publication.rotate_key(by=lambda name: Actor("person", "root", name))
-    seal()
+    seal_logs()
     checkpoint_publication.finish_rotation()  # which removes the old private half
     export("here")
     evidence.sealed(2)

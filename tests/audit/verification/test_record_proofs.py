@@ -8,12 +8,12 @@ from django.db import connection
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.log import checkpoints, key_files, merkle
-from audit.log.handouts import line_of
-from audit.log.proofs import NotProvable, subtrees
-from audit.log.sealer import seal
+from audit.log.handouts import record_line
+from audit.log.proofs import NotProvable, subtree_reader
+from audit.log.sealer import seal_logs
 from audit.models import AuditLeaf, AuditRecord, Checkpoint
 from audit.records import record_access
-from audit.verification.record_proofs import examine
+from audit.verification.record_proofs import prove_record
 from tests.audit.logs import write
 
 SEALED = "It is as it was sealed"
@@ -36,7 +36,7 @@ def changed(*statements, of):
 
 def broken(record_id):
     found = AuditRecord.objects.get(pk=record_id)
-    steps = examine(found, record_access.payload_of(found, may_open=True))
+    steps = prove_record(found, record_access.read_payload(found, may_open=True))
     assert len({step.title for step in steps}) == len(steps) and all(step.says for step in steps)
     return {step.title for step in steps if not step.holds}
 
@@ -45,9 +45,9 @@ def broken(record_id):
 def published(ledger):
     """One of several records, under a checkpoint that is kept in a file as well."""
     made = write("acme", 5)
-    seal("acme")
+    seal_logs("acme")
     write("acme", 3)
-    seal("acme")
+    seal_logs("acme")
     return made[2]
 
 
@@ -56,13 +56,13 @@ def with_payload(ledger):
     by = Actor("agent", "magpie", "acme")
     made = record(Event.TOOL_END, by=by, outcome=Outcome.SUCCESS, payload={"output": {"shiny": 7}})
     write("acme")
-    seal("acme")
+    seal_logs("acme")
     return made
 
 
 def test_every_step_holds_for_what_nobody_touched(published):
     found = AuditRecord.objects.get(pk=published)
-    steps = examine(found, record_access.payload_of(found, may_open=True))
+    steps = prove_record(found, record_access.read_payload(found, may_open=True))
     assert [(step.title, step.holds) for step in steps] == [
         (title, True) for title in (SEALED, OURS, PLACED, SIGNED, OUTSIDE)
     ]
@@ -108,12 +108,12 @@ def test_a_log_that_was_written_anew_with_the_key_is_betrayed_by_the_file_outsid
     """Row, leaf and checkpoint agree again, and the signature is good: the file remembers."""
     changed("UPDATE audit_auditrecord SET actor = 'q' WHERE id = %(id)s", of=str(published))
     leaf = AuditLeaf.objects.get(record_id=published)
-    leaf_hash = merkle.leaf_hash(line_of(published).encode())
+    leaf_hash = merkle.leaf_hash(record_line(published).encode())
     AuditLeaf.objects.filter(pk=leaf.pk).update(hash=leaf_hash)
     newest = Checkpoint.objects.latest("size")
-    root = subtrees(leaf.log)(0, newest.size)
-    said = dataclasses.replace(checkpoints.read(newest.note), root=root)
-    note = checkpoints.sign(said, *key_files.signers_after("acme", ""))
+    root = subtree_reader(leaf.log)(0, newest.size)
+    said = dataclasses.replace(checkpoints.read_note(newest.note), root=root)
+    note = checkpoints.sign_statement(said, *key_files.next_signers("acme", ""))
     Checkpoint.objects.filter(size=newest.size).update(root=root, note=note)
     assert broken(published) == {OURS, OUTSIDE}
 
@@ -121,18 +121,18 @@ def test_a_log_that_was_written_anew_with_the_key_is_betrayed_by_the_file_outsid
 def test_a_payload_that_is_another_breaks_its_step(with_payload):
     assert broken(with_payload) == set()
     found = AuditRecord.objects.get(pk=with_payload)
-    payload = record_access.payload_of(found, may_open=True)
+    payload = record_access.read_payload(found, may_open=True)
     payload.content["output"]["shiny"] = 8
-    assert [step.title for step in examine(found, payload) if not step.holds] == [COMMITTED]
+    assert [step.title for step in prove_record(found, payload) if not step.holds] == [COMMITTED]
 
 
 def test_nothing_is_said_of_a_payload_nobody_may_open(with_payload):
     found = AuditRecord.objects.get(pk=with_payload)
-    steps = examine(found, record_access.payload_of(found, may_open=False))
+    steps = prove_record(found, record_access.read_payload(found, may_open=False))
     assert COMMITTED not in {step.title for step in steps}
 
 
 def test_a_record_that_is_not_sealed_has_no_steps(ledger):
     found = AuditRecord.objects.get(pk=write("acme")[0])
     with pytest.raises(NotProvable, match="not sealed yet"):
-        examine(found, record_access.payload_of(found, may_open=True))
+        prove_record(found, record_access.read_payload(found, may_open=True))

@@ -15,9 +15,9 @@ from tools.models import Execution
 
 @pytest.fixture(autouse=True)
 def _remembers_nothing():
-    log_status.forget()
+    log_status.clear_cache()
     yield
-    log_status.forget()
+    log_status.clear_cache()
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def halt(organization):
             name=organization.slug,
             defaults={"halted_at": timezone.now(), "halted_reason": "It was put back."},
         )
-        log_status.forget()
+        log_status.clear_cache()
 
     return halt
 
@@ -57,7 +57,7 @@ def test_another_organization_goes_on(organization, agent):
     AuditLog.objects.create(
         name="elsewhere", halted_at=timezone.now(), halted_reason="It was put back."
     )
-    log_status.forget()
+    log_status.clear_cache()
     assert factories.execution(agent).status == Status.PENDING
 
 

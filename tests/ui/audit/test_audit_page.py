@@ -92,8 +92,8 @@ def test_older_pages_follow_the_last_record(
 def proved(committed: None, organization: Organization):
     """A record that was sealed and signed."""
     (made,) = write(organization.slug)
-    sealer.seal(organization.slug)
-    until(lambda: (found := record_access.sealed(made)) and found.signed_at)
+    sealer.seal_logs(organization.slug)
+    until(lambda: (found := record_access.seal_position(made)) and found.signed_at)
     return made
 
 

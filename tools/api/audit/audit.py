@@ -103,7 +103,7 @@ class CsvRenderer(LinesRenderer):
 FILTERS = [
     *(
         OpenApiParameter(name, OpenApiTypes.STR)
-        for name in record_search.FIELDS
+        for name in record_search.SEARCH_FIELDS
         if name not in _DESCRIBED
     ),
     OpenApiParameter("execution", OpenApiTypes.UUID),
@@ -278,9 +278,9 @@ class Erasures(EvidenceView):
         scope = erasure.ErasureScope(
             organization, asked.get("execution"), asked.get("agent", ""), asked.get("before")
         )
-        dry_run, matched, erased = asked["dry_run"], erasure.count(scope), 0
+        dry_run, matched, erased = asked["dry_run"], erasure.count_payloads(scope), 0
         if not dry_run:
-            erased = erasure.erase(scope, by=_actor(request), reason=asked["reason"])
+            erased = erasure.erase_payloads(scope, by=_actor(request), reason=asked["reason"])
         return Response({"matched": matched, "erased": erased, "dry_run": dry_run})
 
 
@@ -384,7 +384,9 @@ def export_answer(
 
 def _wanted(view: EvidenceView) -> record_search.RecordSearch:
     opened = view.request.user.has_perm(record_access.MAY_OPEN)
-    wanted = record_search.read(view.organization(), view.request.query_params, opened=opened)
+    wanted = record_search.read_search(
+        view.organization(), view.request.query_params, opened=opened
+    )
     if wanted.flaws:
         name, flaw = next(iter(wanted.flaws.items()))
         raise BadQuery(f"{name} {flaw}.", field=name)

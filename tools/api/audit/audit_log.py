@@ -14,7 +14,7 @@ from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from audit.log.proofs import NotProvable, proof_of
+from audit.log.proofs import NotProvable, inclusion_proof
 from audit.models import AuditRecord, Checkpoint
 from tools.api.audit.audit import EvidenceView
 from tools.web.pages import CursorPages, PageReference, newest, paging
@@ -88,7 +88,7 @@ class RecordProof(EvidenceView):
         if not mine.filter(pk=record_id).exists():
             raise Http404
         try:
-            proof = proof_of(record_id)
+            proof = inclusion_proof(record_id)
         except NotProvable as error:
             raise RecordNotSealed(str(error)) from None
         name = f'attachment; filename="{record_id}.tlog-proof"'

@@ -37,7 +37,7 @@ FORMATS = (
     ("csv", "CSV", "for spreadsheets; no cell begins a formula"),
     ("ocsf", "OCSF", "events as a SIEM reads them"),
 )
-_FILTERS = tuple(name for name in record_search.FIELDS if name != "agent")
+_FILTERS = tuple(name for name in record_search.SEARCH_FIELDS if name != "agent")
 
 
 @proof(Proof.NEEDED)
@@ -92,7 +92,7 @@ def _ask(request: HttpRequest) -> HttpResponse:
     asked = {name: plain(request.POST, name) for name in _FILTERS}
     by, name = actor_of(request), request.POST.get("format", "")
     opened = request.user.has_perm(record_access.MAY_OPEN)
-    wanted = record_search.read(by.organization, asked, opened=opened, zone=UTC)
+    wanted = record_search.read_search(by.organization, asked, opened=opened, zone=UTC)
     flaws = {field: f"{LABELS.get(field, field)} {flaw}." for field, flaw in wanted.flaws.items()}
     if name not in export.FORMATS:
         flaws["format"] = "Choose a format."

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from django.urls import reverse
 
-from audit.records.record_search import RecordSearch, tally
+from audit.records.record_search import RecordSearch, tally_newest
 
 RANGES = {
     "1h": ("the last hour", timedelta(hours=1)),
@@ -71,7 +71,7 @@ def facets(wanted: RecordSearch, asked: Mapping[str, str]) -> list[AuditFacet]:
     """Values among the newest matching records; none for a full-text search."""
     if wanted.text:
         return []
-    rows, found = tally(wanted), []
+    rows, found = tally_newest(wanted), []
     for at, (name, title) in enumerate(_FACETS):
         counted = Counter(row[at] for row in rows).most_common(_MOST)
         if len(counted) > 1:

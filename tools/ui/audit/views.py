@@ -50,14 +50,14 @@ def evidence_page(view: View) -> View:
 @evidence_page
 def record_list(request: HttpRequest) -> HttpResponse:
     """Records of the user's organization, the newest first."""
-    asked = {name: plain(request.GET, name) for name in record_search.FIELDS}
+    asked = {name: plain(request.GET, name) for name in record_search.SEARCH_FIELDS}
     agent = asked.pop("agent")
     over = plain(request.GET, "over")
     asked |= {"actor": asked["actor"] or agent, "over": over if over in viewing.RANGES else ""}
     opened = request.user.has_perm(record_access.MAY_OPEN)
     by = actor_of(request)
     meant = asked | {"since": viewing.since_of(asked, timezone.now())}
-    wanted = record_search.read(by.organization, meant, opened=opened, zone=UTC)
+    wanted = record_search.read_search(by.organization, meant, opened=opened, zone=UTC)
     page = record_access.read_page(wanted, PAGE_SIZE, _position(request), by=by)
     context = {
         "asked": asked,
@@ -73,7 +73,7 @@ def record_list(request: HttpRequest) -> HttpResponse:
         "chips": viewing.chips(asked),
         "view": viewing.address(asked),
         "facets": viewing.facets(wanted, asked),
-        "looked_through": record_search.LOOKED_THROUGH,
+        "looked_through": record_search.MOST_SCANNED,
         "ask": f"{reverse('audit-exports')}?{urlencode(wanted.asked)}",
         "older": viewing.address(asked, cursor=page.older.cursor) if page.older else "",
         "newer": viewing.address(asked, cursor=page.newer.cursor) if page.newer else "",

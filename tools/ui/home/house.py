@@ -77,7 +77,7 @@ def _second_factors() -> Notice:
 
 
 def _sealing(organization: str) -> Notice:
-    found = log_status.standing_of(organization)
+    found = log_status.log_status(organization)
     if found.halted:
         return Notice("bad", f"The log is halted: {found.halted}")
     if found.signed_at is None:
