@@ -136,8 +136,8 @@ def _uncounted_findings(rule: AlertRule, findings: list[AlertFinding]) -> list[A
         organization__in={found.organization for found in findings},
         last_at__gte=min((found.last_at for found in findings), default=_NEVER),
     ).order_by("last_at")
-    told = rows.values_list("organization", "actor", "subject", "last_at")
-    counted = {row[:3]: row[3] for row in told}
+    counted_rows = rows.values_list("organization", "actor", "subject", "last_at")
+    counted = {row[:3]: row[3] for row in counted_rows}
     return [
         found
         for found in findings

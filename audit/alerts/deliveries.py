@@ -38,7 +38,7 @@ _CLAIM_LEASE = timedelta(
 )  # no other worker takes it meanwhile; longer than one sending takes
 _BATCH_S = 8.0
 _SHARE_S = 4.0  # of a batch, for one organization; less than a receiver that never answers takes
-_WORKER_DIED = "Whoever tried to tell it ended before it was told."
+_WORKER_DIED = "The worker that sent it ended before it was delivered."
 
 
 def plan_deliveries(alert: Alert, *, capped: bool = True) -> bool:
@@ -64,7 +64,7 @@ def delete_deliveries(alert: Alert) -> None:
 
 def send_due() -> int:
     """Return how many were delivered."""
-    until, told, spent_s = time.monotonic() + _BATCH_S, 0, defaultdict[str, float](float)
+    until, delivered, spent_s = time.monotonic() + _BATCH_S, 0, defaultdict[str, float](float)
     while (began := time.monotonic()) < until:
         served = [name for name, seconds in spent_s.items() if seconds >= _SHARE_S]
         delivery = _claim_delivery(served)
@@ -73,9 +73,9 @@ def send_due() -> int:
         if _is_stale(delivery):
             _give_up(delivery, delivery.problem or _WORKER_DIED)
         else:
-            told += _send(delivery)
+            delivered += _send(delivery)
         spent_s[delivery.channel.organization] += time.monotonic() - began
-    return told
+    return delivered
 
 
 def send_test_message(*, channel: AlertChannel, by: Actor) -> str:
@@ -109,7 +109,7 @@ def _full_channels(channels: Iterable[AlertChannel], severity: Severity) -> Iter
         channel__in=channels,
         alert__severity__in=[one for one in Severity if one.rank >= severity.rank],
     ).values_list("channel")
-    full = found.annotate(told=Count("pk")).filter(told__gte=MOST_AN_HOUR)
+    full = found.annotate(delivered=Count("pk")).filter(delivered__gte=MOST_AN_HOUR)
     return full.values_list("channel", flat=True)
 
 

@@ -62,8 +62,8 @@ def download_name(row: AuditExport) -> str:
 def request_export(*, wanted: RecordSearch, format_name: str, by: Actor) -> AuditExport:
     """The request is on record before anything is read. Raises `AuditFlaw` at the user's limit."""
     _lock()
-    own = AuditExport.objects.asked_by(by.organization, by.id)
-    if own.kept().count() >= MOST_EXPORTS:
+    own = AuditExport.objects.requested_by(by.organization, by.id)
+    if own.with_file().count() >= MOST_EXPORTS:
         raise AuditFlaw(f"You have {MOST_EXPORTS} exports already. Remove one first.", "format")
     if _stored_bytes(by.organization) >= ORGANIZATION_BYTES:
         raise AuditFlaw(
@@ -74,7 +74,7 @@ def request_export(*, wanted: RecordSearch, format_name: str, by: Actor) -> Audi
     row = AuditExport.objects.create(
         organization=wanted.organization,
         format=format_name,
-        filters=wanted.asked,
+        filters=wanted.filters,
         opened=wanted.opened,
         asked_by=by.name,
         asked_by_id=by.id,
@@ -87,7 +87,11 @@ def request_export(*, wanted: RecordSearch, format_name: str, by: Actor) -> Audi
 @transaction.atomic
 def remove_export(*, row: AuditExport, by: Actor) -> None:
     """Delete its file; one that is being written ends soon. Safe to repeat."""
-    if AuditExport.objects.kept().filter(pk=row.pk).update(state=ExportState.GONE, moved_at=Now()):
+    if (
+        AuditExport.objects.with_file()
+        .filter(pk=row.pk)
+        .update(state=ExportState.GONE, moved_at=Now())
+    ):
         _record(row, by, Outcome.CHANGED, removed=True)
         transaction.on_commit(partial(_delete_files, row))
 
@@ -124,7 +128,7 @@ def delete_expired() -> int:
     past = AuditExport.objects.filter(state__in=(ExportState.FAILED, ExportState.GONE))
     if days := settings.RETENTION_DAYS["exports"]:
         _delete_rows(past, timezone.now() - timedelta(days=days))
-    _delete_orphaned_files(AuditExport.objects.kept().values_list("pk", flat=True))
+    _delete_orphaned_files(AuditExport.objects.with_file().values_list("pk", flat=True))
     return len(found)
 
 
@@ -199,7 +203,7 @@ def _update_progress(row: AuditExport, records: int, size: int) -> None:
 
 def _stored_bytes(organization: str, besides: UUID | None = None) -> int:
     """The total bytes of its exports that exist or are being written."""
-    kept = AuditExport.objects.kept().filter(organization=organization)
+    kept = AuditExport.objects.with_file().filter(organization=organization)
     kept = kept.exclude(pk=besides) if besides else kept
     stored: int = kept.aggregate(bytes=Coalesce(Sum("size"), 0))["bytes"]
     return stored

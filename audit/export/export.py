@@ -1,7 +1,7 @@
 """Export evidence as JSON lines that are the sealed lines byte for byte, as CSV, or as OCSF.
 
 Rows are read in batches with keyset pagination, the oldest first, and no database connection is
-held between two of them: a slow client blocks no other. Records written after an export began are
+held between two of them: a slow client blocks no other. Records output after an export began are
 not part of it.
 """
 
@@ -88,31 +88,31 @@ ProgressCallback = Callable[[int, int], None]
 class ExportFormat:
     suffix: str
     content_type: str
-    written: RowFormatter
+    format_row: RowFormatter
     head: bytes = b""
 
 
-def _jsonl_line(row: ExportRow, vouched: SignedSize) -> bytes:
+def _jsonl_line(row: ExportRow, signed: SignedSize) -> bytes:
     return row.line + b"\n"
 
 
-def _csv_line(row: ExportRow, vouched: SignedSize) -> bytes:
-    said: dict[str, Any] = orjson.loads(row.body)
-    said |= {
+def _csv_line(row: ExportRow, signed: SignedSize) -> bytes:
+    fields: dict[str, Any] = orjson.loads(row.body)
+    fields |= {
         "occurred_at": row.moment,
-        "details": orjson.dumps(said["details"]).decode(),
+        "details": orjson.dumps(fields["details"]).decode(),
         "log_index": row.index,
         "leaf_hash": row.hash.hex() if row.hash else None,
     }
-    cells = ("" if said[name] is None else str(said[name]) for name in _COLUMNS)
+    cells = ("" if fields[name] is None else str(fields[name]) for name in _COLUMNS)
     return csvsafe.csv_row(cells)
 
 
-def _ocsf_line(row: ExportRow, vouched: SignedSize) -> bytes:
-    said = ocsf.ocsf_event(
-        orjson.loads(row.body), row.occurred_at, row.line.decode(), vouched.seal_of(row)
+def _ocsf_line(row: ExportRow, signed: SignedSize) -> bytes:
+    fields = ocsf.ocsf_event(
+        orjson.loads(row.body), row.occurred_at, row.line.decode(), signed.seal_of(row)
     )
-    return orjson.dumps(said) + b"\n"
+    return orjson.dumps(fields) + b"\n"
 
 
 FORMATS = {
@@ -127,23 +127,23 @@ FORMATS = {
 class ExportSlots:
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._of: Counter[str] = Counter()
+        self._running: Counter[str] = Counter()
 
-    def take(self, organization: str) -> None:
+    def acquire(self, organization: str) -> None:
         """Raises `TooManyExports`."""
         with self._lock:
             if (
-                self._of.total() >= MOST_CONCURRENT
-                or self._of[organization] >= ORGANIZATION_CONCURRENT
+                self._running.total() >= MOST_CONCURRENT
+                or self._running[organization] >= ORGANIZATION_CONCURRENT
             ):
                 raise TooManyExports
-            self._of[organization] += 1
+            self._running[organization] += 1
 
-    def give(self, organization: str) -> None:
+    def release(self, organization: str) -> None:
         with self._lock:
-            self._of[organization] -= 1
-            if not self._of[organization]:
-                del self._of[organization]
+            self._running[organization] -= 1
+            if not self._running[organization]:
+                del self._running[organization]
 
 
 _slots = ExportSlots()
@@ -155,7 +155,7 @@ class ExportStream:
     def __init__(self, wanted: RecordSearch, format_name: str) -> None:
         """Raises `TooManyExports`."""
         self._organization = wanted.organization
-        _slots.take(self._organization)
+        _slots.acquire(self._organization)
         self._parts = export_parts(wanted, format_name)
         self._open = True
 
@@ -178,7 +178,7 @@ class ExportStream:
     def close(self) -> None:
         if self._open:
             self._open = False
-            _slots.give(self._organization)
+            _slots.release(self._organization)
 
 
 def begin_export(wanted: RecordSearch, format_name: str, by: Actor) -> ExportStream:
@@ -189,7 +189,7 @@ def begin_export(wanted: RecordSearch, format_name: str, by: Actor) -> ExportStr
             by=by,
             outcome=Outcome.STARTED,
             subject=format_name,
-            details={"filters": wanted.asked, "opened": wanted.opened},
+            details={"filters": wanted.filters, "opened": wanted.opened},
         )
     return stream
 
@@ -197,10 +197,10 @@ def begin_export(wanted: RecordSearch, format_name: str, by: Actor) -> ExportStr
 def export_parts(wanted: RecordSearch, format_name: str) -> Iterator[bytes]:
     """The export in pieces of some hundred rows."""
     kind = FORMATS[format_name]
-    vouched = signed_size(wanted.organization)
+    signed = signed_size(wanted.organization)
     yield kind.head
     for batch in read_batches(wanted):
-        yield b"".join(kind.written(row, vouched) for row in batch)
+        yield b"".join(kind.format_row(row, signed) for row in batch)
 
 
 def read_batches(wanted: RecordSearch) -> Iterator[list[ExportRow]]:
@@ -232,27 +232,27 @@ def write_export_file(
     """The same, with all that the manifest says of it. `watch` is called after each batch with the
     number of records and bytes, and stops the writing by raising.
 
-    The record of it is written before the file gets its name.
+    The record of it is output before the file gets its name.
     """
-    vouched, written = signed_size(wanted.organization), _ExportFile(watch)
+    signed, output = signed_size(wanted.organization), _ExportFile(watch)
     kind = FORMATS[format_name]
-    lines = written.counted(read_batches(wanted), kind, vouched)
-    said: dict[str, Any] = {}
+    lines = output.write_batches(read_batches(wanted), kind, signed)
+    fields: dict[str, Any] = {}
 
-    def tell(digest: DigestWriter) -> None:
-        said.update(written.said(path.name, format_name, digest, wanted))
+    def record_export(digest: DigestWriter) -> None:
+        fields.update(output.manifest_fields(path.name, format_name, digest, wanted))
         record(
             Event.AUDIT_EXPORT,
             by=by,
             outcome=Outcome.SUCCESS,
             subject=format_name,
-            details=said | {"filters": wanted.asked, "opened": wanted.opened},
+            details=fields | {"filters": wanted.filters, "opened": wanted.opened},
         )
-        note = signed_manifest(wanted.organization, said)
+        note = signed_manifest(wanted.organization, fields)
         write_atomically(path.with_name(f"{path.name}.manifest"), [note.encode()])
 
-    write_atomically(path, lines, tell)
-    return said
+    write_atomically(path, lines, record_export)
+    return fields
 
 
 class _ExportFile:
@@ -263,8 +263,8 @@ class _ExportFile:
         self._indexes: list[int] = []
         self._watch = watch
 
-    def counted(
-        self, batches: Iterator[list[ExportRow]], kind: ExportFormat, vouched: SignedSize
+    def write_batches(
+        self, batches: Iterator[list[ExportRow]], kind: ExportFormat, signed: SignedSize
     ) -> Iterator[bytes]:
         yield kind.head
         for batch in batches:
@@ -273,13 +273,13 @@ class _ExportFile:
             if known:
                 ends = [*self._indexes, *known]
                 self._indexes = [min(ends), max(ends)]
-            part = b"".join(kind.written(row, vouched) for row in batch)
+            part = b"".join(kind.format_row(row, signed) for row in batch)
             self._size += len(part)
             if self._watch is not None:
                 self._watch(self.records, self._size)
             yield part
 
-    def said(
+    def manifest_fields(
         self, name: str, format_name: str, digest: DigestWriter, wanted: RecordSearch
     ) -> dict[str, object]:
         return {
@@ -289,7 +289,7 @@ class _ExportFile:
             "size": digest.size,
             "records": self.records,
             "indexes": "-".join(map(str, self._indexes)) or "none",
-            "filters": urlencode(wanted.asked) or "none",
+            "filters": urlencode(wanted.filters) or "none",
             "time": timezone.now().isoformat(),
         }
 

@@ -73,14 +73,14 @@ def publish_checkpoint(name: str) -> str | None:
     return note
 
 
-def compare_logs(compared_lately: Container[str] = ()) -> None:
+def compare_logs(recently_compared: Container[str] = ()) -> None:
     """Compare every log with what was published of it, also of logs the database knows not, but
-    for those that were `compared_lately`, before they were signed."""
+    for those that were `recently_compared`, before they were signed."""
     known = set(AuditLog.objects.values_list("name", flat=True))
     missing = [AuditLog(name=name) for name in anchors.anchored_logs() if name not in known]
     AuditLog.objects.bulk_create(missing, ignore_conflicts=True)
     for name in AuditLog.objects.filter(halted_at__isnull=True).values_list("name", flat=True):
-        if name not in compared_lately:
+        if name not in recently_compared:
             _compare_or_halt(name)
     metrics.logs_halted.set(AuditLog.objects.filter(halted_at__isnull=False).count())
 

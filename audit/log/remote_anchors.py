@@ -34,33 +34,35 @@ class NotAccepted(Exception):
 class AnchorPublisher:
     """Sends notes to one destination, in a thread of its own."""
 
-    def __init__(self, place: str, send: SendNote) -> None:
-        self.place = place
+    def __init__(self, setting: str, send: SendNote) -> None:
+        self.setting = setting
         self._send = send
         self._waiting: dict[str, str] = {}
-        self._news = threading.Condition()
-        self._over = False
-        self._thread = threading.Thread(target=self._run, name=f"courier-{place}", daemon=True)
+        self._changed = threading.Condition()
+        self._stopped = False
+        self._thread = threading.Thread(
+            target=self._run, name=f"anchor-publisher-{setting}", daemon=True
+        )
 
     def start(self) -> None:
         """With what was published last: the process may have ended before it was sent."""
         for name in anchors.anchored_logs():
             newest = anchors.newest_anchor(name)
             if newest is not None:
-                self.take(name, newest.note)
+                self.enqueue(name, newest.note)
         self._thread.start()
 
     def stop(self) -> None:
-        with self._news:
-            self._over = True
-            self._news.notify()
+        with self._changed:
+            self._stopped = True
+            self._changed.notify()
 
-    def take(self, name: str, note: str) -> None:
+    def enqueue(self, name: str, note: str) -> None:
         """Replaces an older pending one of the same log."""
-        with self._news:
+        with self._changed:
             self._waiting.pop(name, None)
             self._waiting[name] = note
-            self._news.notify()
+            self._changed.notify()
 
     def _run(self) -> None:
         wait_s = 1.0
@@ -69,41 +71,43 @@ class AnchorPublisher:
                 self._send(*found)
             except (OSError, HTTPException, NotAccepted) as error:
                 metrics.anchor_deliveries.labels("failed").inc()
-                log.warning("%s did not take a checkpoint: %s", self.place, type(error).__name__)
-                self._put_back(*found)
-                self._rest(wait_s)
+                log.warning("%s did not take a checkpoint: %s", self.setting, type(error).__name__)
+                self._requeue(*found)
+                self._wait(wait_s)
                 wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
             else:
                 metrics.anchor_deliveries.labels("delivered").inc()
                 wait_s = 1.0
 
     def _next(self) -> tuple[str, str] | None:
-        with self._news:
-            self._news.wait_for(lambda: self._over or self._waiting)
-            if self._over:
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopped or self._waiting)
+            if self._stopped:
                 return None
             name = next(iter(self._waiting))
             return name, self._waiting.pop(name)
 
-    def _put_back(self, name: str, note: str) -> None:
-        with self._news:
+    def _requeue(self, name: str, note: str) -> None:
+        with self._changed:
             self._waiting.setdefault(name, note)
 
-    def _rest(self, wait_s: float) -> None:
-        with self._news:
-            self._news.wait_for(lambda: self._over, wait_s)
+    def _wait(self, wait_s: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopped, wait_s)
 
 
 def configured_publishers() -> list[AnchorPublisher]:
     """One for each configured destination. Raises `BadAddress`."""
-    made = []
+    publishers = []
     if settings.AUDIT_ANCHOR_URL:
-        made.append(AnchorPublisher("AUDIT_ANCHOR_URL", post_sender(settings.AUDIT_ANCHOR_URL)))
+        publishers.append(
+            AnchorPublisher("AUDIT_ANCHOR_URL", post_sender(settings.AUDIT_ANCHOR_URL))
+        )
     if settings.AUDIT_ANCHOR_PUT_URL:
-        made.append(
+        publishers.append(
             AnchorPublisher("AUDIT_ANCHOR_PUT_URL", put_sender(settings.AUDIT_ANCHOR_PUT_URL))
         )
-    return made
+    return publishers
 
 
 def post_sender(url: str) -> SendNote:

@@ -97,7 +97,7 @@ class SealingPlan:
     stale: bool
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether it holds all that there was before `until`."""
         return len(self.ids) < PLAN
 
@@ -137,11 +137,11 @@ def seal_log(name: str, *, foreign: bool = True) -> tuple[int, bool]:
     done = 0
     for first in range(0, len(plan.ids), BATCH):
         last = first + BATCH >= len(plan.ids)
-        horizon = plan.until if last and plan.whole else None
+        horizon = plan.until if last and plan.is_complete else None
         done += _seal_batch(name, plan.ids[first : first + BATCH], horizon)
     if not plan.ids and plan.stale:
         _seal_batch(name, [], plan.until)
-    return done, not plan.whole
+    return done, not plan.is_complete
 
 
 def active_logs(since: str | None) -> tuple[list[str], str]:
@@ -191,14 +191,14 @@ def _seal_batch(name: str, ids: list[UUID], horizon: str | None) -> int:
     """`horizon` when with these everything before it has its place."""
     with connection.cursor() as cursor:
         cursor.execute(_LOG_STATE_SQL, [name])
-        standing = LogState(*cursor.fetchone())
-        if standing.halted:
+        state = LogState(*cursor.fetchone())
+        if state.halted:
             return 0
         cursor.execute(
             _ROWS.format(body=leaves.body_sql("r"), moment=leaves.moment_sql("r")), [ids]
         )
         rows = [UnsealedRow(*found) for found in cursor.fetchall()]
-    _append_rows(name, standing, rows, horizon)
+    _append_rows(name, state, rows, horizon)
     transaction.on_commit(lambda: _observe_lag(rows))
     return len(rows)
 
@@ -208,10 +208,8 @@ def _observe_lag(rows: list[UnsealedRow]) -> None:
         metrics.seal_lag.observe(max(0.0, row.age_s))
 
 
-def _append_rows(
-    name: str, standing: LogState, rows: list[UnsealedRow], horizon: str | None
-) -> None:
-    frontier = split_frontier(standing.frontier, standing.size)
+def _append_rows(name: str, state: LogState, rows: list[UnsealedRow], horizon: str | None) -> None:
+    frontier = split_frontier(state.frontier, state.size)
     hashes = [merkle.leaf_hash(row.line()) for row in rows]
     nodes: list[tuple[int, int, bytes]] = []
 
@@ -219,25 +217,23 @@ def _append_rows(
         if level % STEP == 0:
             nodes.append((level, index, made))
 
-    size = merkle.extend(frontier, standing.size, hashes, completed)
-    _write_leaves(name, standing, rows, hashes)
-    _write_nodes(standing, nodes)
-    _execute(_UPDATE_LOG_SQL, size, b"".join(frontier), horizon, standing.id)
-    _report_forged(name, standing.size, rows)
+    size = merkle.extend(frontier, state.size, hashes, completed)
+    _write_leaves(name, state, rows, hashes)
+    _write_nodes(state, nodes)
+    _execute(_UPDATE_LOG_SQL, size, b"".join(frontier), horizon, state.id)
+    _report_forged(name, state.size, rows)
 
 
-def _write_leaves(
-    name: str, standing: LogState, rows: list[UnsealedRow], hashes: list[bytes]
-) -> None:
-    places = range(standing.size, standing.size + len(rows))
+def _write_leaves(name: str, state: LogState, rows: list[UnsealedRow], hashes: list[bytes]) -> None:
+    places = range(state.size, state.size + len(rows))
     macs = [leaves.position_mac(name, *place) for place in zip(places, hashes, strict=True)]
-    _execute(_LEAVES, standing.id, list(places), [row.id for row in rows], hashes, macs)
+    _execute(_LEAVES, state.id, list(places), [row.id for row in rows], hashes, macs)
 
 
-def _write_nodes(standing: LogState, nodes: list[tuple[int, int, bytes]]) -> None:
+def _write_nodes(state: LogState, nodes: list[tuple[int, int, bytes]]) -> None:
     if nodes:
         levels, indexes, hashes = zip(*nodes, strict=True)
-        _execute(_NODES, standing.id, list(levels), list(indexes), list(hashes))
+        _execute(_NODES, state.id, list(levels), list(indexes), list(hashes))
 
 
 def _execute(statement: str, *values: Any) -> None:

@@ -83,10 +83,10 @@ class Sealer:
     """Works until `stop` is set, and goes on after any failure of the database."""
 
     def __init__(
-        self, stop: threading.Event, couriers: list[AnchorPublisher] | None = None
+        self, stop: threading.Event, publishers: list[AnchorPublisher] | None = None
     ) -> None:
         self._stop = stop
-        self._couriers = couriers or []
+        self._publishers = publishers or []
         self._begin()
 
     def run(self) -> None:
@@ -94,10 +94,10 @@ class Sealer:
         while not self._stop.is_set():
             began = time.monotonic()
             try:
-                self._turn()
+                self._run_pass()
                 wait_s = max(0.0, TICK_S - (time.monotonic() - began))
             except Exception:  # the edge of the process: it has to go on
-                log.exception("sealing was interrupted and begins anew")
+                log.exception("sealing was interrupted and starts again")
                 wait_s = min(max(wait_s, TICK_S / 4) * 2, _MOST_WAIT_S)
                 self._begin()
             self._stop.wait(wait_s)
@@ -110,24 +110,24 @@ class Sealer:
             database.close_pool()  # its threads would wait ever longer to connect again
         self._since: str | None = None
         self._owed: dict[str, float] = {}
-        self._told: set[str] = set()
+        self._reported_overdue: set[str] = set()
         self._held_up: set[tuple[str, str]] = set()  # by which transaction
         self._signed: dict[str, float] = {}  # when, by log; each was compared before
         self._watched = self._beaten = self._thinned = float("-inf")
 
-    def _turn(self) -> None:
+    def _run_pass(self) -> None:
         now = time.monotonic()
         quiet_s = settings.AUDIT_QUIET_SECONDS
         if now - self._watched >= quiet_s:
             self._signed = {name: at for name, at in self._signed.items() if now - at < quiet_s}
-            checkpoint_publication.compare_logs(compared_lately=self._signed)
+            checkpoint_publication.compare_logs(recently_compared=self._signed)
             self._watched = now
         foreign = self._since is None
         names, until = seal_batches.active_logs(self._since)
         for name in names:
             self._owed.setdefault(name, now)
         self._since = until
-        self._work_off(foreign)
+        self._seal_owed(foreign)
         self._publish()
         self._beat(now)
         self._thin(now)
@@ -143,17 +143,19 @@ class Sealer:
             except (OSError, BadAnchor):
                 log.exception("the anchors of %s could not be thinned", name)
 
-    def _work_off(self, foreign: bool) -> None:
+    def _seal_owed(self, foreign: bool) -> None:
         """The logs in rotation, so that a long one does not keep the others waiting."""
         failed: set[str] = set()
-        while (left := [name for name in self._owed if name not in failed]) and not self._over():
+        while (
+            left := [name for name in self._owed if name not in failed]
+        ) and not self._is_stopping():
             for name in left:
-                if self._over():
+                if self._is_stopping():
                     return
                 if not self._seal_one(name, foreign):
                     failed.add(name)
             self._publish()
-            self._tell_overdue()
+            self._report_overdue()
 
     def _seal_one(self, name: str, foreign: bool) -> bool:
         try:
@@ -163,12 +165,12 @@ class Sealer:
             return False
         if not more:
             del self._owed[name]
-            self._told.discard(name)
+            self._reported_overdue.discard(name)
         return True
 
     def _publish(self) -> None:
         for name in checkpoint_publication.due_logs(ACTIVE_S):
-            if self._over():
+            if self._is_stopping():
                 return
             try:
                 note = checkpoint_publication.publish_checkpoint(name)
@@ -176,8 +178,8 @@ class Sealer:
                 log.exception("the log %s could not be signed", name)
                 continue
             self._signed[name] = time.monotonic()
-            for courier in self._couriers if note else ():
-                courier.take(name, note or "")
+            for publisher in self._publishers if note else ():
+                publisher.enqueue(name, note or "")
         if key_files.is_rotating():
             checkpoint_publication.finish_rotation()
 
@@ -190,14 +192,14 @@ class Sealer:
             cursor.execute(_OLDEST_SQL, [self._since])
             found = cursor.fetchone()
         unsealed_age.set(found[0] if found else 0)
-        self._tell_held_up()
+        self._report_held_up()
 
-    def _tell_overdue(self) -> None:
+    def _report_overdue(self) -> None:
         """Unsealed records whose transactions are over."""
         now = time.monotonic()
         for name, owed_since in self._owed.items():
-            if now - owed_since > OVERDUE_S and name not in self._told:
-                self._told.add(name)
+            if now - owed_since > OVERDUE_S and name not in self._reported_overdue:
+                self._reported_overdue.add(name)
                 log.error("records of the log %s have waited too long to be sealed", name)
                 record(
                     Event.AUDIT_UNSEALED,
@@ -208,7 +210,7 @@ class Sealer:
                     details={"waited_s": round(now - owed_since, 1)},
                 )
 
-    def _tell_held_up(self) -> None:
+    def _report_held_up(self) -> None:
         """Report records that cannot be sealed because of an open transaction, once for each."""
         with connections["default"].cursor() as cursor:
             cursor.execute(_HELD_UP_SQL, [OVERDUE_S, Event.AUDIT_UNSEALED.value])
@@ -227,5 +229,5 @@ class Sealer:
             )
         self._held_up |= found
 
-    def _over(self) -> bool:
+    def _is_stopping(self) -> bool:
         return self._stop.is_set()

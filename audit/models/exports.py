@@ -16,13 +16,13 @@ class ExportState(models.TextChoices):
 
 
 class AuditExportQuerySet(models.QuerySet["AuditExport"]):
-    def asked_by(self, organization: str, person_id: str) -> "AuditExportQuerySet":
+    def requested_by(self, organization: str, person_id: str) -> "AuditExportQuerySet":
         return self.filter(organization=organization, asked_by_id=person_id)
 
     def unfinished(self) -> "AuditExportQuerySet":
         return self.filter(state__in=(ExportState.WAITING, ExportState.RUNNING))
 
-    def kept(self) -> "AuditExportQuerySet":
+    def with_file(self) -> "AuditExportQuerySet":
         """Those that have a file, or will have one."""
         return self.exclude(state__in=(ExportState.FAILED, ExportState.GONE))
 

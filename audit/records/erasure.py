@@ -52,11 +52,11 @@ class ErasureScope:
     before: datetime | None = None
 
     @property
-    def whole(self) -> bool:
+    def is_whole(self) -> bool:
         return self.execution is None and not self.agent and self.before is None
 
     @property
-    def said(self) -> dict[str, str]:
+    def as_details(self) -> dict[str, str]:
         named = {"execution": self.execution, "agent": self.agent, "before": self.before}
         return {name: str(value) for name, value in named.items() if value} or {"all": "payloads"}
 
@@ -76,7 +76,7 @@ def erase_payloads(scope: ErasureScope, *, by: Actor, reason: str) -> int:
     database opens none of it. Of anything less a backup still holds copies that open.
     """
     _record_erasure(scope, Outcome.STARTED, by, reason)
-    if scope.whole:
+    if scope.is_whole:
         payloads.erase_key(scope.organization)
     done = erase_where(scope.organization, *_condition(scope), by=by.name)
     _record_erasure(scope, Outcome.SUCCESS, by, reason, done)
@@ -130,5 +130,6 @@ def _record_erasure(
         outcome=outcome,
         subject="payloads",
         execution_id=scope.execution,
-        details={"of": scope.said, "why": reason} | ({} if done is None else {"erased": done}),
+        details={"of": scope.as_details, "why": reason}
+        | ({} if done is None else {"erased": done}),
     )

@@ -47,7 +47,7 @@ class _PayloadKey:
     words: bytes
 
     @classmethod
-    def of(cls, secret: bytes) -> "_PayloadKey":
+    def from_secret(cls, secret: bytes) -> "_PayloadKey":
         return cls(AESGCM(secret), hmac.digest(secret, b"words", hashlib.sha256))
 
     def seal(self, record_id: UUID, plain: bytes) -> bytes:
@@ -158,7 +158,7 @@ def _existing_or_new_key(organization: str) -> _PayloadKey:
 
 
 def _cache_key(organization: str, secret: bytes) -> _PayloadKey:
-    key, until = _PayloadKey.of(secret), time.monotonic() + _CACHE_S
+    key, until = _PayloadKey.from_secret(secret), time.monotonic() + _CACHE_S
     # Not before: a key whose transaction is undone was never there.
     transaction.on_commit(lambda: _keys.update({organization: (until, key)}))
     return key

@@ -59,14 +59,14 @@ def read_page(
     found = record_search.search_page(wanted, size + 1, position)
     more = len(found) > size
     shown = found[-size:] if upward else found[:size]
-    details = {"filters": wanted.asked, "opened": wanted.opened, "found": len(shown)}
+    details = {"filters": wanted.filters, "opened": wanted.opened, "found": len(shown)}
     record(Event.AUDIT_READ, by=by, outcome=Outcome.SUCCESS, subject="records", details=details)
     newer = shown and (more if upward else position is not None)
     older = shown and (position != record_search.OLDEST if upward else more)
     return AuditPage(
         shown,
-        Position.of(shown[0], upward=True) if newer else None,
-        Position.of(shown[-1]) if older else None,
+        Position.from_record(shown[0], upward=True) if newer else None,
+        Position.from_record(shown[-1]) if older else None,
     )
 
 

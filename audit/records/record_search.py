@@ -52,20 +52,20 @@ class Position:
     upward: bool = False
 
     @classmethod
-    def of(cls, record: AuditRecord, *, upward: bool = False) -> Self:
+    def from_record(cls, record: AuditRecord, *, upward: bool = False) -> Self:
         return cls(record.occurred_at, record.pk, upward)
 
     @property
     def cursor(self) -> str:
-        said = f"{'up' if self.upward else 'down'} {self.at.isoformat()} {self.id}"
-        return base64.urlsafe_b64encode(said.encode()).decode()
+        text = f"{'up' if self.upward else 'down'} {self.at.isoformat()} {self.id}"
+        return base64.urlsafe_b64encode(text.encode()).decode()
 
     @classmethod
     def read(cls, cursor: str) -> Self:
         """Raises `BadPosition`."""
         try:
-            said = base64.urlsafe_b64decode(cursor.encode()).decode()
-            way, at, identifier = said.split(" ")
+            text = base64.urlsafe_b64decode(cursor.encode()).decode()
+            way, at, identifier = text.split(" ")
             moment = datetime.fromisoformat(at)
             if way not in {"up", "down"} or moment.tzinfo is None:
                 raise BadPosition
@@ -106,7 +106,7 @@ class RecordSearch:
     flaws: dict[str, str] = field(default_factory=dict)
 
     @cached_property
-    def quick(self) -> list[SqlClause]:
+    def indexed_clauses(self) -> list[SqlClause]:
         """What an index holds in the order of time."""
         named = [
             ("r.organization = %s", self.organization),
@@ -119,7 +119,7 @@ class RecordSearch:
         return [SqlClause(sql, (value,)) for sql, value in named if value]
 
     @cached_property
-    def plain(self) -> list[SqlClause]:
+    def column_clauses(self) -> list[SqlClause]:
         named = [
             ("r.code LIKE %s", _family_pattern(self.code)),
             ("r.code = %s", "" if _family_pattern(self.code) else self.code),
@@ -130,7 +130,7 @@ class RecordSearch:
         return [SqlClause(sql, (value,)) for sql, value in named if value]
 
     @cached_property
-    def worded(self) -> list[SqlClause]:
+    def word_clauses(self) -> list[SqlClause]:
         return [_words_clause(self)] if self.text else []
 
     @property
@@ -154,7 +154,7 @@ class RecordSearch:
         return [payloads.word_mark(self.organization, word) for word in words]
 
     @property
-    def asked(self) -> dict[str, str]:
+    def filters(self) -> dict[str, str]:
         """The filters, by the names that a query has for them."""
         shown = {name: getattr(self, name) for name in self.__dataclass_fields__}
         kept = {name: value for name, value in shown.items() if value and name not in _NO_FILTERS}
@@ -181,19 +181,19 @@ def read_search(organization: str, given: Mapping[str, str], *, opened: bool = F
     `zone` is that of a time without one; without it such a time is a flaw.
     """
     flaws: dict[str, str] = {}
-    asked = {name: _read_text(name, given.get(name, ""), flaws) for name in SEARCH_FIELDS}
+    texts = {name: _read_text(name, given.get(name, ""), flaws) for name in SEARCH_FIELDS}
     return RecordSearch(
         organization,
-        code=asked["code"],
-        actor=asked["actor"] or asked["agent"],
-        tool=asked["tool"],
-        execution=_read_identifier(asked["execution"], flaws),
-        outcome=asked["outcome"],
-        reason=asked["reason"],
-        request=asked["request"],
-        since=_read_time("since", asked["since"], zone, flaws),
-        until=_read_time("until", asked["until"], zone, flaws),
-        text=_read_words(asked["q"], flaws),
+        code=texts["code"],
+        actor=texts["actor"] or texts["agent"],
+        tool=texts["tool"],
+        execution=_read_identifier(texts["execution"], flaws),
+        outcome=texts["outcome"],
+        reason=texts["reason"],
+        request=texts["request"],
+        since=_read_time("since", texts["since"], zone, flaws),
+        until=_read_time("until", texts["until"], zone, flaws),
+        text=_read_words(texts["q"], flaws),
         opened=opened,
         flaws=flaws,
     )
@@ -205,7 +205,7 @@ def search_page(
     """At most `size` records, the newest first: those after the position, or before it where it
     looks upward."""
     found = _search_by_time(search, size, position)
-    if len(found) < size and (search.plain or search.text) and _has_more(search, position):
+    if len(found) < size and (search.column_clauses or search.text) and _has_more(search, position):
         found = _search_by_index(search, size, position)
     rows = AuditRecord.objects.filter(pk__in=found)
     return sorted(rows, key=lambda row: (row.occurred_at, row.pk), reverse=True)
@@ -216,7 +216,12 @@ def ascending_ids(
 ) -> SqlClause:
     """The statement of the next `size` ids and times from the oldest on."""
     position = Position(*after, upward=True) if after else None
-    clauses = [*search.quick, *search.plain, *search.worded, *_position_clause(position)]
+    clauses = [
+        *search.indexed_clauses,
+        *search.column_clauses,
+        *search.word_clauses,
+        *_position_clause(position),
+    ]
     where, values = _conjunction(clauses)
     sql = (
         f"SELECT r.occurred_at, r.id FROM audit_auditrecord r WHERE {where}"  # noqa: S608
@@ -228,8 +233,8 @@ def ascending_ids(
 def tally_newest(search: RecordSearch) -> list[tuple[str, str, str]]:
     """Code, outcome and actor of what fits among the newest by time: what is cheap to count.
     Words are not looked for; each would cost as much again."""
-    near, near_values = _conjunction(search.quick)
-    where, values = _conjunction(search.plain)
+    near, near_values = _conjunction(search.indexed_clauses)
+    where, values = _conjunction(search.column_clauses)
     sql = (
         "SELECT r.code, r.outcome, r.actor FROM (SELECT r.* FROM audit_auditrecord r"  # noqa: S608
         f" WHERE {near} ORDER BY {_order_sql(None)} LIMIT %s) r WHERE {where}"
@@ -245,8 +250,8 @@ def replace_filters(search: RecordSearch, **changes: Any) -> RecordSearch:
 
 def _search_by_time(search: RecordSearch, size: int, position: Position | None) -> list[UUID]:
     """Among the next two thousand by time, which is where anything common is found."""
-    near, near_values = _conjunction([*search.quick, *_position_clause(position)])
-    where, values = _conjunction([*search.plain, *search.worded])
+    near, near_values = _conjunction([*search.indexed_clauses, *_position_clause(position)])
+    where, values = _conjunction([*search.column_clauses, *search.word_clauses])
     order = _order_sql(position)
     sql = (
         "SELECT r.id FROM (SELECT r.* FROM audit_auditrecord r"  # noqa: S608
@@ -257,7 +262,7 @@ def _search_by_time(search: RecordSearch, size: int, position: Position | None) 
 
 def _has_more(search: RecordSearch, position: Position | None) -> bool:
     """Whether there are others by time than those already looked through."""
-    near, values = _conjunction([*search.quick, *_position_clause(position)])
+    near, values = _conjunction([*search.indexed_clauses, *_position_clause(position)])
     sql = (
         f"SELECT r.id FROM audit_auditrecord r WHERE {near}"  # noqa: S608
         f" ORDER BY {_order_sql(position)} OFFSET %s LIMIT 1"
@@ -268,13 +273,13 @@ def _has_more(search: RecordSearch, position: Position | None) -> bool:
 def _search_by_index(search: RecordSearch, size: int, position: Position | None) -> list[UUID]:
     """All that fits by the inverted indexes, sorted.
 
-    Each index is asked by itself, or PostgreSQL would walk along time and compute for every record
+    Each index is texts by itself, or PostgreSQL would walk along time and compute for every record
     what the index holds already.
     """
     terms = f"{_TERMS} @> " + (f"(%s::text[] || {_WORDS})" if search.text else "%s::text[]")
     values: list[Any] = [search.terms, *([search.text] if search.text else [])]
     found = f"SELECT {_COLUMNS} FROM audit_auditrecord r WHERE {terms}"  # noqa: S608
-    where, near = _conjunction([*search.quick, *_position_clause(position)])
+    where, near = _conjunction([*search.indexed_clauses, *_position_clause(position)])
     named, kept = "", ""
     if search.text and search.opened:
         more = _payload_clause(search, position)
@@ -294,7 +299,9 @@ def _search_by_index(search: RecordSearch, size: int, position: Position | None)
 
 def _payload_clause(search: RecordSearch, position: Position | None) -> SqlClause:
     """By what went in or came out, which `p` holds."""
-    where, values = _conjunction([*search.quick, *search.plain, *_position_clause(position)])
+    where, values = _conjunction(
+        [*search.indexed_clauses, *search.column_clauses, *_position_clause(position)]
+    )
     sql = (
         "SELECT r.id, r.occurred_at FROM p"  # noqa: S608
         f" JOIN audit_auditrecord r ON r.id = p.record_id WHERE {where}"
@@ -380,9 +387,9 @@ def _read_time(name: str, text: str, zone: Any, flaws: dict[str, str]) -> dateti
     return None
 
 
-def _read_words(said: str, flaws: dict[str, str]) -> str:
-    words = _WORD.findall(said)
-    if said and not 1 <= len(words) <= _MOST_WORDS:
+def _read_words(text: str, flaws: dict[str, str]) -> str:
+    words = _WORD.findall(text)
+    if text and not 1 <= len(words) <= _MOST_WORDS:
         flaws["q"] = f"must hold from 1 to {_MOST_WORDS} words"
         return ""
-    return said
+    return text

@@ -109,7 +109,7 @@ class DatabaseSource:
         self._elsewhere = elsewhere
 
     @contextmanager
-    def moment(self) -> Iterator[None]:
+    def snapshot(self) -> Iterator[None]:
         with transaction.atomic():
             with connection.cursor() as cursor:
                 cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
@@ -120,19 +120,19 @@ class DatabaseSource:
         return LogRow(row.size, bytes(row.frontier)) if row is not None else None
 
     def count(self) -> int:
-        found: int = self._all(
+        found: int = self._query(
             "SELECT count(*) FROM audit_auditleaf WHERE log_id = %s", self._log_id
         )[0][0]
         return found
 
     def rows(self, first: int, end: int) -> list[RawRow]:
-        return self._all(_ROWS, self._log_id, first, end - 1, end - first)
+        return self._query(_ROWS, self._log_id, first, end - 1, end - first)
 
-    def beyond(self, end: int) -> list[RawRow]:
-        return self._all(_ROWS, self._log_id, end, (1 << 63) - 1, _MOST_ROWS)
+    def surplus_rows(self, end: int) -> list[RawRow]:
+        return self._query(_ROWS, self._log_id, end, (1 << 63) - 1, _MOST_ROWS)
 
     def exact_body(self, record_id: bytes) -> bytes:
-        found: str = self._all(_BODY, UUID(bytes=record_id))[0][0]
+        found: str = self._query(_BODY, UUID(bytes=record_id))[0][0]
         return found.encode()
 
     def nodes(self) -> dict[tuple[int, int], bytes]:
@@ -142,34 +142,34 @@ class DatabaseSource:
     def checkpoints(self, since: int = 0) -> Iterator[CheckpointRow]:
         last = Checkpoint.objects.filter(log=self._log_id).aggregate(last=Max("id"))["last"]
         size, number = since or _LEAST_SIZE, -1
-        while rows := self._all(_NOTED, self._log_id, size, number, last or 0):
+        while rows := self._query(_NOTED, self._log_id, size, number, last or 0):
             for size, root, note, number in rows:  # noqa: B007
                 yield CheckpointRow(size, root, note)
 
-    def files(self) -> int:
+    def file_count(self) -> int:
         return AuditSegment.objects.filter(log=self._log_id).count()
 
-    def exported(self) -> ExportedRanges:
+    def exported_ranges(self) -> ExportedRanges:
         """Only ranges that a genuine record, or the lines in the file, confirm: a row alone proves
         nothing. The record may have been exported itself."""
-        said = self._said_exported()
+        said = self._recorded_exports()
         rows = AuditSegment.objects.filter(log=self._log_id).select_related("log").order_by("first")
         left = [row for row in rows if _segment_key(row) in said or _is_archived(row)]
         return ExportedRanges(
             [(row.first, row.end) for row in left],
-            [found for row in left if (found := self._spoiled(row)) is not None],
+            [found for row in left if (found := self._file_finding(row)) is not None],
         )
 
-    def _said_exported(self) -> set[tuple[Any, Any, str]]:
+    def _recorded_exports(self) -> set[tuple[Any, Any, str]]:
         """By records that this installation wrote; none where that cannot be checked."""
         if self._record_key is None:
             return set()
         mac = mac_function(self._record_key)
-        told = [orjson.loads(b) for b, made in self._all(_EXPORTED, self.name) if mac(b) == made]
+        told = [orjson.loads(b) for b, made in self._query(_EXPORTED, self.name) if mac(b) == made]
         places = [(one["details"], one["subject_digest"]) for one in told]
         return {(place.get("first"), place.get("end"), digest) for place, digest in places}
 
-    def _spoiled(self, row: AuditSegment) -> VerificationFinding | None:
+    def _file_finding(self, row: AuditSegment) -> VerificationFinding | None:
         file = LogRange(row.log, row.first, row.end)
         try:
             same = manifests.file_sha256(file.path) == row.sha256
@@ -181,9 +181,9 @@ class DatabaseSource:
         if not same:
             says = f"the file {file.file} is not the one that was written"
             return VerificationFinding(FindingKind.MUTATED, row.first, says)
-        return self._without_witness(row, file.path)
+        return self._manifest_finding(row, file.path)
 
-    def _without_witness(self, row: AuditSegment, path: Path) -> VerificationFinding | None:
+    def _manifest_finding(self, row: AuditSegment, path: Path) -> VerificationFinding | None:
         """The manifest beside the file, by which others can check it."""
         for suffix, said in ((".checkpoint", row.note), (".manifest", f"\nsha256 {row.sha256}\n")):
             beside = path.with_suffix(suffix)
@@ -201,21 +201,21 @@ class DatabaseSource:
         keys = key_files.manifest_keys(self.name) | key_files.trusted_keys(self.name)
         return bool(signed_by(manifest, keys))
 
-    def strays(self) -> list[UnsealedRecord]:
-        return [UnsealedRecord(*row) for row in self._all(_STRAYS, self.name)]
+    def unsealed_records(self) -> list[UnsealedRecord]:
+        return [UnsealedRecord(*row) for row in self._query(_STRAYS, self.name)]
 
-    def payloads_gone(self) -> list[tuple[int | None, str]]:
+    def missing_payloads(self) -> list[tuple[int | None, str]]:
         mac = mac_function(self._record_key) if self._record_key is not None else None
-        return [*payloads.missing_payloads(self._all, self.name, mac)]
+        return [*payloads.missing_payloads(self._query, self.name, mac)]
 
-    def unfinished(self) -> list[tuple[UUID, int | None]]:
-        return self._all(_UNFINISHED, self.name, list(_ENDS))
+    def unfinished_calls(self) -> list[tuple[UUID, int | None]]:
+        return self._query(_UNFINISHED, self.name, list(_ENDS))
 
     @cached_property
     def _log_id(self) -> int:
         return AuditLog.objects.filter(name=self.name).values_list("pk", flat=True).first() or 0
 
-    def _all(self, statement: str, *values: Any) -> list[Any]:
+    def _query(self, statement: str, *values: Any) -> list[Any]:
         """In binary, which spares both sides the writing and reading of text."""
         connection.ensure_connection()
         raw = connection.connection

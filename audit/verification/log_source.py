@@ -82,7 +82,7 @@ class LogSource(Protocol):
 
     name: str
 
-    def moment(self) -> AbstractContextManager[None]:
+    def snapshot(self) -> AbstractContextManager[None]:
         """What is asked within is of one moment, and is asked without a pause."""
 
     def log(self) -> LogRow | None: ...
@@ -90,7 +90,7 @@ class LogSource(Protocol):
         """How many leaves there are, at any position."""
 
     def rows(self, first: int, end: int) -> Sequence[RawRow]: ...
-    def beyond(self, end: int) -> Sequence[RawRow]:
+    def surplus_rows(self, end: int) -> Sequence[RawRow]:
         """The first leaves from that position on, a thousand at most."""
 
     def exact_body(self, record_id: bytes) -> bytes:
@@ -100,15 +100,15 @@ class LogSource(Protocol):
     def checkpoints(self, since: int = 0) -> Iterable[CheckpointRow]:
         """Those of `since` records and more that there were when the source was made."""
 
-    def exported(self) -> ExportedRanges: ...
-    def files(self) -> int:
+    def exported_ranges(self) -> ExportedRanges: ...
+    def file_count(self) -> int:
         """How many files of records there are: one that is new lets further records leave."""
 
-    def strays(self) -> list[UnsealedRecord]: ...
-    def payloads_gone(self) -> Sequence[tuple[int | None, str]]:
+    def unsealed_records(self) -> list[UnsealedRecord]: ...
+    def missing_payloads(self) -> Sequence[tuple[int | None, str]]:
         """Of records that commit to one, by index, and of which no erasure is on record."""
 
-    def unfinished(self) -> list[tuple[UUID, int | None]]:
+    def unfinished_calls(self) -> list[tuple[UUID, int | None]]:
         """Records of calls that began long ago and never ended, with their indexes."""
 
 

@@ -112,13 +112,13 @@ def verify_log(
     read = read_statements(
         trust.origin, noted, trust.published, keys, spread=workers.spread, since=since
     )
-    with closing(read) as said:
+    with closing(read) as statements:
         if base is not None:
-            if said.given_up(base.at):
+            if statements.before_break(base.at):
                 raise CannotResume("a break of the log was accepted since")
-            said.add_verified(base)
+            statements.add_verified(base)
         first = max(first, since)
-        return _Verification(source, trust, said, first - first % CHUNK, workers).report()
+        return _Verification(source, trust, statements, first - first % CHUNK, workers).report()
 
 
 class _Verification:
@@ -126,82 +126,85 @@ class _Verification:
         self,
         source: LogSource,
         trust: VerificationTrust,
-        said: Statements,
+        statements: Statements,
         first: int,
         workers: VerificationWorkers,
     ) -> None:
         self.since = trust.verified.size if trust.verified is not None else 0
         self.source, self.keys, self.first, self.whole = source, trust.keys, first, trust.whole
-        self.said = said
-        with source.moment():
+        self.statements = statements
+        with source.snapshot():
             self.log = source.log() or LogRow(0, b"")
             # The file of a key is of no snapshot, and may be erased while the rest is looked at.
-            self.without_payload = source.payloads_gone()
+            self.missing_payloads = source.missing_payloads()
             self.count = source.count()
             self.stored = source.nodes()
-            self.strays = source.strays()
-            self.unfinished = source.unfinished()
-            beyond = source.beyond(self.count)
-            self.end = max(self.count, said.size()) if beyond else self.count
-            self.beyond = source.beyond(self.end) if beyond else []
-        self.files = source.files()
-        exported = source.exported()
+            self.unsealed = source.unsealed_records()
+            self.unfinished = source.unfinished_calls()
+            beyond = source.surplus_rows(self.count)
+            self.end = max(self.count, statements.size()) if beyond else self.count
+            self.beyond = source.surplus_rows(self.end) if beyond else []
+        self.files = source.file_count()
+        exported = source.exported_ranges()
         self.exported, self.spoiled = exported.ranges, exported.spoiled
         self.edge: Frontier | None = None
-        self.tree = self._grown(workers.examined)
-        self.damage = self._explained()
+        self.tree = self._build_tree(workers.examined)
+        self.damage = self._diagnose()
         self.reach = self.damage.reach
         broken = self.damage.broken_from
         self.sound = self.reach if broken is None else min(self.reach, broken)
 
     def report(self) -> VerificationReport:
-        compared = [*self._compared(given_up=False), *self._compared(given_up=True)]
+        compared = [
+            finding
+            for before_break in (False, True)
+            for finding in self._compare_signed(before_break=before_break)
+        ]
         findings = [
-            *self.said.findings,
+            *self.statements.findings,
             *self.damage.findings,
-            *merge_adjacent(self._late()),
+            *merge_adjacent(self._find_backdated()),
             *compared,
         ]
-        findings += [*self._short(findings), *self._unkept(findings)]
+        findings += [*self._find_truncation(findings), *self._find_missing_statements(findings)]
         if self.damage.broken_from is None and not _has_kind(findings, _SHORT_KINDS):
-            findings += [*self._own_row(), *differing_nodes(self.tree, self.stored)]
-        findings += [*self._astray(findings), *self._unfinished()]
-        findings += [*self.spoiled, *self._unpublished(), *self._without_payload()]
-        said = self.said
+            findings += [*self._check_log_row(), *differing_nodes(self.tree, self.stored)]
+        findings += [*self._find_unsealed(findings), *self._find_unfinished()]
+        findings += [*self.spoiled, *self._find_removed_anchors(), *self._find_missing_payloads()]
         return VerificationReport(
             self.source.name,
             self.count,
-            said.notes,
-            said.anchors,
+            self.statements.notes,
+            self.statements.anchors,
             sort_findings(findings),
-            said.verified(self.sound),
+            self.statements.largest_verified(self.sound),
             self.since,
         )
 
-    def _grown(self, examined: ExamineChunks) -> LogTree:
+    def _build_tree(self, examined: ExamineChunks) -> LogTree:
         try:
-            tree = begin_tree(self.first, self.stored, self._reached)
+            tree = begin_tree(self.first, self.stored, self._record_root)
         except LookupError as missing:
             raise CannotResume(f"the node {missing} of the tree is not there") from None
         for chunk in examined(self.source, self._tasks()):
-            tree.add(chunk if chunk.clean else self._again(chunk))
+            tree.add(chunk if chunk.clean else self._reexamine(chunk))
         if self.beyond:
             task = self._task(self.end, self.end)
             tree.add(examine_surplus(self.source, self.beyond, task))
         return tree
 
-    def _again(self, chunk: Chunk) -> Chunk:
+    def _reexamine(self, chunk: Chunk) -> Chunk:
         """Records may have left since, and rightly: their file is there before they leave."""
-        files = self.source.files()
+        files = self.source.file_count()
         if files == self.files:
             return chunk
-        self.files, self.exported = files, self.source.exported().ranges
+        self.files, self.exported = files, self.source.exported_ranges().ranges
         return examine_chunk(
             self.source, self._task(chunk.first, min(self.end, chunk.first + CHUNK))
         )
 
-    def _reached(self, size: int, frontier: Frontier) -> None:
-        self.said.compare(size, merkle.frontier_root(frontier))
+    def _record_root(self, size: int, frontier: Frontier) -> None:
+        self.statements.compare(size, merkle.frontier_root(frontier))
         if size == self.log.size:
             self.edge = list(frontier)
 
@@ -210,48 +213,54 @@ class _Verification:
             yield self._task(first, min(self.end, first + CHUNK))
 
     def _task(self, first: int, end: int) -> ChunkTask:
-        marks = self.said.marks(first, end)
+        marks = self.statements.marks(first, end)
         if first < self.log.size <= end and self.log.size not in marks:
             marks = sorted([*marks, self.log.size])
-        return ChunkTask(first, end, marks, self.exported, self.keys, self.said.clock(first, end))
+        return ChunkTask(
+            first, end, marks, self.exported, self.keys, self.statements.clock(first, end)
+        )
 
-    def _explained(self) -> DamageReport:
+    def _diagnose(self) -> DamageReport:
         return diagnose(
             DamageScene(
                 source=self.source,
                 suspects=self.tree.suspects,
                 gaps=self.tree.gaps,
                 exported=self.exported,
-                strays=self.strays,
+                strays=self.unsealed,
                 place_key=self.keys.place if self.keys else None,
                 end=max(self.tree.sound, min(self.first, self.count)),
-                signed=self.said.size(),
+                signed=self.statements.size(),
             )
         )
 
-    def _compared(self, *, given_up: bool) -> Iterator[VerificationFinding]:
+    def _compare_signed(self, *, before_break: bool) -> Iterator[VerificationFinding]:
         """With what was signed: in the database, and outside it."""
-        found = self.said.compared(given_up=given_up, reach=self.reach, sound=self.sound)
+        found = self.statements.compare_group(
+            before_break=before_break, reach=self.reach, sound=self.sound
+        )
         if found.forked is not None:
             says = f"the first {found.forked} records are not those that were signed"
             agreed = max(self.first, found.agreed or 0)
-            yield self._finding(FindingKind.FORKED, agreed, says, given_up)
+            yield self._finding(FindingKind.FORKED, agreed, says, before_break)
         if found.ahead is None:
             return
         says = f"{self.reach} records are left of {found.ahead} that were signed"
         if self._row_says_more() or found.ahead_noted:
-            yield self._finding(FindingKind.TRUNCATED, self.reach, says, given_up)
+            yield self._finding(FindingKind.TRUNCATED, self.reach, says, before_break)
         elif found.forked is None:
-            yield self._finding(FindingKind.ROLLED_BACK, self.reach, says, given_up)
+            yield self._finding(FindingKind.ROLLED_BACK, self.reach, says, before_break)
 
     def _finding(
         self, kind: FindingKind, index: int, says: str, accepted: bool
     ) -> VerificationFinding:
         if accepted:
-            says = f"{says}; {self.said.acceptance}"
+            says = f"{says}; {self.statements.acceptance}"
         return VerificationFinding(kind, index, says, accepted)
 
-    def _short(self, findings: Sequence[VerificationFinding]) -> Iterator[VerificationFinding]:
+    def _find_truncation(
+        self, findings: Sequence[VerificationFinding]
+    ) -> Iterator[VerificationFinding]:
         if self._row_says_more() and not _has_kind(findings, (FindingKind.TRUNCATED,)):
             says = f"{self.reach} records are left of {self.log.size} that the log's row counts"
             yield VerificationFinding(FindingKind.TRUNCATED, self.reach, says)
@@ -260,21 +269,23 @@ class _Verification:
         there = (one.row.number + 1 for one in self.tree.suspects)
         return self.log.size > max([self.count, self.reach, *there])
 
-    def _unkept(self, findings: Sequence[VerificationFinding]) -> Iterator[VerificationFinding]:
+    def _find_missing_statements(
+        self, findings: Sequence[VerificationFinding]
+    ) -> Iterator[VerificationFinding]:
         """Checkpoints that were published and are not in the database, and the other way round."""
         if _has_kind(findings, _REPORTED_OTHERWISE):
             return
-        for size in self.said.unkept(self.sound):
+        for size in self.statements.missing_checkpoints(self.sound):
             says = f"the checkpoint of {size} records, which was published, is gone"
             yield VerificationFinding(FindingKind.MISSING, size, says)
-        for size in self.said.unanchored(self.sound) if self.whole else ():
+        for size in self.statements.missing_anchors(self.sound) if self.whole else ():
             says = f"the anchor of {size} records is gone: what was published was removed"
             yield VerificationFinding(FindingKind.MISSING, size, says)
 
-    def _unpublished(self) -> Iterator[VerificationFinding]:
+    def _find_removed_anchors(self) -> Iterator[VerificationFinding]:
         """What was signed is published at once, and again every minute. Of a checkpoint that is far
         younger than all that was published the anchor was taken away."""
-        found = self.said.unpublished() if self.whole else None
+        found = self.statements.newest_unpublished() if self.whole else None
         if found is None:
             return
         size, newest, known = found
@@ -284,7 +295,7 @@ class _Verification:
                 FindingKind.MISSING, size, f"{says}: the anchors were removed"
             )
 
-    def _own_row(self) -> Iterator[VerificationFinding]:
+    def _check_log_row(self) -> Iterator[VerificationFinding]:
         size = self.log.size
         frontier = [] if size == 0 else self.edge
         if size != self.reach:
@@ -295,19 +306,21 @@ class _Verification:
                 FindingKind.MUTATED, size, "the log's row is not the edge of its tree"
             )
 
-    def _late(self) -> Iterator[DamageItem]:
+    def _find_backdated(self) -> Iterator[DamageItem]:
         """Records whose time the clock of this very history never showed."""
         for index, at in self.tree.odd:
-            span = self.said.clock(index, index + 1, self.sound).span(index)
+            span = self.statements.clock(index, index + 1, self.sound).span(index)
             if not span.low <= at <= span.high:
                 says = f"its time, {format_time(at)}, is neither its id's nor that of its sealing"
                 yield FindingKind.BACKDATED, index, says
 
-    def _astray(self, findings: Sequence[VerificationFinding]) -> Iterator[VerificationFinding]:
+    def _find_unsealed(
+        self, findings: Sequence[VerificationFinding]
+    ) -> Iterator[VerificationFinding]:
         """Unsealed records: Toolcrib did not write them, or they wait for too long."""
-        strays = [one for one in self.strays if one.record_id not in self.damage.explained]
-        genuine = [one for one in strays if self._genuine(one)]
-        for one in strays:
+        unsealed = [one for one in self.unsealed if one.record_id not in self.damage.explained]
+        genuine = [one for one in unsealed if self._genuine(one)]
+        for one in unsealed:
             if one not in genuine:
                 says = f"Toolcrib did not write the record {UUID(bytes=one.record_id)}"
                 yield VerificationFinding(FindingKind.INSERTED, None, says)
@@ -324,11 +337,11 @@ class _Verification:
         body = self.source.exact_body(one.record_id)
         return mac_function(self.keys.record)(body) == one.record_mac
 
-    def _without_payload(self) -> Iterator[VerificationFinding]:
-        for index, says in self.without_payload:
+    def _find_missing_payloads(self) -> Iterator[VerificationFinding]:
+        for index, says in self.missing_payloads:
             yield VerificationFinding(FindingKind.MISSING, index, says)
 
-    def _unfinished(self) -> Iterator[VerificationFinding]:
+    def _find_unfinished(self) -> Iterator[VerificationFinding]:
         for record_id, index in self.unfinished:
             yield VerificationFinding(
                 FindingKind.UNFINISHED, index, f"the call that {record_id} began never ended"

@@ -14,12 +14,12 @@ _STORED_LEVEL_STEP = 8  # a node is stored for every level that is a multiple of
 
 @dataclass(slots=True)
 class LogTree:
-    """What the chunks make together. `reached` is called with the edge at each requested size; it
+    """What the chunks make together. `on_size` is called with the edge at each requested size; it
     ends at the first gap."""
 
     first: int
     frontier: Frontier
-    reached: Callable[[int, Frontier], None]
+    on_size: Callable[[int, Frontier], None]
     nodes: Nodes = field(default_factory=dict)
     gaps: list[tuple[int, int]] = field(default_factory=list)
     suspects: list[SuspectLeaf] = field(default_factory=list)
@@ -35,19 +35,19 @@ class LogTree:
         if not whole:
             return
         for mark, own in chunk.frontiers.items():
-            self.reached(mark, [*self.frontier, *own])
+            self.on_size(mark, [*self.frontier, *own])
         self.nodes |= chunk.nodes
         made = chunk.nodes.get((CHUNK_LEVEL, chunk.first >> CHUNK_LEVEL))
         if made is not None:
-            merkle.extend(self.frontier, chunk.first >> CHUNK_LEVEL, [made], self._completed)
-            self.reached(chunk.first + CHUNK, self.frontier)
+            merkle.extend(self.frontier, chunk.first >> CHUNK_LEVEL, [made], self._store_node)
+            self.on_size(chunk.first + CHUNK, self.frontier)
 
-    def _completed(self, level: int, index: int, made: bytes) -> None:
+    def _store_node(self, level: int, index: int, made: bytes) -> None:
         if level % _STORED_LEVEL_STEP == 0:
             self.nodes[level + CHUNK_LEVEL, index] = made
 
 
-def begin_tree(first: int, stored: Nodes, reached: Callable[[int, Frontier], None]) -> LogTree:
+def begin_tree(first: int, stored: Nodes, on_size: Callable[[int, Frontier], None]) -> LogTree:
     """The tree of what comes before `first`, a multiple of `CHUNK`, as its nodes say.
 
     Every root that is signed later shows whether they are right. Raises LookupError where one
@@ -56,8 +56,8 @@ def begin_tree(first: int, stored: Nodes, reached: Callable[[int, Frontier], Non
     frontier: Frontier = []
     for number in range(first >> CHUNK_LEVEL):
         merkle.extend(frontier, number, [stored[CHUNK_LEVEL, number]])
-    reached(first, frontier)
-    return LogTree(first, frontier, reached)
+    on_size(first, frontier)
+    return LogTree(first, frontier, on_size)
 
 
 def differing_nodes(tree: LogTree, stored: Nodes) -> list[VerificationFinding]:

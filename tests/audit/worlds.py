@@ -109,7 +109,7 @@ class World:
     def rows(self, first: int, end: int) -> Sequence[RawRow]:
         return [self._row(index) for index in sorted(self.leaves) if first <= index < end]
 
-    def beyond(self, end: int) -> Sequence[RawRow]:
+    def surplus_rows(self, end: int) -> Sequence[RawRow]:
         return self.rows(end, 1 << 63)[:1000]
 
     def exact_body(self, record_id: bytes) -> bytes:
@@ -118,19 +118,19 @@ class World:
     def nodes(self) -> dict[tuple[int, int], bytes]:
         return self.stored
 
-    def moment(self) -> AbstractContextManager[None]:
+    def snapshot(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     def checkpoints(self, since: int = 0) -> list[CheckpointRow]:
         return [one for one in self.noted if one.size >= since]
 
-    def files(self) -> int:
+    def file_count(self) -> int:
         return len(self.segments)
 
-    def exported(self) -> ExportedRanges:
+    def exported_ranges(self) -> ExportedRanges:
         return ExportedRanges(self.segments, [])
 
-    def strays(self) -> list[UnsealedRecord]:
+    def unsealed_records(self) -> list[UnsealedRecord]:
         placed = {leaf.record_id for leaf in self.leaves.values()}
         return [
             UnsealedRecord(record_id, *_columns(record)[:2], due=False)
@@ -138,10 +138,10 @@ class World:
             if record_id not in placed
         ]
 
-    def payloads_gone(self) -> list[tuple[int | None, str]]:
+    def missing_payloads(self) -> list[tuple[int | None, str]]:
         return []
 
-    def unfinished(self) -> list[tuple[UUID, int | None]]:
+    def unfinished_calls(self) -> list[tuple[UUID, int | None]]:
         return []
 
     def _row(self, index: int) -> RecordRow:
@@ -242,7 +242,7 @@ def read(source: Any, published: Sequence[PublishedNote], signer: Signer) -> Wor
         source.nodes(),
         [*source.checkpoints()],
         source.log(),
-        source.exported().ranges,
+        source.exported_ranges().ranges,
         list(published),
         signer.name,
         signer.private,

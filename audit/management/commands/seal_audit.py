@@ -18,12 +18,12 @@ class Command(BaseCommand):
         for one in (signal.SIGTERM, signal.SIGINT):
             signal.signal(one, lambda *_: stop.set())
         try:
-            helpers = configured_publishers()
+            publishers = configured_publishers()
         except BadAddress as error:
             raise CommandError(f"A place to leave checkpoints at cannot be used: {error}") from None
-        for courier in helpers:
-            courier.start()
+        for publisher in publishers:
+            publisher.start()
         logging.getLogger(__name__).info("the sealer has begun")
-        Sealer(stop, helpers).run()
-        for courier in helpers:
-            courier.stop()
+        Sealer(stop, publishers).run()
+        for publisher in publishers:
+            publisher.stop()

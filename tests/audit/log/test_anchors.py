@@ -441,22 +441,22 @@ def place(settings):
 
 
 @pytest.fixture
-def couriers(settings, place, anchored):
+def publishers(settings, place, anchored):
     settings.AUDIT_ANCHOR_URL = f"{place.url}/hook?a=b"
     settings.AUDIT_ANCHOR_PUT_URL = f"{place.url}/bucket"
     made = remote_anchors.configured_publishers()
     yield made
-    for courier in made:
-        courier.stop()
+    for publisher in made:
+        publisher.stop()
 
 
-def test_what_was_published_is_left_with_others_also_after_a_restart(ledger, place, couriers):
+def test_what_was_published_is_left_with_others_also_after_a_restart(ledger, place, publishers):
     write("here")
     seal_logs()
     note = anchors.newest_anchor("here").note
     at = anchors.newest_anchor("here").statement.at
-    for courier in couriers:
-        courier.start()
+    for publisher in publishers:
+        publisher.start()
     until(lambda: len(place.got) == 2)
     assert sorted(place.got) == [
         ("POST", "/hook?a=b", "Bearer t", note),
@@ -465,10 +465,10 @@ def test_what_was_published_is_left_with_others_also_after_a_restart(ledger, pla
 
 
 @pytest.mark.part("faults")
-def test_a_place_that_does_not_take_it_is_asked_again(place, couriers):
+def test_a_place_that_does_not_take_it_is_asked_again(place, publishers):
     place.answers = [503, 302]
-    couriers[0].start()
-    couriers[0].take("here", "note")
+    publishers[0].start()
+    publishers[0].enqueue("here", "note")
     until(lambda: len(place.got) == 3)
     assert {body for *_, body in place.got} == {"note"}
 

@@ -223,7 +223,7 @@ def test_a_transaction_left_open_is_told_of_once(ledger, monkeypatch):
         scribble("here", 2)
         for _ in range(2):
             monkeypatch.setattr(working, "_beaten", float("-inf"))
-            working._turn()
+            working._run_pass()
         cursor.execute("ROLLBACK")
     other.close()
     told = AuditRecord.objects.get(code=Event.AUDIT_UNSEALED)

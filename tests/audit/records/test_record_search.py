@@ -179,7 +179,7 @@ def test_pages_hold_every_record_once_in_the_order_of_time(db, picks, size):
     wanted, seen, place = record_search.RecordSearch(by.organization, text="crow"), [], None
     while page := record_search.search_page(wanted, size, place):
         seen += page
-        place = record_search.Position.of(page[-1])
+        place = record_search.Position.from_record(page[-1])
     assert [row.code for row in seen] == [[*Event][pick] for pick in reversed(picks)]
 
 

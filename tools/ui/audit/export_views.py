@@ -157,7 +157,7 @@ def _words(row: AuditExport) -> str:
 
 def _rows(request: HttpRequest) -> Any:
     by = actor_of(request)
-    return AuditExport.objects.asked_by(by.organization, by.id)
+    return AuditExport.objects.requested_by(by.organization, by.id)
 
 
 def _own(request: HttpRequest, export_id: UUID) -> AuditExport:

@@ -74,7 +74,7 @@ def record_list(request: HttpRequest) -> HttpResponse:
         "view": viewing.address(asked),
         "facets": viewing.facets(wanted, asked),
         "looked_through": record_search.MOST_SCANNED,
-        "ask": f"{reverse('audit-exports')}?{urlencode(wanted.asked)}",
+        "ask": f"{reverse('audit-exports')}?{urlencode(wanted.filters)}",
         "older": viewing.address(asked, cursor=page.older.cursor) if page.older else "",
         "newer": viewing.address(asked, cursor=page.newer.cursor) if page.newer else "",
         "start": viewing.address(asked) if page.newer else "",
@@ -152,4 +152,4 @@ def _position(request: HttpRequest) -> Position | None:
 
 
 def _export(wanted: record_search.RecordSearch, name: str) -> str:
-    return f"{reverse('api-audit-export')}?{urlencode({'format': name} | wanted.asked)}"
+    return f"{reverse('api-audit-export')}?{urlencode({'format': name} | wanted.filters)}"
