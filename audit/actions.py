@@ -3,6 +3,8 @@ neither."""
 
 import hashlib
 import hmac
+from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -13,7 +15,6 @@ from django.conf import settings
 from django.db import DatabaseError
 from uuid_utils.compat import uuid7
 
-from audit import source
 from audit.errors import Unwritable
 from audit.events import Event, Outcome
 from audit.inserts import InsertRow, insert_rows, json_text
@@ -21,6 +22,24 @@ from audit.log import leaves
 from audit.models import AuditPayload, AuditRecord
 from audit.records import payloads
 from audit.redaction import Redactor
+
+_LONGEST_USER_AGENT = 200
+_source: ContextVar[dict[str, Any] | None] = ContextVar("audit_source", default=None)
+
+
+def set_source(transport: str, user_agent: str = "", client_request_id: str = "") -> None:
+    """For all that this thread records from now on, until it is set again."""
+    plain = user_agent.replace("\x00", "")[:_LONGEST_USER_AGENT].encode("utf-8", "replace").decode()
+    named = {"user_agent": plain, "client_request_id": client_request_id}
+    _source.set({"transport": transport} | {name: value for name, value in named.items() if value})
+
+
+def clear_source() -> None:
+    _source.set(None)
+
+
+def source() -> dict[str, Any] | None:
+    return _source.get()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +119,7 @@ def record(
 
 def _common_details(by: Actor) -> dict[str, Any]:
     """The details that every record has, where they are known."""
-    said = {"source": source.source(), "made_by": by.made_by}
+    said = {"source": source(), "made_by": by.made_by}
     return {name: text for name, text in said.items() if text}
 
 
@@ -108,3 +127,33 @@ def _common_details(by: Actor) -> dict[str, Any]:
 def redactor_of(organization: str) -> Redactor:
     secret = settings.SECRET_KEY.encode()
     return Redactor(hmac.new(secret, f"redaction:{organization}".encode(), hashlib.sha256).digest())
+
+
+_ABSENT = object()
+_JSON_TYPES = frozenset({type(None), bool, int, float, str})
+
+
+def difference(
+    before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
+) -> dict[str, dict[str, Any]]:
+    """`{"before": …, "after": …}` of the values that differ, as plain JSON. None is for a value
+    that was absent before, or is absent now."""
+    was, now = dict(before or {}), dict(after or {})
+    changed = [name for name in was | now if was.get(name, _ABSENT) != now.get(name, _ABSENT)]
+    return {
+        "before": {name: as_json_value(was[name]) for name in changed if name in was},
+        "after": {name: as_json_value(now[name]) for name in changed if name in now},
+    }
+
+
+def as_json_value(value: Any) -> Any:
+    """As JSON: sets are sorted, and values without a JSON type become text."""
+    if type(value) in _JSON_TYPES:
+        return value
+    if isinstance(value, Mapping):
+        return {str(name): as_json_value(item) for name, item in value.items()}
+    if isinstance(value, set | frozenset):
+        return sorted(str(item) for item in value)
+    if isinstance(value, list | tuple):
+        return [as_json_value(item) for item in value]
+    return str(value)

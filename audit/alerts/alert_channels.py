@@ -16,8 +16,7 @@ from django.core.mail.backends.smtp import EmailBackend
 from django.core.validators import validate_email
 from django.db import transaction
 
-from audit.actions import Actor, record
-from audit.changes import difference
+from audit.actions import Actor, difference, record
 from audit.events import Event, Outcome
 from audit.flaws import AuditFlaw
 from audit.log import keyfile

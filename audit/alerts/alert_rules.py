@@ -6,10 +6,9 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.db import transaction
 
-from audit.actions import Actor, record
+from audit.actions import Actor, difference, record
 from audit.alerts import fixed_rules
 from audit.alerts.rule_kinds import CUSTOM_KINDS, KINDS, LONGEST_CODE, MOST_CODES, NumberRange
-from audit.changes import difference
 from audit.events import Event, Outcome
 from audit.flaws import AuditFlaw
 from audit.models import AlertRule

@@ -5,13 +5,13 @@ import pwd
 
 from uuid_utils.compat import uuid7
 
-from audit import source
+from audit import actions
 from audit.actions import Actor
 
 
 def operator(organization: str, request_id: str = "") -> Actor:
     """All that is recorded from now on came by a command; the id of the run is in all of it."""
-    source.set_source("command")
+    actions.set_source("command")
     return Actor(
         "system",
         f"command:{operator_login()}",

@@ -13,8 +13,7 @@ from django.conf import settings
 from django.db import transaction
 
 from audit import canonical
-from audit.actions import Actor, record
-from audit.changes import as_json_value, difference
+from audit.actions import Actor, as_json_value, difference, record
 from audit.events import Event, Outcome
 from audit.log import keyfile
 from audit.models import AuditRecord

@@ -17,7 +17,7 @@ from django.db import DatabaseError, connection
 from psycopg_pool import PoolTimeout
 from uuid_utils.compat import uuid7
 
-from audit import source
+from audit import actions
 from audit.actions import Actor
 from audit.management import operators
 from config.logs import request_id
@@ -41,7 +41,7 @@ class ToolcribCommand(BaseCommand):
     def handle(self, *args: str, **options: Any) -> None:
         logging.disable(logging.WARNING)  # the operator reads sentences; the services write logs
         mark = request_id.set(f"command-{uuid7()}")
-        source.set_source("command")
+        actions.set_source("command")
         try:
             check_database()
             code = self.perform(options)
@@ -55,7 +55,7 @@ class ToolcribCommand(BaseCommand):
             code = INTERRUPTED
         finally:
             request_id.reset(mark)
-            source.clear_source()
+            actions.clear_source()
             logging.disable(logging.NOTSET)
         if code != DONE:
             sys.exit(code)

@@ -8,8 +8,7 @@ from typing import Any
 
 from django.db import transaction
 
-from audit.actions import Actor, record
-from audit.changes import difference
+from audit.actions import Actor, difference, record
 from audit.events import Event, Outcome
 from tools.catalog.sandbox.credentials import MASK
 from tools.catalog.signatures import sealing

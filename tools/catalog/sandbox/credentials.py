@@ -5,8 +5,7 @@ from typing import Any
 
 from django.db import transaction
 
-from audit.actions import Actor, record
-from audit.changes import difference
+from audit.actions import Actor, difference, record
 from audit.events import Event, Outcome
 from sandbox.egress.rules.policy import HostRule
 from sandbox.egress.rules.rules import read_rule
