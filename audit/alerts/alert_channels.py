@@ -17,8 +17,8 @@ from django.core.validators import validate_email
 from django.db import transaction
 
 from audit.actions import Actor, difference, record
+from audit.errors import AuditFlaw
 from audit.events import Event, Outcome
-from audit.flaws import AuditFlaw
 from audit.log import keyfile
 from audit.models import AlertChannel, ChannelKind
 

@@ -9,8 +9,8 @@ from django.db import transaction
 from audit.actions import Actor, difference, record
 from audit.alerts import fixed_rules
 from audit.alerts.rule_kinds import CUSTOM_KINDS, KINDS, LONGEST_CODE, MOST_CODES, NumberRange
+from audit.errors import AuditFlaw
 from audit.events import Event, Outcome
-from audit.flaws import AuditFlaw
 from audit.models import AlertRule
 
 CHANGEABLE_FIELDS = ("severity", "window_s", "least", "values", "enabled")

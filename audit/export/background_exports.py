@@ -17,9 +17,9 @@ from django.utils import timezone
 
 from audit import shared_files
 from audit.actions import Actor, record
+from audit.errors import AuditFlaw
 from audit.events import Event, Outcome
 from audit.export import export
-from audit.flaws import AuditFlaw
 from audit.models import AuditExport, ExportState
 from audit.records import record_search
 from audit.records.record_search import RecordSearch

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_POST
 
 from audit.alerts import alert_channels, alert_rules, deliveries, senders
 from audit.alerts.rule_kinds import CUSTOM_KINDS
-from audit.flaws import AuditFlaw
+from audit.errors import AuditFlaw
 from audit.models import AlertChannel, AlertRule, ChannelKind
 from tools.admin.base import ActionAdmin, ActionForm, actor
 from tools.admin.catalog import RefusesAloud

@@ -5,7 +5,7 @@ from uuid import uuid4
 import pytest
 
 from audit.alerts import alert_channels
-from audit.flaws import AuditFlaw
+from audit.errors import AuditFlaw
 from audit.models import AlertChannel, AuditRecord
 
 pytestmark = pytest.mark.django_db

@@ -7,8 +7,8 @@ from django.utils import timezone
 from audit.actions import Actor, record
 from audit.alerts import alert_rules, alerts, fixed_rules
 from audit.alerts.rule_kinds import KINDS, AlertFinding
+from audit.errors import AuditFlaw
 from audit.events import Event, Outcome
-from audit.flaws import AuditFlaw
 from audit.models import Alert, AlertRule, AuditRecord
 
 pytestmark = pytest.mark.django_db

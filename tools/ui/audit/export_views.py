@@ -16,8 +16,8 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from audit.alerts import alerts
+from audit.errors import AuditFlaw
 from audit.export import background_exports, export
-from audit.flaws import AuditFlaw
 from audit.models import AuditExport, ExportState
 from audit.records import record_access, record_search
 from tools.ui.audit.views import (

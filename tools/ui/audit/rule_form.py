@@ -7,8 +7,8 @@ from django.http import QueryDict
 
 from audit.alerts.alert_rules import LONGEST_WINDOW_S, MOST_RECORDS, read_values
 from audit.alerts.rule_kinds import CUSTOM_KINDS, KINDS
+from audit.errors import AuditFlaw
 from audit.events import Severity
-from audit.flaws import AuditFlaw
 from audit.models import AlertRule
 
 _UNITS = (("hours", 3600), ("minutes", 60), ("seconds", 1))

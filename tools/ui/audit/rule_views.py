@@ -14,8 +14,8 @@ from django.views.decorators.http import require_http_methods, require_safe
 from audit.alerts import alert_rules, alerts, fixed_rules
 from audit.alerts.rehearsal import preview_rule
 from audit.alerts.rule_kinds import CUSTOM_KINDS
+from audit.errors import AuditFlaw
 from audit.events import Event, Outcome, Severity
-from audit.flaws import AuditFlaw
 from audit.models import AlertRule
 from tools.ui.audit.rule_form import KINDS_IN_WORDS, AlertRuleForm
 from tools.ui.audit.spans import span
