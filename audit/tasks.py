@@ -1,11 +1,15 @@
 """Celery tasks of evidence, scheduled by beat."""
 
+from datetime import timedelta
+
 from celery import shared_task
 from django.conf import settings
+from django.db.models.functions import Now
 
 from audit.alerts import alerts, deliveries
 from audit.export import background_exports
 from audit.log import checkpoint_retention, silence
+from audit.models import AlertRule
 from audit.records import retention
 from audit.verification import selfcheck
 
@@ -51,3 +55,17 @@ def write_export() -> None:
 @shared_task(name="audit.tasks.sweep_exports")
 def sweep_exports() -> None:
     background_exports.delete_expired()
+
+
+BEAT_CHECK_S = 15.0
+_BEAT_SILENT = timedelta(seconds=30)
+
+
+def replace_silent_beat() -> bool:
+    """Whether beat was silent, and was replaced. Many processes may do so at once."""
+    if AlertRule.objects.filter(looked_at__gt=Now() - _BEAT_SILENT).exists():
+        return False
+    silence.record_sealer_silence()
+    alerts.raise_all_alerts()
+    deliveries.send_due()
+    return True

@@ -16,7 +16,7 @@ from django.conf import settings
 from django.db import DatabaseError
 from psycopg_pool import PoolTimeout
 
-from audit import stand_in
+from audit import tasks
 from audit.log import anchors, checkpoint_publication
 from config import timeouts
 from config.database import close_connections
@@ -41,7 +41,7 @@ def _begin(**_: Any) -> None:
     ) as flaw:  # of keys or anchors, perhaps
         raise SystemExit(str(flaw)) from flaw  # any other exception Celery would only log
     rounds.begin(Poller().look, every_s=timeouts.POLL_S, name="poller")
-    rounds.begin(stand_in.replace_silent_beat, every_s=stand_in.BEAT_CHECK_S, name="stand-in")
+    rounds.begin(tasks.replace_silent_beat, every_s=tasks.BEAT_CHECK_S, name="stand-in")
 
 
 def compare_logs() -> None:
