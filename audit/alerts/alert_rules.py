@@ -1,17 +1,102 @@
 """Create and change alert rules. They apply to every organization of the installation."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from django.core.exceptions import ValidationError
-from django.db import transaction
+from django.db import DatabaseError, connection, transaction
 
 from audit.actions import Actor, difference, record
-from audit.alerts import fixed_rules
-from audit.alerts.rule_kinds import CUSTOM_KINDS, KINDS, LONGEST_CODE, MOST_CODES, NumberRange
+from audit.alerts.rule_kinds import (
+    CUSTOM_KINDS,
+    KINDS,
+    LONGEST_CODE,
+    MOST_CODES,
+    AlertFinding,
+    AlertKind,
+    NumberRange,
+)
 from audit.errors import AuditFlaw
-from audit.events import Event, Outcome
+from audit.events import Event, Outcome, Severity
 from audit.models import AlertRule
+
+_HOUR_S = 3600
+UNDELIVERED = "untold"
+
+
+def undelivered_rule(severity: str = Severity.WARNING) -> AlertRule:
+    """As severe as what it reports."""
+    return AlertRule(
+        name=UNDELIVERED,
+        kind="by_subject",
+        severity=severity,
+        window_s=_HOUR_S,
+        description="has more alerts within an hour than are told one by one: the rest stand on"
+        " the page alone",
+    )
+
+
+UNVERIFIED_LOG = AlertRule(
+    name="unchecked",
+    kind="by_subject",
+    severity="warning",
+    window_s=26 * _HOUR_S,
+    description="has evidence that nobody has verified for more than a day",
+)
+SERVER_FAULTS = AlertRule(
+    name="faults",
+    kind="by_subject",
+    severity="critical",
+    window_s=_HOUR_S,
+    description="was answered 500, which is a fault of the product: the log has it by the request",
+)
+FIXED_RULES = (UNVERIFIED_LOG, undelivered_rule(), SERVER_FAULTS)
+_SERVER_FAULTS_SQL = """
+    SELECT organization, actor, subject, count(*), min(occurred_at), max(occurred_at)
+    FROM audit_auditrecord
+    WHERE code = %(code)s AND occurred_at > now() - make_interval(secs => %(window_s)s)
+    GROUP BY organization, actor, subject
+"""
+_UNVERIFIED_SQL = """
+    SELECT log.name, 'selfcheck', log.name, 1, overdue.since, overdue.since
+    FROM audit_auditlog log CROSS JOIN LATERAL (
+        SELECT make_interval(secs => %(window_s)s) + coalesce(
+            (
+                SELECT max(occurred_at) FROM audit_auditrecord
+                WHERE organization = log.name AND actor = 'selfcheck' AND code = 'AUDIT.VERIFY'
+            ),
+            (SELECT min(occurred_at) FROM audit_auditrecord WHERE organization = log.name)
+        ) AS since
+    ) AS overdue
+    WHERE overdue.since < now()
+"""
+
+
+def find_unverified() -> list[AlertFinding]:
+    """Logs whose daily verification is overdue, and since when."""
+    with connection.cursor() as cursor:
+        cursor.execute(_UNVERIFIED_SQL, {"window_s": UNVERIFIED_LOG.window_s})
+        return [AlertFinding(*row) for row in cursor.fetchall()]
+
+
+def find_server_faults() -> list[AlertFinding]:
+    """By organization, caller and address."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            _SERVER_FAULTS_SQL, {"code": Event.SERVER_FAULT, "window_s": SERVER_FAULTS.window_s}
+        )
+        return [AlertFinding(*row) for row in cursor.fetchall()]
+
+
+def undelivered_finding(organization: str) -> AlertFinding:
+    """An alert that was not delivered, now."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        (now,) = cursor.fetchone()
+    return AlertFinding(organization, "alerts", "", 1, now, now)
+
 
 CHANGEABLE_FIELDS = ("severity", "window_s", "least", "values", "enabled")
 LONGEST_WINDOW_S = 7 * 86_400
@@ -38,7 +123,7 @@ def create_rule(*, name: str, kind: str, by: Actor, description: str, **fields: 
     row = AlertRule(name=name, kind=kind, description=description)
     for field in CHANGEABLE_FIELDS:
         setattr(row, field, fields.get(field, getattr(row, field)))
-    taken = name in {rule.name for rule in fixed_rules.FIXED_RULES}
+    taken = name in {rule.name for rule in FIXED_RULES}
     if taken or AlertRule.objects.filter(name=name).exists():
         raise AuditFlaw(f"There is a rule {name} already.", "name")
     _save(row)
@@ -116,3 +201,77 @@ def _record(row: AlertRule, by: Actor, before: dict[str, Any] | None) -> None:
             subject=row.name,
             details=dict(changed),
         )
+
+
+PREVIEW_DAYS = 7
+MOST_PREVIEWED = 1_000
+_MOST_PREVIEW_FINDINGS = 5
+_PREVIEW_TIMEOUT = "3s"
+# Adjacent windows: an alert for each in which there was enough.
+_PAST_SQL = """
+    SELECT actor, {subject} AS subject, count(*) AS records, max(occurred_at) AS last
+    FROM audit_auditrecord
+    WHERE organization = %(organization)s
+        AND occurred_at > now() - make_interval(days => %(days)s) AND {what}
+    GROUP BY 1, 2, floor(extract(epoch FROM occurred_at) / %(window_s)s)
+    HAVING count(*) >= %(least)s
+    ORDER BY last DESC LIMIT %(limit)s
+"""
+_PRESENT_SQL = """
+    SELECT actor, subject, records, last
+    FROM ({query}) AS finding (organization, actor, subject, records, first, last)
+    WHERE organization = %(organization)s ORDER BY last DESC LIMIT %(limit)s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewFinding:
+    actor: str
+    subject: str
+    records: int
+    last_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RulePreview:
+    """`days` is 0 for kinds that are evaluated at present only, since they compare with the
+    usual."""
+
+    count: int
+    newest: tuple[PreviewFinding, ...] = ()
+    days: int = 0
+    problem: str = ""
+
+    @property
+    def cut(self) -> bool:
+        return self.count > MOST_PREVIEWED
+
+
+def preview_rule(
+    *, organization: str, kind: str, window_s: int, least: int, values: Mapping[str, Any]
+) -> RulePreview:
+    """Reads only. One that takes too long says so."""
+    known = KINDS[kind]
+    asked = known.values(values) | {
+        "organization": organization,
+        "window_s": window_s,
+        "least": least,
+        "days": PREVIEW_DAYS,
+        "limit": MOST_PREVIEWED + 1,
+    }
+    try:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(f"SET LOCAL statement_timeout = '{_PREVIEW_TIMEOUT}'")
+            cursor.execute(_preview_sql(known), asked)
+            found = [PreviewFinding(*row) for row in cursor.fetchall()]
+    except DatabaseError:
+        return RulePreview(0, problem="There are too many records to count it quickly.")
+    return RulePreview(
+        len(found), tuple(found[:_MOST_PREVIEW_FINDINGS]), PREVIEW_DAYS if known.counted else 0
+    )
+
+
+def _preview_sql(kind: AlertKind) -> str:
+    if not kind.counted:
+        return _PRESENT_SQL.format(query=kind.query)
+    return _PAST_SQL.format(what=kind.counted, subject="subject" if kind.by_subject else "''")

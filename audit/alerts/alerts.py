@@ -16,7 +16,7 @@ from django.db.models.functions import Now
 
 from audit import metrics
 from audit.actions import Actor, record
-from audit.alerts import deliveries, fixed_rules
+from audit.alerts import alert_rules, deliveries
 from audit.alerts.rule_kinds import KINDS, AlertFinding
 from audit.events import Event, Outcome, Severity
 from audit.models import Alert, AlertRule
@@ -38,8 +38,8 @@ def raise_all_alerts() -> list[Alert]:
         for rule in AlertRule.objects.filter(enabled=True)
         for alert in raise_rule_alerts(rule)
     ]
-    found += _raise_findings(fixed_rules.UNVERIFIED_LOG, fixed_rules.find_unverified())
-    return found + _raise_findings(fixed_rules.SERVER_FAULTS, fixed_rules.find_server_faults())
+    found += _raise_findings(alert_rules.UNVERIFIED_LOG, alert_rules.find_unverified())
+    return found + _raise_findings(alert_rules.SERVER_FAULTS, alert_rules.find_server_faults())
 
 
 def raise_rule_alerts(rule: AlertRule) -> list[Alert]:
@@ -209,10 +209,10 @@ def _create_alert(rule: AlertRule, found: AlertFinding) -> Alert | None:
 def _plan_deliveries(alert: Alert) -> None:
     """One alert, which is sent regardless of the hourly limit, reports what is not sent."""
     log.warning("alert %s: %s", alert.rule, alert.message)
-    summary = alert.rule == fixed_rules.UNDELIVERED
+    summary = alert.rule == alert_rules.UNDELIVERED
     if deliveries.plan_deliveries(alert, capped=not summary):
-        rule = fixed_rules.undelivered_rule(alert.severity)
-        _raise_finding(rule, fixed_rules.undelivered_finding(alert.organization))
+        rule = alert_rules.undelivered_rule(alert.severity)
+        _raise_finding(rule, alert_rules.undelivered_finding(alert.organization))
 
 
 def _alert_message(rule: AlertRule, found: AlertFinding) -> str:

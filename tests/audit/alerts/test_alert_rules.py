@@ -5,7 +5,8 @@ from django.db import connection
 from django.utils import timezone
 
 from audit.actions import Actor, record
-from audit.alerts import alert_rules, alerts, fixed_rules
+from audit.alerts import alert_rules, alerts
+from audit.alerts import alert_rules as fixed_rules
 from audit.alerts.rule_kinds import KINDS, AlertFinding
 from audit.errors import AuditFlaw
 from audit.events import Event, Outcome

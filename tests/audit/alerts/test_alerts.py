@@ -9,7 +9,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from audit.actions import Actor, record
-from audit.alerts import alerts, fixed_rules
+from audit.alerts import alert_rules, alerts
 from audit.events import Event, Outcome
 from audit.models import Alert, AlertRule, AuditLog, AuditRecord
 
@@ -214,7 +214,7 @@ def test_one_that_was_lately_is_not(place):
 
 
 def test_what_is_always_watched_for_can_be_said(place):
-    for rule in fixed_rules.FIXED_RULES:
+    for rule in alert_rules.FIXED_RULES:
         rule.full_clean()
 
 

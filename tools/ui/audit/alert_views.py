@@ -12,7 +12,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
-from audit.alerts import alert_channels, alerts, deliveries, fixed_rules, senders
+from audit.alerts import alert_channels, alert_rules, alerts, deliveries, senders
 from audit.events import Severity
 from audit.models import AlertChannel, AlertRule
 from tools.ui.audit.views import actor_of
@@ -96,7 +96,7 @@ def _page(request: HttpRequest, **more: Any) -> HttpResponse:
 
 
 def _rules() -> list[AlertRule]:
-    return [*AlertRule.objects.order_by("name"), *fixed_rules.FIXED_RULES]
+    return [*AlertRule.objects.order_by("name"), *alert_rules.FIXED_RULES]
 
 
 def _failures(request: HttpRequest) -> Any:

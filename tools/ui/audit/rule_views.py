@@ -11,8 +11,9 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
 
-from audit.alerts import alert_rules, alerts, fixed_rules
-from audit.alerts.rehearsal import preview_rule
+from audit.alerts import alert_rules, alerts
+from audit.alerts import alert_rules as fixed_rules
+from audit.alerts.alert_rules import preview_rule
 from audit.alerts.rule_kinds import CUSTOM_KINDS
 from audit.errors import AuditFlaw
 from audit.events import Event, Outcome, Severity
