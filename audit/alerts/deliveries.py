@@ -21,8 +21,8 @@ from django.db.models.functions import Now
 
 from audit import metrics
 from audit.actions import Actor, record
-from audit.alerts import senders
-from audit.alerts.senders import AlertMessage, DeliveryFailed
+from audit.alerts import alert_channels
+from audit.alerts.alert_channels import AlertMessage, DeliveryFailed
 from audit.events import Event, Outcome, Severity
 from audit.models import Alert, AlertChannel, AlertDelivery
 from audit.models.alerts import worst_first
@@ -217,7 +217,7 @@ def _give_up(delivery: AlertDelivery, problem: str) -> None:
 
 def _attempt(channel: AlertChannel, message: AlertMessage) -> str:
     try:
-        senders.send_message(channel, message)
+        alert_channels.send_message(channel, message)
     except DeliveryFailed as problem:
         log.warning("%s was not told on the channel %s", message.title, channel.pk)
         return str(problem)[:300]

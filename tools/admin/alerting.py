@@ -12,7 +12,8 @@ from django.shortcuts import redirect, render
 from django.urls import URLPattern, path, reverse
 from django.views.decorators.http import require_POST
 
-from audit.alerts import alert_channels, alert_rules, deliveries, senders
+from audit.alerts import alert_channels, alert_rules, deliveries
+from audit.alerts import alert_channels as senders
 from audit.alerts.rule_kinds import CUSTOM_KINDS
 from audit.errors import AuditFlaw
 from audit.models import AlertChannel, AlertRule, ChannelKind

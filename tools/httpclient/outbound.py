@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from django.conf import settings
 
-from audit.alerts.senders import DeliveryFailed
+from audit.alerts.alert_channels import DeliveryFailed
 from sandbox.egress.dial import Dialer
 from sandbox.egress.doors.messages import EgressRequest, EgressResponse
 from sandbox.egress.reach import HELPER, RunEgress

@@ -8,7 +8,7 @@ from uuid import UUID
 from django.db import transaction
 
 from audit.actions import Actor, record
-from audit.alerts.senders import signature
+from audit.alerts.alert_channels import signature
 from audit.events import Event, Outcome
 from tools.errors import Conflict, NotFound, Unauthenticated
 from tools.messaging.channels import opened

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from audit.alerts.senders import DeliveryFailed, signature
+from audit.alerts.alert_channels import DeliveryFailed, signature
 from tools.catalog.mcp import dialing
 from tools.catalog.mcp.masking import Mask
 from tools.httpclient import outbound

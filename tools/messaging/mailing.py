@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 from django.conf import settings
 
-from audit.alerts.senders import DeliveryFailed
+from audit.alerts.alert_channels import DeliveryFailed
 from sandbox.egress.rules.denials import Denied
 from sandbox.egress.rules.grammar import parse_host
 from sandbox.egress.trust import client_context

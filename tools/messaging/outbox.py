@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from audit.alerts.senders import DeliveryFailed
+from audit.alerts.alert_channels import DeliveryFailed
 from tools.definitions.texts import templates
 from tools.definitions.values.recipients import flaw_in_address, uncovered_recipients
 from tools.errors import Conflict

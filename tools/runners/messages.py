@@ -5,7 +5,7 @@ from uuid import UUID
 from django.db import connection
 
 from audit.actions import Actor, record
-from audit.alerts.senders import DeliveryFailed
+from audit.alerts.alert_channels import DeliveryFailed
 from audit.events import Event
 from audit.events import Outcome as Evidence
 from sandbox.errors import ErrorCode

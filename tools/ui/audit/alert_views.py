@@ -12,7 +12,8 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
-from audit.alerts import alert_channels, alert_rules, alerts, deliveries, senders
+from audit.alerts import alert_channels, alert_rules, alerts, deliveries
+from audit.alerts import alert_channels as senders
 from audit.events import Severity
 from audit.models import AlertChannel, AlertRule
 from tools.ui.audit.views import actor_of

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from audit.alerts.senders import DeliveryFailed
+from audit.alerts.alert_channels import DeliveryFailed
 from sandbox.egress.rules.grammar import Url
 from tests.waiting import until
 from tools.catalog.mcp import dialing
