@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit.events import Event
-from audit.export import csvsafe, export
+from audit.export import export
+from audit.export import export as csvsafe
 from audit.log import checkpoints, key_files, merkle
 from audit.models import AuditLeaf, AuditRecord
 from audit.records import record_search
