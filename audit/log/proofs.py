@@ -5,11 +5,16 @@ The form is that of C2SP: https://c2sp.org/tlog-proof. What is proved is the rec
 """
 
 import base64
+from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import UUID
 
-from audit.log import merkle
-from audit.models import AuditLeaf, AuditLog, AuditNode, Checkpoint
+from django.db import connection, transaction
+
+from audit.actions import Actor, record
+from audit.events import Event, Outcome
+from audit.log import leaves, merkle
+from audit.models import AuditLeaf, AuditLog, AuditNode, AuditRecord, Checkpoint
 
 HEADER = "c2sp.org/tlog-proof@v1"
 STEP = 8  # a node is stored for every level that is a multiple of it
@@ -109,3 +114,72 @@ class _TreeRows:
             else AuditLeaf.objects.filter(log=self.log, index__gte=first, index__lt=end)
         )
         return {index: bytes(made) for index, made in rows.values_list("index", "hash")}
+
+
+GROWTH = "toolcrib growth-proof@v1"
+_LINE_SQL = f"""
+SELECT {leaves.body_sql("r")}, r.mac, {leaves.moment_sql("r")}
+FROM audit_auditrecord r WHERE r.id = %s
+"""  # noqa: S608
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenRecord:
+    """A record as it is in the database now: what Python wrote, its mac, and its time."""
+
+    body: bytes
+    mac: bytes
+    moment: str
+
+    @property
+    def line(self) -> bytes:
+        """The bytes that its leaf hashes."""
+        return leaves.leaf_line(self.body, self.mac, self.moment)
+
+
+def read_written_record(record_id: UUID) -> WrittenRecord:
+    """Raises `NotProvable`."""
+    with connection.cursor() as cursor:
+        cursor.execute(_LINE_SQL, [record_id])
+        found = cursor.fetchone()
+    if found is None:
+        raise NotProvable("There is no such record here; an older one may be in an archive.")
+    body, mac, moment = found
+    return WrittenRecord(body.encode(), bytes(mac), moment)
+
+
+def record_line(record_id: UUID) -> str:
+    """The exact line that its leaf hashes. Raises `NotProvable`."""
+    return read_written_record(record_id).line.decode()
+
+
+@transaction.atomic
+def disclose_line(record_id: UUID, *, by: Callable[[str], Actor]) -> str:
+    """`record_line`, on record as read. `by` is asked for the reader in the record's organization."""
+    line = record_line(record_id)
+    found = AuditRecord.objects.get(pk=record_id)
+    record(
+        Event.AUDIT_READ,
+        by=by(found.organization),
+        outcome=Outcome.SUCCESS,
+        subject=f"record:{record_id}",
+        execution_id=found.execution_id,
+        details={"record": str(record_id), "code": found.code, "line": True},
+    )
+    return line
+
+
+def growth_proof(name: str, since: int) -> str:
+    """That the tree of `since` leaves is the beginning of the newest. Raises `NotProvable`."""
+    log = AuditLog.objects.filter(name=name).first()
+    newest = Checkpoint.objects.filter(log=log).order_by("-size", "-id").first() if log else None
+    if log is None or newest is None:
+        raise NotProvable(f"No log of an organization {name} was signed here.")
+    try:
+        hashes = merkle.consistency_proof(since, newest.size, subtree_reader(log))
+    except ValueError:
+        raise NotProvable(f"The newest checkpoint is of {newest.size} records.") from None
+    except LookupError as missing:
+        raise NotProvable(f"The log is damaged: {missing}.") from None
+    lines = [GROWTH, f"from {since}", *(base64.b64encode(one).decode() for one in hashes)]
+    return "\n".join(lines) + "\n\n" + newest.note

@@ -13,8 +13,13 @@ from audit import canonical
 from audit.log import anchors, checkpoints, key_files, leaves, merkle
 from audit.log.anchors import Anchor, BadAnchor
 from audit.log.checkpoints import BadNote
-from audit.log.handouts import WrittenRecord, read_written_record
-from audit.log.proofs import Inclusion, NotProvable, find_inclusion
+from audit.log.proofs import (
+    Inclusion,
+    NotProvable,
+    WrittenRecord,
+    find_inclusion,
+    read_written_record,
+)
 from audit.models import AuditRecord
 from audit.records.record_access import PayloadView
 

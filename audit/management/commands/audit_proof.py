@@ -3,8 +3,7 @@ from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from audit.log.handouts import disclose_line, growth_proof
-from audit.log.proofs import NotProvable, inclusion_proof
+from audit.log.proofs import NotProvable, disclose_line, growth_proof, inclusion_proof
 from audit.management.operators import operator
 
 

@@ -17,8 +17,7 @@ from audit.log import (
     merkle,
 )
 from audit.log.checkpoints import Acceptance
-from audit.log.handouts import growth_proof, record_line
-from audit.log.proofs import inclusion_proof, subtree_reader
+from audit.log.proofs import growth_proof, inclusion_proof, record_line, subtree_reader
 from audit.log.sealer import seal_logs
 from audit.models import AuditLog, Checkpoint
 from audit.verification.inspection import VerificationRequest, inspect_logs

@@ -8,8 +8,7 @@ from django.db import connection
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.log import checkpoints, key_files, merkle
-from audit.log.handouts import record_line
-from audit.log.proofs import NotProvable, subtree_reader
+from audit.log.proofs import NotProvable, record_line, subtree_reader
 from audit.log.sealer import seal_logs
 from audit.models import AuditLeaf, AuditRecord, Checkpoint
 from audit.records import record_access

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit.log import checkpoint_publication
-from audit.log.handouts import growth_proof, record_line
-from audit.log.proofs import inclusion_proof
+from audit.log.proofs import growth_proof, inclusion_proof, record_line
 from audit.log.sealer import seal_logs
 from audit.models import AuditRecord, Checkpoint
 from audit.verifier import toolcrib_verify as verifier

@@ -12,7 +12,7 @@ from django.test import Client
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.log import sealer
-from audit.log.handouts import GROWTH
+from audit.log.proofs import GROWTH
 from audit.models import AuditRecord
 from audit.records import record_access
 from audit.verifier import toolcrib_verify as verifier

@@ -9,7 +9,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 
 from audit.alerts import alerts
-from audit.log import checkpoints, handouts, key_files
+from audit.log import checkpoints, key_files, proofs
 from audit.log.checkpoints import BadNote, CheckpointStatement
 from audit.log.proofs import NotProvable
 from audit.models import Checkpoint
@@ -61,7 +61,7 @@ def record_line(request: HttpRequest, record_id: UUID) -> HttpResponse:
     by = actor_of(request)
     if not record_search.organization_records(by.organization).filter(pk=record_id).exists():
         raise Http404
-    line = handouts.disclose_line(record_id, by=lambda organization: by)
+    line = proofs.disclose_line(record_id, by=lambda organization: by)
     return _file(f"{record_id}.line", line)
 
 
@@ -97,7 +97,7 @@ def growth(request: HttpRequest, checkpoint_id: int) -> HttpResponse:
     """The consistency proof: since a checkpoint, the log was only appended to."""
     found = _checkpoint(request, checkpoint_id)
     try:
-        proof = handouts.growth_proof(found.log.name, found.size)
+        proof = proofs.growth_proof(found.log.name, found.size)
     except NotProvable as reason:
         raise Http404(str(reason)) from None
     return _file(f"{found.size}.growth-proof", proof)
