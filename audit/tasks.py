@@ -8,7 +8,7 @@ from django.db.models.functions import Now
 
 from audit.alerts import alerts, deliveries
 from audit.export import background_exports
-from audit.log import checkpoint_retention, silence
+from audit.log import checkpoint_retention, log_status
 from audit.models import AlertRule
 from audit.records import retention
 from audit.verification import selfcheck
@@ -39,7 +39,7 @@ def thin_checkpoints() -> None:
 
 @shared_task(name="audit.tasks.watch_sealer")
 def watch_sealer() -> None:
-    silence.record_sealer_silence()
+    log_status.record_sealer_silence()
 
 
 @shared_task(name="audit.tasks.verify_logs")
@@ -65,7 +65,7 @@ def replace_silent_beat() -> bool:
     """Whether beat was silent, and was replaced. Many processes may do so at once."""
     if AlertRule.objects.filter(looked_at__gt=Now() - _BEAT_SILENT).exists():
         return False
-    silence.record_sealer_silence()
+    log_status.record_sealer_silence()
     alerts.raise_all_alerts()
     deliveries.send_due()
     return True

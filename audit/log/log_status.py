@@ -4,8 +4,10 @@ import time
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db import connection
+from django.db import connection, transaction
 
+from audit.actions import Actor, record
+from audit.events import Event, Outcome
 from audit.models import AuditLog, Checkpoint
 
 CACHE_S = 1.0
@@ -112,3 +114,41 @@ def _read_halted(*organizations: str) -> dict[str, str]:
 def _raise_for(reason: str | None) -> None:
     if reason is not None:
         raise LogHalted(reason)
+
+
+SILENT_S = 10.0
+_UNSEALED_LOGS_SQL = """
+SELECT DISTINCT r.organization FROM audit_auditrecord r
+LEFT JOIN audit_auditlog g ON g.name = r.organization
+WHERE r.transaction < pg_snapshot_xmin(pg_current_snapshot())
+    AND r.transaction >= coalesce(g.horizon, '0')
+    AND g.halted_at IS NULL
+    AND r.occurred_at < clock_timestamp() - interval '5 seconds'
+    AND r.code <> %(told)s
+    AND NOT EXISTS (SELECT FROM audit_auditleaf l WHERE l.record_id = r.id)
+    AND NOT EXISTS (
+        SELECT FROM audit_auditrecord t
+        WHERE t.organization = r.organization AND t.code = %(told)s
+            AND t.occurred_at > coalesce((SELECT max(sealed_at) FROM audit_auditlog), '-infinity')
+    )
+"""
+
+
+def record_sealer_silence() -> list[str]:
+    """Record, once for each silence of the sealer, whose records wait though their transactions
+    are over; the organizations."""
+    silent_s = sealer_silent_s()
+    if silent_s is None or silent_s < SILENT_S:
+        return []
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(_UNSEALED_LOGS_SQL, {"told": Event.AUDIT_UNSEALED.value})
+        names = [name for (name,) in cursor.fetchall()]
+        for name in names:
+            record(
+                Event.AUDIT_UNSEALED,
+                by=Actor("system", "beat", name),
+                outcome=Outcome.FAILURE,
+                subject=name,
+                reason="sealer_silent",
+            )
+    return names

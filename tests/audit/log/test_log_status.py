@@ -5,7 +5,8 @@ from django.db import connection
 from django.utils import timezone
 
 from audit.events import Event
-from audit.log import log_status, silence
+from audit.log import log_status
+from audit.log import log_status as silence
 from audit.log.sealer import seal_logs
 from audit.models import AuditLog, AuditRecord
 from tests.audit.logs import write
