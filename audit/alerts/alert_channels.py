@@ -30,7 +30,7 @@ from django.utils.module_loading import import_string
 from audit.actions import Actor, difference, record
 from audit.errors import AuditFlaw
 from audit.events import Event, Outcome
-from audit.log import keyfile
+from audit.log import key_files
 from audit.models import AlertChannel, ChannelKind
 
 CHANGEABLE_FIELDS = ("name", "target", "least", "enabled")
@@ -167,7 +167,7 @@ def _new_secret(channel: AlertChannel) -> str:
 
 
 def _cipher(channel: AlertChannel) -> AESGCM:
-    return AESGCM(keyfile.derived_key("alert channel", channel.organization))
+    return AESGCM(key_files.derived_key("alert channel", channel.organization))
 
 
 def _record(

@@ -11,9 +11,13 @@ under another name, which makes no checkpoint valid.
 
 import base64
 import hashlib
+import hmac
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import (
@@ -22,10 +26,84 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     load_pem_private_key,
 )
+from django.conf import settings
 
-from audit.log import checkpoints, keyfile
+from audit import shared_files
+from audit.log import checkpoints
 from audit.log.checkpoints import BadNote, Signer
-from audit.log.keyfile import BadKey, path_of
+
+ROOT_KEY_FILE = "audit-records.key"
+
+
+class BadKey(ValueError):
+    """A key file does not hold what it should; the message says which and what to do."""
+
+
+def read_or_make(name: str, make: Callable[[], bytes], *, private: bool = False) -> bytes:
+    """What the file in `KEYS_DIR` holds; written on first use, by the first of several writers. A
+    private one is for the process alone to which the directory belongs."""
+    path = path_of(name)
+    if not path.exists():
+        _write_key_file(path, make(), private)
+    return path.read_bytes()
+
+
+@lru_cache(maxsize=1)
+def root_key() -> bytes:
+    """32 bytes that every process of one installation shares. Raises `BadKey`, OSError."""
+    key = read_or_make(ROOT_KEY_FILE, lambda: os.urandom(32))
+    if len(key) != 32:
+        raise BadKey(f"{ROOT_KEY_FILE} does not hold 32 bytes: restore it from a backup.")
+    return key
+
+
+@lru_cache(maxsize=1024)
+def derived_key(purpose: str, organization: str) -> bytes:
+    """A key of one organization for one purpose."""
+    return hmac.digest(root_key(), f"{purpose}:{organization}".encode(), hashlib.sha256)
+
+
+def path_of(name: str) -> Path:
+    return Path(settings.KEYS_DIR) / name
+
+
+def replace_key_file(name: str, content: bytes, *, private: bool = False) -> None:
+    """Replace the file atomically, also at a loss of power."""
+    with _draft(path_of(name), content, private) as draft:
+        draft.replace(path_of(name))
+
+
+def flush(directory: Path) -> None:
+    """Sync the directory, so that names survive a loss of power."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _write_key_file(path: Path, content: bytes, private: bool) -> None:
+    shared_files.make_directory(path.parent)
+    flush(path.parent.parent)
+    with _draft(path, content, private) as draft, suppress(FileExistsError):
+        os.link(draft, path)  # of several writers the first one's key is the one
+
+
+@contextmanager
+def _draft(path: Path, content: bytes, private: bool) -> Iterator[Path]:
+    """The content on the disk, to be given its name, which is on the disk afterwards."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    descriptor = shared_files.open_to_write(draft, os.O_WRONLY | os.O_EXCL, private=private)
+    try:
+        with os.fdopen(descriptor, "wb") as out:
+            out.write(content)
+            out.flush()
+            os.fsync(out.fileno())
+        yield draft
+    finally:
+        draft.unlink(missing_ok=True)
+    flush(path.parent)
+
 
 CURRENT = "audit-checkpoint.pem"
 PREVIOUS = "audit-checkpoint.previous.pem"
@@ -51,7 +129,7 @@ def safe_name(log: str) -> str:
 
 def installation_id() -> str:
     """Made once and kept with the keys: a copy of the database alone does not have it."""
-    content = keyfile.read_or_make(INSTALLATION, lambda: os.urandom(8).hex().encode())
+    content = read_or_make(INSTALLATION, lambda: os.urandom(8).hex().encode())
     if not _HEX.fullmatch(content.strip()):
         raise BadKey(f"{INSTALLATION} does not hold 16 hexadecimal digits: restore it.")
     return content.strip().decode()
@@ -99,7 +177,7 @@ def manifest_keys(log: str) -> dict[str, bytes]:
 def prepare_keys() -> None:
     """Make what is missing, and let others know who signs checkpoints."""
     installation_id()
-    keyfile.root_key()
+    root_key()
     _current_key()
     _manifest_key()
     _write_list(PUBLIC, _public_keys())
@@ -128,10 +206,10 @@ def rotate_keys() -> None:
             "Is the sealer running, and is no log halted?"
         ) from None
     _add_retired(RETIRED, current)
-    keyfile.replace_key_file(CURRENT, _new_key(), private=True)
+    replace_key_file(CURRENT, _new_key(), private=True)
     _write_list(PUBLIC, _public_keys())
     _add_retired(RETIRED_MANIFESTS, manifests)
-    keyfile.replace_key_file(MANIFESTS, _new_key())
+    replace_key_file(MANIFESTS, _new_key())
 
 
 def finish_rotation() -> None:
@@ -142,11 +220,11 @@ def finish_rotation() -> None:
 
 
 def _current_key() -> Ed25519PrivateKey:
-    return _load_key(CURRENT, keyfile.read_or_make(CURRENT, _new_key, private=True))
+    return _load_key(CURRENT, read_or_make(CURRENT, _new_key, private=True))
 
 
 def _manifest_key() -> Ed25519PrivateKey:
-    return _load_key(MANIFESTS, keyfile.read_or_make(MANIFESTS, _new_key))
+    return _load_key(MANIFESTS, read_or_make(MANIFESTS, _new_key))
 
 
 def _public_keys() -> list[bytes]:
@@ -165,7 +243,7 @@ def _write_list(name: str, keys: Iterable[bytes]) -> None:
     lines = dict.fromkeys(base64.b64encode(one).decode() for one in keys)
     content = "".join(f"{line}\n" for line in lines).encode()
     if not path_of(name).exists() or path_of(name).read_bytes() != content:
-        keyfile.replace_key_file(name, content)
+        replace_key_file(name, content)
 
 
 def _read_list(name: str) -> list[bytes]:

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from audit import canonical
-from audit.log import keyfile
+from audit.log import key_files
 
 # In the order in which RFC 8785 sorts them.
 COLUMNS = (
@@ -45,13 +45,13 @@ def record_body(values: dict[str, Any], details: bytes) -> bytes:
 
 def record_mac(organization: str, body: bytes) -> bytes:
     """An attacker who can only write to the database cannot make this."""
-    return hmac.digest(keyfile.derived_key("record", organization), body, sha256)
+    return hmac.digest(key_files.derived_key("record", organization), body, sha256)
 
 
 def position_mac(log: str, index: int, leaf_hash: bytes) -> bytes:
     """Binds a leaf to its position, so that verification can say which leaf was moved."""
     place = index.to_bytes(8, "big") + leaf_hash
-    return hmac.digest(keyfile.derived_key("place", log), place, sha256)
+    return hmac.digest(key_files.derived_key("place", log), place, sha256)
 
 
 def leaf_line(body: bytes, mac: bytes, occurred_at: str) -> bytes:

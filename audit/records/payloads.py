@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from django.db import transaction
 
 from audit import canonical
-from audit.log import keyfile
+from audit.log import key_files
 from audit.models import AuditKey, AuditPayload
 
 _NONCE_BYTES = 12
@@ -114,7 +114,7 @@ def erase_key(organization: str) -> None:
     """Nothing that was sealed until now opens again, even after a restore of the database."""
     file = _key_file(organization)
     file.unlink(missing_ok=True)
-    keyfile.flush(file.parent)
+    key_files.flush(file.parent)
     AuditKey.objects.filter(pk=organization).delete()
     _keys.pop(organization, None)
 
@@ -194,7 +194,7 @@ def _new_secret(organization: str) -> bytes:
 
 def _wrap_new_secret(organization: str) -> bytes:
     nonce = os.urandom(_NONCE_BYTES)
-    outer = keyfile.read_or_make(str(_key_file(organization)), lambda: AESGCM.generate_key(256))
+    outer = key_files.read_or_make(str(_key_file(organization)), lambda: AESGCM.generate_key(256))
     return nonce + AESGCM(outer).encrypt(nonce, AESGCM.generate_key(256), organization.encode())
 
 
@@ -202,5 +202,5 @@ def _key_file(organization: str) -> Path:
     """Outside the database, so that erasing it erases what backups of the database hold."""
     plain = _PLAIN.fullmatch(organization) is not None
     name = organization if plain else hashlib.sha256(organization.encode()).hexdigest()
-    former = keyfile.path_of(f"{FORMER}{name}.key")  # `manage.py up` moves them
-    return former if former.exists() else keyfile.path_of(f"{DIRECTORY}/{name}.key")
+    former = key_files.path_of(f"{FORMER}{name}.key")  # `manage.py up` moves them
+    return former if former.exists() else key_files.path_of(f"{DIRECTORY}/{name}.key")

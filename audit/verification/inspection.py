@@ -14,7 +14,8 @@ from pathlib import Path
 import psycopg
 from django.db import DatabaseError, connection
 
-from audit.log import anchors, key_files, keyfile
+from audit.log import anchors, key_files
+from audit.log import key_files as keyfile
 from audit.log.anchors import BadAnchor
 from audit.log.checkpoint_publication import LogDamaged, check_keys
 from audit.models import AuditLog

@@ -12,7 +12,7 @@ from django.db import DatabaseError
 
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
-from audit.log import keyfile
+from audit.log import key_files
 from audit.verification.inspection import VerificationRequest, inspect_logs
 from audit.verification.verification_report import VerificationReport
 from audit.verification.verified import SELFCHECK_ACTOR, verified_details
@@ -39,7 +39,7 @@ def _record_result(report: VerificationReport) -> None:
         log.critical("the audit log %s is damaged: run audit_verify", report.log)
     worst = next((one for one in report.findings if not one.accepted), None)
     said = report.as_dict()
-    verified, root = verified_details(report, keyfile.derived_key("record", report.log))
+    verified, root = verified_details(report, key_files.derived_key("record", report.log))
     record(
         Event.AUDIT_VERIFY,
         by=Actor("system", SELFCHECK_ACTOR, report.log),

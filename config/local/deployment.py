@@ -15,7 +15,8 @@ from django.core.management import call_command
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
-from audit.log import checkpoint_publication, key_files, keyfile
+from audit.log import checkpoint_publication, key_files
+from audit.log import key_files as keyfile
 from config import database, timeouts
 from config.env import env_text
 from config.local import (

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from audit.log import checkpoints, keyfile, leaves, merkle
+from audit.log import checkpoints, key_files, leaves, merkle
 from audit.log.checkpoints import CheckpointStatement, Signer
 from audit.verification.chunks import MacKeys
 from audit.verification.log_source import (
@@ -161,7 +161,7 @@ class World:
 
 
 def keys_of(name: str) -> MacKeys:
-    return MacKeys(keyfile.derived_key("record", name), keyfile.derived_key("place", name))
+    return MacKeys(key_files.derived_key("record", name), key_files.derived_key("place", name))
 
 
 def written(

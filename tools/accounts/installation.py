@@ -15,7 +15,7 @@ from django.db import transaction
 from audit import canonical
 from audit.actions import Actor, as_json_value, difference, record
 from audit.events import Event, Outcome
-from audit.log import keyfile
+from audit.log import key_files
 from audit.models import AuditRecord
 from tools.accounts.described_settings import SECTIONS, Described
 from tools.definitions.callers import CallerKind
@@ -83,7 +83,7 @@ def _written() -> dict[str, Any]:
 
 
 def _mark(name: str, value: object) -> str:
-    key = keyfile.derived_key("settings", name)
+    key = key_files.derived_key("settings", name)
     return hmac.new(key, repr(value).encode(), hashlib.sha256).hexdigest()[:12]
 
 

@@ -10,7 +10,7 @@ from django.core.management import CommandError, call_command
 
 from audit.actions import Actor
 from audit.events import Event
-from audit.log import keyfile
+from audit.log import key_files
 from audit.log.proofs import inclusion_proof
 from audit.models import AuditKey, AuditPayload, AuditRecord
 from audit.records import erasure, payloads
@@ -86,7 +86,7 @@ def test_no_backup_of_the_database_opens_what_was_erased_with_its_key(ledger, us
 def test_a_key_that_does_not_open_is_replaced_only_when_something_is_to_be_kept(ledger):
     made = call()
     wrapped = AuditKey.objects.get(pk=HERE).wrapped
-    file = keyfile.path_of(f"payloads/{HERE}.key")
+    file = key_files.path_of(f"payloads/{HERE}.key")
     content = file.read_bytes()
     payloads._keys.clear()
     file.unlink()

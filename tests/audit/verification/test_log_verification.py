@@ -19,7 +19,8 @@ from django.utils import timezone
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.export import manifests
-from audit.log import anchors, checkpoint_publication, checkpoints, key_files, keyfile, leaves
+from audit.log import anchors, checkpoint_publication, checkpoints, key_files, leaves
+from audit.log import key_files as keyfile
 from audit.log.sealer import seal_logs
 from audit.models import AuditLog, AuditRecord, Checkpoint
 from audit.records import payloads as kept
