@@ -11,7 +11,7 @@ from audit.export import background_exports
 from audit.log import checkpoint_retention, log_status
 from audit.models import AlertRule
 from audit.records import retention
-from audit.verification import selfcheck
+from audit.verification import inspection
 
 
 @shared_task(name="audit.tasks.raise_alerts")
@@ -44,7 +44,7 @@ def watch_sealer() -> None:
 
 @shared_task(name="audit.tasks.verify_logs")
 def verify_logs() -> None:
-    selfcheck.verify_all_logs()
+    inspection.verify_all_logs()
 
 
 @shared_task(name="audit.tasks.write_export", time_limit=3600)

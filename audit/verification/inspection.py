@@ -8,19 +8,25 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import orjson
 import psycopg
 from django.db import DatabaseError, connection
+from django.utils import timezone
 
+from audit.actions import Actor, record
+from audit.events import Event, Outcome
 from audit.log import anchors, key_files
 from audit.log import key_files as keyfile
 from audit.log.anchors import BadAnchor
 from audit.log.checkpoint_publication import LogDamaged, check_keys
+from audit.log.leaves import body_sql
 from audit.models import AuditLog
-from audit.verification import verified
-from audit.verification.chunks import Chunk, ChunkTask, MacKeys, examine_chunk
+from audit.verification.chunks import Chunk, ChunkTask, MacKeys, examine_chunk, mac_function
 from audit.verification.database_source import DatabaseSource, log_names
 from audit.verification.log_source import LogSource
 from audit.verification.log_verification import (
@@ -35,7 +41,62 @@ from audit.verification.verification_report import (
     FindingKind,
     VerificationFinding,
     VerificationReport,
+    VerifiedTree,
 )
+
+SELFCHECK_ACTOR = "selfcheck"
+WHOLE_EVERY = timedelta(days=7)
+_MOST_RESULTS = 20  # forged records may come before the genuine one
+_NEWEST_SQL = f"""
+SELECT {body_sql("r")}, r.mac FROM audit_auditrecord r
+WHERE r.organization = %s AND r.code = '{Event.AUDIT_VERIFY}' AND r.actor = '{SELFCHECK_ACTOR}'
+    AND r.outcome = '{Outcome.SUCCESS}'
+ORDER BY r.occurred_at DESC, r.id DESC LIMIT {_MOST_RESULTS}
+"""  # noqa: S608
+
+
+def newest_verified(name: str, record_key: bytes) -> VerifiedTree | None:
+    """What the log is verified from next. None where it has to be verified as a whole: nothing is
+    on record, or the last time was too long ago."""
+    told = _newest_result(name, record_key)
+    if told is None:
+        return None
+    body, verified = told
+    whole_at = datetime.fromisoformat(body["details"]["whole_at"])
+    return verified if timezone.now() - whole_at < WHOLE_EVERY else None
+
+
+def verified_details(report: VerificationReport, record_key: bytes) -> tuple[dict[str, Any], str]:
+    """What is put on record of a log in which nothing was wrong, and the digest: its root."""
+    verified = report.verified
+    if report.damaged or verified is None:
+        return {}, ""
+    whole_at = timezone.now().isoformat()
+    if report.since and (told := _newest_result(report.log, record_key)) is not None:
+        whole_at = told[0]["details"]["whole_at"]
+    said = {"size": verified.size, "at": verified.at.isoformat()}
+    return {"verified": said, "whole_at": whole_at}, f"sha256:{verified.root.hex()}"
+
+
+def _newest_result(name: str, record_key: bytes) -> tuple[dict[str, Any], VerifiedTree] | None:
+    mac = mac_function(record_key)
+    with connection.cursor() as cursor:
+        cursor.execute(_NEWEST_SQL, [name])
+        rows = [(body.encode(), bytes(made)) for body, made in cursor.fetchall()]
+    for body, made in rows:
+        if mac(body) != made:
+            continue
+        said = orjson.loads(body)
+        if "verified" in said["details"]:
+            return said, _parse_verified(said)
+    return None
+
+
+def _parse_verified(said: dict[str, Any]) -> VerifiedTree:
+    told = said["details"]["verified"]
+    root = bytes.fromhex(said["subject_digest"].removeprefix("sha256:"))
+    return VerifiedTree(told["size"], root, datetime.fromisoformat(told["at"]))
+
 
 log = logging.getLogger(__name__)
 _AHEAD = 4  # batches or chunks that may wait for the one before them
@@ -114,7 +175,7 @@ def _verify_log(
 ) -> VerificationReport:
     trust = _make_trust(name, question)
     if question.resume and trust.keys is not None:
-        trust = replace(trust, verified=verified.newest_verified(name, trust.keys.record))
+        trust = replace(trust, verified=newest_verified(name, trust.keys.record))
     key = trust.keys.record if trust.keys else None
     source = DatabaseSource(name, key, elsewhere=question.elsewhere)
     if question.log is not None and not _log_exists(name, question):
@@ -203,3 +264,38 @@ def _map_ahead[Asked, Answered](
             yield waiting.popleft().result()
     while waiting:
         yield waiting.popleft().result()
+
+
+_MOST_RECORDED = 20
+
+
+def verify_all_logs() -> list[VerificationReport]:
+    """In one process, beside the worker's other tasks: it is not urgent. Each log is reported as
+    soon as its result is known."""
+    reports = []
+    for report in inspect_logs(VerificationRequest(resume=True)):
+        try:
+            _record_result(report)
+        except (DatabaseError, OSError):  # of this log: the others are still reported
+            log.exception("that the log %s was verified could not be put on record", report.log)
+        reports.append(report)
+    return reports
+
+
+def _record_result(report: VerificationReport) -> None:
+    if report.damaged:
+        log.critical("the audit log %s is damaged: run audit_verify", report.log)
+    worst = next((one for one in report.findings if not one.accepted), None)
+    said = report.as_dict()
+    verified, root = verified_details(report, key_files.derived_key("record", report.log))
+    record(
+        Event.AUDIT_VERIFY,
+        by=Actor("system", SELFCHECK_ACTOR, report.log),
+        outcome=Outcome.FAILURE if report.damaged else Outcome.SUCCESS,
+        subject=report.log,
+        reason=str(worst.kind) if worst is not None else "",
+        digest=root,
+        details=said
+        | {"findings": said["findings"][:_MOST_RECORDED], "found": len(report.findings)}
+        | verified,
+    )

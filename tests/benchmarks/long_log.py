@@ -38,7 +38,7 @@ from audit.log import anchors, checkpoint_retention, checkpoints, key_files, lea
 from audit.log.seal_batches import split_frontier  # noqa: E402
 from audit.log.sealer import seal_logs  # noqa: E402
 from audit.models import AuditLog  # noqa: E402
-from audit.verification import selfcheck  # noqa: E402
+from audit.verification import inspection  # noqa: E402
 from config.local import embedded  # noqa: E402
 
 LOG = "bench"
@@ -86,7 +86,7 @@ def _measure(count: int, records: int, processes: int) -> None:
     )
     print(f"{'':28} {'s':>8} {'peak MiB':>9}", flush=True)
     _in_process("whole", "a whole verification", processes)
-    selfcheck.verify_all_logs()  # puts on record how far
+    inspection.verify_all_logs()  # puts on record how far
     seal_logs(LOG)
     writer.go_on()
     writer.grow(3_600)

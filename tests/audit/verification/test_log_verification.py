@@ -26,7 +26,8 @@ from audit.models import AuditLog, AuditRecord, Checkpoint
 from audit.records import payloads as kept
 from audit.records import retention
 from audit.records.erasure import ErasureScope, erase_payloads
-from audit.verification import selfcheck, verified
+from audit.verification import inspection
+from audit.verification import inspection as selfcheck
 from audit.verification.chunks import ChunkTask
 from audit.verification.database_source import DatabaseSource
 from audit.verification.inspection import VerificationRequest, inspect_logs
@@ -503,7 +504,7 @@ def test_a_week_after_the_last_whole_one_the_daily_check_takes_the_whole_log(sea
     selfcheck.verify_all_logs()
     (again,) = selfcheck.verify_all_logs()
     later = timezone.now() + timedelta(days=7)
-    monkeypatch.setattr(verified.timezone, "now", lambda: later)
+    monkeypatch.setattr(inspection.timezone, "now", lambda: later)
     (whole,) = selfcheck.verify_all_logs()
     assert (again.since, whole.since) == (9, 0)
 
