@@ -6,11 +6,11 @@ This is where the time goes. Chunks can be examined in any order, in several pro
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 
 from audit.log import merkle
 from audit.log.merkle import Frontier
-from audit.verification.clocks import SigningClock, TimeSpan, contradicts_id
 from audit.verification.log_source import (
     LogSource,
     RawRow,
@@ -20,6 +20,55 @@ from audit.verification.log_source import (
     in_ranges,
     raw_body,
 )
+from audit.verification.verification_report import FindingKind, VerificationFinding
+
+CLOCKS_AGREE_WITHIN = timedelta(minutes=10)
+_SLACK_US = CLOCKS_AGREE_WITHIN // timedelta(microseconds=1)
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+_EPOCH_MS = int(_EPOCH.timestamp() * 1000)
+_EVER_US = 1 << 64
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSpan:
+    """The times, in microseconds since 2000, that records before the index `until` may have."""
+
+    low: int
+    high: int
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
+class SigningClock:
+    """Sizes that were signed, sorted, each with the first and the last time it was signed at."""
+
+    signed: Sequence[tuple[int, int, int]]
+
+    def span(self, index: int) -> TimeSpan:
+        """Of records sealed together with that one. Anything, without a checkpoint."""
+        place = self._after(index)
+        if place == len(self.signed):
+            return TimeSpan(-_EVER_US, _EVER_US, _EVER_US)
+        until, sealed_at, _ = self.signed[place]
+        if place == 0:
+            return TimeSpan(-_EVER_US, sealed_at + _SLACK_US, until)
+        before = self.signed[place - 1][2]
+        return TimeSpan(
+            min(before, sealed_at) - _SLACK_US, max(before, sealed_at) + _SLACK_US, until
+        )
+
+    def _after(self, index: int) -> int:
+        return bisect_right(self.signed, index, key=lambda one: one[0])
+
+
+def contradicts_id(record_id: bytes, at: int) -> bool:
+    """Whether a record's time is not that which its id, a UUID of version 7, was made at.
+
+    By itself it is no evidence: the clock of the process that made the id may be wrong.
+    """
+    made = (int.from_bytes(record_id[:6]) - _EPOCH_MS) * 1000
+    return not -_SLACK_US <= made - at <= _SLACK_US
+
 
 BLOCK_LEVEL, CHUNK_LEVEL = 8, 16
 BLOCK, CHUNK = 1 << BLOCK_LEVEL, 1 << CHUNK_LEVEL
@@ -208,3 +257,86 @@ def _block_root(block: list[bytes]) -> bytes:
         pairs = zip(block[::2], block[1::2], strict=True)
         block = [sha256(b"\x01" + left + right).digest() for left, right in pairs]
     return block[0]
+
+
+Nodes = dict[tuple[int, int], bytes]
+_STORED_LEVEL_STEP = 8  # a node is stored for every level that is a multiple of it
+
+
+@dataclass(slots=True)
+class LogTree:
+    """What the chunks make together. `on_size` is called with the edge at each requested size; it
+    ends at the first gap."""
+
+    first: int
+    frontier: Frontier
+    on_size: Callable[[int, Frontier], None]
+    nodes: Nodes = field(default_factory=dict)
+    gaps: list[tuple[int, int]] = field(default_factory=list)
+    suspects: list[SuspectLeaf] = field(default_factory=list)
+    odd: list[tuple[int, int]] = field(default_factory=list)
+    sound: int = 0
+
+    def add(self, chunk: Chunk) -> None:
+        whole = not self.gaps
+        self.gaps += chunk.gaps
+        self.suspects += chunk.suspects
+        self.odd += chunk.odd
+        self.sound = max(self.sound, chunk.sound)
+        if not whole:
+            return
+        for mark, own in chunk.frontiers.items():
+            self.on_size(mark, [*self.frontier, *own])
+        self.nodes |= chunk.nodes
+        made = chunk.nodes.get((CHUNK_LEVEL, chunk.first >> CHUNK_LEVEL))
+        if made is not None:
+            merkle.extend(self.frontier, chunk.first >> CHUNK_LEVEL, [made], self._store_node)
+            self.on_size(chunk.first + CHUNK, self.frontier)
+
+    def _store_node(self, level: int, index: int, made: bytes) -> None:
+        if level % _STORED_LEVEL_STEP == 0:
+            self.nodes[level + CHUNK_LEVEL, index] = made
+
+
+def begin_tree(first: int, stored: Nodes, on_size: Callable[[int, Frontier], None]) -> LogTree:
+    """The tree of what comes before `first`, a multiple of `CHUNK`, as its nodes say.
+
+    Every root that is signed later shows whether they are right. Raises LookupError where one
+    is missing.
+    """
+    frontier: Frontier = []
+    for number in range(first >> CHUNK_LEVEL):
+        merkle.extend(frontier, number, [stored[CHUNK_LEVEL, number]])
+    on_size(first, frontier)
+    return LogTree(first, frontier, on_size)
+
+
+def differing_nodes(tree: LogTree, stored: Nodes) -> list[VerificationFinding]:
+    """Stored nodes that are not those of the leaves."""
+    found = []
+    for key in sorted(stored.keys() | tree.nodes.keys()):
+        (level, index), made = key, tree.nodes.get(key)
+        first = index << level
+        if first < tree.first or made == stored.get(key):
+            continue
+        if made is None:
+            found.append(
+                VerificationFinding(
+                    FindingKind.INSERTED, first, f"{_node_name(key)} belongs to nothing"
+                )
+            )
+        elif key not in stored:
+            found.append(
+                VerificationFinding(FindingKind.MISSING, first, f"{_node_name(key)} is gone")
+            )
+        else:
+            found.append(
+                VerificationFinding(
+                    FindingKind.MUTATED, first, f"{_node_name(key)} is not that of its leaves"
+                )
+            )
+    return found
+
+
+def _node_name(key: tuple[int, int]) -> str:
+    return f"the tree's node {key[1]} at level {key[0]}"

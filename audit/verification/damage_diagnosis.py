@@ -10,8 +10,7 @@ from hashlib import sha256
 from itertools import chain, islice, product
 from uuid import UUID
 
-from audit.verification.chunks import SuspectLeaf, mac_function
-from audit.verification.clocks import contradicts_id
+from audit.verification.chunks import SuspectLeaf, contradicts_id, mac_function
 from audit.verification.log_source import (
     LogSource,
     UnsealedRecord,

@@ -17,7 +17,10 @@ from audit.verification.chunks import (
     CHUNK,
     Chunk,
     ChunkTask,
+    LogTree,
     MacKeys,
+    begin_tree,
+    differing_nodes,
     examine_chunk,
     examine_surplus,
     mac_function,
@@ -43,7 +46,6 @@ from audit.verification.statements import (
     map_in_turn,
     read_statements,
 )
-from audit.verification.tree import LogTree, begin_tree, differing_nodes
 from audit.verification.verification_report import (
     FindingKind,
     VerificationFinding,

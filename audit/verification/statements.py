@@ -17,7 +17,7 @@ from itertools import batched
 from audit.log import checkpoints
 from audit.log.checkpoint_retention import KEEP_ALL_FOR
 from audit.log.checkpoints import BadNote, CheckpointStatement
-from audit.verification.clocks import SigningClock
+from audit.verification.chunks import SigningClock
 from audit.verification.log_source import CheckpointRow
 from audit.verification.verification_report import (
     MOST_FINDINGS,
