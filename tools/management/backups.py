@@ -21,8 +21,8 @@ from audit.log import anchors, checkpoint_publication, key_files, merkle
 from audit.log.seal_batches import split_frontier
 from audit.models import AuditLog, AuditSegment, Checkpoint
 from audit.records import retention
-from audit.verification import losses
-from audit.verification.losses import RecordLoss
+from audit.verification import verification_report as losses
+from audit.verification.verification_report import RecordLoss
 from config import database
 from config.env import env_text
 from config.local import datadir, deployment, embedded, oxigraph, postgres, process_specs

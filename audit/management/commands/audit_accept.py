@@ -6,7 +6,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from audit.log.checkpoint_publication import LogDamaged, accept_break
 from audit.management.operators import operator, operator_login
 from audit.models import AuditLog
-from audit.verification.losses import find_loss
+from audit.verification.verification_report import find_loss
 
 
 class Command(BaseCommand):

@@ -8,7 +8,7 @@ from audit.log import anchors, checkpoint_publication, log_status
 from audit.log.anchors import BadAnchor
 from audit.log.sealer import seal_logs
 from audit.models import AuditLog, Checkpoint
-from audit.verification import losses
+from audit.verification import verification_report
 from tests.audit.log.test_anchors import put_back
 from tests.audit.logs import write
 
@@ -33,15 +33,15 @@ def lose_leaves_of(name):
 
 def test_nothing_is_missing_of_a_log_that_holds_what_was_published(ledger):
     published(3, 5)
-    assert losses.find_losses() == []
+    assert verification_report.find_losses() == []
 
 
 def test_missing_records_are_told_by_their_places(ledger):
     published(3, 5, 9)
     times = [one.statement.at for one in anchors.read_anchors("here")]
     put_back(3)
-    (loss,) = losses.find_losses()
-    assert loss == losses.RecordLoss("here", 3, 9, 2, *times[1:])
+    (loss,) = verification_report.find_losses()
+    assert loss == verification_report.RecordLoss("here", 3, 9, 2, *times[1:])
     assert loss.says.startswith(
         "here: 6 of 9 published records are missing (records 3 to 8; 2 checkpoints, "
     )
@@ -53,7 +53,7 @@ def test_what_was_accepted_is_missing_no_more(ledger, capsys):
     checkpoint_publication.compare_logs()
     call_command("audit_accept", "here", reason="restored")
     assert "1 of 4 published records is missing (record 3; 1 checkpoint" in capsys.readouterr().out
-    assert losses.find_losses() == []
+    assert verification_report.find_losses() == []
 
 
 def test_every_log_that_is_halted_is_accepted_by_one_command(ledger, capsys):
