@@ -23,7 +23,7 @@ from django.utils import timezone
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.export import ocsf
-from audit.export.manifests import DigestWriter, signed_manifest, write_atomically
+from audit.export.manifests import DigestWriter, write_atomically
 from audit.log import key_files, leaves
 from audit.models import Checkpoint
 from audit.records import record_search
@@ -272,7 +272,7 @@ def write_export_file(
             subject=format_name,
             details=fields | {"filters": wanted.filters, "opened": wanted.opened},
         )
-        note = signed_manifest(wanted.organization, fields)
+        note = key_files.signed_manifest(wanted.organization, fields)
         write_atomically(path.with_name(f"{path.name}.manifest"), [note.encode()])
 
     write_atomically(path, lines, record_export)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import IO
 
 from audit import shared_files
-from audit.log import key_files
 
 
 class DigestWriter:
@@ -30,12 +29,6 @@ class DigestWriter:
     @property
     def sha256(self) -> str:
         return self._sha256.hexdigest()
-
-
-def signed_manifest(log: str, said: dict[str, object]) -> str:
-    lines = [key_files.log_origin(log), *(f"{name} {value}" for name, value in said.items())]
-    text = "".join(f"{_without_newlines(line)}\n" for line in lines)
-    return text + "\n" + key_files.manifest_signer(log).line(text)
 
 
 def write_atomically(
@@ -73,7 +66,3 @@ def sync_directory(directory: Path) -> None:
 def file_sha256(path: Path) -> str:
     with path.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
-
-
-def _without_newlines(line: str) -> str:
-    return line.replace("\n", " ").replace("\r", " ")

@@ -272,3 +272,15 @@ def _load_key(name: str, content: bytes) -> Ed25519PrivateKey:
     if not isinstance(key, Ed25519PrivateKey):
         raise BadKey(f"{name} holds no Ed25519 key: restore it from a backup.")
     return key
+
+
+def signed_manifest(log: str, fields: dict[str, object]) -> str:
+    """The content of an evidence file as a signed note (https://c2sp.org/signed-note): the log's
+    origin, one `name value` a line, an empty line, the signatures."""
+    lines = [log_origin(log), *(f"{name} {value}" for name, value in fields.items())]
+    text = "".join(f"{_without_newlines(line)}\n" for line in lines)
+    return text + "\n" + manifest_signer(log).line(text)
+
+
+def _without_newlines(line: str) -> str:
+    return line.replace("\n", " ").replace("\r", " ")

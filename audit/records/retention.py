@@ -172,7 +172,7 @@ def archive_range(due: DueRange) -> AuditSegment | None:
     check_file(due)
     sha256 = manifests.file_sha256(due.path)
     manifests.write_atomically(due.path.with_suffix(".checkpoint"), [due.checkpoint.note.encode()])
-    said = manifests.signed_manifest(due.log.name, _manifest_fields(due, sha256))
+    said = key_files.signed_manifest(due.log.name, _manifest_fields(due, sha256))
     manifests.write_atomically(due.path.with_suffix(".manifest"), [said.encode()])
     return _create_segment(due, sha256)
 

@@ -21,7 +21,6 @@ from django.utils import timezone
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.log import anchors, key_files
-from audit.log import key_files as keyfile
 from audit.log.anchors import BadAnchor
 from audit.log.checkpoint_publication import LogDamaged, check_keys
 from audit.log.leaves import body_sql
@@ -199,7 +198,7 @@ def _make_trust(name: str, question: VerificationRequest) -> VerificationTrust:
     if question.pubkeys:
         return _external_trust(question.pubkeys, published, whole)
     check_keys(name, anchors.newest_anchor(name))
-    keys = MacKeys(keyfile.derived_key("record", name), keyfile.derived_key("place", name))
+    keys = MacKeys(key_files.derived_key("record", name), key_files.derived_key("place", name))
     return VerificationTrust(
         key_files.log_origin(name), [*key_files.trusted_keys(name).values()], published, keys, whole
     )

@@ -16,7 +16,6 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
 from audit.log import checkpoint_publication, key_files
-from audit.log import key_files as keyfile
 from config import database, timeouts
 from config.env import env_text
 from config.local import (
@@ -271,7 +270,7 @@ CANNOT_START = (
     timeouts.TimeoutsDisordered,
     datadir.DataDirectoryUnusable,
     embedded.UnsafeDirectory,
-    keyfile.BadKey,
+    key_files.BadKey,
     postgres.CannotPrepare,
     StartFailed,
 )

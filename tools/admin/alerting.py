@@ -13,7 +13,6 @@ from django.urls import URLPattern, path, reverse
 from django.views.decorators.http import require_POST
 
 from audit.alerts import alert_channels, alert_rules, deliveries
-from audit.alerts import alert_channels as senders
 from audit.alerts.rule_kinds import CUSTOM_KINDS
 from audit.errors import AuditFlaw
 from audit.models import AlertChannel, AlertRule, ChannelKind
@@ -114,7 +113,7 @@ class AlertChannelAdmin(RefusesAloud):
         return alert_channels.masked_target(channel)
 
     def problem(self, channel: AlertChannel) -> str:
-        return senders.channel_problem(channel)
+        return alert_channels.channel_problem(channel)
 
     def get_urls(self) -> list[URLPattern]:
         own = [

@@ -21,7 +21,7 @@ from audit.log import anchors, checkpoint_publication, key_files, merkle
 from audit.log.seal_batches import split_frontier
 from audit.models import AuditLog, AuditSegment, Checkpoint
 from audit.records import retention
-from audit.verification import verification_report as losses
+from audit.verification import verification_report
 from audit.verification.verification_report import RecordLoss
 from config import database
 from config.env import env_text
@@ -348,7 +348,7 @@ def _put_graphs(source: Path, data: Path) -> list[str]:
 
 
 def _compared(manifest: Manifest, remarks: list[str]) -> Restored:
-    lacking = losses.find_losses()
+    lacking = verification_report.find_losses()
     missing = {loss.log for loss in lacking}
     halted = AuditLog.objects.filter(halted_at__isnull=False).exclude(name__in=missing)
     remarks += [f"{log.name}: {log.halted_reason}" for log in halted.order_by("name")]

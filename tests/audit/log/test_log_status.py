@@ -6,7 +6,6 @@ from django.utils import timezone
 
 from audit.events import Event
 from audit.log import log_status
-from audit.log import log_status as silence
 from audit.log.sealer import seal_logs
 from audit.models import AuditLog, AuditRecord
 from tests.audit.logs import write
@@ -66,10 +65,10 @@ def test_records_that_wait_while_the_sealer_is_silent_are_told_of_once(ledger):
     seal_logs()
     write("here")
     write("there")
-    assert silence.record_sealer_silence() == []
+    assert log_status.record_sealer_silence() == []
     age(20)
-    assert sorted(silence.record_sealer_silence()) == ["here", "there"]
-    assert silence.record_sealer_silence() == []
+    assert sorted(log_status.record_sealer_silence()) == ["here", "there"]
+    assert log_status.record_sealer_silence() == []
     told = AuditRecord.objects.filter(code=Event.AUDIT_UNSEALED)
     assert {(row.organization, row.reason) for row in told} == {
         ("here", "sealer_silent"),
@@ -81,7 +80,7 @@ def test_a_sealer_that_is_silent_with_nothing_to_do_harms_nobody(ledger):
     write("here")
     seal_logs()
     age(20)
-    assert silence.record_sealer_silence() == []
+    assert log_status.record_sealer_silence() == []
 
 
 def test_readiness_says_that_nobody_seals(ledger):

@@ -20,14 +20,12 @@ from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.export import manifests
 from audit.log import anchors, checkpoint_publication, checkpoints, key_files, leaves
-from audit.log import key_files as keyfile
 from audit.log.sealer import seal_logs
 from audit.models import AuditLog, AuditRecord, Checkpoint
 from audit.records import payloads as kept
 from audit.records import retention
 from audit.records.erasure import ErasureScope, erase_payloads
 from audit.verification import inspection
-from audit.verification import inspection as selfcheck
 from audit.verification.chunks import ChunkTask
 from audit.verification.database_source import DatabaseSource
 from audit.verification.inspection import VerificationRequest, inspect_logs
@@ -411,10 +409,10 @@ def test_a_question_that_cannot_be_answered_exits_with_two(sealed, wrong):
 
 
 def test_the_daily_check_is_on_record_and_fails_when_there_is_damage(sealed):
-    selfcheck.verify_all_logs()
+    inspection.verify_all_logs()
     with owner() as cursor:
         cursor.execute("UPDATE audit_auditrecord SET subject = 'x' WHERE id = %s", [sealed[4]])
-    selfcheck.verify_all_logs()
+    inspection.verify_all_logs()
     made = AuditRecord.objects.filter(code="AUDIT.VERIFY").order_by("occurred_at", "id")
     assert [(row.outcome, row.reason) for row in made] == [("success", ""), ("failure", "mutated")]
 
@@ -450,10 +448,10 @@ def test_reading_checkpoints_holds_no_transaction_open(sealed, count):
 
 
 def test_the_daily_check_goes_on_from_what_was_verified(sealed):
-    (first,) = selfcheck.verify_all_logs()
+    (first,) = inspection.verify_all_logs()
     write("here", 4)
     seal_logs()
-    (second,) = selfcheck.verify_all_logs()
+    (second,) = inspection.verify_all_logs()
     assert (first.since, second.since) == (0, 9)
     assert second.findings == ()
     assert second.checkpoints == 2  # that of nine records, and the one above them
@@ -470,19 +468,19 @@ HARM_SINCE = [
 
 @pytest.mark.parametrize(("statement", "expected"), HARM_SINCE)
 def test_the_daily_check_finds_what_was_done_since(sealed, statement, expected):
-    selfcheck.verify_all_logs()
+    inspection.verify_all_logs()
     ids = write("here", 3)
     seal_logs()
     assert AuditLog.objects.get().size == 13
     with owner() as cursor:
         cursor.execute(statement, [str(ids[0])])
-    (report,) = selfcheck.verify_all_logs()
+    (report,) = inspection.verify_all_logs()
     assert report.since == 9
     assert expected in {(str(one.kind), one.index) for one in report.findings}
 
 
 def test_who_has_the_database_alone_moves_the_verified_checkpoint_back_and_never_on(sealed):
-    selfcheck.verify_all_logs()
+    inspection.verify_all_logs()
     write("here", 1)
     seal_logs()
     with owner() as cursor:  # in a record of its own, and in the one there is
@@ -501,20 +499,20 @@ def test_who_has_the_database_alone_moves_the_verified_checkpoint_back_and_never
 
 
 def test_a_week_after_the_last_whole_one_the_daily_check_takes_the_whole_log(sealed, monkeypatch):
-    selfcheck.verify_all_logs()
-    (again,) = selfcheck.verify_all_logs()
+    inspection.verify_all_logs()
+    (again,) = inspection.verify_all_logs()
     later = timezone.now() + timedelta(days=7)
     monkeypatch.setattr(inspection.timezone, "now", lambda: later)
-    (whole,) = selfcheck.verify_all_logs()
+    (whole,) = inspection.verify_all_logs()
     assert (again.since, whole.since) == (9, 0)
 
 
 def test_after_a_break_was_accepted_the_whole_log_is_verified(sealed):
-    selfcheck.verify_all_logs()
+    inspection.verify_all_logs()
     AuditLog.objects.update(halted_at=timezone.now(), halted_reason="for the test")
     checkpoint_publication.accept_break(name="here", by=BY, reason="restored")
     seal_logs()
-    (report,) = selfcheck.verify_all_logs()
+    (report,) = inspection.verify_all_logs()
     assert (report.since, report.damaged) == (0, False)
 
 
@@ -529,7 +527,7 @@ def test_a_connection_that_the_server_ended_fails_one_log_alone(sealed, monkeypa
         return look(source)
 
     monkeypatch.setattr(DatabaseSource, "count", ended)
-    reports = selfcheck.verify_all_logs()
+    reports = inspection.verify_all_logs()
     kinds = {one.log: [str(found.kind) for found in one.findings] for one in reports}
     assert kinds == {"here": ["not_verified"], "there": []}
     told = AuditRecord.objects.filter(code="AUDIT.VERIFY").values_list("organization", "outcome")
@@ -540,7 +538,7 @@ def test_one_log_that_cannot_be_verified_keeps_no_other_from_it(sealed, anchored
     write("there", 1)
     seal_logs()
     (anchored / "here" / "00000000.jsonl").mkdir()
-    selfcheck.verify_all_logs()
+    inspection.verify_all_logs()
     made = AuditRecord.objects.filter(code="AUDIT.VERIFY").order_by("organization")
     assert [(row.organization, row.outcome, row.reason) for row in made] == [
         ("here", "failure", "not_verified"),
@@ -551,7 +549,7 @@ def test_one_log_that_cannot_be_verified_keeps_no_other_from_it(sealed, anchored
 def test_a_directory_of_anchors_nobody_may_read_is_told_of_every_log(sealed, anchored):
     anchored.chmod(0)
     try:
-        reports = selfcheck.verify_all_logs()
+        reports = inspection.verify_all_logs()
     finally:
         anchored.chmod(0o700)
     assert [(one.log, one.damaged) for one in reports] == [("here", os.getuid() != 0)]
@@ -682,8 +680,8 @@ def own_keys(tmp_path, settings):
     settings.KEYS_DIR, settings.DATA_DIR = tmp_path / "keys", tmp_path
 
     def forget():
-        keyfile.root_key.cache_clear()
-        keyfile.derived_key.cache_clear()
+        key_files.root_key.cache_clear()
+        key_files.derived_key.cache_clear()
         kept._keys.clear()
 
     forget()
@@ -703,7 +701,7 @@ def test_every_file_that_is_emptied_or_removed_is_missed(own_keys, ledger, ancho
     evidence.sealed(2)
     more_checkpoints(10)  # what was published less than five minutes ago may still be under way
     assert found() == set()
-    root = keyfile.path_of("").parent
+    root = key_files.path_of("").parent
     # The public half is read where the private one is not, and the sealer writes it again.
     files = [path for path in root.rglob("*") if path.is_file() and path.suffix != ".public"]
     assert {path.suffix for path in files} >= {

@@ -13,7 +13,6 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
 from audit.alerts import alert_channels, alert_rules, alerts, deliveries
-from audit.alerts import alert_channels as senders
 from audit.events import Severity
 from audit.models import AlertChannel, AlertRule
 from tools.ui.audit.views import actor_of
@@ -111,7 +110,7 @@ def _channels(request: HttpRequest) -> Any:
 
 
 def _shown(row: AlertChannel) -> AlertChannelRow:
-    return AlertChannelRow(row, alert_channels.masked_target(row), senders.channel_problem(row))
+    return AlertChannelRow(row, alert_channels.masked_target(row), alert_channels.channel_problem(row))
 
 
 def _organization(request: HttpRequest) -> str:

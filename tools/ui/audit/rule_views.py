@@ -12,7 +12,6 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
 
 from audit.alerts import alert_rules, alerts
-from audit.alerts import alert_rules as fixed_rules
 from audit.alerts.alert_rules import preview_rule
 from audit.alerts.rule_kinds import CUSTOM_KINDS
 from audit.errors import AuditFlaw
@@ -33,7 +32,7 @@ LIST, ONE = "audit/rules.html", "audit/rule.html"
 def rule_list(request: HttpRequest) -> HttpResponse:
     """Each rule with the number of open alerts of the user's organization."""
     open_alerts = alerts.open_by_rule(actor_of(request).organization)
-    rows = [*AlertRule.objects.order_by("name"), *fixed_rules.FIXED_RULES]
+    rows = [*AlertRule.objects.order_by("name"), *alert_rules.FIXED_RULES]
     context = {
         "rules": [(row, span(row.window_s), open_alerts.get(row.name, 0)) for row in rows],
         "alerts": sum(open_alerts.values()),
