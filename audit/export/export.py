@@ -23,11 +23,11 @@ from django.utils import timezone
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.export import ocsf
-from audit.export.manifests import DigestWriter, write_atomically
 from audit.log import key_files, leaves
 from audit.models import Checkpoint
 from audit.records import record_search
 from audit.records.record_search import RecordSearch
+from audit.shared_files import DigestWriter, write_atomically
 
 _FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 _STRIPPED_PREFIXES = " \u00a0\"'"

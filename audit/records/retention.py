@@ -19,9 +19,9 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from audit import shared_files
+from audit import shared_files as manifests
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
-from audit.export import manifests
 from audit.log import key_files, leaves, merkle
 from audit.models import AuditLeaf, AuditLog, AuditSegment, Checkpoint
 from audit.records import erasure

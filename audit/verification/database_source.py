@@ -16,8 +16,8 @@ from django.db import connection, transaction
 from django.db.models import Max
 from psycopg.rows import tuple_row
 
+from audit import shared_files
 from audit.events import Event
-from audit.export import manifests
 from audit.log import key_files, leaves
 from audit.log.checkpoints import BadNote, signed_by
 from audit.log.leaves import body_sql
@@ -274,7 +274,7 @@ class DatabaseSource:
     def _file_finding(self, row: AuditSegment) -> VerificationFinding | None:
         file = LogRange(row.log, row.first, row.end)
         try:
-            same = manifests.file_sha256(file.path) == row.sha256
+            same = shared_files.file_sha256(file.path) == row.sha256
         except OSError as error:
             if self._elsewhere and isinstance(error, FileNotFoundError):
                 return None

@@ -16,9 +16,9 @@ from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from django.utils import timezone
 
+from audit import shared_files
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
-from audit.export import manifests
 from audit.log import anchors, checkpoint_publication, checkpoints, key_files, leaves
 from audit.log.sealer import seal_logs
 from audit.models import AuditLog, AuditRecord, Checkpoint
@@ -183,7 +183,7 @@ def test_another_logs_file_lets_no_record_leave(sealed, tmp_path, settings, copi
         own.path.write_bytes(exported_there.read_bytes())
         file = own.file
     with connection.cursor() as cursor:
-        cursor.execute(FORGED_SEGMENT, [str(file), manifests.file_sha256(exported_there)])
+        cursor.execute(FORGED_SEGMENT, [str(file), shared_files.file_sha256(exported_there)])
         cursor.execute("DELETE FROM audit_auditrecord WHERE organization = 'here'")
     assert found() == {("missing", 0)}
     assert found(pubkeys=(here_key(),)) == {("missing", 0)}
@@ -231,7 +231,7 @@ def test_the_only_copy_of_records_is_missed_when_it_is_gone(exported, capsys):
 def test_a_files_hash_may_look_like_the_number_of_a_card(sealed, tmp_path, settings, monkeypatch):
     settings.DATA_DIR = tmp_path
     monkeypatch.setattr(
-        manifests, "file_sha256", lambda path: f"{'a' * 20}4111111111111111{'b' * 28}"
+        shared_files, "file_sha256", lambda path: f"{'a' * 20}4111111111111111{'b' * 28}"
     )
     export("here").unlink()
     monkeypatch.undo()
