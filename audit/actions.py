@@ -1,5 +1,8 @@
-"""Append audit records. Call it inside the transaction of the action it records: both or
-neither."""
+"""Append audit records. Call it inside the transaction of the action it records: both or neither.
+
+The entry point and client program of a request are set once per request, and are in every record of
+it; `difference` describes a change for a record's details.
+"""
 
 import hashlib
 import hmac
@@ -25,6 +28,8 @@ from audit.redaction import Redactor
 
 _LONGEST_USER_AGENT = 200
 _source: ContextVar[dict[str, Any] | None] = ContextVar("audit_source", default=None)
+_ABSENT = object()
+_JSON_TYPES = frozenset({type(None), bool, int, float, str})
 
 
 def set_source(transport: str, user_agent: str = "", client_request_id: str = "") -> None:
@@ -117,20 +122,10 @@ def record(
     return record_id
 
 
-def _common_details(by: Actor) -> dict[str, Any]:
-    """The details that every record has, where they are known."""
-    said = {"source": source(), "made_by": by.made_by}
-    return {name: text for name, text in said.items() if text}
-
-
 @lru_cache(maxsize=256)
 def redactor_of(organization: str) -> Redactor:
     secret = settings.SECRET_KEY.encode()
     return Redactor(hmac.new(secret, f"redaction:{organization}".encode(), hashlib.sha256).digest())
-
-
-_ABSENT = object()
-_JSON_TYPES = frozenset({type(None), bool, int, float, str})
 
 
 def difference(
@@ -157,3 +152,9 @@ def as_json_value(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [as_json_value(item) for item in value]
     return str(value)
+
+
+def _common_details(by: Actor) -> dict[str, Any]:
+    """The details that every record has, where they are known."""
+    said = {"source": source(), "made_by": by.made_by}
+    return {name: text for name, text in said.items() if text}

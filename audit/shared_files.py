@@ -46,11 +46,6 @@ def open_to_write(path: Path, flags: int, *, private: bool = False) -> int:
     return descriptor
 
 
-def _copy_owner(made: int | Path, above: os.stat_result) -> None:
-    if os.geteuid() == 0:
-        os.chown(made, above.st_uid, above.st_gid)
-
-
 class DigestWriter:
     """Counts and hashes what is written."""
 
@@ -104,3 +99,8 @@ def sync_directory(directory: Path) -> None:
 def file_sha256(path: Path) -> str:
     with path.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def _copy_owner(made: int | Path, above: os.stat_result) -> None:
+    if os.geteuid() == 0:
+        os.chown(made, above.st_uid, above.st_gid)

@@ -1,4 +1,7 @@
-"""Celery tasks of evidence, scheduled by beat."""
+"""Celery tasks of evidence, scheduled by beat, and a fallback for a silent beat.
+
+Beat and its messages need Redis; an alert may be about the reason that Redis is unavailable.
+"""
 
 from datetime import timedelta
 
@@ -12,6 +15,9 @@ from audit.log import checkpoint_retention, log_status
 from audit.models import AlertRule
 from audit.records import retention
 from audit.verification import inspection
+
+BEAT_CHECK_S = 15.0
+_BEAT_SILENT = timedelta(seconds=30)
 
 
 @shared_task(name="audit.tasks.raise_alerts")
@@ -55,10 +61,6 @@ def write_export() -> None:
 @shared_task(name="audit.tasks.sweep_exports")
 def sweep_exports() -> None:
     background_exports.delete_expired()
-
-
-BEAT_CHECK_S = 15.0
-_BEAT_SILENT = timedelta(seconds=30)
 
 
 def replace_silent_beat() -> bool:

@@ -1,7 +1,9 @@
 """Notification channels of an organization: e-mail, or a webhook that we sign.
 
 A webhook's secret is shown once, when it is created; its URL may contain one too, so evidence and
-lists name the host alone.
+lists name the host alone. A message is sent without being stored or retried: e-mail by the
+operator's server, a webhook by the safe HTTP client in `ALERT_POST`, since this layer has no
+network of its own.
 """
 
 import hmac
@@ -36,6 +38,10 @@ from audit.models import AlertChannel, ChannelKind
 CHANGEABLE_FIELDS = ("name", "target", "least", "enabled")
 MOST_CHANNELS = 20
 _NONCE_BYTES = 12
+TIMEOUT_S = 5.0
+NO_EMAIL = "No e-mail can be sent: the operator has not set EMAIL_URL."
+# URL, headers, body, seconds, organization; the status that was answered. Raises `DeliveryFailed`.
+type Post = Callable[[str, list[tuple[str, str]], bytes, float, str], int]
 
 
 @transaction.atomic
@@ -119,6 +125,44 @@ def channel_values(channel: AlertChannel) -> dict[str, Any]:
     }
 
 
+class DeliveryFailed(Exception):
+    """The text says why, for users of the organization. `begun`: some of it may have arrived."""
+
+    def __init__(self, message: str, *, begun: bool = False) -> None:
+        super().__init__(message)
+        self.begun = begun
+
+
+@dataclass(frozen=True)
+class AlertMessage:
+    """`delivery` is the same each time it is sent, so that receivers can recognize a duplicate."""
+
+    delivery: str
+    title: str
+    text: str
+    content: dict[str, Any]
+
+
+def send_message(channel: AlertChannel, message: AlertMessage) -> None:
+    """Raises `DeliveryFailed`."""
+    if channel.kind == ChannelKind.EMAIL:
+        _send_email(channel, message)
+    else:
+        _send_webhook(channel, message)
+
+
+def channel_problem(channel: AlertChannel) -> str:
+    """Why the channel cannot deliver at all; empty where it can be tried."""
+    lacks_server = channel.kind == ChannelKind.EMAIL and not settings.EMAIL_OPTIONS
+    return NO_EMAIL if lacks_server else ""
+
+
+def signature(key: bytes, timestamp: int, body: bytes) -> str:
+    """HMAC-SHA256 over the time, a full stop and the body."""
+    signed = hmac.new(key, f"{timestamp}.".encode() + body, sha256).hexdigest()
+    return f"t={timestamp},v1={signed}"
+
+
 def _save(channel: AlertChannel) -> None:
     _check_target(channel)
     same = AlertChannel.objects.filter(organization=channel.organization, name=channel.name)
@@ -185,50 +229,6 @@ def _record(
         subject=channel.name,
         details={"channel": str(channel.pk), **difference(before, after), **more},
     )
-
-
-TIMEOUT_S = 5.0
-NO_EMAIL = "No e-mail can be sent: the operator has not set EMAIL_URL."
-# URL, headers, body, seconds, organization; the status that was answered. Raises `DeliveryFailed`.
-type Post = Callable[[str, list[tuple[str, str]], bytes, float, str], int]
-
-
-class DeliveryFailed(Exception):
-    """The text says why, for users of the organization. `begun`: some of it may have arrived."""
-
-    def __init__(self, message: str, *, begun: bool = False) -> None:
-        super().__init__(message)
-        self.begun = begun
-
-
-@dataclass(frozen=True)
-class AlertMessage:
-    """`delivery` is the same each time it is sent, so that receivers can recognize a duplicate."""
-
-    delivery: str
-    title: str
-    text: str
-    content: dict[str, Any]
-
-
-def send_message(channel: AlertChannel, message: AlertMessage) -> None:
-    """Raises `DeliveryFailed`."""
-    if channel.kind == ChannelKind.EMAIL:
-        _send_email(channel, message)
-    else:
-        _send_webhook(channel, message)
-
-
-def channel_problem(channel: AlertChannel) -> str:
-    """Why the channel cannot deliver at all; empty where it can be tried."""
-    lacks_server = channel.kind == ChannelKind.EMAIL and not settings.EMAIL_OPTIONS
-    return NO_EMAIL if lacks_server else ""
-
-
-def signature(key: bytes, timestamp: int, body: bytes) -> str:
-    """HMAC-SHA256 over the time, a full stop and the body."""
-    signed = hmac.new(key, f"{timestamp}.".encode() + body, sha256).hexdigest()
-    return f"t={timestamp},v1={signed}"
 
 
 def _send_email(channel: AlertChannel, message: AlertMessage) -> None:

@@ -1,4 +1,6 @@
-"""Create and change alert rules. They apply to every organization of the installation."""
+"""Alert rules, which apply to every organization: rules with a row, which are created and changed
+here, fixed rules without a row, which cannot be switched off, and a preview of what a rule finds.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,20 +26,6 @@ from audit.models import AlertRule
 
 _HOUR_S = 3600
 UNDELIVERED = "untold"
-
-
-def undelivered_rule(severity: str = Severity.WARNING) -> AlertRule:
-    """As severe as what it reports."""
-    return AlertRule(
-        name=UNDELIVERED,
-        kind="by_subject",
-        severity=severity,
-        window_s=_HOUR_S,
-        description="has more alerts within an hour than are told one by one: the rest stand on"
-        " the page alone",
-    )
-
-
 UNVERIFIED_LOG = AlertRule(
     name="unchecked",
     kind="by_subject",
@@ -52,7 +40,6 @@ SERVER_FAULTS = AlertRule(
     window_s=_HOUR_S,
     description="was answered 500, which is a fault of the product: the log has it by the request",
 )
-FIXED_RULES = (UNVERIFIED_LOG, undelivered_rule(), SERVER_FAULTS)
 _SERVER_FAULTS_SQL = """
     SELECT organization, actor, subject, count(*), min(occurred_at), max(occurred_at)
     FROM audit_auditrecord
@@ -72,6 +59,40 @@ _UNVERIFIED_SQL = """
     ) AS overdue
     WHERE overdue.since < now()
 """
+CHANGEABLE_FIELDS = ("severity", "window_s", "least", "values", "enabled")
+LONGEST_WINDOW_S = 7 * 86_400
+MOST_RECORDS = 1_000_000
+PREVIEW_DAYS = 7
+MOST_PREVIEWED = 1_000
+_MOST_PREVIEW_FINDINGS = 5
+_PREVIEW_TIMEOUT = "3s"
+# Adjacent windows: an alert for each in which there was enough.
+_PAST_SQL = """
+    SELECT actor, {subject} AS subject, count(*) AS records, max(occurred_at) AS last
+    FROM audit_auditrecord
+    WHERE organization = %(organization)s
+        AND occurred_at > now() - make_interval(days => %(days)s) AND {what}
+    GROUP BY 1, 2, floor(extract(epoch FROM occurred_at) / %(window_s)s)
+    HAVING count(*) >= %(least)s
+    ORDER BY last DESC LIMIT %(limit)s
+"""
+_PRESENT_SQL = """
+    SELECT actor, subject, records, last
+    FROM ({query}) AS finding (organization, actor, subject, records, first, last)
+    WHERE organization = %(organization)s ORDER BY last DESC LIMIT %(limit)s
+"""
+
+
+def undelivered_rule(severity: str = Severity.WARNING) -> AlertRule:
+    """As severe as what it reports."""
+    return AlertRule(
+        name=UNDELIVERED,
+        kind="by_subject",
+        severity=severity,
+        window_s=_HOUR_S,
+        description="has more alerts within an hour than are told one by one: the rest stand on"
+        " the page alone",
+    )
 
 
 def find_unverified() -> list[AlertFinding]:
@@ -96,11 +117,6 @@ def undelivered_finding(organization: str) -> AlertFinding:
         cursor.execute("SELECT clock_timestamp()")
         (now,) = cursor.fetchone()
     return AlertFinding(organization, "alerts", "", 1, now, now)
-
-
-CHANGEABLE_FIELDS = ("severity", "window_s", "least", "values", "enabled")
-LONGEST_WINDOW_S = 7 * 86_400
-MOST_RECORDS = 1_000_000
 
 
 @transaction.atomic
@@ -131,20 +147,6 @@ def create_rule(*, name: str, kind: str, by: Actor, description: str, **fields: 
     return row
 
 
-def _save(row: AlertRule) -> None:
-    row.values = read_values(row.kind, row.values)
-    if not 1 <= row.window_s <= LONGEST_WINDOW_S:
-        raise AuditFlaw(f"A rule looks back 1 to {LONGEST_WINDOW_S} seconds.", "window_s")
-    if not 1 <= row.least <= MOST_RECORDS:
-        raise AuditFlaw(f"It takes 1 to {MOST_RECORDS} records to be an alert.", "least")
-    try:
-        row.full_clean()
-    except ValidationError as error:
-        field = next(iter(error.message_dict), "")
-        raise AuditFlaw(" ".join(error.messages), field if hasattr(row, field) else "") from None
-    row.save()
-
-
 def read_values(kind: str, given: Any) -> dict[str, Any]:
     """Validate the values of a rule of this kind. Raises `AuditFlaw`."""
     if not isinstance(given, Mapping):
@@ -161,67 +163,6 @@ def read_values(kind: str, given: Any) -> dict[str, Any]:
     if known.lists and not lists.get("codes") and not lists.get("reasons"):
         raise AuditFlaw("Name at least one code or reason: every record would be found.", "values")
     return numbers | lists
-
-
-def _read_number(name: str, value: Any, bounds: NumberRange) -> float:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not bounds.least <= value <= bounds.most:
-        raise AuditFlaw(f"{name} is a number from {bounds.least} to {bounds.most}.", "values")
-    if isinstance(bounds.usual, int) and not isinstance(value, int):
-        raise AuditFlaw(f"{name} is a whole number.", "values")
-    found: float = value
-    return found
-
-
-def _read_codes(name: str, value: Any) -> list[str]:
-    fits = isinstance(value, list) and len(value) <= MOST_CODES
-    if not fits or not all(isinstance(item, str) and _is_code(item) for item in value):
-        raise AuditFlaw(
-            f"{name} is a list of at most {MOST_CODES} texts of 1 to {LONGEST_CODE} letters.",
-            "values",
-        )
-    return list(dict.fromkeys(value))
-
-
-def _is_code(text: str) -> bool:
-    return 0 < len(text) <= LONGEST_CODE and text.isascii() and text.isprintable()
-
-
-def _rule_values(row: AlertRule) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in ("kind", "description", *CHANGEABLE_FIELDS)}
-
-
-def _record(row: AlertRule, by: Actor, before: dict[str, Any] | None) -> None:
-    changed = difference(before, _rule_values(row))
-    if changed["before"] or changed["after"]:
-        record(
-            Event.ALERT_RULE_CHANGE,
-            by=by,
-            outcome=Outcome.CHANGED,
-            subject=row.name,
-            details=dict(changed),
-        )
-
-
-PREVIEW_DAYS = 7
-MOST_PREVIEWED = 1_000
-_MOST_PREVIEW_FINDINGS = 5
-_PREVIEW_TIMEOUT = "3s"
-# Adjacent windows: an alert for each in which there was enough.
-_PAST_SQL = """
-    SELECT actor, {subject} AS subject, count(*) AS records, max(occurred_at) AS last
-    FROM audit_auditrecord
-    WHERE organization = %(organization)s
-        AND occurred_at > now() - make_interval(days => %(days)s) AND {what}
-    GROUP BY 1, 2, floor(extract(epoch FROM occurred_at) / %(window_s)s)
-    HAVING count(*) >= %(least)s
-    ORDER BY last DESC LIMIT %(limit)s
-"""
-_PRESENT_SQL = """
-    SELECT actor, subject, records, last
-    FROM ({query}) AS finding (organization, actor, subject, records, first, last)
-    WHERE organization = %(organization)s ORDER BY last DESC LIMIT %(limit)s
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +212,64 @@ def preview_rule(
     )
 
 
+def _save(row: AlertRule) -> None:
+    row.values = read_values(row.kind, row.values)
+    if not 1 <= row.window_s <= LONGEST_WINDOW_S:
+        raise AuditFlaw(f"A rule looks back 1 to {LONGEST_WINDOW_S} seconds.", "window_s")
+    if not 1 <= row.least <= MOST_RECORDS:
+        raise AuditFlaw(f"It takes 1 to {MOST_RECORDS} records to be an alert.", "least")
+    try:
+        row.full_clean()
+    except ValidationError as error:
+        field = next(iter(error.message_dict), "")
+        raise AuditFlaw(" ".join(error.messages), field if hasattr(row, field) else "") from None
+    row.save()
+
+
+def _read_number(name: str, value: Any, bounds: NumberRange) -> float:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not bounds.least <= value <= bounds.most:
+        raise AuditFlaw(f"{name} is a number from {bounds.least} to {bounds.most}.", "values")
+    if isinstance(bounds.usual, int) and not isinstance(value, int):
+        raise AuditFlaw(f"{name} is a whole number.", "values")
+    found: float = value
+    return found
+
+
+def _read_codes(name: str, value: Any) -> list[str]:
+    fits = isinstance(value, list) and len(value) <= MOST_CODES
+    if not fits or not all(isinstance(item, str) and _is_code(item) for item in value):
+        raise AuditFlaw(
+            f"{name} is a list of at most {MOST_CODES} texts of 1 to {LONGEST_CODE} letters.",
+            "values",
+        )
+    return list(dict.fromkeys(value))
+
+
+def _is_code(text: str) -> bool:
+    return 0 < len(text) <= LONGEST_CODE and text.isascii() and text.isprintable()
+
+
+def _rule_values(row: AlertRule) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in ("kind", "description", *CHANGEABLE_FIELDS)}
+
+
+def _record(row: AlertRule, by: Actor, before: dict[str, Any] | None) -> None:
+    changed = difference(before, _rule_values(row))
+    if changed["before"] or changed["after"]:
+        record(
+            Event.ALERT_RULE_CHANGE,
+            by=by,
+            outcome=Outcome.CHANGED,
+            subject=row.name,
+            details=dict(changed),
+        )
+
+
 def _preview_sql(kind: AlertKind) -> str:
     if not kind.counted:
         return _PRESENT_SQL.format(query=kind.query)
     return _PAST_SQL.format(what=kind.counted, subject="subject" if kind.by_subject else "''")
+
+
+FIXED_RULES = (UNVERIFIED_LOG, undelivered_rule(), SERVER_FAULTS)

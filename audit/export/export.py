@@ -1,7 +1,7 @@
 """Export evidence as JSON lines that are the sealed lines byte for byte, as CSV, or as OCSF.
 
 Rows are read in batches with keyset pagination, the oldest first, and no database connection is
-held between two of them: a slow client blocks no other. Records output after an export began are
+held between two of them: a slow client blocks no other. Records written after an export began are
 not part of it.
 """
 
@@ -31,6 +31,20 @@ from audit.shared_files import DigestWriter, write_atomically
 
 _FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 _STRIPPED_PREFIXES = " \u00a0\"'"
+BATCH = 500
+MOST_CONCURRENT, ORGANIZATION_CONCURRENT = 4, 2  # in one process; each keeps a thread of the server
+_COLUMNS = ("id", "occurred_at", "code", "outcome", "reason", "actor_kind", "actor", "actor_id",
+            "token_id", "subject", "subject_digest", "execution_id", "request_id", "source_ip",
+            "details", "log_index", "leaf_hash")  # fmt: skip
+_ROWS = f"""
+WITH next AS MATERIALIZED (/* next */)
+SELECT r.occurred_at, r.id, {leaves.body_sql("r")}, {leaves.moment_sql("r")}, r.mac, l.index, l.hash
+FROM next JOIN audit_auditrecord r ON r.id = next.id
+LEFT JOIN audit_auditleaf l ON l.record_id = r.id
+ORDER BY r.occurred_at, r.id
+"""  # noqa: S608
+ProgressCallback = Callable[[int, int], None]
+type RowFormatter = Callable[[ExportRow, SignedSize], bytes]
 
 
 def csv_row(cells: Iterable[str]) -> bytes:
@@ -45,26 +59,6 @@ def escape_formula(cell: str) -> str:
     ):
         return f"'{cell}"
     return cell
-
-
-def _quote_cell(cell: str) -> str:
-    if any(mark in cell for mark in ',"\r\n'):
-        return '"' + cell.replace('"', '""') + '"'
-    return cell
-
-
-BATCH = 500
-MOST_CONCURRENT, ORGANIZATION_CONCURRENT = 4, 2  # in one process; each keeps a thread of the server
-_COLUMNS = ("id", "occurred_at", "code", "outcome", "reason", "actor_kind", "actor", "actor_id",
-            "token_id", "subject", "subject_digest", "execution_id", "request_id", "source_ip",
-            "details", "log_index", "leaf_hash")  # fmt: skip
-_ROWS = f"""
-WITH next AS MATERIALIZED (/* next */)
-SELECT r.occurred_at, r.id, {leaves.body_sql("r")}, {leaves.moment_sql("r")}, r.mac, l.index, l.hash
-FROM next JOIN audit_auditrecord r ON r.id = next.id
-LEFT JOIN audit_auditleaf l ON l.record_id = r.id
-ORDER BY r.occurred_at, r.id
-"""  # noqa: S608
 
 
 class TooManyExports(Exception):
@@ -104,48 +98,12 @@ class SignedSize:
         return ocsf.Seal(self.origin, row.index, row.hash.hex(), self.note)
 
 
-RowFormatter = Callable[[ExportRow, SignedSize], bytes]
-ProgressCallback = Callable[[int, int], None]
-
-
 @dataclass(frozen=True, slots=True)
 class ExportFormat:
     suffix: str
     content_type: str
     format_row: RowFormatter
     head: bytes = b""
-
-
-def _jsonl_line(row: ExportRow, signed: SignedSize) -> bytes:
-    return row.line + b"\n"
-
-
-def _csv_line(row: ExportRow, signed: SignedSize) -> bytes:
-    fields: dict[str, Any] = orjson.loads(row.body)
-    fields |= {
-        "occurred_at": row.moment,
-        "details": orjson.dumps(fields["details"]).decode(),
-        "log_index": row.index,
-        "leaf_hash": row.hash.hex() if row.hash else None,
-    }
-    cells = ("" if fields[name] is None else str(fields[name]) for name in _COLUMNS)
-    return csv_row(cells)
-
-
-def _ocsf_line(row: ExportRow, signed: SignedSize) -> bytes:
-    fields = ocsf.ocsf_event(
-        orjson.loads(row.body), row.occurred_at, row.line.decode(), signed.seal_of(row)
-    )
-    return orjson.dumps(fields) + b"\n"
-
-
-FORMATS = {
-    "jsonl": ExportFormat("jsonl", "application/x-ndjson", _jsonl_line),
-    "csv": ExportFormat(
-        "csv", "text/csv; charset=utf-8; header=present", _csv_line, csv_row(_COLUMNS)
-    ),
-    "ocsf": ExportFormat("ocsf.jsonl", "application/x-ndjson", _ocsf_line),
-}
 
 
 class ExportSlots:
@@ -168,9 +126,6 @@ class ExportSlots:
             self._running[organization] -= 1
             if not self._running[organization]:
                 del self._running[organization]
-
-
-_slots = ExportSlots()
 
 
 class ExportStream:
@@ -324,6 +279,35 @@ def signed_size(organization: str) -> SignedSize:
     return SignedSize(origin, newest.size, newest.note) if newest else SignedSize(origin, 0, "")
 
 
+def _quote_cell(cell: str) -> str:
+    if any(mark in cell for mark in ',"\r\n'):
+        return '"' + cell.replace('"', '""') + '"'
+    return cell
+
+
+def _jsonl_line(row: ExportRow, signed: SignedSize) -> bytes:
+    return row.line + b"\n"
+
+
+def _csv_line(row: ExportRow, signed: SignedSize) -> bytes:
+    fields: dict[str, Any] = orjson.loads(row.body)
+    fields |= {
+        "occurred_at": row.moment,
+        "details": orjson.dumps(fields["details"]).decode(),
+        "log_index": row.index,
+        "leaf_hash": row.hash.hex() if row.hash else None,
+    }
+    cells = ("" if fields[name] is None else str(fields[name]) for name in _COLUMNS)
+    return csv_row(cells)
+
+
+def _ocsf_line(row: ExportRow, signed: SignedSize) -> bytes:
+    fields = ocsf.ocsf_event(
+        orjson.loads(row.body), row.occurred_at, row.line.decode(), signed.seal_of(row)
+    )
+    return orjson.dumps(fields) + b"\n"
+
+
 def _read_batch(wanted: RecordSearch, after: tuple[datetime, UUID] | None) -> list[ExportRow]:
     ids = record_search.ascending_ids(wanted, BATCH, after)
     with connection.cursor() as cursor:
@@ -334,3 +318,15 @@ def _read_batch(wanted: RecordSearch, after: tuple[datetime, UUID] | None) -> li
             )
             for at, identifier, body, moment, mac, index, leaf in cursor.fetchall()
         ]
+
+
+FORMATS = {
+    "jsonl": ExportFormat("jsonl", "application/x-ndjson", _jsonl_line),
+    "csv": ExportFormat(
+        "csv", "text/csv; charset=utf-8; header=present", _csv_line, csv_row(_COLUMNS)
+    ),
+    "ocsf": ExportFormat("ocsf.jsonl", "application/x-ndjson", _ocsf_line),
+}
+
+
+_slots = ExportSlots()

@@ -86,7 +86,7 @@ def compare_logs(recently_compared: Container[str] = ()) -> None:
 
 
 def compare_log(found: AuditLog, anchor: Anchor | None) -> None:
-    """Raises `LogDamaged` where the log does not go on from what the anchor says, or where the right
+    """Raises `LogDamaged` where the log does not go on from what the anchor says, or the right
     edge of its tree is not what its row says; `BadAnchor` where it has no signature of ours."""
     check_keys(found.name, anchor)
     root = _stored_root(found)
@@ -130,7 +130,7 @@ def accept_break(*, name: str, by: Actor, reason: str) -> str:
     """Accept the break of a halted log, which goes on from its present state; the note that says
     so. The break stays on record, and in the anchors.
 
-    Raises LookupError where there is none or it is not halted, `LogDamaged` where its tree has holes.
+    Raises LookupError for a log that is missing or not halted, `LogDamaged` for a tree with holes.
     """
     with transaction.atomic():
         if not AuditLog.objects.filter(name=name).exists():

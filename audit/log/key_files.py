@@ -1,12 +1,13 @@
-"""Signing keys of checkpoints and manifests, in files outside the database.
+"""Keys of evidence, in files outside the database: an attacker who can only write to the database
+can forge neither a record nor a checkpoint.
 
-While a key is being replaced there are two, and the next checkpoint of every log carries both
-signatures. Notes of an old key stay valid: its public half is kept in a file beside the keys, since
-a key in a note or in the database may be an attacker's.
+While a signing key is being replaced there are two, and the next checkpoint of every log carries
+both signatures. Notes of an old key stay valid: its public half is kept in a file beside the keys,
+since a key in a note or in the database may be an attacker's.
 
-The sealer alone reads the private halves. Verifiers use a file of public keys,
-and manifests of exports and archives, which workers write, are signed with a key of their own and
-under another name, which makes no checkpoint valid.
+The sealer alone reads the private halves. Verifiers use a file of public keys, and manifests of
+exports and archives, which workers write, are signed with a key of their own and under another
+name, which makes no checkpoint valid.
 """
 
 import base64
@@ -33,6 +34,15 @@ from audit.log import checkpoints
 from audit.log.checkpoints import BadNote, Signer
 
 ROOT_KEY_FILE = "audit-records.key"
+CURRENT = "audit-checkpoint.pem"
+PREVIOUS = "audit-checkpoint.previous.pem"
+PUBLIC = "audit-checkpoint.public"  # the keys that sign now; public keys in base64, one a line
+RETIRED = "audit-checkpoint.retired"  # those that did before, the oldest first
+MANIFESTS = "audit-manifest.pem"
+RETIRED_MANIFESTS = "audit-manifest.retired"
+INSTALLATION = "installation.id"
+_PLAIN = re.compile(r"[A-Za-z0-9_-]{1,63}")
+_HEX = re.compile(rb"[0-9a-f]{16}")
 
 
 class BadKey(ValueError):
@@ -71,49 +81,6 @@ def replace_key_file(name: str, content: bytes, *, private: bool = False) -> Non
     """Replace the file atomically, also at a loss of power."""
     with _draft(path_of(name), content, private) as draft:
         draft.replace(path_of(name))
-
-
-def flush(directory: Path) -> None:
-    """Sync the directory, so that names survive a loss of power."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _write_key_file(path: Path, content: bytes, private: bool) -> None:
-    shared_files.make_directory(path.parent)
-    flush(path.parent.parent)
-    with _draft(path, content, private) as draft, suppress(FileExistsError):
-        os.link(draft, path)  # of several writers the first one's key is the one
-
-
-@contextmanager
-def _draft(path: Path, content: bytes, private: bool) -> Iterator[Path]:
-    """The content on the disk, to be given its name, which is on the disk afterwards."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    descriptor = shared_files.open_to_write(draft, os.O_WRONLY | os.O_EXCL, private=private)
-    try:
-        with os.fdopen(descriptor, "wb") as out:
-            out.write(content)
-            out.flush()
-            os.fsync(out.fileno())
-        yield draft
-    finally:
-        draft.unlink(missing_ok=True)
-    flush(path.parent)
-
-
-CURRENT = "audit-checkpoint.pem"
-PREVIOUS = "audit-checkpoint.previous.pem"
-PUBLIC = "audit-checkpoint.public"  # the keys that sign now; public keys in base64, one a line
-RETIRED = "audit-checkpoint.retired"  # those that did before, the oldest first
-MANIFESTS = "audit-manifest.pem"
-RETIRED_MANIFESTS = "audit-manifest.retired"
-INSTALLATION = "installation.id"
-_PLAIN = re.compile(r"[A-Za-z0-9_-]{1,63}")
-_HEX = re.compile(rb"[0-9a-f]{16}")
 
 
 class RotationUnderWay(Exception):
@@ -219,6 +186,37 @@ def finish_rotation() -> None:
     _write_list(PUBLIC, _public_keys())
 
 
+def signed_manifest(log: str, fields: dict[str, object]) -> str:
+    """The content of an evidence file as a signed note (https://c2sp.org/signed-note): the log's
+    origin, one `name value` a line, an empty line, the signatures."""
+    lines = [log_origin(log), *(f"{name} {value}" for name, value in fields.items())]
+    text = "".join(f"{_without_newlines(line)}\n" for line in lines)
+    return text + "\n" + manifest_signer(log).line(text)
+
+
+def _write_key_file(path: Path, content: bytes, private: bool) -> None:
+    shared_files.make_directory(path.parent)
+    shared_files.sync_directory(path.parent.parent)
+    with _draft(path, content, private) as draft, suppress(FileExistsError):
+        os.link(draft, path)  # of several writers the first one's key is the one
+
+
+@contextmanager
+def _draft(path: Path, content: bytes, private: bool) -> Iterator[Path]:
+    """The content on the disk, to be given its name, which is on the disk afterwards."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    descriptor = shared_files.open_to_write(draft, os.O_WRONLY | os.O_EXCL, private=private)
+    try:
+        with os.fdopen(descriptor, "wb") as out:
+            out.write(content)
+            out.flush()
+            os.fsync(out.fileno())
+        yield draft
+    finally:
+        draft.unlink(missing_ok=True)
+    shared_files.sync_directory(path.parent)
+
+
 def _current_key() -> Ed25519PrivateKey:
     return _load_key(CURRENT, read_or_make(CURRENT, _new_key, private=True))
 
@@ -272,14 +270,6 @@ def _load_key(name: str, content: bytes) -> Ed25519PrivateKey:
     if not isinstance(key, Ed25519PrivateKey):
         raise BadKey(f"{name} holds no Ed25519 key: restore it from a backup.")
     return key
-
-
-def signed_manifest(log: str, fields: dict[str, object]) -> str:
-    """The content of an evidence file as a signed note (https://c2sp.org/signed-note): the log's
-    origin, one `name value` a line, an empty line, the signatures."""
-    lines = [log_origin(log), *(f"{name} {value}" for name, value in fields.items())]
-    text = "".join(f"{_without_newlines(line)}\n" for line in lines)
-    return text + "\n" + manifest_signer(log).line(text)
 
 
 def _without_newlines(line: str) -> str:

@@ -1,4 +1,5 @@
-"""The status of a log: checked before anything is executed for its organization."""
+"""The status of a log, checked before anything is executed for its organization, and the
+watchdog of the sealer: another process detects that records are not sealed."""
 
 import time
 from dataclasses import dataclass
@@ -27,6 +28,22 @@ _UNSEALED_SQL = """
 SELECT count(*) FROM (SELECT id FROM audit_auditrecord WHERE organization = %s
     ORDER BY occurred_at DESC, id DESC LIMIT %s) r
 WHERE NOT EXISTS (SELECT FROM audit_auditleaf l WHERE l.record_id = r.id)
+"""
+SILENT_S = 10.0
+_UNSEALED_LOGS_SQL = """
+SELECT DISTINCT r.organization FROM audit_auditrecord r
+LEFT JOIN audit_auditlog g ON g.name = r.organization
+WHERE r.transaction < pg_snapshot_xmin(pg_current_snapshot())
+    AND r.transaction >= coalesce(g.horizon, '0')
+    AND g.halted_at IS NULL
+    AND r.occurred_at < clock_timestamp() - interval '5 seconds'
+    AND r.code <> %(told)s
+    AND NOT EXISTS (SELECT FROM audit_auditleaf l WHERE l.record_id = r.id)
+    AND NOT EXISTS (
+        SELECT FROM audit_auditrecord t
+        WHERE t.organization = r.organization AND t.code = %(told)s
+            AND t.occurred_at > coalesce((SELECT max(sealed_at) FROM audit_auditlog), '-infinity')
+    )
 """
 
 
@@ -60,9 +77,6 @@ class _HaltedLogs:
         if now >= self.until:
             self._halted, self.until = _read_halted(), now + CACHE_S
         return self._halted
-
-
-_cache = _HaltedLogs()
 
 
 def check_halted(organization: str) -> None:
@@ -104,36 +118,6 @@ def log_status(organization: str) -> LogStatus:
     return LogStatus(signed_at, unsealed, log.halted_reason if log else "")
 
 
-def _read_halted(*organizations: str) -> dict[str, str]:
-    """Asked by each call, so it is not compiled each time. Of these, or of all."""
-    with connection.cursor() as cursor:
-        cursor.execute(_HALTED_SQL, {"names": list(organizations)})
-        return dict(cursor.fetchall())
-
-
-def _raise_for(reason: str | None) -> None:
-    if reason is not None:
-        raise LogHalted(reason)
-
-
-SILENT_S = 10.0
-_UNSEALED_LOGS_SQL = """
-SELECT DISTINCT r.organization FROM audit_auditrecord r
-LEFT JOIN audit_auditlog g ON g.name = r.organization
-WHERE r.transaction < pg_snapshot_xmin(pg_current_snapshot())
-    AND r.transaction >= coalesce(g.horizon, '0')
-    AND g.halted_at IS NULL
-    AND r.occurred_at < clock_timestamp() - interval '5 seconds'
-    AND r.code <> %(told)s
-    AND NOT EXISTS (SELECT FROM audit_auditleaf l WHERE l.record_id = r.id)
-    AND NOT EXISTS (
-        SELECT FROM audit_auditrecord t
-        WHERE t.organization = r.organization AND t.code = %(told)s
-            AND t.occurred_at > coalesce((SELECT max(sealed_at) FROM audit_auditlog), '-infinity')
-    )
-"""
-
-
 def record_sealer_silence() -> list[str]:
     """Record, once for each silence of the sealer, whose records wait though their transactions
     are over; the organizations."""
@@ -152,3 +136,18 @@ def record_sealer_silence() -> list[str]:
                 reason="sealer_silent",
             )
     return names
+
+
+def _read_halted(*organizations: str) -> dict[str, str]:
+    """Asked by each call, so it is not compiled each time. Of these, or of all."""
+    with connection.cursor() as cursor:
+        cursor.execute(_HALTED_SQL, {"names": list(organizations)})
+        return dict(cursor.fetchall())
+
+
+def _raise_for(reason: str | None) -> None:
+    if reason is not None:
+        raise LogHalted(reason)
+
+
+_cache = _HaltedLogs()

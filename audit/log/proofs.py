@@ -1,7 +1,8 @@
-"""Inclusion proofs from the rows of a log, in a form that can be checked without Toolcrib.
+"""Proofs from the rows of a log, in forms that can be checked without Toolcrib: that a record is in
+the log, and that the log only grew since a checkpoint the verifier has.
 
-The form is that of C2SP: https://c2sp.org/tlog-proof. What is proved is the record's line
-(`audit.log.leaves`); the checkpoint below says of which tree, and who vouches for it.
+Inclusion proofs have the form of C2SP: https://c2sp.org/tlog-proof. What is proved is the record's
+line (`audit.log.leaves`); the checkpoint below names the tree and has its signatures.
 """
 
 import base64
@@ -18,6 +19,11 @@ from audit.models import AuditLeaf, AuditLog, AuditNode, AuditRecord, Checkpoint
 
 HEADER = "c2sp.org/tlog-proof@v1"
 STEP = 8  # a node is stored for every level that is a multiple of it
+GROWTH = "toolcrib growth-proof@v1"
+_LINE_SQL = f"""
+SELECT {leaves.body_sql("r")}, r.mac, {leaves.moment_sql("r")}
+FROM audit_auditrecord r WHERE r.id = %s
+"""  # noqa: S608
 
 
 class NotProvable(Exception):
@@ -116,13 +122,6 @@ class _TreeRows:
         return {index: bytes(made) for index, made in rows.values_list("index", "hash")}
 
 
-GROWTH = "toolcrib growth-proof@v1"
-_LINE_SQL = f"""
-SELECT {leaves.body_sql("r")}, r.mac, {leaves.moment_sql("r")}
-FROM audit_auditrecord r WHERE r.id = %s
-"""  # noqa: S608
-
-
 @dataclass(frozen=True, slots=True)
 class WrittenRecord:
     """A record as it is in the database now: what Python wrote, its mac, and its time."""
@@ -155,7 +154,7 @@ def record_line(record_id: UUID) -> str:
 
 @transaction.atomic
 def disclose_line(record_id: UUID, *, by: Callable[[str], Actor]) -> str:
-    """`record_line`, on record as read. `by` is asked for the reader in the record's organization."""
+    """`record_line`, recorded as read. `by` names the reader in the record's organization."""
     line = record_line(record_id)
     found = AuditRecord.objects.get(pk=record_id)
     record(

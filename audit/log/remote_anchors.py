@@ -141,7 +141,7 @@ def check_address(url: str) -> None:
 
 
 def _request(method: str, url: str, note: str) -> None:
-    """No redirects, no proxies: only the configured URL is called. Raises `NotAccepted`, OSError."""
+    """Call only the configured URL: no redirects, no proxies. Raises `NotAccepted`, OSError."""
     parts = urlsplit(url)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     headers = {"Content-Type": "text/plain; charset=utf-8"}

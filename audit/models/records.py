@@ -1,4 +1,5 @@
-"""Evidence. Rows are written once; triggers refuse to change or delete them.
+"""Models of evidence and of its exports. Records are written once; triggers refuse to change or
+delete them.
 
 What a record speaks of is text, never a foreign key: it outlives what it names.
 """

@@ -22,6 +22,7 @@ from django.db import transaction
 from audit import canonical
 from audit.log import key_files
 from audit.models import AuditKey, AuditPayload
+from audit.shared_files import sync_directory
 
 _NONCE_BYTES = 12
 _SALT_BYTES = 16
@@ -86,7 +87,7 @@ def payload_row(
 
 
 def open_payload(record_id: UUID) -> dict[str, Any]:
-    """`{"salt": hex, "payload": …}`. Raises `PayloadErased`; LookupError where there never was one."""
+    """`{"salt": hex, "payload": …}`. Raises `PayloadErased`; LookupError for no payload."""
     row = AuditPayload.objects.filter(pk=record_id).first()
     if row is None:
         raise LookupError("the record has no payload")
@@ -114,7 +115,7 @@ def erase_key(organization: str) -> None:
     """Nothing that was sealed until now opens again, even after a restore of the database."""
     file = _key_file(organization)
     file.unlink(missing_ok=True)
-    key_files.flush(file.parent)
+    sync_directory(file.parent)
     AuditKey.objects.filter(pk=organization).delete()
     _keys.pop(organization, None)
 

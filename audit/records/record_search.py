@@ -23,8 +23,8 @@ from django.utils.dateparse import parse_datetime
 from audit.models import AuditRecord
 from audit.records import payloads
 
-SEARCH_FIELDS = ("agent", "actor", "tool", "execution", "outcome", "reason", "request", "code", "since",
-          "until", "q")  # fmt: skip
+SEARCH_FIELDS = ("agent", "actor", "tool", "execution", "outcome", "reason", "request", "code",
+                 "since", "until", "q")  # fmt: skip
 MOST_SCANNED = 2_000
 _LONGEST = 200
 _MOST_WORDS = 10

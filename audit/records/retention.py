@@ -19,7 +19,6 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from audit import shared_files
-from audit import shared_files as manifests
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.log import key_files, leaves, merkle
@@ -167,13 +166,15 @@ def archive_range(due: DueRange) -> AuditSegment | None:
     """Write the file, read it back, and only then say that its records may leave. None where
     another run was faster."""
     shared_files.make_directory(due.path.parent)
-    manifests.sync_directory(archive_directory())
-    manifests.write_atomically(due.path, compress_lines(range_lines(due)))
+    shared_files.sync_directory(archive_directory())
+    shared_files.write_atomically(due.path, compress_lines(range_lines(due)))
     check_file(due)
-    sha256 = manifests.file_sha256(due.path)
-    manifests.write_atomically(due.path.with_suffix(".checkpoint"), [due.checkpoint.note.encode()])
+    sha256 = shared_files.file_sha256(due.path)
+    shared_files.write_atomically(
+        due.path.with_suffix(".checkpoint"), [due.checkpoint.note.encode()]
+    )
     said = key_files.signed_manifest(due.log.name, _manifest_fields(due, sha256))
-    manifests.write_atomically(due.path.with_suffix(".manifest"), [said.encode()])
+    shared_files.write_atomically(due.path.with_suffix(".manifest"), [said.encode()])
     return _create_segment(due, sha256)
 
 
@@ -249,9 +250,9 @@ def _leaf_hashes(found: AuditLog, first: int, end: int) -> list[bytes]:
 
 
 def _remove_records(segment: AuditSegment) -> None:
-    """Remove the records of a segment, batch by batch. Raises `RetentionFailed` when its file is gone."""
+    """Remove the records of a segment by batches. Raises `RetentionFailed` if its file is gone."""
     path = archive_directory() / segment.file
-    if not path.is_file() or manifests.file_sha256(path) != segment.sha256:
+    if not path.is_file() or shared_files.file_sha256(path) != segment.sha256:
         raise RetentionFailed(
             f"{segment.file} is not the file that was written. Nothing more is removed: bring it "
             f"back; its SHA-256 is {segment.sha256}."

@@ -1,6 +1,10 @@
 """65,536 leaves at a time: each against its record, its macs and its neighbours, and their tree.
 
 This is where the time goes. Chunks can be examined in any order, in several processes.
+
+The time of a record is that of the database's clock, which signed checkpoints show too: an attacker
+who has only the database cannot sign others. A clock that was set forward or back was so for the
+checkpoints of that time as well.
 """
 
 from bisect import bisect_left, bisect_right
@@ -27,6 +31,13 @@ _SLACK_US = CLOCKS_AGREE_WITHIN // timedelta(microseconds=1)
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _EPOCH_MS = int(_EPOCH.timestamp() * 1000)
 _EVER_US = 1 << 64
+BLOCK_LEVEL, CHUNK_LEVEL = 8, 16
+BLOCK, CHUNK = 1 << BLOCK_LEVEL, 1 << CHUNK_LEVEL
+MOST_SUSPECTS = 1000  # of a chunk: enough to show what was done, and bounded
+_READ = 4096
+MacFunction = Callable[[bytes], bytes]
+Nodes = dict[tuple[int, int], bytes]
+_STORED_LEVEL_STEP = 8  # a node is stored for every level that is a multiple of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +79,6 @@ def contradicts_id(record_id: bytes, at: int) -> bool:
     """
     made = (int.from_bytes(record_id[:6]) - _EPOCH_MS) * 1000
     return not -_SLACK_US <= made - at <= _SLACK_US
-
-
-BLOCK_LEVEL, CHUNK_LEVEL = 8, 16
-BLOCK, CHUNK = 1 << BLOCK_LEVEL, 1 << CHUNK_LEVEL
-MOST_SUSPECTS = 1000  # of a chunk: enough to show what was done, and bounded
-_READ = 4096
-MacFunction = Callable[[bytes], bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,55 +218,6 @@ class _LeafCheck:
         return outside and len(self.chunk.odd) < MOST_SUSPECTS and contradicts_id(record_id, at)
 
 
-def _build_tree(chunk: Chunk, hashes: list[bytes], marks: Sequence[int]) -> None:
-    """The chunk's own tree: its nodes, and its frontiers at the marks."""
-    above: Frontier = []
-    for start in range(0, len(hashes), BLOCK):
-        block = hashes[start : start + BLOCK]
-        first = chunk.first + start
-        wanted = marks[bisect_right(marks, first) : bisect_left(marks, first + BLOCK)]
-        below = _frontiers_at_marks(chunk, first, block, wanted, above)
-        if len(block) < BLOCK:
-            continue
-        made = below[0] if below else _block_root(block)
-        chunk.nodes[BLOCK_LEVEL, first >> BLOCK_LEVEL] = made
-        merkle.extend(above, start >> BLOCK_LEVEL, [made])
-        if _contains(marks, first + BLOCK):
-            chunk.frontiers[first + BLOCK] = list(above)
-    if len(hashes) == CHUNK:
-        chunk.nodes[CHUNK_LEVEL, chunk.first >> CHUNK_LEVEL] = above[0]
-
-
-def _frontiers_at_marks(
-    chunk: Chunk, first: int, block: list[bytes], marks: Sequence[int], above: Frontier
-) -> Frontier:
-    """Of a block in which there are marks; the frontier at its end."""
-    below: Frontier = []
-    done = 0
-    for mark in marks:
-        if mark - first <= len(block):
-            done = merkle.extend(below, done, block[done : mark - first])
-            chunk.frontiers[mark] = [*above, *below]
-    if marks:
-        merkle.extend(below, done, block[done:])
-    return below
-
-
-def _contains(marks: Sequence[int], mark: int) -> bool:
-    return bisect_left(marks, mark) < bisect_right(marks, mark)
-
-
-def _block_root(block: list[bytes]) -> bytes:
-    while len(block) > 1:
-        pairs = zip(block[::2], block[1::2], strict=True)
-        block = [sha256(b"\x01" + left + right).digest() for left, right in pairs]
-    return block[0]
-
-
-Nodes = dict[tuple[int, int], bytes]
-_STORED_LEVEL_STEP = 8  # a node is stored for every level that is a multiple of it
-
-
 @dataclass(slots=True)
 class LogTree:
     """What the chunks make together. `on_size` is called with the edge at each requested size; it
@@ -336,6 +291,51 @@ def differing_nodes(tree: LogTree, stored: Nodes) -> list[VerificationFinding]:
                 )
             )
     return found
+
+
+def _build_tree(chunk: Chunk, hashes: list[bytes], marks: Sequence[int]) -> None:
+    """The chunk's own tree: its nodes, and its frontiers at the marks."""
+    above: Frontier = []
+    for start in range(0, len(hashes), BLOCK):
+        block = hashes[start : start + BLOCK]
+        first = chunk.first + start
+        wanted = marks[bisect_right(marks, first) : bisect_left(marks, first + BLOCK)]
+        below = _frontiers_at_marks(chunk, first, block, wanted, above)
+        if len(block) < BLOCK:
+            continue
+        made = below[0] if below else _block_root(block)
+        chunk.nodes[BLOCK_LEVEL, first >> BLOCK_LEVEL] = made
+        merkle.extend(above, start >> BLOCK_LEVEL, [made])
+        if _contains(marks, first + BLOCK):
+            chunk.frontiers[first + BLOCK] = list(above)
+    if len(hashes) == CHUNK:
+        chunk.nodes[CHUNK_LEVEL, chunk.first >> CHUNK_LEVEL] = above[0]
+
+
+def _frontiers_at_marks(
+    chunk: Chunk, first: int, block: list[bytes], marks: Sequence[int], above: Frontier
+) -> Frontier:
+    """Of a block in which there are marks; the frontier at its end."""
+    below: Frontier = []
+    done = 0
+    for mark in marks:
+        if mark - first <= len(block):
+            done = merkle.extend(below, done, block[done : mark - first])
+            chunk.frontiers[mark] = [*above, *below]
+    if marks:
+        merkle.extend(below, done, block[done:])
+    return below
+
+
+def _contains(marks: Sequence[int], mark: int) -> bool:
+    return bisect_left(marks, mark) < bisect_right(marks, mark)
+
+
+def _block_root(block: list[bytes]) -> bytes:
+    while len(block) > 1:
+        pairs = zip(block[::2], block[1::2], strict=True)
+        block = [sha256(b"\x01" + left + right).digest() for left, right in pairs]
+    return block[0]
 
 
 def _node_name(key: tuple[int, int]) -> str:

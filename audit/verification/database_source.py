@@ -1,4 +1,8 @@
-"""Read a log from the database for verification."""
+"""Read a log from the database for verification.
+
+A missing payload is one that a record commits to and of which no erasure is on record: a row proves
+nothing, since an attacker who has only the database can empty it.
+"""
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -77,91 +81,13 @@ LEFT JOIN audit_auditleaf l ON l.record_id = r.id
 WHERE r.organization = %s AND p.sealed IS NOT NULL AND r.occurred_at >= %s
 ORDER BY r.occurred_at, r.id LIMIT 1
 """
-
-
-@dataclass(slots=True)
-class _ErasedPayloads:
-    """What was erased, as genuine records say: everything before a time, calls, and agents'."""
-
-    before: datetime = _NEVER
-    executions: list[UUID] = field(default_factory=list)
-    agents: dict[str, datetime] = field(default_factory=dict)
-
-    def add(self, body: dict[str, Any], at: datetime) -> None:
-        said = body["details"]
-        scope = said.get("of", said)
-        until = _parse_time(scope.get("before")) or at + ERASED_WITHIN
-        if "execution" in scope:
-            self.executions.append(UUID(body["execution_id"]))
-        elif "agent" in scope:
-            name = scope["agent"]
-            self.agents[name] = max(until, self.agents.get(name, _NEVER))
-        else:
-            self.before = max(until, self.before)
-
-
-def missing_payloads(ask: RunQuery, name: str, mac: MacFunction | None) -> Iterator[MissingPayload]:
-    """Without the key of macs erasures cannot be checked, and only missing rows are reported."""
-    for index, record_id in ask(_MISSING_SQL, name):
-        yield index, f"the payload of the record {record_id} is gone"
-    if mac is None:
-        return
-    told = _read_erasures(ask(_ERASURES_SQL, name), mac)
-    agents, until = [*told.agents], [*told.agents.values()]
-    emptied = ask(_EMPTIED_SQL, name, told.before, told.executions, agents, until)
-    for index, record_id in emptied:
-        yield index, f"the payload of the record {record_id} was erased, and nobody said so"
-    for index, record_id in ask(_OLDEST_SQL, name, told.before):
-        yield from _report_unreadable(index, record_id)
-
-
-def _report_unreadable(index: int | None, record_id: UUID) -> Iterator[MissingPayload]:
-    try:
-        payloads.open_payload(record_id)
-    except PayloadErased as error:
-        yield index, f"payloads from that of the record {record_id} on do not open: {error}"
-
-
-def _read_erasures(
-    rows: Iterable[tuple[bytes, bytes, datetime]], mac: MacFunction
-) -> _ErasedPayloads:
-    told = _ErasedPayloads()
-    for body, made, at in rows:
-        if mac(body) == made:
-            told.add(orjson.loads(body), at)
-    return told
-
-
-def _parse_time(said: str | None) -> datetime | None:
-    return datetime.fromisoformat(said) if said else None
-
-
 UNSEALED_AT_MOST_S = 60
 ENDED_WITHIN_S = 2 * 3600  # twice what a call may take at most
 _MOST_ROWS = 1000
 _NOTES = 5000
 _LEAST_SIZE = -(1 << 63)
 _ENDS = (Event.TOOL_END, Event.TOOL_LOST, Event.TOOL_DENY)
-
-
-def _fields_sql(names: tuple[str, ...], before: str, after: str) -> str:
-    """An SQL expression of fields as a body says them when none needs escaping."""
-    members = (f'\'"{name}":"\', r.{name}' for name in names)
-    return f"concat('{before}', {", '\",', ".join(members)}, '\"{after}')"
-
-
 _EXECUTION = "coalesce('\"' || r.execution_id || '\"', 'null')"
-_HEAD = _fields_sql(HEAD, "{", ',"details":')
-_TAIL = f"""concat(',"execution_id":', {_EXECUTION}, {_fields_sql(TAIL[1:], ",", "}")})"""
-_RECORD = f"""
-timestamptz_send(r.occurred_at), r.mac, CASE WHEN r.id IS NOT NULL THEN {_HEAD} END,
-r.details::text, CASE WHEN r.id IS NOT NULL THEN {_TAIL} END
-"""
-_ROWS = f"""
-SELECT l.index, uuid_send(l.record_id), l.hash, l.mac, {_RECORD}
-FROM audit_auditleaf l LEFT JOIN audit_auditrecord r ON r.id = l.record_id
-WHERE l.log_id = %s AND l.index >= %s AND l.index <= %s ORDER BY l.index LIMIT %s
-"""  # noqa: S608
 # Of all records, also where the rest goes on from a checkpoint: an inserted one says any time and
 # id of itself, so that no range of them is safe to leave out. A record that is seen is committed.
 # It is due when no transaction is left that began before its own, or when its number is from
@@ -199,6 +125,42 @@ _EXPORTED = f"""
 SELECT convert_to({leaves.body_sql("r")}, 'UTF8'), r.mac FROM audit_auditrecord r
 WHERE r.organization = %s AND r.code = '{Event.AUDIT_RETENTION}' AND r.subject = 'records'
 """  # noqa: S608
+
+
+@dataclass(slots=True)
+class _ErasedPayloads:
+    """What was erased, as genuine records say: everything before a time, calls, and agents'."""
+
+    before: datetime = _NEVER
+    executions: list[UUID] = field(default_factory=list)
+    agents: dict[str, datetime] = field(default_factory=dict)
+
+    def add(self, body: dict[str, Any], at: datetime) -> None:
+        said = body["details"]
+        scope = said.get("of", said)
+        until = _parse_time(scope.get("before")) or at + ERASED_WITHIN
+        if "execution" in scope:
+            self.executions.append(UUID(body["execution_id"]))
+        elif "agent" in scope:
+            name = scope["agent"]
+            self.agents[name] = max(until, self.agents.get(name, _NEVER))
+        else:
+            self.before = max(until, self.before)
+
+
+def missing_payloads(ask: RunQuery, name: str, mac: MacFunction | None) -> Iterator[MissingPayload]:
+    """Without the key of macs erasures cannot be checked, and only missing rows are reported."""
+    for index, record_id in ask(_MISSING_SQL, name):
+        yield index, f"the payload of the record {record_id} is gone"
+    if mac is None:
+        return
+    told = _read_erasures(ask(_ERASURES_SQL, name), mac)
+    agents, until = [*told.agents], [*told.agents.values()]
+    emptied = ask(_EMPTIED_SQL, name, told.before, told.executions, agents, until)
+    for index, record_id in emptied:
+        yield index, f"the payload of the record {record_id} was erased, and nobody said so"
+    for index, record_id in ask(_OLDEST_SQL, name, told.before):
+        yield from _report_unreadable(index, record_id)
 
 
 class DatabaseSource:
@@ -326,6 +288,39 @@ class DatabaseSource:
             return cursor.fetchall()
 
 
+def log_names() -> list[str]:
+    """Every log there is, and every organization that has records and should have one."""
+    written = AuditRecord.objects.order_by("organization").values_list("organization", flat=True)
+    return sorted({*AuditLog.objects.values_list("name", flat=True), *written.distinct()})
+
+
+def _report_unreadable(index: int | None, record_id: UUID) -> Iterator[MissingPayload]:
+    try:
+        payloads.open_payload(record_id)
+    except PayloadErased as error:
+        yield index, f"payloads from that of the record {record_id} on do not open: {error}"
+
+
+def _read_erasures(
+    rows: Iterable[tuple[bytes, bytes, datetime]], mac: MacFunction
+) -> _ErasedPayloads:
+    told = _ErasedPayloads()
+    for body, made, at in rows:
+        if mac(body) == made:
+            told.add(orjson.loads(body), at)
+    return told
+
+
+def _parse_time(said: str | None) -> datetime | None:
+    return datetime.fromisoformat(said) if said else None
+
+
+def _fields_sql(names: tuple[str, ...], before: str, after: str) -> str:
+    """An SQL expression of fields as a body says them when none needs escaping."""
+    members = (f'\'"{name}":"\', r.{name}' for name in names)
+    return f"concat('{before}', {", '\",', ".join(members)}, '\"{after}')"
+
+
 def _segment_key(row: AuditSegment) -> tuple[int, int, str]:
     return row.first, row.end, f"sha256:{row.sha256}"
 
@@ -339,7 +334,20 @@ def _is_archived(row: AuditSegment) -> bool:
     return True
 
 
-def log_names() -> list[str]:
-    """Every log there is, and every organization that has records and should have one."""
-    written = AuditRecord.objects.order_by("organization").values_list("organization", flat=True)
-    return sorted({*AuditLog.objects.values_list("name", flat=True), *written.distinct()})
+_HEAD = _fields_sql(HEAD, "{", ',"details":')
+
+
+_TAIL = f"""concat(',"execution_id":', {_EXECUTION}, {_fields_sql(TAIL[1:], ",", "}")})"""
+
+
+_RECORD = f"""
+timestamptz_send(r.occurred_at), r.mac, CASE WHEN r.id IS NOT NULL THEN {_HEAD} END,
+r.details::text, CASE WHEN r.id IS NOT NULL THEN {_TAIL} END
+"""
+
+
+_ROWS = f"""
+SELECT l.index, uuid_send(l.record_id), l.hash, l.mac, {_RECORD}
+FROM audit_auditleaf l LEFT JOIN audit_auditrecord r ON r.id = l.record_id
+WHERE l.log_id = %s AND l.index >= %s AND l.index <= %s ORDER BY l.index LIMIT %s
+"""  # noqa: S608

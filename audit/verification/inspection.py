@@ -1,4 +1,10 @@
-"""Verify logs of the database against the keys and anchors of this installation or others."""
+"""Verify logs of the database against the keys and anchors of this installation or others.
+
+The daily verification resumes at the last verified checkpoint, as a record of the log itself says,
+and takes the whole log once a week; its result is on record. An attacker who can only write to the
+database can remove that record, and then more is verified, never less. The outcome `failure` raises
+a critical alert (the rule `verification_failed`).
+"""
 
 import base64
 import json
@@ -52,6 +58,18 @@ WHERE r.organization = %s AND r.code = '{Event.AUDIT_VERIFY}' AND r.actor = '{SE
     AND r.outcome = '{Outcome.SUCCESS}'
 ORDER BY r.occurred_at DESC, r.id DESC LIMIT {_MOST_RESULTS}
 """  # noqa: S608
+log = logging.getLogger(__name__)
+_AHEAD = 4  # batches or chunks that may wait for the one before them
+_FAILURES = (
+    OSError,
+    ValueError,
+    LookupError,
+    DatabaseError,
+    psycopg.Error,
+    sqlite3.Error,
+    BrokenExecutor,
+)
+_MOST_RECORDED = 20
 
 
 def newest_verified(name: str, record_key: bytes) -> VerifiedTree | None:
@@ -75,39 +93,6 @@ def verified_details(report: VerificationReport, record_key: bytes) -> tuple[dic
         whole_at = told[0]["details"]["whole_at"]
     said = {"size": verified.size, "at": verified.at.isoformat()}
     return {"verified": said, "whole_at": whole_at}, f"sha256:{verified.root.hex()}"
-
-
-def _newest_result(name: str, record_key: bytes) -> tuple[dict[str, Any], VerifiedTree] | None:
-    mac = mac_function(record_key)
-    with connection.cursor() as cursor:
-        cursor.execute(_NEWEST_SQL, [name])
-        rows = [(body.encode(), bytes(made)) for body, made in cursor.fetchall()]
-    for body, made in rows:
-        if mac(body) != made:
-            continue
-        said = orjson.loads(body)
-        if "verified" in said["details"]:
-            return said, _parse_verified(said)
-    return None
-
-
-def _parse_verified(said: dict[str, Any]) -> VerifiedTree:
-    told = said["details"]["verified"]
-    root = bytes.fromhex(said["subject_digest"].removeprefix("sha256:"))
-    return VerifiedTree(told["size"], root, datetime.fromisoformat(told["at"]))
-
-
-log = logging.getLogger(__name__)
-_AHEAD = 4  # batches or chunks that may wait for the one before them
-_FAILURES = (
-    OSError,
-    ValueError,
-    LookupError,
-    DatabaseError,
-    psycopg.Error,
-    sqlite3.Error,
-    BrokenExecutor,
-)
 
 
 class BadRequest(Exception):
@@ -139,6 +124,39 @@ def inspect_logs(
     known = _all_names() if question.log is None else {question.log}
     for name in sorted(known):
         yield _inspect_log(name, question, pool)
+
+
+def verify_all_logs() -> list[VerificationReport]:
+    """In one process, beside the worker's other tasks: it is not urgent. Each log is reported as
+    soon as its result is known."""
+    reports = []
+    for report in inspect_logs(VerificationRequest(resume=True)):
+        try:
+            _record_result(report)
+        except (DatabaseError, OSError):  # of this log: the others are still reported
+            log.exception("that the log %s was verified could not be put on record", report.log)
+        reports.append(report)
+    return reports
+
+
+def _newest_result(name: str, record_key: bytes) -> tuple[dict[str, Any], VerifiedTree] | None:
+    mac = mac_function(record_key)
+    with connection.cursor() as cursor:
+        cursor.execute(_NEWEST_SQL, [name])
+        rows = [(body.encode(), bytes(made)) for body, made in cursor.fetchall()]
+    for body, made in rows:
+        if mac(body) != made:
+            continue
+        said = orjson.loads(body)
+        if "verified" in said["details"]:
+            return said, _parse_verified(said)
+    return None
+
+
+def _parse_verified(said: dict[str, Any]) -> VerifiedTree:
+    told = said["details"]["verified"]
+    root = bytes.fromhex(said["subject_digest"].removeprefix("sha256:"))
+    return VerifiedTree(told["size"], root, datetime.fromisoformat(told["at"]))
 
 
 def _all_names() -> set[str]:
@@ -263,22 +281,6 @@ def _map_ahead[Asked, Answered](
             yield waiting.popleft().result()
     while waiting:
         yield waiting.popleft().result()
-
-
-_MOST_RECORDED = 20
-
-
-def verify_all_logs() -> list[VerificationReport]:
-    """In one process, beside the worker's other tasks: it is not urgent. Each log is reported as
-    soon as its result is known."""
-    reports = []
-    for report in inspect_logs(VerificationRequest(resume=True)):
-        try:
-            _record_result(report)
-        except (DatabaseError, OSError):  # of this log: the others are still reported
-            log.exception("that the log %s was verified could not be put on record", report.log)
-        reports.append(report)
-    return reports
 
 
 def _record_result(report: VerificationReport) -> None:

@@ -113,8 +113,8 @@ class LogSource(Protocol):
 
 
 def raw_body(source: LogSource, record_id: bytes, head: str, details: str, tail: str) -> bytes:
-    """As `audit.log.leaves.record_body` makes it. Three texts with no more quotation marks than they
-    must have, and without a backslash, can have come of no other fields."""
+    """As `audit.log.leaves.record_body` makes it. Three texts with no more quotation marks than
+    necessary, and without a backslash, can have come of no other fields."""
     quotes = _QUOTES_IN_TAIL - 2 if tail.startswith(_NO_EXECUTION) else _QUOTES_IN_TAIL
     plain = head.count('"') == _QUOTES_IN_HEAD and tail.count('"') == quotes
     if plain and "\\" not in head and "\\" not in tail:

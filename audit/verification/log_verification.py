@@ -104,7 +104,7 @@ def verify_log(
     first: int = 0,
     workers: VerificationWorkers = SINGLE_PROCESS,
 ) -> VerificationReport:
-    """Of the leaves from `first` on, or from a little before. Raises `CannotResume` where what comes
+    """Verify the leaves from `first` on, or from a little before. Raises `CannotResume` if the part
     before cannot be taken as it is."""
     base = trust.verified
     since = base.size if base is not None else 0

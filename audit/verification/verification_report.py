@@ -1,4 +1,5 @@
-"""Findings and reports of verification, named so that a reader knows what was done to the log."""
+"""Findings and reports of verification, named so that a reader knows what was done to the log, and
+losses: published records that the database lacks, as after the restore of an older backup."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

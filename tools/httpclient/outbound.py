@@ -54,7 +54,7 @@ def post(
 async def send(
     url: str, headers: list[tuple[str, str]], body: bytes, timeout_s: float, organization: str
 ) -> Receipt:
-    """The response with any status. Raises `DeliveryFailed`, which says whether anything was sent."""
+    """The response with any status. Raises `DeliveryFailed`, with whether anything was sent."""
     try:
         target = Url.parse(url)
         dialer = _dialer(target.scheme, tuple(settings.EGRESS_ALLOW_PRIVATE))

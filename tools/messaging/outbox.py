@@ -78,7 +78,7 @@ def write(organization_id: UUID, draft: MessageDraft) -> Message:
 
 
 def deliver(message: Message, data: dict[str, Any], timeout_s: float) -> None:
-    """Send the message and store the result. Raises `DeliveryFailed` when it was not sent, or that is
+    """Send the message and store the result. Raises `DeliveryFailed` if it was not sent, or that is
     unknown."""
     channel = message.channel
     if message.state == MessageState.SENT:

@@ -110,7 +110,9 @@ def _channels(request: HttpRequest) -> Any:
 
 
 def _shown(row: AlertChannel) -> AlertChannelRow:
-    return AlertChannelRow(row, alert_channels.masked_target(row), alert_channels.channel_problem(row))
+    return AlertChannelRow(
+        row, alert_channels.masked_target(row), alert_channels.channel_problem(row)
+    )
 
 
 def _organization(request: HttpRequest) -> str:
