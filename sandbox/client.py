@@ -19,8 +19,8 @@ from itertools import chain, repeat
 from typing import Any
 
 from sandbox import wire
-from sandbox.egress.client import EgressClient
-from sandbox.egress.rules.policy import EgressSummary
+from sandbox.egress.rules.egress_policy import EgressSummary
+from sandbox.egress.ticket_client import EgressClient
 from sandbox.errors import ErrorCode, SpecInvalid
 from sandbox.spec import Mount, Network, RunOutcome, SandboxResult, SandboxSpec
 

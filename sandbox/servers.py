@@ -8,7 +8,7 @@ know their own place; nothing else of the machine is.
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
-from sandbox.egress.rules.policy import EgressPolicy
+from sandbox.egress.rules.egress_policy import EgressPolicy
 from sandbox.errors import SpecInvalid
 from sandbox.fields import Fields
 from sandbox.spec import Limits, Mount, Network, check_absolute

@@ -10,7 +10,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, Self
 
-from sandbox.egress.rules.policy import EgressAttempt, EgressPolicy
+from sandbox.egress.rules.egress_policy import EgressAttempt, EgressPolicy
 from sandbox.errors import SpecInvalid
 from sandbox.fields import Fields
 

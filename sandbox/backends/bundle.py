@@ -5,9 +5,9 @@ import os
 from pathlib import Path
 
 from sandbox.backends.runtimes import OciRuntime, Process, ProcessStreams, Started
-from sandbox.daemon.children import wait_child
-from sandbox.daemon.logs import log
+from sandbox.daemon.daemon_log import log
 from sandbox.daemon.runs import scratch
+from sandbox.daemon.subprocesses import wait_child
 
 _RUNTIME = "runtime"
 _numbers = itertools.count(1)

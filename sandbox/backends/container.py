@@ -7,15 +7,15 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from sandbox.backends import oci
+from sandbox.backends import oci_bundle
 from sandbox.backends.bundle import Bundle, leftovers
 from sandbox.backends.container_launch import ContainerLaunch, ContainerSlot
 from sandbox.backends.runtimes import OciRuntime, RuntimeFailed, installed
 from sandbox.daemon.limits.cgroups import Driver
-from sandbox.daemon.runs.paths import open_mounts
-from sandbox.daemon.runs.reap import remove_patiently, wait_for_end
+from sandbox.daemon.runs.janitor import remove_patiently, wait_for_end
+from sandbox.daemon.runs.profile_paths import open_mounts
 from sandbox.daemon.runs.slot import SlotDisk
-from sandbox.daemon.runs.template import close_all
+from sandbox.daemon.runs.template_process import close_all
 from sandbox.errors import ErrorCode, RunRefused
 from sandbox.levels import at_least, strongest
 from sandbox.spec import Backend, IsolationLevel, Limits, Profile
@@ -155,7 +155,7 @@ class Containers:
         try:
             bundle = self._new_bundle()
             undo.callback(self._forget, bundle)
-            oci.write_bundle(bundle.path, self._profile, disk, self._runtime.own_kernel)
+            oci_bundle.write_bundle(bundle.path, self._profile, disk, self._runtime.own_kernel)
             launch = ContainerLaunch(bundle, undo, timeout_s)
             slot = launch.slot(self._profile, opened, self._driver)
             slot.take_away = partial(self._forget, bundle)

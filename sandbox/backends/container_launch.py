@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from sandbox.backends.bundle import Bundle
-from sandbox.backends.mountcheck import MountWrong, check_mounts
+from sandbox.backends.mount_checks import MountWrong, check_mounts
 from sandbox.backends.roomy import RoomyLeaf
 from sandbox.backends.runtimes import ProcessStreams, RuntimeFailed, Started
+from sandbox.daemon.limits.cgroup_leaves import Leaf
 from sandbox.daemon.limits.cgroups import Driver
-from sandbox.daemon.limits.leaves import Leaf
-from sandbox.daemon.runs.reap import remove_patiently
+from sandbox.daemon.runs.janitor import remove_patiently
 from sandbox.daemon.runs.slot import SandboxSlot
-from sandbox.daemon.runs.template import close_all
+from sandbox.daemon.runs.template_process import close_all
 from sandbox.inside import frames, guest
 from sandbox.spec import Profile
 

@@ -7,9 +7,9 @@ The filter of the level itself, which has less, the guest loads before its job.
 from itertools import product
 from typing import Any
 
-from sandbox.inside.filter import calls
+from sandbox.inside.filter import call_rules
 from sandbox.inside.filter.arguments import YES, ArgumentCase, Check, Rule
-from sandbox.inside.filter.calls import FilterRequirements
+from sandbox.inside.filter.call_rules import FilterRequirements
 
 _MACHINES = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
 _START = FilterRequirements("usual", programs=True, new_code=True, sessions=True)
@@ -28,7 +28,7 @@ type Line = dict[str, Any]
 
 def rules(machine: str) -> Line:
     """Raises KeyError for a machine without a table: there is no run without a filter."""
-    named = calls.rules(_START) | dict.fromkeys(_OF_THE_GUEST, Rule(YES))
+    named = call_rules.rules(_START) | dict.fromkeys(_OF_THE_GUEST, Rule(YES))
     free = sorted(name for name, rule in named.items() if rule.otherwise == YES)
     return {
         "defaultAction": "SCMP_ACT_ERRNO",

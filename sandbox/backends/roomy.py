@@ -1,6 +1,6 @@
 """The control group of a run with a kernel of its own: more processes than the tool may have."""
 
-from sandbox.daemon.limits.leaves import Leaf
+from sandbox.daemon.limits.cgroup_leaves import Leaf
 
 
 class RoomyLeaf:

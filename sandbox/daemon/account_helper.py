@@ -24,11 +24,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from sandbox.daemon.accounts import MESSAGE_BYTES, MOST_DESCRIPTORS, give_way
-from sandbox.daemon.limits.leaves import RUN_PREFIX, write
+from sandbox.daemon.limits.cgroup_leaves import RUN_PREFIX, write
 from sandbox.daemon.privileges import closed_ancestor, cover, make_mount_point
-from sandbox.daemon.runs.paths import open_plainly
-from sandbox.inside import sessions
+from sandbox.daemon.run_accounts import MESSAGE_BYTES, MOST_DESCRIPTORS, give_way
+from sandbox.daemon.runs.profile_paths import open_plainly
+from sandbox.inside import session_kill
 from sandbox.inside.layers import capabilities, libc
 
 UIDS = range(70_000, 90_000)  # below those that distributions give to containers
@@ -194,7 +194,7 @@ class AccountHelper:
                 os.dup2(held, 3)
                 os.closerange(4, 1 << 20)
                 os.seteuid(uid)
-                sessions.kill(frozenset({leader}))
+                session_kill.kill(frozenset({leader}))
             finally:
                 os._exit(0)
         self._watch(pid, None)

@@ -8,8 +8,8 @@ import stat
 import sys
 from pathlib import Path
 
+from sandbox.daemon.daemon_log import log
 from sandbox.daemon.limits import cgroups
-from sandbox.daemon.logs import log
 from sandbox.inside.layers import libc
 
 _PACKAGE = Path(__file__).resolve().parent.parent

@@ -13,7 +13,7 @@ import socket
 import ssl
 import sys
 
-from sandbox.daemon.logs import log
+from sandbox.daemon.daemon_log import log
 from sandbox.egress.broker import EgressBroker, Users, listen
 from sandbox.egress.dial import Dialer
 from sandbox.egress.resolve import Resolver, prepare_system_lookup

@@ -3,7 +3,7 @@
 import socket
 
 from sandbox.egress import control
-from sandbox.egress.client import connect, read_answer
+from sandbox.egress.ticket_client import connect, read_answer
 from sandbox.errors import ErrorCode, RunRefused
 from sandbox.inside.frames import FrameReader
 

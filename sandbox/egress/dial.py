@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
-from sandbox.egress.doors.streams import ByteStream, Plain, Tls
+from sandbox.egress.entry_points.streams import ByteStream, Plain, Tls
 from sandbox.egress.resolve import LookupLimit, Resolver
 from sandbox.egress.rules.addresses import AddressGate
 from sandbox.egress.rules.denials import Code, Denied

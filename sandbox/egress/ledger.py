@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from sandbox.egress.rules.denials import Code, Denied
-from sandbox.egress.rules.policy import EgressAttempt, EgressLimits, EgressSummary
+from sandbox.egress.rules.egress_policy import EgressAttempt, EgressLimits, EgressSummary
 
 MOST_DESCRIBED = 200
 _LONGEST_WRITTEN = 100

@@ -16,9 +16,17 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from sandbox.inside import javascript, runner, sandbox_http, server, sessions, stage2, toolcrib
+from sandbox.inside import (
+    deno_run,
+    runner,
+    sandbox_http,
+    server_start,
+    session_kill,
+    stage2,
+    toolcrib,
+)
 from sandbox.inside.filter import notify, seccomp
-from sandbox.inside.filter.calls import FilterRequirements
+from sandbox.inside.filter.call_rules import FilterRequirements
 from sandbox.inside.layers import capabilities, landlock, mounts, network
 from sandbox.inside.stage2 import Disk, Layers
 
@@ -70,12 +78,12 @@ def prepare(setup: dict[str, Any]) -> stage2.Prepared:
 def engine(told: dict[str, str], layers: Layers) -> stage2.Serve:
     """What does the job of a slot: this Python, or what takes its place."""
     if told["name"] == "javascript":
-        runtime = javascript.Runtime(told["program"], told["script"], layers.new_code)
-        return lambda channel, modules, data: javascript.serve_one(channel, runtime)
+        runtime = deno_run.Runtime(told["program"], told["script"], layers.new_code)
+        return lambda channel, modules, data: deno_run.serve_one(channel, runtime)
     if told["name"] == "server":
-        return server.serve_one
+        return server_start.serve_one
     if told["name"] == "monty":  # its client is a library that is only there for it
-        monty = importlib.import_module("sandbox.inside.monty")
+        monty = importlib.import_module("sandbox.inside.monty_run")
         return lambda channel, modules, data: monty.serve_one(channel, told["program"], data)
     return runner.serve_one
 
@@ -123,7 +131,7 @@ def serve(report: socket.socket, prepared: stage2.Prepared) -> None:
                 stage2.become_slot(report, prepared, Disk(size, inodes), b"%d %d" % (size, inodes))
             made.add(child)
     if not apart:
-        sessions.kill(frozenset(made))  # sandboxd is gone; no namespace does it
+        session_kill.kill(frozenset(made))  # sandboxd is gone; no namespace does it
 
 
 def fork_in_namespace() -> Callable[[], int]:

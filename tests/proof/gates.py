@@ -150,7 +150,7 @@ GATES: tuple[Gate, ...] = (
     ),
     (
         "a sandbox without its limit of output",
-        "sandbox/daemon/runs/run.py",
+        "sandbox/daemon/runs/sandbox_run.py",
         "if self._streams[stream].received > self._limits.output_bytes:",
         "if False:",
         (),

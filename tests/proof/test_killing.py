@@ -42,7 +42,9 @@ def test_a_line_that_runs_at_import_alone_has_no_test(contexts: Contexts):
 
 
 def test_what_runs_in_another_process_is_tried_by_the_folder_of_its_tests(contexts: Contexts):
-    mutant = Mutant("sandbox", "sandbox/daemon/runs/run.py", 2, 0, "comparison", "<", "<=", "")
+    mutant = Mutant(
+        "sandbox", "sandbox/daemon/runs/sandbox_run.py", 2, 0, "comparison", "<", "<=", ""
+    )
     found = contexts.covering(mutant, {mutant.file: {2}}, "7")
     assert found.direct == ["tests/sandbox/test_walls.py::test_a_wall"]
     assert not found.measured

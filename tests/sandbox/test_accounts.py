@@ -10,8 +10,8 @@ import pytest
 
 from sandbox.daemon import account_helper
 from sandbox.daemon.account_helper import UIDS
-from sandbox.daemon.accounts import AccountHelperClient, LentAccount, OwnAccounts
 from sandbox.daemon.privileges import SANDBOX_UID
+from sandbox.daemon.run_accounts import AccountHelperClient, LentAccount, OwnAccounts
 from sandbox.spec import Backend, IsolationLevel, Mount, Profile
 from tests.sandbox.watching import ENDLESS_S, arrange
 

@@ -17,18 +17,18 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sandbox.backends import elf, javascript, oci_seccomp
+from sandbox.backends import deno, elf, oci_seccomp
+from sandbox.backends.backend_registry import BackendRegistry
 from sandbox.backends.bundle import Bundle
 from sandbox.backends.container import ContainerBackend, Containers
-from sandbox.backends.registry import BackendRegistry
 from sandbox.backends.runtimes import OciRuntime, installed
 from sandbox.daemon.limits.cgroups import NoDriver
-from sandbox.daemon.runs.reap import clear_away
-from sandbox.daemon.runs.run import SandboxRun
+from sandbox.daemon.runs.janitor import clear_away
+from sandbox.daemon.runs.sandbox_run import SandboxRun
 from sandbox.daemon.runs.slot import SlotDisk
-from sandbox.daemon.worker import WorkerChannel
+from sandbox.daemon.worker_channel import WorkerChannel
 from sandbox.errors import RunRefused
-from sandbox.inside.filter import calls, syscalls
+from sandbox.inside.filter import call_rules, syscalls
 from sandbox.inside.filter.arguments import NO
 from sandbox.spec import (
     Backend,
@@ -321,7 +321,7 @@ import json, os, signal, sys
 from sandbox.backends.container import Containers
 from sandbox.backends.runtimes import installed
 from sandbox.daemon.limits.cgroups import NoDriver
-from sandbox.daemon.children import become_subreaper
+from sandbox.daemon.subprocesses import become_subreaper
 from sandbox.daemon.runs.slot import SlotDisk
 from sandbox.inside import frames
 from sandbox.spec import Backend, IsolationLevel, Limits, Profile
@@ -469,7 +469,7 @@ def test_javascript_has_no_network_whatever_its_backend_has():
 def test_every_call_of_the_levels_can_be_made_in_a_container_or_is_refused_alike():
     rules = oci_seccomp.rules("x86_64")["syscalls"]
     known = {name for rule in rules for name in rule["names"]}
-    named = calls.rules(calls.FilterRequirements("usual", programs=True, new_code=True))
+    named = call_rules.rules(call_rules.FilterRequirements("usual", programs=True, new_code=True))
     assert known >= {name for name, rule in named.items() if rule.otherwise != NO or rule.cases}
     assert known <= {*syscalls.NUMBERS}
 
@@ -489,7 +489,7 @@ def test_a_machine_without_a_table_gets_no_filter():
 
 
 def test_the_loader_of_a_program_is_what_the_program_says():
-    loader = elf.loader_of(javascript.runtime())
+    loader = elf.loader_of(deno.runtime())
     assert loader is not None and Path(loader).exists()
 
 

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from sandbox.daemon.limits import cgroups, leaves
+from sandbox.daemon.limits import cgroup_leaves, cgroups
 from tests.sandbox.conftest import GROUPS
 from tests.waiting import until
 
@@ -76,7 +76,7 @@ def test_a_v2_leaf_reads_and_writes_the_files_of_v2(tmp_path):
     }  # fmt: skip
     for name, text in files.items():
         (place / name).write_text(text)
-    leaf = leaves.V2Leaf(str(place))
+    leaf = cgroup_leaves.V2Leaf(str(place))
     leaf.limit(1 << 20, 7)
     leaf.kill()
     assert (place / "memory.max").read_text() == "1048576"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.daemon.limits.counting import is_full
+from sandbox.daemon.limits.operation_counter import is_full
 from sandbox.daemon.limits.operations import Counter, RunOperations
 from sandbox.inside.filter import bpf, notify, syscalls
 from sandbox.inside.filter.bpf import ARCHITECTURES

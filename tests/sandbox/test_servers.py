@@ -10,8 +10,8 @@ from contextlib import closing, contextmanager
 import pytest
 
 from sandbox.errors import ErrorCode, RunRefused, SpecInvalid
+from sandbox.server_client import start_server
 from sandbox.servers import KEPT_WORDS, ServerSpec
-from sandbox.serving import start_server
 from sandbox.spec import Limits, Mount, Network
 from tests.sandbox.conftest import GROUPS
 from tests.sandbox.test_endings import leaves

@@ -13,13 +13,13 @@ from django.conf import settings
 
 from audit.alerts.alert_channels import DeliveryFailed
 from sandbox.egress.dial import Dialer
-from sandbox.egress.doors.messages import EgressRequest, EgressResponse
-from sandbox.egress.reach import HELPER, RunEgress
+from sandbox.egress.egress_checks import HELPER, RunEgress
+from sandbox.egress.entry_points.messages import EgressRequest, EgressResponse
 from sandbox.egress.resolve import Resolver
 from sandbox.egress.rules.addresses import AddressGate, read_network
 from sandbox.egress.rules.denials import Denied
+from sandbox.egress.rules.egress_policy import EgressLimits, EgressPolicy, HostRule
 from sandbox.egress.rules.grammar import Address, BrokenGrammar, Url
-from sandbox.egress.rules.policy import EgressLimits, EgressPolicy, HostRule
 from sandbox.egress.trust import client_context
 from sandbox.errors import SpecInvalid
 from tools.httpclient.loop import EventLoopThread

@@ -17,8 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol
 
-from sandbox.daemon.accounts import OURS, SandboxAccount
-from sandbox.daemon.limits.leaves import (
+from sandbox.daemon.limits.cgroup_leaves import (
     RUN_PREFIX,
     V1_CONTROLLERS,
     HybridLeaf,
@@ -29,6 +28,7 @@ from sandbox.daemon.limits.leaves import (
     remove_directory,
     write,
 )
+from sandbox.daemon.run_accounts import OURS, SandboxAccount
 
 MOUNT = Path("/sys/fs/cgroup")
 _OWN = "daemon"

@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from sandbox.daemon.children import start_child, wait_child
+from sandbox.daemon.subprocesses import start_child, wait_child
 from sandbox.inside.attacks import Bait as Told
 
 _NAMESPACES = ("user", "pid", "net", "ipc", "uts", "mnt", "cgroup")

@@ -2,10 +2,10 @@
 
 import ctypes
 
-from sandbox.inside.filter import arguments, bpf, calls, syscalls
+from sandbox.inside.filter import arguments, bpf, call_rules, syscalls
 from sandbox.inside.filter.arguments import ArgumentCase, Rule
 from sandbox.inside.filter.bpf import Block
-from sandbox.inside.filter.calls import FilterRequirements
+from sandbox.inside.filter.call_rules import FilterRequirements
 from sandbox.inside.layers import libc
 
 _SECCOMP_MODE_FILTER = 2
@@ -25,7 +25,7 @@ def program(machine: str, wanted: FilterRequirements) -> Block:
 
 def decisions(machine: str, wanted: FilterRequirements) -> dict[int, Rule]:
     """The rule of every number that has a name."""
-    named = calls.rules(wanted)
+    named = call_rules.rules(wanted)
     return {number: named.get(name, _REFUSED) for name, number in syscalls.table(machine).items()}
 
 

@@ -17,17 +17,17 @@ import pytest
 
 from sandbox.egress.attach import attach
 from sandbox.egress.broker import EgressBroker, Users, listen
-from sandbox.egress.client import EgressClient, Ticket
 from sandbox.egress.dial import Dialer
 from sandbox.egress.resolve import Resolver
 from sandbox.egress.rules.addresses import AddressGate
-from sandbox.egress.rules.policy import (
+from sandbox.egress.rules.egress_policy import (
     EgressAttempt,
     EgressLimits,
     EgressPolicy,
     EgressSummary,
     HostRule,
 )
+from sandbox.egress.ticket_client import EgressClient, Ticket
 from sandbox.egress.trust import client_context
 from sandbox.inside import sandbox_http
 from tests.crib import CHECKOUT

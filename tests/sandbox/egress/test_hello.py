@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from sandbox.egress.doors import hello
+from sandbox.egress.entry_points import hello
 from sandbox.egress.rules.grammar import parse_host
 
 HOST = parse_host("good.example")

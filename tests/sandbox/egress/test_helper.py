@@ -8,7 +8,7 @@ from ipaddress import ip_network
 import pytest
 
 from sandbox.egress.rules import addresses
-from sandbox.egress.rules.policy import HostRule
+from sandbox.egress.rules.egress_policy import HostRule
 from sandbox.inside import sandbox_http
 from tests.sandbox.egress.conftest import NAME, placed, python, refused
 from tests.stubs.web import Held, Raw, Reply, endless, serving, zipped

@@ -7,8 +7,8 @@ from uuid import uuid4
 import pytest
 
 from sandbox.egress.rules.denials import Denied
+from sandbox.egress.rules.egress_policy import HostRule
 from sandbox.egress.rules.grammar import Url
-from sandbox.egress.rules.policy import HostRule
 from sandbox.spec import IsolationLevel
 from tests.factories import definition
 from tools.builtin.manifest import HTTP_CALL

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from sandbox.backends.oci import writable_places
+from sandbox.backends.oci_bundle import writable_places
 from sandbox.spec import Profile
 
 _OF_THE_RUNTIME = ("/proc", "/dev")

@@ -9,12 +9,12 @@ import sysconfig
 from pathlib import Path
 
 from sandbox.backends.elf import loader_of
-from sandbox.daemon.children import start_child, wait_child
-from sandbox.inside import frames, javascript
+from sandbox.daemon.subprocesses import start_child, wait_child
+from sandbox.inside import deno_run, frames
 
 # Where a run with namespaces sees them.
 PROGRAM_INSIDE, SCRIPT_INSIDE = "/runtime/deno", "/runtime/javascript.js"
-SCRIPT = str(Path(javascript.__file__).with_suffix(".js"))
+SCRIPT = str(Path(deno_run.__file__).with_suffix(".js"))
 _FIX = "Install the wheel deno, or Deno 2 itself, where sandboxd finds it."
 _PATIENCE_S = 10
 _MEMORY_BYTES = 64 << 20
@@ -50,15 +50,15 @@ def flaw() -> str | None:
 def _try() -> bytes:
     """A job as a slot would do it, without a sandbox: the job is ours."""
     ours, theirs = socket.socketpair()
-    runnable = javascript.Runtime(runtime(), SCRIPT, new_code=True)
+    runnable = deno_run.Runtime(runtime(), SCRIPT, new_code=True)
     with ours, theirs:
         ours.settimeout(_PATIENCE_S)
         process = start_child(
-            javascript.command(runnable, _MEMORY_BYTES),
+            deno_run.command(runnable, _MEMORY_BYTES),
             stdin=theirs.fileno(),
             stdout=theirs.fileno(),
             stderr=subprocess.DEVNULL,
-            env=javascript.ENVIRONMENT,
+            env=deno_run.ENVIRONMENT,
             cwd="/",
         )
         try:

@@ -12,13 +12,19 @@ from typing import NoReturn
 
 import h11
 
-from sandbox.egress.crew import Crew
-from sandbox.egress.doors.messages import VERSIONS, EgressRequest, EgressResponse, decoded, gathered
-from sandbox.egress.doors.streams import Plain, accepted
-from sandbox.egress.doors.tunnel import Tunnel
-from sandbox.egress.reach import PROXY, TIRING, RunEgress
+from sandbox.egress.egress_checks import PROXY, TIRING, RunEgress
+from sandbox.egress.entry_points.messages import (
+    VERSIONS,
+    EgressRequest,
+    EgressResponse,
+    decoded,
+    gathered,
+)
+from sandbox.egress.entry_points.streams import Plain, accepted
+from sandbox.egress.entry_points.tunnel import Tunnel
 from sandbox.egress.rules.denials import Code, Denied
-from sandbox.egress.rules.rules import TLS_PORTS
+from sandbox.egress.rules.host_rules import TLS_PORTS
+from sandbox.egress.task_group import Crew
 
 IDLE_S = 30.0  # for a whole request head, and between two requests
 _HEAD_BYTES = 32 * 1024  # of a program's request; reading one takes its time

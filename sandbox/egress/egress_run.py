@@ -4,11 +4,11 @@ import asyncio
 import secrets
 import socket
 
-from sandbox.egress.crew import Crew
-from sandbox.egress.doors.door import EgressEntryPoint
-from sandbox.egress.doors.proxy import Proxy
-from sandbox.egress.reach import RunEgress
-from sandbox.egress.rules.policy import EgressSummary
+from sandbox.egress.egress_checks import RunEgress
+from sandbox.egress.entry_points.door import EgressEntryPoint
+from sandbox.egress.entry_points.proxy import Proxy
+from sandbox.egress.rules.egress_policy import EgressSummary
+from sandbox.egress.task_group import Crew
 
 _PROXY_ADDRESS = "127.0.0.1"
 

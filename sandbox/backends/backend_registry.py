@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterable
 
-from sandbox.backends import javascript
-from sandbox.backends.base import SandboxBackend, SlotSource
+from sandbox.backends import deno
+from sandbox.backends.backend import SandboxBackend, SlotSource
 from sandbox.levels import at_least
 from sandbox.spec import Backend, Language, Network, Profile
 
@@ -14,7 +14,7 @@ class BackendRegistry:
     """The backends of one sandboxd. Each is tried once, on first use."""
 
     def __init__(
-        self, backends: Iterable[SandboxBackend], javascript_flaw: Flaw = javascript.flaw
+        self, backends: Iterable[SandboxBackend], javascript_flaw: Flaw = deno.flaw
     ) -> None:
         self._backends = {backend.name: backend for backend in backends}
         self._tried: dict[Backend | Language, str | None] = {}

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from sandbox.daemon import children
-from sandbox.daemon.limits.leaves import write
-from sandbox.daemon.logs import log
-from sandbox.inside import sessions
+from sandbox.daemon import subprocesses
+from sandbox.daemon.daemon_log import log
+from sandbox.daemon.limits.cgroup_leaves import write
+from sandbox.inside import session_kill
 
 MESSAGE_BYTES = 1 << 17
 MOST_DESCRIPTORS = 250
@@ -73,7 +73,7 @@ class OurAccount:
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
 
     def kill_session(self, leader: int) -> None:
-        sessions.kill(frozenset({leader}))
+        session_kill.kill(frozenset({leader}))
 
 
 OURS = OurAccount()
@@ -129,7 +129,7 @@ class OurProgram:
 
     def end(self) -> None:
         self.process.kill()
-        children.wait_child(self.process)
+        subprocesses.wait_child(self.process)
 
 
 class OneAccount:
@@ -141,7 +141,7 @@ class OneAccount:
     def start(
         self, command: list[str], environment: dict[str, str], inherited: list[int], shared: Shared
     ) -> StartedProgram:
-        process = children.start_child(
+        process = subprocesses.start_child(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
@@ -164,7 +164,7 @@ class AccountHelperClient:
         self._control, self._pid = control, pid
         self._lock = threading.Lock()
         self._closing = False
-        children.keep(pid)
+        subprocesses.keep(pid)
         self._watcher = threading.Thread(target=self._watch, daemon=True, name="helper")
         self._watcher.start()
 
@@ -199,7 +199,7 @@ class AccountHelperClient:
     def _watch(self) -> None:
         """With the helper all templates end; sandboxd ends too, and is started again."""
         _, status = os.waitpid(self._pid, 0)
-        children.forget(self._pid)
+        subprocesses.forget(self._pid)
         if not self._closing:
             log("account_helper_ended", status=os.waitstatus_to_exitcode(status))
             os.kill(os.getpid(), signal.SIGTERM)

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
-from sandbox.egress.doors import hello
-from sandbox.egress.doors.streams import Plain
+from sandbox.egress.entry_points import hello
+from sandbox.egress.entry_points.streams import Plain
 from sandbox.egress.ledger import EgressLedgerEntry
 from sandbox.egress.rules.denials import Code, Denied
 from sandbox.egress.rules.grammar import Host

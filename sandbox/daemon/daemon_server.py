@@ -13,19 +13,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sandbox import doctor, wire
-from sandbox.backends.registry import BackendRegistry
-from sandbox.daemon.accounts import Accounts
-from sandbox.daemon.listening import peer_uid
-from sandbox.daemon.logs import log
-from sandbox.daemon.runs.doors import Doors
-from sandbox.daemon.runs.paths import flaw_of
-from sandbox.daemon.runs.reap import Janitor
-from sandbox.daemon.runs.run import SandboxRun, SlotEnded
+from sandbox.backends.backend_registry import BackendRegistry
+from sandbox.daemon.daemon_log import log
+from sandbox.daemon.lasting_servers import SandboxedServers
+from sandbox.daemon.listener import peer_uid
+from sandbox.daemon.run_accounts import Accounts
+from sandbox.daemon.runs.egress_sockets import Doors
+from sandbox.daemon.runs.janitor import Janitor
+from sandbox.daemon.runs.profile_paths import flaw_of
+from sandbox.daemon.runs.sandbox_run import SandboxRun, SlotEnded
 from sandbox.daemon.runs.slot import SandboxSlot
 from sandbox.daemon.runs.slots import Slots
-from sandbox.daemon.serving import SandboxedServers
 from sandbox.daemon.trials.capability import Capability
-from sandbox.daemon.worker import WorkerChannel
+from sandbox.daemon.worker_channel import WorkerChannel
 from sandbox.errors import ErrorCode, RunRefused, SpecInvalid
 from sandbox.fields import Fields
 from sandbox.levels import within

@@ -14,15 +14,15 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 
-from sandbox.daemon.accounts import Accounts, SandboxAccount, StartedProgram
+from sandbox.daemon.daemon_log import log
+from sandbox.daemon.limits.cgroup_leaves import Leaf
 from sandbox.daemon.limits.cgroups import Driver
-from sandbox.daemon.limits.leaves import Leaf
 from sandbox.daemon.limits.operations import Counter, RunOperations
-from sandbox.daemon.logs import log
+from sandbox.daemon.run_accounts import Accounts, SandboxAccount, StartedProgram
 from sandbox.daemon.runs import launch, scratch
+from sandbox.daemon.runs.janitor import clear_away
 from sandbox.daemon.runs.launch import Launch
-from sandbox.daemon.runs.paths import Sources, unchanged
-from sandbox.daemon.runs.reap import clear_away
+from sandbox.daemon.runs.profile_paths import Sources, unchanged
 from sandbox.daemon.runs.slot import SandboxSlot, SlotDisk
 from sandbox.errors import ErrorCode, RunRefused
 from sandbox.inside.template import GOODBYE

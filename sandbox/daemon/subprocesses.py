@@ -6,7 +6,7 @@ import subprocess
 import threading
 from typing import Any, NoReturn
 
-from sandbox.inside import sessions
+from sandbox.inside import session_kill
 from sandbox.inside.layers import libc
 
 _starting = threading.RLock()
@@ -95,7 +95,7 @@ def threads_of(uid: int) -> int:
     found = 0
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
-            if sessions.uid_of(name) == uid:
+            if session_kill.uid_of(name) == uid:
                 found += len(os.listdir(f"/proc/{name}/task"))
         except OSError:
             continue

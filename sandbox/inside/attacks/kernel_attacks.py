@@ -6,7 +6,7 @@ import socket
 from typing import Any
 
 from sandbox.inside.attacks import EVERY, WALLED, Bait, Perform, attack
-from sandbox.inside.attacks.calls import call, call_number
+from sandbox.inside.attacks.raw_calls import call, call_number
 
 _AF_VSOCK = 40
 _X32_GETPID = 0x40000000 | 39

@@ -11,7 +11,7 @@ from contextlib import ExitStack, suppress
 from typing import Any
 
 from sandbox import wire
-from sandbox.egress.client import EgressClient, Ticket
+from sandbox.egress.ticket_client import EgressClient, Ticket
 from sandbox.errors import ErrorCode, RunRefused, SpecInvalid
 from sandbox.inside.frames import FrameReader
 from sandbox.servers import LONGEST_ANSWER, ServerSpec

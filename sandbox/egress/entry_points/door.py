@@ -14,12 +14,12 @@ from dataclasses import replace
 from typing import Any
 
 from sandbox import strictjson
-from sandbox.daemon.logs import log
-from sandbox.egress.crew import Crew
-from sandbox.egress.doors.messages import EgressRequest, EgressResponse
-from sandbox.egress.doors.streams import Plain
-from sandbox.egress.reach import HELPER, TIRING, RunEgress
+from sandbox.daemon.daemon_log import log
+from sandbox.egress.egress_checks import HELPER, TIRING, RunEgress
+from sandbox.egress.entry_points.messages import EgressRequest, EgressResponse
+from sandbox.egress.entry_points.streams import Plain
 from sandbox.egress.rules.denials import Denied
+from sandbox.egress.task_group import Crew
 from sandbox.fields import Fields
 from sandbox.inside.sandbox_http import PIECE, Frame, FrameKind, pack, unpack
 

@@ -5,7 +5,7 @@ import os
 import resource
 
 from sandbox.inside.attacks import EVERY, WALLED, Bait, attack, listed
-from sandbox.inside.attacks.calls import (
+from sandbox.inside.attacks.raw_calls import (
     PR_CAPBSET_READ,
     PR_GET_DUMPABLE,
     PR_GET_NO_NEW_PRIVS,

@@ -7,8 +7,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from sandbox.daemon.limits.leaves import Leaf
-from sandbox.daemon.logs import log
+from sandbox.daemon.daemon_log import log
+from sandbox.daemon.limits.cgroup_leaves import Leaf
 from sandbox.daemon.runs import scratch
 from sandbox.daemon.runs.slot import SandboxSlot
 

@@ -12,17 +12,17 @@ from contextlib import contextmanager
 from functools import partial
 
 from sandbox import wire
-from sandbox.daemon.accounts import Accounts
+from sandbox.daemon.daemon_log import log
 from sandbox.daemon.limits.cgroups import Driver
 from sandbox.daemon.limits.operations import Counter
 from sandbox.daemon.limits.quotas import Quotas, Share, file_bytes
-from sandbox.daemon.logs import log
+from sandbox.daemon.run_accounts import Accounts
 from sandbox.daemon.runs import launch
-from sandbox.daemon.runs.doors import Doors
+from sandbox.daemon.runs.egress_sockets import Doors
 from sandbox.daemon.runs.engines import engine_of_server
-from sandbox.daemon.runs.reap import Janitor
+from sandbox.daemon.runs.janitor import Janitor
 from sandbox.daemon.runs.slot import SandboxSlot, SlotDisk
-from sandbox.daemon.runs.template import Template
+from sandbox.daemon.runs.template_process import Template
 from sandbox.errors import ErrorCode, RunRefused
 from sandbox.inside import frames
 from sandbox.servers import KEPT_WORDS, ServerSpec

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from sandbox.backends.base import SlotSource
+from sandbox.backends.backend import SlotSource
 from sandbox.backends.elf import loader_of
-from sandbox.daemon.children import start_child, wait_child
+from sandbox.daemon.subprocesses import start_child, wait_child
 from sandbox.spec import Backend, IsolationLevel, Profile
 
 _PROGRAM = "monty"

@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 from typing import Any, Self
 
 from sandbox.egress import control
-from sandbox.egress.rules.policy import EgressPolicy, EgressSummary
+from sandbox.egress.rules.egress_policy import EgressPolicy, EgressSummary
 from sandbox.errors import SpecInvalid
 from sandbox.inside.frames import ConnectionEnded, FrameReader, FrameTooLarge
 

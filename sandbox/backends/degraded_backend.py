@@ -7,11 +7,11 @@ network. Host name and process numbers are seen; there is no network at all.
 
 from functools import partial
 
-from sandbox.daemon.accounts import Accounts
 from sandbox.daemon.limits.cgroups import Driver
 from sandbox.daemon.limits.operations import Counter
+from sandbox.daemon.run_accounts import Accounts
 from sandbox.daemon.runs import launch
-from sandbox.daemon.runs.template import Template
+from sandbox.daemon.runs.template_process import Template
 from sandbox.spec import Backend, IsolationLevel, Profile
 
 

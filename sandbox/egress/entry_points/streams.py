@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Callable
 from typing import Protocol
 
-from sandbox.daemon.logs import log
+from sandbox.daemon.daemon_log import log
 
 CHUNK = 1 << 16
 _IN_A_ROW = 8  # then others have their turn

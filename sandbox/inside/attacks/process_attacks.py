@@ -22,7 +22,7 @@ from sandbox.inside.attacks import (
     attack,
     listed,
 )
-from sandbox.inside.attacks.calls import PR_SET_NAME, call, libc
+from sandbox.inside.attacks.raw_calls import PR_SET_NAME, call, libc
 
 PATIENCE_S = 86_400
 _PTRACE_SEIZE = 0x4206

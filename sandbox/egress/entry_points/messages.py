@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 import h11
 
-from sandbox.egress.doors.streams import ByteStream
+from sandbox.egress.entry_points.streams import ByteStream
 from sandbox.egress.ledger import EgressLedgerEntry
 from sandbox.egress.rules.denials import Code, Denied
 from sandbox.egress.rules.grammar import Url
-from sandbox.egress.rules.rules import HEADER_NAME, OF_THE_CONNECTION
+from sandbox.egress.rules.host_rules import HEADER_NAME, OF_THE_CONNECTION
 
 HEAD_BYTES = 64 * 1024
 MOST_HEADERS = 128

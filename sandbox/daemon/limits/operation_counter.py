@@ -20,7 +20,7 @@ import traceback
 from collections.abc import Callable
 from typing import NamedTuple
 
-from sandbox.daemon.logs import log
+from sandbox.daemon.daemon_log import log
 from sandbox.inside.filter import notify, syscalls
 from sandbox.inside.layers import libc
 

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, Self
 
-from sandbox.daemon.logs import log_crash
+from sandbox.daemon.daemon_log import log_crash
 
 
 class Crew:

@@ -7,13 +7,13 @@ import socket
 import struct
 from collections.abc import Callable
 
-from sandbox.daemon.children import threads_of
 from sandbox.daemon.limits.meter import KeptText, RunMeter
 from sandbox.daemon.limits.quotas import Share, file_bytes
-from sandbox.daemon.runs.answers import End, read_answer
-from sandbox.daemon.runs.ending import was_killed
+from sandbox.daemon.runs.exit_status import was_killed
+from sandbox.daemon.runs.run_answers import End, read_answer
 from sandbox.daemon.runs.slot import SandboxSlot
-from sandbox.daemon.worker import WorkerChannel
+from sandbox.daemon.subprocesses import threads_of
+from sandbox.daemon.worker_channel import WorkerChannel
 from sandbox.errors import ErrorCode, RunRefused
 from sandbox.inside import frames
 from sandbox.spec import Limits, RunOutcome, SandboxResult

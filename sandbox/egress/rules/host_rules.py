@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from sandbox.egress.rules import paths
+from sandbox.egress.rules import url_paths
 from sandbox.egress.rules.denials import Code, Denied
+from sandbox.egress.rules.egress_policy import EgressPolicy, HostRule
 from sandbox.egress.rules.grammar import BrokenGrammar, Host, Url, parse_host, split_url
-from sandbox.egress.rules.policy import EgressPolicy, HostRule
 from sandbox.errors import SpecInvalid
 
 MOST_RULES = 1000
@@ -131,7 +131,9 @@ def _keep(
 
 
 def _inside(path: str, prefixes: tuple[str, ...]) -> bool:
-    return paths.is_plain(path) and any(paths.has_prefix(path, prefix) for prefix in prefixes)
+    return url_paths.is_plain(path) and any(
+        url_paths.has_prefix(path, prefix) for prefix in prefixes
+    )
 
 
 def _rule_host(text: str) -> Host:
@@ -166,7 +168,7 @@ def _check_prefix(path: str) -> None:
         _, _, target = split_url(f"http://host{path}")
     except BrokenGrammar:
         target = ""
-    if target != path or "?" in path or not paths.is_plain(path):
+    if target != path or "?" in path or not url_paths.is_plain(path):
         raise SpecInvalid(f"not a path prefix: {path[:80]!r}")
 
 

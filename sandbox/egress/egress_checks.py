@@ -5,19 +5,19 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 from sandbox.egress.dial import Dialer, UpstreamConnection
-from sandbox.egress.doors.messages import (
+from sandbox.egress.entry_points.messages import (
     EgressRequest,
     EgressResponse,
     EgressUpstream,
     check,
     outgoing,
 )
-from sandbox.egress.doors.streams import ByteStream
+from sandbox.egress.entry_points.streams import ByteStream
 from sandbox.egress.ledger import EgressLedgerEntry, Ledger, host_in_authority, host_in_url
 from sandbox.egress.rules.denials import Code, Denied
+from sandbox.egress.rules.egress_policy import EgressPolicy
 from sandbox.egress.rules.grammar import BadHost, BrokenGrammar, Host, Url, parse_authority
-from sandbox.egress.rules.policy import EgressPolicy
-from sandbox.egress.rules.rules import Rules
+from sandbox.egress.rules.host_rules import Rules
 
 HELPER, PROXY, TUNNEL = "helper", "proxy", "tunnel"
 TIRING = frozenset({Code.REQUEST_LIMIT, Code.CONNECTION_LIMIT})
