@@ -14,8 +14,7 @@ from sandbox import wire
 from sandbox.egress.ticket_client import EgressClient, Ticket
 from sandbox.errors import ErrorCode, RunRefused, SpecInvalid
 from sandbox.inside.frames import FrameReader
-from sandbox.servers import LONGEST_ANSWER, ServerSpec
-from sandbox.spec import Network
+from sandbox.spec import LONGEST_ANSWER, Network, ServerSpec
 
 _CONNECT_S = 5.0
 _START_S = 30.0

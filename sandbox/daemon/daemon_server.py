@@ -30,7 +30,6 @@ from sandbox.errors import ErrorCode, RunRefused, SpecInvalid
 from sandbox.fields import Fields
 from sandbox.levels import within
 from sandbox.machine import Facts
-from sandbox.servers import ServerSpec
 from sandbox.spec import (
     Backend,
     IsolationLevel,
@@ -40,6 +39,7 @@ from sandbox.spec import (
     Profile,
     RunOutcome,
     SandboxResult,
+    ServerSpec,
 )
 
 _MOST_DEAD_SLOTS = 16

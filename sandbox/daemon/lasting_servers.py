@@ -25,8 +25,7 @@ from sandbox.daemon.runs.slot import SandboxSlot, SlotDisk
 from sandbox.daemon.runs.template_process import Template
 from sandbox.errors import ErrorCode, RunRefused
 from sandbox.inside import frames
-from sandbox.servers import KEPT_WORDS, ServerSpec
-from sandbox.spec import IsolationLevel, Limits, Profile
+from sandbox.spec import KEPT_WORDS, IsolationLevel, Limits, Profile, ServerSpec
 
 _SLOT_TIMEOUT_S = 15
 _SPARE_BYTES = 2 << 30  # V8 asks for address space that it never uses

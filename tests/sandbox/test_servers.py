@@ -11,8 +11,7 @@ import pytest
 
 from sandbox.errors import ErrorCode, RunRefused, SpecInvalid
 from sandbox.server_client import start_server
-from sandbox.servers import KEPT_WORDS, ServerSpec
-from sandbox.spec import Limits, Mount, Network
+from sandbox.spec import KEPT_WORDS, Limits, Mount, Network, ServerSpec
 from tests.sandbox.conftest import GROUPS
 from tests.sandbox.test_endings import leaves
 from tests.sandbox.watching import all_end, pidfds_of

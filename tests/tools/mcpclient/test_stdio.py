@@ -10,7 +10,7 @@ from django.conf import settings
 
 from sandbox.errors import ErrorCode, RunRefused
 from sandbox.server_client import start_server
-from sandbox.servers import ServerSpec
+from sandbox.spec import ServerSpec
 from tests.sandbox.watching import pidfds_of
 from tests.stubs.stdio_server import MODERN
 from tests.waiting import until
