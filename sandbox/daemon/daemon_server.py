@@ -27,7 +27,6 @@ from sandbox.daemon.runs.slots import Slots
 from sandbox.daemon.trials.capability import Capability
 from sandbox.daemon.worker_channel import WorkerChannel
 from sandbox.errors import ErrorCode, RunRefused, SpecInvalid
-from sandbox.fields import Fields
 from sandbox.levels import within
 from sandbox.machine import Facts
 from sandbox.spec import (
@@ -41,6 +40,7 @@ from sandbox.spec import (
     SandboxResult,
     ServerSpec,
 )
+from sandbox.strictjson import Fields
 
 _MOST_DEAD_SLOTS = 16
 

@@ -20,8 +20,8 @@ from sandbox.egress.entry_points.messages import EgressRequest, EgressResponse
 from sandbox.egress.entry_points.streams import Plain
 from sandbox.egress.rules.denials import Denied
 from sandbox.egress.task_group import Crew
-from sandbox.fields import Fields
 from sandbox.inside.sandbox_http import PIECE, Frame, FrameKind, pack, unpack
+from sandbox.strictjson import Fields
 
 _FRAMES_AHEAD = 4
 _MOST_STRAYS = 1000

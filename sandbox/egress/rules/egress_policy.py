@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from sandbox.errors import SpecInvalid
-from sandbox.fields import Fields
+from sandbox.strictjson import Fields
 
 MIB = 1024 * 1024
 
