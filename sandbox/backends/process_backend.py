@@ -35,3 +35,24 @@ class ProcessBackend:
         else:
             prepare = partial(launch.namespaced, self._bwrap, profile)
         return Template(prepare, self._accounts, self._driver, self._counter, self._stock)
+
+
+class DegradedBackend:
+    name = Backend.DEGRADED
+    ceiling = IsolationLevel.STANDARD
+    network = False
+
+    def __init__(
+        self, scratch: str, accounts: Accounts, driver: Driver, counter: Counter, stock: int,
+        *, allowed: bool,
+    ) -> None:  # fmt: skip
+        self._accounts = accounts
+        self._scratch, self._driver, self._counter, self._stock = scratch, driver, counter, stock
+        self._allowed = allowed
+
+    def flaw(self) -> str | None:
+        return None if self._allowed else "the degraded backend is not allowed here"
+
+    def template(self, profile: Profile) -> Template:
+        prepare = partial(launch.bare, profile, self._scratch)
+        return Template(prepare, self._accounts, self._driver, self._counter, self._stock)

@@ -16,9 +16,8 @@ from typing import NoReturn
 
 from sandbox.backends.backend_registry import BackendRegistry
 from sandbox.backends.container import ContainerBackend
-from sandbox.backends.degraded_backend import DegradedBackend
 from sandbox.backends.monty_backend import MontyBackend
-from sandbox.backends.process_backend import ProcessBackend
+from sandbox.backends.process_backend import DegradedBackend, ProcessBackend
 from sandbox.daemon import account_helper, privileges, subprocesses
 from sandbox.daemon.daemon_log import log, log_crash
 from sandbox.daemon.daemon_server import Server, Service
