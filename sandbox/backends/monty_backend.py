@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sandbox.backends.backend import SlotSource
-from sandbox.backends.elf import loader_of
+from sandbox.backends.deno import loader_of
 from sandbox.daemon.subprocesses import start_child, wait_child
 from sandbox.spec import Backend, IsolationLevel, Profile
 

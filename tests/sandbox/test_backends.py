@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sandbox.backends import deno, elf, oci_seccomp
+from sandbox.backends import deno, oci_seccomp
+from sandbox.backends import deno as elf
 from sandbox.backends.backend_registry import BackendRegistry
 from sandbox.backends.bundle import Bundle
 from sandbox.backends.container import ContainerBackend, Containers
