@@ -20,11 +20,10 @@ from sandbox.backends.monty_backend import MontyBackend
 from sandbox.backends.process_backend import DegradedBackend, ProcessBackend
 from sandbox.daemon import account_helper, privileges, subprocesses
 from sandbox.daemon.daemon_log import log, log_crash
-from sandbox.daemon.daemon_server import Server, Service
+from sandbox.daemon.daemon_server import Server, Service, listen
 from sandbox.daemon.lasting_servers import SandboxedServers
 from sandbox.daemon.limits import cgroups
 from sandbox.daemon.limits.operations import Counter
-from sandbox.daemon.listener import listen
 from sandbox.daemon.run_accounts import AccountHelperClient, Accounts, choose
 from sandbox.daemon.runs import janitor, launch
 from sandbox.daemon.runs.egress_sockets import Doors

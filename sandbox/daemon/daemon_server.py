@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +17,6 @@ from sandbox import doctor, wire
 from sandbox.backends.backend_registry import BackendRegistry
 from sandbox.daemon.daemon_log import log
 from sandbox.daemon.lasting_servers import SandboxedServers
-from sandbox.daemon.listener import peer_uid
 from sandbox.daemon.run_accounts import Accounts
 from sandbox.daemon.runs.egress_sockets import Doors
 from sandbox.daemon.runs.janitor import Janitor
@@ -41,6 +41,37 @@ from sandbox.spec import (
     ServerSpec,
 )
 from sandbox.strictjson import Fields
+
+_PEER = struct.Struct("3i")
+_BACKLOG = 128
+
+
+def listen(path: str) -> socket.socket:
+    """Replaces the socket an earlier sandboxd left; only one without a listener."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    if os.path.exists(path):
+        remove_dead(path)
+    listener.bind(path)
+    os.chmod(path, 0o666)  # noqa: S103 - connecting is free, the peer is checked
+    listener.listen(_BACKLOG)
+    return listener
+
+
+def remove_dead(path: str) -> None:
+    """Raises OSError when another sandboxd answers there."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as knock:
+        try:
+            knock.connect(path)
+        except ConnectionRefusedError:
+            os.unlink(path)
+        else:
+            raise OSError(f"another sandboxd listens on {path}")
+
+
+def peer_uid(worker: socket.socket) -> int:
+    raw = worker.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+    return int(_PEER.unpack(raw)[1])
+
 
 _MOST_DEAD_SLOTS = 16
 
