@@ -26,7 +26,7 @@ from sandbox.daemon.limits import cgroups
 from sandbox.daemon.limits.operations import Counter
 from sandbox.daemon.run_accounts import AccountHelperClient, Accounts, choose
 from sandbox.daemon.runs import janitor, launch
-from sandbox.daemon.runs.egress_sockets import Doors
+from sandbox.daemon.runs.sandbox_run import Doors
 from sandbox.daemon.runs.scratch import clear, make_root
 from sandbox.daemon.runs.slots import Slots
 from sandbox.daemon.trials.capability import Capability

@@ -18,10 +18,9 @@ from sandbox.backends.backend_registry import BackendRegistry
 from sandbox.daemon.daemon_log import log
 from sandbox.daemon.lasting_servers import SandboxedServers
 from sandbox.daemon.run_accounts import Accounts
-from sandbox.daemon.runs.egress_sockets import Doors
 from sandbox.daemon.runs.janitor import Janitor
 from sandbox.daemon.runs.profile_paths import flaw_of
-from sandbox.daemon.runs.sandbox_run import SandboxRun, SlotEnded
+from sandbox.daemon.runs.sandbox_run import Doors, SandboxRun, SlotEnded
 from sandbox.daemon.runs.slot import SandboxSlot
 from sandbox.daemon.runs.slots import Slots
 from sandbox.daemon.trials.capability import Capability

@@ -18,9 +18,9 @@ from sandbox.daemon.limits.operations import Counter
 from sandbox.daemon.limits.quotas import Quotas, Share, file_bytes
 from sandbox.daemon.run_accounts import Accounts
 from sandbox.daemon.runs import launch
-from sandbox.daemon.runs.egress_sockets import Doors
 from sandbox.daemon.runs.engines import engine_of_server
 from sandbox.daemon.runs.janitor import Janitor
+from sandbox.daemon.runs.sandbox_run import Doors
 from sandbox.daemon.runs.slot import SandboxSlot, SlotDisk
 from sandbox.daemon.runs.template_process import Template
 from sandbox.errors import ErrorCode, RunRefused

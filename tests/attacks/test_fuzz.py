@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from sandbox import strictjson, wire
-from sandbox.daemon.runs.run_answers import End, read_answer
+from sandbox.daemon.runs.sandbox_run import End, read_answer
 from sandbox.errors import ErrorCode, SpecInvalid
 from sandbox.inside.frames import FrameReader, FrameTooLarge, pack
 from sandbox.spec import CodeSource, IsolationLevel, Limits, Profile, SandboxSpec

@@ -2,21 +2,66 @@
 
 import json
 import os
+import re
 import select
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
+from sandbox import strictjson
 from sandbox.daemon.limits.meter import KeptText, RunMeter
 from sandbox.daemon.limits.quotas import Share, file_bytes
 from sandbox.daemon.runs.exit_status import was_killed
-from sandbox.daemon.runs.run_answers import End, read_answer
 from sandbox.daemon.runs.slot import SandboxSlot
 from sandbox.daemon.subprocesses import threads_of
 from sandbox.daemon.worker_channel import WorkerChannel
+from sandbox.egress.attach import attach
 from sandbox.errors import ErrorCode, RunRefused
 from sandbox.inside import frames
 from sandbox.spec import Limits, RunOutcome, SandboxResult
+
+RESULT, ERROR = b"R", b"E"
+# What the tool's side may say of itself in our words; the others are said by who watched it.
+_ITS_OWN = frozenset({ErrorCode.TOOL_ERROR, ErrorCode.INVALID_RESULT, ErrorCode.MEMORY_LIMIT})
+_OURS = frozenset(ErrorCode) - _ITS_OWN
+_CODE = re.compile(r"[A-Z][A-Z0-9_]{2,39}\Z")
+_MESSAGE_LENGTH = 800  # class name, 500 characters of text, line
+
+
+@dataclass(frozen=True)
+class End:
+    """How a run ended: with the raw JSON of a result, or with a code and a text."""
+
+    output: bytes = b""
+    code: str | None = None
+    message: str | None = None
+
+
+def read_answer(frame: bytes) -> End:
+    """Anything unclean is INVALID_RESULT; an accepted output is handed on as it came."""
+    kind, payload = frame[:1], frame[1:]
+    try:
+        value = strictjson.parse(payload, large_integers=True)
+        if kind == RESULT:
+            return End(output=payload)
+        if kind == ERROR:
+            return _read_error(value)
+        raise strictjson.Hostile("neither result nor error")
+    except strictjson.Hostile as reason:
+        return End(code=ErrorCode.INVALID_RESULT, message=f"the result was refused: {reason}")
+
+
+def _read_error(value: Any) -> End:
+    if isinstance(value, dict):
+        code, message = value.get("code"), value.get("message")
+        if isinstance(code, str) and isinstance(message, str) and _CODE.match(code):
+            honest = ErrorCode.TOOL_ERROR if code in _OURS else code
+            return End(code=honest, message=message[:_MESSAGE_LENGTH])
+    raise strictjson.Hostile("an error without code and message")
+
 
 _CHUNK = 1 << 16
 _AT_ONCE = struct.pack("ll", 1, 0)  # a timeval: a slot that waits for its job reads it at once
@@ -240,3 +285,25 @@ def _outcome(end: End) -> RunOutcome:
     if end.code is None:
         return RunOutcome.SUCCESS
     return _OUTCOMES.get(end.code, RunOutcome.FAILED)
+
+
+class Doors:
+    def __init__(self, egress_path: str) -> None:
+        self._path = egress_path
+
+    @contextmanager
+    def opened(self, slot: SandboxSlot, ticket: str | None) -> Iterator[None]:
+        """Attach the far ends of the slot's egress sockets to the broker until the run is over.
+
+        Raises Refused with EGRESS_UNAVAILABLE. Without a ticket they lead nowhere.
+        """
+        if slot.door is None or ticket is None:
+            slot.shut_doors()
+            yield
+            return
+        if not self._path:
+            raise RunRefused(ErrorCode.EGRESS_UNAVAILABLE, "sandboxd knows no egress broker")
+        lifeline = attach(self._path, ticket, helper=slot.door, proxy=slot.proxy)
+        slot.shut_doors()
+        with lifeline:
+            yield
