@@ -18,7 +18,7 @@ from sandbox.daemon.runs.exit_status import was_killed
 from sandbox.daemon.runs.slot import SandboxSlot
 from sandbox.daemon.subprocesses import threads_of
 from sandbox.daemon.worker_channel import WorkerChannel
-from sandbox.egress.attach import attach
+from sandbox.egress.ticket_client import attach
 from sandbox.errors import ErrorCode, RunRefused
 from sandbox.inside import frames
 from sandbox.spec import Limits, RunOutcome, SandboxResult

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from sandbox.egress.attach import attach
 from sandbox.egress.broker import EgressBroker, Users, listen
 from sandbox.egress.dial import Dialer
 from sandbox.egress.resolve import Resolver
@@ -27,7 +26,7 @@ from sandbox.egress.rules.egress_policy import (
     EgressSummary,
     HostRule,
 )
-from sandbox.egress.ticket_client import EgressClient, Ticket
+from sandbox.egress.ticket_client import EgressClient, Ticket, attach
 from sandbox.egress.trust import client_context
 from sandbox.inside import sandbox_http
 from tests.crib import CHECKOUT

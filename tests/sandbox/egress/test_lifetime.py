@@ -9,8 +9,8 @@ import threading
 
 import pytest
 
-from sandbox.egress.attach import attach
 from sandbox.egress.rules.egress_policy import EgressPolicy
+from sandbox.egress.ticket_client import attach
 from sandbox.inside import sandbox_http
 from tests.crib import CHECKOUT
 from tests.sandbox.egress.conftest import NAME

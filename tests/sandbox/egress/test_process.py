@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.egress.attach import attach
 from sandbox.egress.rules.egress_policy import EgressLimits, EgressPolicy, HostRule
-from sandbox.egress.ticket_client import EgressClient
+from sandbox.egress.ticket_client import EgressClient, attach
 from sandbox.inside import sandbox_http
 from tests.crib import CHECKOUT
 from tests.sandbox.egress.conftest import python, refused

@@ -9,10 +9,9 @@ import threading
 import pytest
 
 from sandbox.egress import control
-from sandbox.egress.attach import attach
 from sandbox.egress.broker import Users
 from sandbox.egress.rules.egress_policy import EgressPolicy, EgressSummary, HostRule
-from sandbox.egress.ticket_client import EgressClient, connect
+from sandbox.egress.ticket_client import EgressClient, attach, connect
 from sandbox.errors import ErrorCode, RunRefused, SpecInvalid
 from sandbox.inside.frames import FrameReader
 from tests.sandbox.egress.conftest import placed, python
