@@ -15,10 +15,8 @@ import sys
 
 from sandbox.daemon.daemon_log import log
 from sandbox.egress.broker import EgressBroker, Users, listen
-from sandbox.egress.dial import Dialer
-from sandbox.egress.resolve import Resolver, prepare_system_lookup
+from sandbox.egress.dial import Dialer, Resolver, client_context, prepare_system_lookup
 from sandbox.egress.rules.addresses import AddressGate, read_network
-from sandbox.egress.trust import client_context
 from sandbox.inside.layers import libc
 
 

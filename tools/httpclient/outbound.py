@@ -12,15 +12,13 @@ from functools import lru_cache
 from django.conf import settings
 
 from audit.alerts.alert_channels import DeliveryFailed
-from sandbox.egress.dial import Dialer
+from sandbox.egress.dial import Dialer, Resolver, client_context
 from sandbox.egress.egress_checks import HELPER, RunEgress
 from sandbox.egress.entry_points.messages import EgressRequest, EgressResponse
-from sandbox.egress.resolve import Resolver
 from sandbox.egress.rules.addresses import AddressGate, read_network
 from sandbox.egress.rules.denials import Denied
 from sandbox.egress.rules.egress_policy import EgressLimits, EgressPolicy, HostRule
 from sandbox.egress.rules.grammar import Address, BrokenGrammar, Url
-from sandbox.egress.trust import client_context
 from sandbox.errors import SpecInvalid
 from tools.httpclient.loop import EventLoopThread
 

@@ -19,9 +19,9 @@ from typing import Any, BinaryIO
 from django.conf import settings
 
 from audit.alerts.alert_channels import DeliveryFailed
+from sandbox.egress.dial import client_context
 from sandbox.egress.rules.denials import Denied
 from sandbox.egress.rules.grammar import parse_host
-from sandbox.egress.trust import client_context
 from tools.catalog.mcp import dialing
 
 _MOST_REPLIES = 256 * 1024  # bytes of one conversation

@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 from sandbox.egress.broker import EgressBroker, Users, listen
-from sandbox.egress.dial import Dialer
-from sandbox.egress.resolve import Resolver
+from sandbox.egress.dial import Dialer, Resolver, client_context
 from sandbox.egress.rules.addresses import AddressGate
 from sandbox.egress.rules.egress_policy import (
     EgressAttempt,
@@ -27,7 +26,6 @@ from sandbox.egress.rules.egress_policy import (
     HostRule,
 )
 from sandbox.egress.ticket_client import EgressClient, Ticket, attach
-from sandbox.egress.trust import client_context
 from sandbox.inside import sandbox_http
 from tests.crib import CHECKOUT
 from tests.stubs.web import Authority, Web, serving

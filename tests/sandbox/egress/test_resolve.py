@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.egress.resolve import MOST_ADDRESSES, LookupLimit, Resolver
+from sandbox.egress.dial import MOST_ADDRESSES, LookupLimit, Resolver
 from sandbox.egress.rules.denials import Denied
 from sandbox.egress.rules.grammar import parse_host
 from tests.sandbox.egress.conftest import python
