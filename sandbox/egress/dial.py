@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 from sandbox.egress.entry_points.streams import ByteStream, Plain, Tls
 from sandbox.egress.rules.addresses import AddressGate
-from sandbox.egress.rules.denials import Code, Denied
+from sandbox.egress.rules.egress_policy import Code, Denied
 from sandbox.egress.rules.grammar import Address, Host
 
 type Lookup = Callable[[str], list[str]]

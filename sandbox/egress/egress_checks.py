@@ -14,8 +14,7 @@ from sandbox.egress.entry_points.messages import (
 )
 from sandbox.egress.entry_points.streams import ByteStream
 from sandbox.egress.ledger import EgressLedgerEntry, Ledger, host_in_authority, host_in_url
-from sandbox.egress.rules.denials import Code, Denied
-from sandbox.egress.rules.egress_policy import EgressPolicy
+from sandbox.egress.rules.egress_policy import Code, Denied, EgressPolicy
 from sandbox.egress.rules.grammar import BadHost, BrokenGrammar, Host, Url, parse_authority
 from sandbox.egress.rules.host_rules import Rules
 

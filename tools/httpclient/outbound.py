@@ -16,8 +16,7 @@ from sandbox.egress.dial import Dialer, Resolver, client_context
 from sandbox.egress.egress_checks import HELPER, RunEgress
 from sandbox.egress.entry_points.messages import EgressRequest, EgressResponse
 from sandbox.egress.rules.addresses import AddressGate, read_network
-from sandbox.egress.rules.denials import Denied
-from sandbox.egress.rules.egress_policy import EgressLimits, EgressPolicy, HostRule
+from sandbox.egress.rules.egress_policy import Denied, EgressLimits, EgressPolicy, HostRule
 from sandbox.egress.rules.grammar import Address, BrokenGrammar, Url
 from sandbox.errors import SpecInvalid
 from tools.httpclient.loop import EventLoopThread

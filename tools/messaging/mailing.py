@@ -20,7 +20,7 @@ from django.conf import settings
 
 from audit.alerts.alert_channels import DeliveryFailed
 from sandbox.egress.dial import client_context
-from sandbox.egress.rules.denials import Denied
+from sandbox.egress.rules.egress_policy import Denied
 from sandbox.egress.rules.grammar import parse_host
 from tools.catalog.mcp import dialing
 

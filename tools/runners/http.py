@@ -5,9 +5,9 @@ import base64
 from dataclasses import replace
 from typing import Any
 
-from sandbox.egress.rules.denials import Denied
 from sandbox.egress.rules.egress_policy import (
     MIB,
+    Denied,
     EgressAttempt,
     EgressLimits,
     EgressPolicy,

@@ -19,7 +19,7 @@ from sandbox.egress.egress_checks import HELPER, TIRING, RunEgress
 from sandbox.egress.egress_run import Crew
 from sandbox.egress.entry_points.messages import EgressRequest, EgressResponse
 from sandbox.egress.entry_points.streams import Plain
-from sandbox.egress.rules.denials import Denied
+from sandbox.egress.rules.egress_policy import Denied
 from sandbox.inside.sandbox_http import PIECE, Frame, FrameKind, pack, unpack
 from sandbox.strictjson import Fields
 

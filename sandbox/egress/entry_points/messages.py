@@ -12,7 +12,7 @@ import h11
 
 from sandbox.egress.entry_points.streams import ByteStream
 from sandbox.egress.ledger import EgressLedgerEntry
-from sandbox.egress.rules.denials import Code, Denied
+from sandbox.egress.rules.egress_policy import Code, Denied
 from sandbox.egress.rules.grammar import Url
 from sandbox.egress.rules.host_rules import HEADER_NAME, OF_THE_CONNECTION
 

@@ -23,7 +23,7 @@ from sandbox.egress.entry_points.messages import (
 )
 from sandbox.egress.entry_points.streams import Plain, accepted
 from sandbox.egress.entry_points.tunnel import Tunnel
-from sandbox.egress.rules.denials import Code, Denied
+from sandbox.egress.rules.egress_policy import Code, Denied
 from sandbox.egress.rules.host_rules import TLS_PORTS
 
 IDLE_S = 30.0  # for a whole request head, and between two requests

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from sandbox.egress.entry_points.streams import Plain
 from sandbox.egress.ledger import EgressLedgerEntry
-from sandbox.egress.rules.denials import Code, Denied
+from sandbox.egress.rules.egress_policy import Code, Denied
 from sandbox.egress.rules.grammar import BadHost, Host, parse_host
 
 HEADER_BYTES = 5

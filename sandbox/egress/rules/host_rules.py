@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from sandbox.egress.rules import url_paths
-from sandbox.egress.rules.denials import Code, Denied
-from sandbox.egress.rules.egress_policy import EgressPolicy, HostRule
+from sandbox.egress.rules.egress_policy import Code, Denied, EgressPolicy, HostRule
 from sandbox.egress.rules.grammar import BrokenGrammar, Host, Url, parse_host, split_url
 from sandbox.errors import SpecInvalid
 

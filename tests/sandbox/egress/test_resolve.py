@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sandbox.egress.dial import MOST_ADDRESSES, LookupLimit, Resolver
-from sandbox.egress.rules.denials import Denied
+from sandbox.egress.rules.egress_policy import Denied
 from sandbox.egress.rules.grammar import parse_host
 from tests.sandbox.egress.conftest import python
 from tests.sandbox.egress.loops import in_a_loop_of_its_own

@@ -8,8 +8,7 @@ from urllib.parse import quote, unquote
 import pytest
 
 from sandbox.egress.rules import url_paths
-from sandbox.egress.rules.denials import Denied
-from sandbox.egress.rules.egress_policy import EgressPolicy, HostRule
+from sandbox.egress.rules.egress_policy import Denied, EgressPolicy, HostRule
 from sandbox.egress.rules.grammar import Url, parse_authority
 from sandbox.egress.rules.host_rules import MOST_RULES, Rules
 from sandbox.errors import SpecInvalid

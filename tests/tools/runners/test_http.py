@@ -6,8 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from sandbox.egress.rules.denials import Denied
-from sandbox.egress.rules.egress_policy import HostRule
+from sandbox.egress.rules.egress_policy import Denied, HostRule
 from sandbox.egress.rules.grammar import Url
 from sandbox.spec import IsolationLevel
 from tests.factories import definition
