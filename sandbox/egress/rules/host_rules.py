@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from sandbox.egress.rules import url_paths
+from sandbox.egress.rules import grammar
 from sandbox.egress.rules.egress_policy import Code, Denied, EgressPolicy, HostRule
 from sandbox.egress.rules.grammar import BrokenGrammar, Host, Url, parse_host, split_url
 from sandbox.errors import SpecInvalid
@@ -130,9 +130,7 @@ def _keep(
 
 
 def _inside(path: str, prefixes: tuple[str, ...]) -> bool:
-    return url_paths.is_plain(path) and any(
-        url_paths.has_prefix(path, prefix) for prefix in prefixes
-    )
+    return grammar.is_plain(path) and any(grammar.has_prefix(path, prefix) for prefix in prefixes)
 
 
 def _rule_host(text: str) -> Host:
@@ -167,7 +165,7 @@ def _check_prefix(path: str) -> None:
         _, _, target = split_url(f"http://host{path}")
     except BrokenGrammar:
         target = ""
-    if target != path or "?" in path or not url_paths.is_plain(path):
+    if target != path or "?" in path or not grammar.is_plain(path):
         raise SpecInvalid(f"not a path prefix: {path[:80]!r}")
 
 

@@ -9,9 +9,8 @@ from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Any
 
-from sandbox.egress.rules.grammar import BrokenGrammar, Url
+from sandbox.egress.rules.grammar import BrokenGrammar, Url, is_plain
 from sandbox.egress.rules.host_rules import HEADER_NAME, OF_THE_CONNECTION
-from sandbox.egress.rules.url_paths import is_plain
 from tools.definitions.fields import DefinitionFields
 from tools.definitions.texts.http_templates import PLACEHOLDER, placeholder_names, sole_placeholder
 from tools.definitions.texts.names import flaw_in_text
