@@ -27,7 +27,8 @@ from sandbox.inside import (
 )
 from sandbox.inside.filter import notify, seccomp
 from sandbox.inside.filter.call_rules import FilterRequirements
-from sandbox.inside.layers import capabilities, landlock, mounts, network
+from sandbox.inside.layers import capabilities, landlock, mounts
+from sandbox.inside.layers import mounts as network
 from sandbox.inside.stage2 import Disk, Layers
 
 _LIBRARIES = "/libraries"

@@ -14,7 +14,7 @@ from typing import IO, Any
 from sandbox.daemon.run_accounts import Accounts, Shared, StartedProgram
 from sandbox.daemon.runs.engines import Engine, engine_of
 from sandbox.daemon.runs.profile_paths import Sources, open_mounts, sources_of
-from sandbox.inside.layers.network import PROXY_PORT
+from sandbox.inside.layers.mounts import PROXY_PORT
 from sandbox.levels import LevelLayers, layers_of
 from sandbox.spec import Network, Profile
 
