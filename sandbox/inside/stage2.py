@@ -15,7 +15,8 @@ from typing import NamedTuple, NoReturn
 
 from sandbox.inside import runner, sandbox_http
 from sandbox.inside.filter import notify, seccomp
-from sandbox.inside.layers import capabilities, landlock, libc, mounts, rlimits
+from sandbox.inside.layers import landlock, libc, mounts, rlimits
+from sandbox.inside.layers import libc as capabilities
 from sandbox.inside.layers import mounts as network
 
 _NAMESPACES = (

@@ -27,7 +27,7 @@ from sandbox.inside import (
 )
 from sandbox.inside.filter import notify, seccomp
 from sandbox.inside.filter.call_rules import FilterRequirements
-from sandbox.inside.layers import capabilities, landlock, mounts
+from sandbox.inside.layers import landlock, libc, mounts
 from sandbox.inside.layers import mounts as network
 from sandbox.inside.stage2 import Disk, Layers
 
@@ -62,7 +62,7 @@ def prepare(setup: dict[str, Any]) -> stage2.Prepared:
         layers=layers,
         network=setup["network"],
         scratch=setup["scratch"],
-        last_capability=capabilities.last_capability(),
+        last_capability=libc.last_capability(),
         ruleset=landlock.Ruleset(**setup["landlock"]) if layers.landlock else None,
         counting=notify.Counting(machine, writing=setup["writes"]),
         filter=seccomp.SeccompFilter(machine, wanted(layers, setup)),

@@ -81,3 +81,20 @@ def capset(kept: Iterable[int]) -> None:
     low, high = bits & 0xFFFF_FFFF, bits >> 32
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)
     _checked(_libc.capset(header, (ctypes.c_uint32 * 6)(low, low, 0, high, high, 0)), "capset")
+
+
+_AMBIENT_CLEAR_ALL = 4
+
+
+def last_capability() -> int:
+    """Ask before /proc is replaced by one that shows processes only."""
+    with open("/proc/sys/kernel/cap_last_cap") as file:
+        return int(file.read())
+
+
+def drop_all(last: int) -> None:
+    """The bounding set first: taking from it needs a capability."""
+    for capability in range(last + 1):
+        prctl(PR_CAPBSET_DROP, capability)
+    prctl(PR_CAP_AMBIENT, _AMBIENT_CLEAR_ALL)
+    capset(())
