@@ -30,7 +30,7 @@ from sandbox.daemon.run_accounts import MESSAGE_BYTES, MOST_DESCRIPTORS, give_wa
 from sandbox.daemon.runs.profile_paths import open_plainly
 from sandbox.inside import session_kill
 from sandbox.inside.layers import libc
-from sandbox.inside.layers import libc as capabilities
+from sandbox.inside.layers import libc
 
 UIDS = range(70_000, 90_000)  # below those that distributions give to containers
 _ANCILLARY = socket.CMSG_SPACE(4 * MOST_DESCRIPTORS)
@@ -80,7 +80,7 @@ def serve(control: socket.socket, owner: int, groups: Iterable[Path]) -> NoRetur
     status = 1
     try:
         libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
-        for capability in set(range(capabilities.last_capability() + 1)) - {*_CAPABILITIES}:
+        for capability in set(range(libc.last_capability() + 1)) - {*_CAPABILITIES}:
             libc.prctl(libc.PR_CAPBSET_DROP, capability)
         libc.capset(_CAPABILITIES)
         AccountHelper(control, owner, tuple(groups)).serve()

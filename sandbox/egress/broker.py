@@ -10,9 +10,10 @@ from sandbox.daemon.daemon_log import log
 from sandbox.egress import control
 from sandbox.egress.dial import Dialer
 from sandbox.egress.egress_checks import RunEgress
-from sandbox.egress.egress_run import Crew, EgressRun, RunRejected
+from sandbox.egress.egress_run import EgressRun, RunRejected
 from sandbox.egress.entry_points.streams import accepted
 from sandbox.egress.rules.egress_policy import EgressPolicy, EgressSummary
+from sandbox.egress.task_group import Crew
 from sandbox.errors import SpecInvalid
 from sandbox.strictjson import Fields
 

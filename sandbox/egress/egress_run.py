@@ -3,51 +3,12 @@
 import asyncio
 import secrets
 import socket
-import threading
-from collections.abc import Coroutine
-from typing import Any, Self
 
-from sandbox.daemon.daemon_log import log_crash
 from sandbox.egress.egress_checks import RunEgress
 from sandbox.egress.entry_points.door import EgressEntryPoint
 from sandbox.egress.entry_points.proxy import Proxy
 from sandbox.egress.rules.egress_policy import EgressSummary
-
-
-class Crew:
-    """On leaving the block every task is cancelled, and gone when the block is left."""
-
-    def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return task
-
-    async def end(self) -> None:
-        """Also of tasks that others begin while they end."""
-        while self._tasks:
-            # Taken out here: one that has just ended has not called back yet, and to wait for it
-            # again would let nothing happen in between.
-            tasks, self._tasks = list(self._tasks), set()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.end()
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            where = error.__traceback__
-            log_crash(threading.ExceptHookArgs((type(error), error, where, None)))
-
+from sandbox.egress.task_group import Crew
 
 _PROXY_ADDRESS = "127.0.0.1"
 

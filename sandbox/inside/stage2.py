@@ -16,8 +16,8 @@ from typing import NamedTuple, NoReturn
 from sandbox.inside import runner, sandbox_http
 from sandbox.inside.filter import notify, seccomp
 from sandbox.inside.layers import landlock, libc, mounts, rlimits
-from sandbox.inside.layers import libc as capabilities
-from sandbox.inside.layers import mounts as network
+from sandbox.inside.layers import libc
+from sandbox.inside.layers import mounts
 
 _NAMESPACES = (
     os.CLONE_NEWNS | os.CLONE_NEWNET | os.CLONE_NEWIPC | os.CLONE_NEWUTS | os.CLONE_NEWCGROUP
@@ -95,7 +95,7 @@ class Slot:
         layers = self._prepared.layers
         os.unshare(_NAMESPACES)
         if self._prepared.network == "proxy":
-            self.announced["proxy"] = network.proxy_listener().detach()
+            self.announced["proxy"] = mounts.proxy_listener().detach()
         mounts.scratch("/tmp", self._disk.size, self._disk.inodes)
         if layers.shared_memory:
             mounts.scratch("/dev/shm", _SHARED_MEMORY_BYTES, self._disk.inodes)
@@ -139,7 +139,7 @@ class Slot:
     def _give_up_power(self) -> None:
         rlimits.confine_slot()
         if self._prepared.layers.namespaces:
-            capabilities.drop_all(self._prepared.last_capability)
+            libc.drop_all(self._prepared.last_capability)
         libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
         libc.prctl(libc.PR_SET_DUMPABLE, 0)
         libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)

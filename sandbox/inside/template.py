@@ -28,7 +28,7 @@ from sandbox.inside import (
 from sandbox.inside.filter import notify, seccomp
 from sandbox.inside.filter.call_rules import FilterRequirements
 from sandbox.inside.layers import landlock, libc, mounts
-from sandbox.inside.layers import mounts as network
+from sandbox.inside.layers import mounts
 from sandbox.inside.stage2 import Disk, Layers
 
 _LIBRARIES = "/libraries"
@@ -57,7 +57,7 @@ def prepare(setup: dict[str, Any]) -> stage2.Prepared:
     if layers.namespaces:
         shut_mounts(setup["mounts"], setup["devices"])
     if setup["network"] == "proxy":
-        network.announce_proxy()
+        mounts.announce_proxy()
     prepared = stage2.Prepared(
         layers=layers,
         network=setup["network"],

@@ -26,11 +26,7 @@ import django
 
 django.setup()
 
-from sandbox.egress.dial import (
-    Dialer,  # noqa: E402
-    Resolver,  # noqa: E402
-    client_context,  # noqa: E402
-)
+from sandbox.egress.dial import Dialer, Resolver, client_context  # noqa: E402
 from sandbox.egress.rules.addresses import AddressGate, read_network  # noqa: E402
 from sandbox.egress.rules.grammar import Url  # noqa: E402
 from tests.stubs.mcp import MODERN, mcp_serving  # noqa: E402

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from sandbox.backends import deno, oci_seccomp
-from sandbox.backends import deno as elf
+from sandbox.backends import deno
 from sandbox.backends.backend_registry import BackendRegistry
 from sandbox.backends.bundle import Bundle
 from sandbox.backends.container import ContainerBackend, Containers
@@ -490,14 +490,14 @@ def test_a_machine_without_a_table_gets_no_filter():
 
 
 def test_the_loader_of_a_program_is_what_the_program_says():
-    loader = elf.loader_of(deno.runtime())
+    loader = deno.loader_of(deno.runtime())
     assert loader is not None and Path(loader).exists()
 
 
 def test_what_is_not_a_program_has_no_loader(tmp_path):
     (tmp_path / "text").write_text("#!/bin/sh\n" * 20)
     with pytest.raises(ValueError, match="not a program"):
-        elf.loader_of(str(tmp_path / "text"))
+        deno.loader_of(str(tmp_path / "text"))
 
 
 # Through sandboxd, as a worker asks for it.

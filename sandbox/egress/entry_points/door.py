@@ -16,10 +16,10 @@ from typing import Any
 from sandbox import strictjson
 from sandbox.daemon.daemon_log import log
 from sandbox.egress.egress_checks import HELPER, TIRING, RunEgress
-from sandbox.egress.egress_run import Crew
 from sandbox.egress.entry_points.messages import EgressRequest, EgressResponse
 from sandbox.egress.entry_points.streams import Plain
 from sandbox.egress.rules.egress_policy import Denied
+from sandbox.egress.task_group import Crew
 from sandbox.inside.sandbox_http import PIECE, Frame, FrameKind, pack, unpack
 from sandbox.strictjson import Fields
 

@@ -13,7 +13,6 @@ from typing import NoReturn
 import h11
 
 from sandbox.egress.egress_checks import PROXY, TIRING, RunEgress
-from sandbox.egress.egress_run import Crew
 from sandbox.egress.entry_points.messages import (
     VERSIONS,
     EgressRequest,
@@ -25,6 +24,7 @@ from sandbox.egress.entry_points.streams import Plain, accepted
 from sandbox.egress.entry_points.tunnel import Tunnel
 from sandbox.egress.rules.egress_policy import Code, Denied
 from sandbox.egress.rules.host_rules import TLS_PORTS
+from sandbox.egress.task_group import Crew
 
 IDLE_S = 30.0  # for a whole request head, and between two requests
 _HEAD_BYTES = 32 * 1024  # of a program's request; reading one takes its time

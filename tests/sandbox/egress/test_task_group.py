@@ -2,7 +2,7 @@
 
 import asyncio
 
-from sandbox.egress.egress_run import Crew
+from sandbox.egress.task_group import Crew
 from tests.sandbox.egress.loops import in_a_loop_of_its_own
 
 
