@@ -10,7 +10,7 @@ from sandbox.spec import Backend, Limits, Profile, SandboxResult
 
 type Run = Callable[[Profile, Limits, dict[str, Any]], tuple[SandboxResult, bytes]]
 
-_SWITCHES = {
+_CAUSE_SWITCHES = {
     "user.max_user_namespaces": "0",
     "kernel.unprivileged_userns_clone": "0",
     "kernel.apparmor_restrict_unprivileged_userns": "1",
@@ -39,7 +39,7 @@ class Signs:
         mounts = [line.split() for line in _text("/proc/self/mountinfo").splitlines()]
         groups = [words for words in mounts if words[4].startswith("/sys/fs/cgroup")]
         return cls(
-            switches=frozenset(name for name, bad in _SWITCHES.items() if _sysctl(name) == bad),
+            switches=frozenset(name for name, bad in _CAUSE_SWITCHES.items() if _sysctl(name) == bad),
             seccomp=_seccomp_mode(),
             confinement=_confinement(),
             container=any(Path(mark).exists() for mark in _CONTAINER_MARKS),

@@ -147,7 +147,7 @@ def _config(mounts: list[dict[str, Any]], uid: int, gid: int) -> dict[str, Any]:
             "gidMappings": [mapping | {"hostID": gid}],
             "maskedPaths": [*(f"/proc/{name}" for name in _HIDDEN), "/sys/firmware"],
             "readonlyPaths": [f"/proc/{name}" for name in _FIXED],
-            "seccomp": oci_seccomp.rules(platform.machine()),
+            "seccomp": oci_seccomp.seccomp_profile(platform.machine()),
         },
     }
 

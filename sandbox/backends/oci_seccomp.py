@@ -12,7 +12,7 @@ from sandbox.inside.filter.arguments import YES, ArgumentCase, Check, Rule
 from sandbox.inside.filter.call_rules import FilterRequirements
 
 _MACHINES = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
-_START = FilterRequirements("usual", programs=True, new_code=True, sessions=True)
+_START_CALLS = FilterRequirements("usual", programs=True, new_code=True, sessions=True)
 # How the guest shuts itself in: Landlock, its own filter, and the switches of prctl.
 _OF_THE_GUEST = (
     "landlock_add_rule",
@@ -26,9 +26,9 @@ _ERROR = 0xFFFF
 type Line = dict[str, Any]
 
 
-def rules(machine: str) -> Line:
+def seccomp_profile(machine: str) -> Line:
     """Raises KeyError for a machine without a table: there is no run without a filter."""
-    named = call_rules.rules(_START) | dict.fromkeys(_OF_THE_GUEST, Rule(YES))
+    named = call_rules.rules(_START_CALLS) | dict.fromkeys(_OF_THE_GUEST, Rule(YES))
     free = sorted(name for name, rule in named.items() if rule.otherwise == YES)
     return {
         "defaultAction": "SCMP_ACT_ERRNO",

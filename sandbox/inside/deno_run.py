@@ -43,7 +43,7 @@ class Runtime(NamedTuple):
     new_code: bool
 
 
-def serve_one(channel: socket.socket, runtime: Runtime) -> NoReturn:
+def become_deno(channel: socket.socket, runtime: Runtime) -> NoReturn:
     """Wait for the limits of the one job of this process, and become the runtime that does it."""
     frame = _read_frame(channel)
     if frame is None:

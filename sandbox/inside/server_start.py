@@ -18,7 +18,7 @@ _NOT_STARTED = 127  # as a shell says it
 _CHANGED_BY_PYTHON = (signal.SIGPIPE, signal.SIGINT)
 
 
-def serve_one(channel: socket.socket, modules: dict[str, ModuleType], data_before: int) -> NoReturn:
+def become_server(channel: socket.socket, modules: dict[str, ModuleType], data_before: int) -> NoReturn:
     """Wait for the one job of this process, and become the server that it names."""
     limits, job = _read(channel), _read(channel)
     rlimits.confine_server(limits, data_before)

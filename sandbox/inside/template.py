@@ -80,9 +80,9 @@ def engine(told: dict[str, str], layers: Layers) -> stage2.Serve:
     """What does the job of a slot: this Python, or what takes its place."""
     if told["name"] == "javascript":
         runtime = deno_run.Runtime(told["program"], told["script"], layers.new_code)
-        return lambda channel, modules, data: deno_run.serve_one(channel, runtime)
+        return lambda channel, modules, data: deno_run.become_deno(channel, runtime)
     if told["name"] == "server":
-        return server_start.serve_one
+        return server_start.become_server
     if told["name"] == "monty":  # its client is a library that is only there for it
         monty = importlib.import_module("sandbox.inside.monty_run")
         return lambda channel, modules, data: monty.serve_one(channel, told["program"], data)

@@ -209,7 +209,7 @@ def test_a_capability_that_cannot_be_meant_is_not_read(change):
 def test_the_signs_of_this_machine_can_be_read():
     signs = Signs.read()
     assert signs.seccomp in {None, 0, 1, 2}
-    assert signs.switches <= set(machine._SWITCHES)
+    assert signs.switches <= set(machine._CAUSE_SWITCHES)
 
 
 def test_a_daemon_that_is_not_there_is_noticed_and_remembered(tmp_path):

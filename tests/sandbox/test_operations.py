@@ -491,7 +491,7 @@ def test_where_somebody_listens_already_there_is_no_listener(child):
 
 @pytest.mark.parametrize("machine", syscalls.MACHINES)
 def test_the_program_asks_about_the_counted_calls_and_passes_all_others_on(machine):
-    program, table = notify.program(machine), syscalls.table(machine)
+    program, table = notify.counting_program(machine), syscalls.table(machine)
     asked = {table[name] for name in notify.COUNTED if name in table}
     for number in range(600):
         expected = bpf.NOTIFY if number in asked else bpf.ALLOW

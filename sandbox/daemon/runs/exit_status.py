@@ -9,7 +9,7 @@ import struct
 _INFO = struct.Struct("QQ11Ii")
 _GET_INFO = 3 << 30 | _INFO.size << 16 | 0xFF << 8 | 11
 _WITH_EXIT = 1 << 3
-_PATIENCE_S = 0.2  # process 1 of a namespace waits for all others before it is gone
+_EXIT_TIMEOUT_S = 0.2  # process 1 of a namespace waits for all others before it is gone
 _GONE = select.POLLHUP  # POLLIN comes earlier, before the kernel has written the exit down
 
 
@@ -23,7 +23,7 @@ def _status(pidfd: int) -> int | None:
     """As waitpid gives it; None for a process that has not ended, or on an older kernel."""
     gone = select.poll()
     gone.register(pidfd, _GONE)
-    gone.poll(_PATIENCE_S * 1000)
+    gone.poll(_EXIT_TIMEOUT_S * 1000)
     info = bytearray(_INFO.pack(_WITH_EXIT, *[0] * 13))
     try:
         fcntl.ioctl(pidfd, _GET_INFO, info)

@@ -32,7 +32,7 @@ _NEW_LISTENER, _WAIT_KILLABLE = 1 << 3, 1 << 5
 _NOT_TO_BE_HAD = frozenset({errno.EINVAL, errno.ENOSYS, errno.EBUSY})
 
 
-def program(machine: str, *, writing: bool = False) -> bpf.Block:
+def counting_program(machine: str, *, writing: bool = False) -> bpf.Block:
     """Raises ValueError for a machine without a table."""
     table = syscalls.table(machine)
     asked = COUNTED | WRITING if writing else COUNTED
@@ -46,7 +46,7 @@ class Counting:
     """Packed once in the template, loaded by every slot for itself."""
 
     def __init__(self, machine: str, *, writing: bool = False) -> None:
-        self._program = Program(program(machine, writing=writing))
+        self._program = Program(counting_program(machine, writing=writing))
         self._number = syscalls.number("seccomp", machine)
 
     def listen(self) -> int | None:
