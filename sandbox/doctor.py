@@ -11,8 +11,7 @@ from dataclasses import replace
 
 from sandbox.daemon.trials.capability import Capability, LevelCapability
 from sandbox.daemon.trials.trial import Trial, Wall, attempt
-from sandbox.machine import Facts, Run
-from sandbox.remedies import DEGRADED_NEEDS_ABI, Trouble, remedies
+from sandbox.remedies import DEGRADED_NEEDS_ABI, Facts, Run, Trouble, remedies
 from sandbox.spec import Backend, IsolationLevel
 
 ORGANIZATION = "sandboxd"  # whose templates the trials use; no organization has this name

@@ -27,7 +27,7 @@ from sandbox.daemon.trials.capability import Capability
 from sandbox.daemon.worker_channel import WorkerChannel
 from sandbox.errors import ErrorCode, RunRefused, SpecInvalid
 from sandbox.levels import within
-from sandbox.machine import Facts
+from sandbox.remedies import Facts
 from sandbox.spec import (
     Backend,
     IsolationLevel,
