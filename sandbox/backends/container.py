@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 
 from sandbox.backends import oci_bundle
-from sandbox.backends.bundle import Bundle, leftovers
 from sandbox.backends.container_launch import ContainerLaunch, ContainerSlot
+from sandbox.backends.oci_bundle import Bundle, leftovers
 from sandbox.backends.runtimes import OciRuntime, RuntimeFailed, installed
 from sandbox.daemon.limits.cgroups import Driver
 from sandbox.daemon.runs.janitor import remove_patiently, wait_for_end

@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from sandbox.backends.bundle import Bundle
-from sandbox.backends.oci_bundle import writable_places
+from sandbox.backends.oci_bundle import Bundle, writable_places
 from sandbox.backends.runtimes import ProcessStreams, RuntimeFailed, Started
 from sandbox.daemon.limits.cgroup_leaves import Leaf
 from sandbox.daemon.limits.cgroups import Driver

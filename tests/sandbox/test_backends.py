@@ -17,11 +17,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sandbox.backends import deno, oci_seccomp
-from sandbox.backends import deno
+from sandbox.backends import deno, oci_bundle
 from sandbox.backends.backend_registry import BackendRegistry
-from sandbox.backends.bundle import Bundle
 from sandbox.backends.container import ContainerBackend, Containers
+from sandbox.backends.oci_bundle import Bundle
 from sandbox.backends.runtimes import OciRuntime, installed
 from sandbox.daemon.limits.cgroups import NoDriver
 from sandbox.daemon.runs.janitor import clear_away
@@ -468,7 +467,7 @@ def test_javascript_has_no_network_whatever_its_backend_has():
 
 
 def test_every_call_of_the_levels_can_be_made_in_a_container_or_is_refused_alike():
-    rules = oci_seccomp.seccomp_profile("x86_64")["syscalls"]
+    rules = oci_bundle.seccomp_profile("x86_64")["syscalls"]
     known = {name for rule in rules for name in rule["names"]}
     named = call_rules.rules(call_rules.FilterRequirements("usual", programs=True, new_code=True))
     assert known >= {name for name, rule in named.items() if rule.otherwise != NO or rule.cases}
@@ -476,7 +475,7 @@ def test_every_call_of_the_levels_can_be_made_in_a_container_or_is_refused_alike
 
 
 def test_a_container_may_not_make_namespaces_nor_sockets():
-    rules = oci_seccomp.seccomp_profile("x86_64")["syscalls"]
+    rules = oci_bundle.seccomp_profile("x86_64")["syscalls"]
     assert not {"unshare", "setns", "mount", "socket", "bpf"} & {*rules[0]["names"]}
     (clone,) = [rule for rule in rules if rule["names"] == ["clone"]]
     (condition,) = clone["args"]
@@ -486,7 +485,7 @@ def test_a_container_may_not_make_namespaces_nor_sockets():
 
 def test_a_machine_without_a_table_gets_no_filter():
     with pytest.raises(KeyError):
-        oci_seccomp.seccomp_profile("riscv64")
+        oci_bundle.seccomp_profile("riscv64")
 
 
 def test_the_loader_of_a_program_is_what_the_program_says():
