@@ -14,7 +14,7 @@ from typing import Any
 from sandbox import strictjson
 from sandbox.daemon.limits.meter import KeptText, RunMeter
 from sandbox.daemon.limits.quotas import Share, file_bytes
-from sandbox.daemon.runs.exit_status import was_killed
+from sandbox.daemon.runs.janitor import was_killed
 from sandbox.daemon.runs.slot import SandboxSlot
 from sandbox.daemon.subprocesses import threads_of
 from sandbox.daemon.worker_channel import WorkerChannel
