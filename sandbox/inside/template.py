@@ -16,19 +16,11 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from sandbox.inside import (
-    deno_run,
-    runner,
-    sandbox_http,
-    server_start,
-    session_kill,
-    stage2,
-    toolcrib,
-)
+from sandbox.inside import deno_run, runner, sandbox_http, session_kill, stage2, toolcrib
+from sandbox.inside import deno_run as server_start
 from sandbox.inside.filter import notify, seccomp
 from sandbox.inside.filter.call_rules import FilterRequirements
 from sandbox.inside.layers import landlock, libc, mounts
-from sandbox.inside.layers import mounts
 from sandbox.inside.stage2 import Disk, Layers
 
 _LIBRARIES = "/libraries"
