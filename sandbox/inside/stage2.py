@@ -14,10 +14,9 @@ from types import ModuleType
 from typing import NamedTuple, NoReturn
 
 from sandbox.inside import runner, sandbox_http
-from sandbox.inside.filter import notify, seccomp
+from sandbox.inside.filter import seccomp
+from sandbox.inside.filter import seccomp as notify
 from sandbox.inside.layers import landlock, libc, mounts, rlimits
-from sandbox.inside.layers import libc
-from sandbox.inside.layers import mounts
 
 _NAMESPACES = (
     os.CLONE_NEWNS | os.CLONE_NEWNET | os.CLONE_NEWIPC | os.CLONE_NEWUTS | os.CLONE_NEWCGROUP

@@ -18,7 +18,8 @@ from typing import Any
 
 from sandbox.inside import deno_run, runner, sandbox_http, session_kill, stage2, toolcrib
 from sandbox.inside import deno_run as server_start
-from sandbox.inside.filter import notify, seccomp
+from sandbox.inside.filter import seccomp
+from sandbox.inside.filter import seccomp as notify
 from sandbox.inside.filter.call_rules import FilterRequirements
 from sandbox.inside.layers import landlock, libc, mounts
 from sandbox.inside.stage2 import Disk, Layers

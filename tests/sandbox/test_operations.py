@@ -15,7 +15,7 @@ import pytest
 
 from sandbox.daemon.limits.operation_counter import is_full
 from sandbox.daemon.limits.operations import Counter, RunOperations
-from sandbox.inside.filter import bpf, notify, syscalls
+from sandbox.inside.filter import bpf, seccomp, syscalls
 from sandbox.inside.filter.bpf import ARCHITECTURES
 from tests.sandbox.test_seccomp_filter import execute
 
@@ -491,8 +491,8 @@ def test_where_somebody_listens_already_there_is_no_listener(child):
 
 @pytest.mark.parametrize("machine", syscalls.MACHINES)
 def test_the_program_asks_about_the_counted_calls_and_passes_all_others_on(machine):
-    program, table = notify.counting_program(machine), syscalls.table(machine)
-    asked = {table[name] for name in notify.COUNTED if name in table}
+    program, table = seccomp.counting_program(machine), syscalls.table(machine)
+    asked = {table[name] for name in seccomp.COUNTED if name in table}
     for number in range(600):
         expected = bpf.NOTIFY if number in asked else bpf.ALLOW
         assert execute(program, ARCHITECTURES[machine], number) == expected

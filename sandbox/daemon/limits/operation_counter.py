@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from sandbox.daemon.daemon_log import log
-from sandbox.inside.filter import notify, syscalls
+from sandbox.inside.filter import seccomp, syscalls
 from sandbox.inside.layers import libc
 
 # The cells of a run in the shared memory. Sandboxd writes the limits, this process the others.
@@ -99,8 +99,8 @@ class Desk:
         self._by_place: dict[int, CountedRun] = {}
         self._losing = _losing(os.uname().machine)
         self._growing = _growing(os.uname().machine)
-        self._counted = _numbers(notify.COUNTED, os.uname().machine)
-        self._taking = _numbers(notify.TAKING_AWAY, os.uname().machine)
+        self._counted = _numbers(seccomp.COUNTED, os.uname().machine)
+        self._taking = _numbers(seccomp.TAKING_AWAY, os.uname().machine)
         self._epoll = select.epoll()
         self._epoll.register(control.fileno(), select.EPOLLIN)
 
@@ -250,7 +250,7 @@ def _losing(machine: str) -> dict[bytes, int]:
     0: always; else at the byte of the flags that holds O_TRUNC.
     """
     table = syscalls.table(machine)
-    looked = {table[name]: 0 for name in (*notify.TAKING_AWAY, "creat") if name in table}
+    looked = {table[name]: 0 for name in (*seccomp.TAKING_AWAY, "creat") if name in table}
     for name, argument in _FLAGS_ARGUMENT.items():
         if name in table:
             looked[table[name]] = _ARGUMENTS + 8 * argument + _O_TRUNC_BYTE
@@ -261,7 +261,7 @@ def _growing(machine: str) -> dict[bytes, Growth]:
     """Calls that may make a directory grow → by how many bytes and names, at most."""
     table = syscalls.table(machine)
     found: dict[str, Growth] = {name: _sized(at) for name, at in _SIZES.items()}
-    found |= dict.fromkeys(notify.TAKING_AWAY - {"truncate"}, lambda asked, largest: (0, 0))
+    found |= dict.fromkeys(seccomp.TAKING_AWAY - {"truncate"}, lambda asked, largest: (0, 0))
     found |= dict.fromkeys(_MAKING, lambda asked, largest: (0, 1))
     found["io_submit"] = lambda asked, largest: (largest * _argument(asked, 1), 0)
     found |= {name: _opening(at) for name, at in _FLAGS_ARGUMENT.items()}
