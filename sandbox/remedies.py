@@ -9,7 +9,6 @@ from sandbox.inside.layers import landlock
 from sandbox.spec import Backend, Limits, Profile, SandboxResult
 
 type Run = Callable[[Profile, Limits, dict[str, Any]], tuple[SandboxResult, bytes]]
-
 _CAUSE_SWITCHES = {
     "user.max_user_namespaces": "0",
     "kernel.unprivileged_userns_clone": "0",
@@ -17,6 +16,56 @@ _CAUSE_SWITCHES = {
 }
 _CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
 _NO_CONFINEMENT = {"", "unconfined"}
+DEGRADED_NEEDS_ABI = 6  # the first Landlock that keeps signals and abstract sockets apart
+_CONTAINER_BACKEND = "or let sandboxd use the container backend with gVisor's runsc"
+_REPORT = (
+    "No tool of this level runs until its wall holds. Update the kernel and Toolcrib; if it stays,"
+    " report the attacks that manage.py sandbox_doctor --json prints, with your uname -r."
+)
+_INSTALL_BWRAP = (
+    "Install bubblewrap (Debian, Ubuntu: apt install bubblewrap), or the packages of"
+    " requirements.txt once more: one of them brings it."
+)
+_BUILD_SECCOMP = "Use a kernel that was built with CONFIG_SECCOMP_FILTER."
+_TRY_BWRAP = (
+    "As the user sandboxd runs as, try: bwrap --unshare-all --ro-bind / / true – what it complains"
+    " of is what this system forbids."
+)
+_OPEN_CONTAINER = (
+    "Docker: start it with a seccomp profile that allows clone and unshare with namespaces, mount,"
+    " umount2, mount_setattr, pivot_root and setns, with --security-opt systempaths=unconfined,"
+    " and, where AppArmor is on, --security-opt apparmor= a profile that allows userns and mount;"
+    f" {_CONTAINER_BACKEND}."
+)
+_STANDING_IN = (
+    "DEGRADED: there are no namespaces here, and a setting allows runs without. Standard runs see"
+    " this machine's host name and process numbers, have no network, and share its /tmp; Strict"
+    " and Restricted tools are refused."
+)
+_UNCOUNTED = (
+    "There are no control groups to use: memory and CPU are measured from outside and only"
+    " approximately, and a Strict run may have one process only."
+)
+_UNWEIGHTED = (
+    "Runs give way to other processes by nice alone: one with many processes still gets many shares"
+    " of the processors."
+)
+_DELEGATE_CPU = (
+    "Start manage.py up as root; with systemd, Delegate=yes and CPUWeight=50 in a unit of its own."
+)
+_DELEGATE = (
+    "Start manage.py up as root, which gives sandboxd a tree of its own; or run it as a systemd"
+    " unit with Delegate=yes."
+)
+_WRITABLE_CGROUPS = (
+    "Let the container write its own control groups: Docker 28 --security-opt"
+    " writable-cgroups=true, Podman --security-opt unmask=/sys/fs/cgroup, containerd"
+    " cgroup_writable = true; all on cgroup v2."
+)
+_SWITCH_ON_LANDLOCK = (
+    "Boot with landlock among the kernel's security modules (kernel parameter lsm=landlock,…) on"
+    " Linux 5.13 or newer."
+)
 
 
 @dataclass(frozen=True)
@@ -75,33 +124,6 @@ class Facts:
         return self.cgroup_mode != "none"
 
 
-def _sysctl(name: str) -> str:
-    return _text(f"/proc/sys/{name.replace('.', '/')}").strip()
-
-
-def _seccomp_mode() -> int | None:
-    for line in _text("/proc/self/status").splitlines():
-        if line.startswith("Seccomp:"):
-            return int(line.partition(":")[2])
-    return None
-
-
-def _confinement() -> str:
-    label = _text("/proc/self/attr/current").strip("\0\n ").partition(" (")[0]
-    return "" if label in _NO_CONFINEMENT else label
-
-
-def _text(path: str) -> str:
-    """Empty where it cannot be read."""
-    try:
-        return Path(path).read_text("utf-8", "replace")
-    except OSError:
-        return ""
-
-
-DEGRADED_NEEDS_ABI = 6  # the first Landlock that keeps signals and abstract sockets apart
-
-
 class Remedy(NamedTuple):
     reason: str
     fix: str = ""
@@ -125,6 +147,30 @@ def remedies(facts: Facts, trouble: Trouble) -> list[Remedy]:
         *_of_cgroups(facts),
         *_of_the_rest(facts),
     ]
+
+
+def _sysctl(name: str) -> str:
+    return _text(f"/proc/sys/{name.replace('.', '/')}").strip()
+
+
+def _seccomp_mode() -> int | None:
+    for line in _text("/proc/self/status").splitlines():
+        if line.startswith("Seccomp:"):
+            return int(line.partition(":")[2])
+    return None
+
+
+def _confinement() -> str:
+    label = _text("/proc/self/attr/current").strip("\0\n ").partition(" (")[0]
+    return "" if label in _NO_CONFINEMENT else label
+
+
+def _text(path: str) -> str:
+    """Empty where it cannot be read."""
+    try:
+        return Path(path).read_text("utf-8", "replace")
+    except OSError:
+        return ""
 
 
 def _of_launch(facts: Facts, said: str) -> Iterator[Remedy]:
@@ -188,26 +234,6 @@ def _of_the_rest(facts: Facts) -> Iterator[Remedy]:
         )
 
 
-_CONTAINER_BACKEND = "or let sandboxd use the container backend with gVisor's runsc"
-_REPORT = (
-    "No tool of this level runs until its wall holds. Update the kernel and Toolcrib; if it stays,"
-    " report the attacks that manage.py sandbox_doctor --json prints, with your uname -r."
-)
-_INSTALL_BWRAP = (
-    "Install bubblewrap (Debian, Ubuntu: apt install bubblewrap), or the packages of"
-    " requirements.txt once more: one of them brings it."
-)
-_BUILD_SECCOMP = "Use a kernel that was built with CONFIG_SECCOMP_FILTER."
-_TRY_BWRAP = (
-    "As the user sandboxd runs as, try: bwrap --unshare-all --ro-bind / / true – what it complains"
-    " of is what this system forbids."
-)
-_OPEN_CONTAINER = (
-    "Docker: start it with a seccomp profile that allows clone and unshare with namespaces, mount,"
-    " umount2, mount_setattr, pivot_root and setns, with --security-opt systempaths=unconfined,"
-    " and, where AppArmor is on, --security-opt apparmor= a profile that allows userns and mount;"
-    f" {_CONTAINER_BACKEND}."
-)
 _SWITCHES = {
     "user.max_user_namespaces": Remedy(
         "The sysctl user.max_user_namespaces is 0: nobody may make user namespaces.",
@@ -224,32 +250,3 @@ _SWITCHES = {
         " apparmor_parser -r; docs/operations.md has one.",
     ),
 }
-_STANDING_IN = (
-    "DEGRADED: there are no namespaces here, and a setting allows runs without. Standard runs see"
-    " this machine's host name and process numbers, have no network, and share its /tmp; Strict"
-    " and Restricted tools are refused."
-)
-_UNCOUNTED = (
-    "There are no control groups to use: memory and CPU are measured from outside and only"
-    " approximately, and a Strict run may have one process only."
-)
-_UNWEIGHTED = (
-    "Runs give way to other processes by nice alone: one with many processes still gets many shares"
-    " of the processors."
-)
-_DELEGATE_CPU = (
-    "Start manage.py up as root; with systemd, Delegate=yes and CPUWeight=50 in a unit of its own."
-)
-_DELEGATE = (
-    "Start manage.py up as root, which gives sandboxd a tree of its own; or run it as a systemd"
-    " unit with Delegate=yes."
-)
-_WRITABLE_CGROUPS = (
-    "Let the container write its own control groups: Docker 28 --security-opt"
-    " writable-cgroups=true, Podman --security-opt unmask=/sys/fs/cgroup, containerd"
-    " cgroup_writable = true; all on cgroup v2."
-)
-_SWITCH_ON_LANDLOCK = (
-    "Boot with landlock among the kernel's security modules (kernel parameter lsm=landlock,…) on"
-    " Linux 5.13 or newer."
-)

@@ -21,6 +21,12 @@ _OUR_PLACES = frozenset(
     | {"python", "sbin", "sys", "tmp", "toolcrib", "usr"}
 )
 _MODULE_NAME = re.compile(r"[a-z_][a-z0-9_]{0,63}\Z")
+type Program = CodeSource | Preloaded
+LONGEST_ANSWER = 64 * 1024  # of sandboxd, to the one who asked for a server
+KEPT_WORDS = 4 * 1024  # of what a server says on stderr
+_MOST_WORDS = 256
+_MOST_BYTES = 256 * 1024
+_NEVER_PROGRAMS = frozenset({"proc", "sys", "dev", "tmp"})
 
 
 class IsolationLevel(StrEnum):
@@ -206,9 +212,6 @@ class Preloaded:
         return {"name": self.name, "entry_point": self.entry_point}
 
 
-type Program = CodeSource | Preloaded
-
-
 @dataclass(frozen=True)
 class SandboxSpec:
     """`egress` says what can be reached through `profile.network`; without it, nothing."""
@@ -293,23 +296,11 @@ def check_absolute(path: str) -> None:
         raise SpecInvalid("a path is no text")
 
 
-def _check_not_below(path: str, reserved: frozenset[str]) -> None:
-    if path.split("/")[1] in reserved:
-        raise SpecInvalid(f"not a path for a mount: {path!r}")
-
-
 def check_module_name(name: str) -> None:
     """A preloaded module may not take the place of a module of the standard library."""
     taken = name in {"toolcrib", "sandbox"} or name in sys.stdlib_module_names
     if taken or not _MODULE_NAME.match(name):
         raise SpecInvalid(f"not a usable module name: {name!r}")
-
-
-LONGEST_ANSWER = 64 * 1024  # of sandboxd, to the one who asked for a server
-KEPT_WORDS = 4 * 1024  # of what a server says on stderr
-_MOST_WORDS = 256
-_MOST_BYTES = 256 * 1024
-_NEVER_PROGRAMS = frozenset({"proc", "sys", "dev", "tmp"})
 
 
 @dataclass(frozen=True)
@@ -362,3 +353,8 @@ class ServerSpec:
                 limits=Limits.from_wire(fields.value("limits")),
             )
         )
+
+
+def _check_not_below(path: str, reserved: frozenset[str]) -> None:
+    if path.split("/")[1] in reserved:
+        raise SpecInvalid(f"not a path for a mount: {path!r}")

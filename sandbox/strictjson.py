@@ -16,6 +16,7 @@ MOST_DIGITS = 300  # of an integer that is kept exactly: all are below the large
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_LARGEST = 2**53
 
 
 class Hostile(ValueError):
@@ -37,16 +38,6 @@ def parse_repairable(raw: bytes) -> Any:
     return _decoded(raw, _repairable)
 
 
-def _decoded(raw: bytes, decoder: json.JSONDecoder) -> Any:
-    check_depth(raw)
-    try:
-        return decoder.decode(raw.decode("utf-8", "strict"))
-    except UnicodeDecodeError:
-        raise Hostile("not UTF-8") from None
-    except json.JSONDecodeError as error:
-        raise Hostile(f"not JSON: {error.msg}") from None
-
-
 def check_depth(raw: bytes) -> None:
     """Before any recursive parser sees it. One pass removes the innermost level of all."""
     left = _STRING.sub(b"", raw).translate(_BRACKETS, _NOT_BRACKETS)
@@ -56,66 +47,6 @@ def check_depth(raw: bytes) -> None:
         left = left.replace(b"[]", b"")
     if left:
         raise Hostile("nested too deeply, or not closed")
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise Hostile("a key appears twice")
-    return found
-
-
-def _integer(text: str) -> int:
-    if len(text) > 17 or abs(number := int(text)) > _LARGEST_INTEGER:
-        raise Hostile("an integer is out of range")
-    return number
-
-
-def _large_integer(text: str) -> int:
-    if len(text.lstrip("-")) > MOST_DIGITS:
-        raise Hostile(f"an integer has more than {MOST_DIGITS} digits")
-    return int(text)
-
-
-def _number(text: str) -> float:
-    if not math.isfinite(number := float(text)):
-        raise Hostile("a number is out of range")
-    return number
-
-
-def _no_constant(text: str) -> Any:
-    raise Hostile(f"{text} is not JSON")
-
-
-def _check_texts(value: Any) -> None:
-    """Escapes can spell what the raw bytes could not: NUL and half a surrogate pair."""
-    text = json.dumps(value, ensure_ascii=False)
-    if "\\u0000" in text.replace("\\\\", ""):
-        raise Hostile("a text holds NUL")
-    try:
-        text.encode("utf-8", "strict")
-    except UnicodeEncodeError:
-        raise Hostile("a text holds half a surrogate pair") from None
-
-
-_strict = json.JSONDecoder(
-    object_pairs_hook=_unique,
-    parse_int=_integer,
-    parse_float=_number,
-    parse_constant=_no_constant,
-)
-_strict_but_large = json.JSONDecoder(
-    object_pairs_hook=_unique,
-    parse_int=_large_integer,
-    parse_float=_number,
-    parse_constant=_no_constant,
-)
-_repairable = json.JSONDecoder(
-    object_pairs_hook=_unique, parse_int=_large_integer, parse_float=_number
-)
-
-
-_LARGEST = 2**53
 
 
 class Fields:
@@ -192,6 +123,56 @@ class Fields:
         return kind(text)
 
 
+def _decoded(raw: bytes, decoder: json.JSONDecoder) -> Any:
+    check_depth(raw)
+    try:
+        return decoder.decode(raw.decode("utf-8", "strict"))
+    except UnicodeDecodeError:
+        raise Hostile("not UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise Hostile(f"not JSON: {error.msg}") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise Hostile("a key appears twice")
+    return found
+
+
+def _integer(text: str) -> int:
+    if len(text) > 17 or abs(number := int(text)) > _LARGEST_INTEGER:
+        raise Hostile("an integer is out of range")
+    return number
+
+
+def _large_integer(text: str) -> int:
+    if len(text.lstrip("-")) > MOST_DIGITS:
+        raise Hostile(f"an integer has more than {MOST_DIGITS} digits")
+    return int(text)
+
+
+def _number(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise Hostile("a number is out of range")
+    return number
+
+
+def _no_constant(text: str) -> Any:
+    raise Hostile(f"{text} is not JSON")
+
+
+def _check_texts(value: Any) -> None:
+    """Escapes can spell what the raw bytes could not: NUL and half a surrogate pair."""
+    text = json.dumps(value, ensure_ascii=False)
+    if "\\u0000" in text.replace("\\\\", ""):
+        raise Hostile("a text holds NUL")
+    try:
+        text.encode("utf-8", "strict")
+    except UnicodeEncodeError:
+        raise Hostile("a text holds half a surrogate pair") from None
+
+
 def _bounded(key: str, value: float) -> float:
     if isinstance(value, int) and abs(value) > _LARGEST:
         raise SpecInvalid(f"{key} is out of range")
@@ -204,3 +185,24 @@ def _pair(key: str, entry: object) -> tuple[str, str]:
         if isinstance(first, str) and isinstance(second, str):
             return first, second
     raise SpecInvalid(f"{key} must be pairs of texts")
+
+
+_strict = json.JSONDecoder(
+    object_pairs_hook=_unique,
+    parse_int=_integer,
+    parse_float=_number,
+    parse_constant=_no_constant,
+)
+
+
+_strict_but_large = json.JSONDecoder(
+    object_pairs_hook=_unique,
+    parse_int=_large_integer,
+    parse_float=_number,
+    parse_constant=_no_constant,
+)
+
+
+_repairable = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_int=_large_integer, parse_float=_number
+)

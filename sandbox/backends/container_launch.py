@@ -19,6 +19,12 @@ from sandbox.daemon.runs.template_process import close_all
 from sandbox.inside import frames, guest
 from sandbox.spec import Profile
 
+_OF_THE_RUNTIME = ("/proc", "/dev")
+_DATA = frozenset({"nosuid", "nodev", "noexec"})
+_OPEN_PLAINLY = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_NOTE_BYTES = 4096
+_PROCESSES_OF_A_KERNEL = 64
+
 
 class RoomyLeaf:
     """A leaf in whose number of processes those of the runtime are not counted.
@@ -52,11 +58,6 @@ class RoomyLeaf:
         return self._leaf.remove()
 
 
-_OF_THE_RUNTIME = ("/proc", "/dev")
-_DATA = frozenset({"nosuid", "nodev", "noexec"})
-_OPEN_PLAINLY = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
 class MountWrong(OSError):
     """The text says which, and what is wrong with it."""
 
@@ -77,43 +78,6 @@ def check_mounts(pid: int, profile: Profile, opened: list[int]) -> None:
         missing = _wanted(one.target, profile) - one.options
         if missing:
             raise MountWrong(f"{one.target} was mounted without {', '.join(sorted(missing))}")
-
-
-def _check_same(path: str, source: int, target: str) -> None:
-    descriptor = os.open(path, _OPEN_PLAINLY)
-    try:
-        if not os.path.sameopenfile(descriptor, source):
-            raise MountWrong(f"{target} was exchanged while it was mounted")
-    finally:
-        os.close(descriptor)
-
-
-def _wanted(target: str, profile: Profile) -> frozenset[str]:
-    if _is_below(target, _OF_THE_RUNTIME):
-        return frozenset()
-    data = _DATA if _is_below(target, [one.target for one in profile.mounts]) else frozenset()
-    if _is_below(target, writable_places(profile)):
-        return _DATA
-    return data | {"ro"} | ({"nosuid", "nodev"} if target != "/" else frozenset())
-
-
-def _is_below(target: str, places: Iterable[str]) -> bool:
-    return any(target == place or target.startswith(f"{place}/") for place in places)
-
-
-def _mounts_of(pid: int) -> list[Mounted]:
-    lines = Path(f"/proc/{pid}/mountinfo").read_text().splitlines()
-    return [_read(line.split(" ")) for line in lines]
-
-
-def _read(words: list[str]) -> Mounted:
-    """Fifth and sixth field; the kernel writes odd characters as octal numbers."""
-    target = words[4].encode().decode("unicode_escape")
-    return Mounted(target, frozenset(words[5].split(",")))
-
-
-_NOTE_BYTES = 4096
-_PROCESSES_OF_A_KERNEL = 64
 
 
 @dataclass
@@ -200,6 +164,39 @@ class ContainerLaunch:
         except BlockingIOError:
             said = ""
         return said.splitlines()[-1] if said else "it said nothing"
+
+
+def _check_same(path: str, source: int, target: str) -> None:
+    descriptor = os.open(path, _OPEN_PLAINLY)
+    try:
+        if not os.path.sameopenfile(descriptor, source):
+            raise MountWrong(f"{target} was exchanged while it was mounted")
+    finally:
+        os.close(descriptor)
+
+
+def _wanted(target: str, profile: Profile) -> frozenset[str]:
+    if _is_below(target, _OF_THE_RUNTIME):
+        return frozenset()
+    data = _DATA if _is_below(target, [one.target for one in profile.mounts]) else frozenset()
+    if _is_below(target, writable_places(profile)):
+        return _DATA
+    return data | {"ro"} | ({"nosuid", "nodev"} if target != "/" else frozenset())
+
+
+def _is_below(target: str, places: Iterable[str]) -> bool:
+    return any(target == place or target.startswith(f"{place}/") for place in places)
+
+
+def _mounts_of(pid: int) -> list[Mounted]:
+    lines = Path(f"/proc/{pid}/mountinfo").read_text().splitlines()
+    return [_read(line.split(" ")) for line in lines]
+
+
+def _read(words: list[str]) -> Mounted:
+    """Fifth and sixth field; the kernel writes odd characters as octal numbers."""
+    target = words[4].encode().decode("unicode_escape")
+    return Mounted(target, frozenset(words[5].split(",")))
 
 
 def _nothing() -> None:

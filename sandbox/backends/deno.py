@@ -17,6 +17,13 @@ _HEADER_BYTES = 64
 _TABLE = struct.Struct("=32xQ14xHH")  # where the program headers begin, size and number
 _PROGRAM = struct.Struct("=IIQQQQ")
 _INTERPRETER = 3
+# Where a run with namespaces sees them.
+PROGRAM_INSIDE, SCRIPT_INSIDE = "/runtime/deno", "/runtime/javascript.js"
+SCRIPT = str(Path(deno_run.__file__).with_suffix(".js"))
+_FIX = "Install the wheel deno, or Deno 2 itself, where sandboxd finds it."
+_PATIENCE_S = 10
+_MEMORY_BYTES = 64 << 20
+_TRIAL = {"program": {"source": "function main(n) { return n + 1 }", "entry_point": "main"}}
 
 
 def loader_of(program: str) -> str | None:
@@ -34,15 +41,6 @@ def loader_of(program: str) -> str | None:
                 file.seek(offset)
                 return file.read(length).rstrip(b"\0").decode()
     return None
-
-
-# Where a run with namespaces sees them.
-PROGRAM_INSIDE, SCRIPT_INSIDE = "/runtime/deno", "/runtime/javascript.js"
-SCRIPT = str(Path(deno_run.__file__).with_suffix(".js"))
-_FIX = "Install the wheel deno, or Deno 2 itself, where sandboxd finds it."
-_PATIENCE_S = 10
-_MEMORY_BYTES = 64 << 20
-_TRIAL = {"program": {"source": "function main(n) { return n + 1 }", "entry_point": "main"}}
 
 
 def runtime() -> str:

@@ -34,49 +34,7 @@ _OF_THE_GUEST = (
     "seccomp",
 )
 _ERROR = 0xFFFF
-
 type Line = dict[str, Any]
-
-
-def seccomp_profile(machine: str) -> Line:
-    """Raises KeyError for a machine without a table: there is no run without a filter."""
-    named = call_rules.rules(_START_CALLS) | dict.fromkeys(_OF_THE_GUEST, Rule(YES))
-    free = sorted(name for name, rule in named.items() if rule.otherwise == YES)
-    return {
-        "defaultAction": "SCMP_ACT_ERRNO",
-        "defaultErrnoRet": Rule().otherwise & _ERROR,
-        "architectures": [_MACHINES[machine]],
-        "syscalls": [
-            _allow(free),
-            *(line for name in sorted({*named} - {*free}) for line in _lines(name, named[name])),
-        ],
-    }
-
-
-def _lines(name: str, rule: Rule) -> list[Line]:
-    """What is refused only sometimes is allowed here; the guest's own filter knows better."""
-    allowed = [line for case in rule.cases if case.answer == YES for line in _cases(name, case)]
-    if allowed or rule.otherwise == Rule().otherwise:
-        return allowed
-    error = rule.otherwise & _ERROR
-    return [{"names": [name], "action": "SCMP_ACT_ERRNO", "errnoRet": error}]
-
-
-def _cases(name: str, case: ArgumentCase) -> list[Line]:
-    """A line for each combination of values: all conditions of a line must hold."""
-    choices = [[_equal(check, value) for value in check.values] for check in case.checks]
-    return [_allow([name], list(conditions)) for conditions in product(*choices)]
-
-
-def _equal(check: Check, value: int) -> Line:
-    masked = {"value": check.mask, "valueTwo": value, "op": "SCMP_CMP_MASKED_EQ"}
-    return {"index": check.argument, **masked}
-
-
-def _allow(names: list[str], conditions: list[Line] | None = None) -> Line:
-    return {"names": names, "action": "SCMP_ACT_ALLOW", "args": conditions or []}
-
-
 _PYTHON, _CODE, _LIBRARIES = "/python", "/toolcrib", "/libraries"
 _SETUP = f"{_CODE}/setup.json"
 _TOP_LEVEL_LIBRARIES = ("lib", "lib32", "lib64")
@@ -94,6 +52,23 @@ _START = (
     f"import sys; sys.path.insert(0, {_CODE!r}); sys.dont_write_bytecode = True; "
     f"from sandbox.inside import guest; guest.main({_SETUP!r})"
 )
+_RUNTIME = "runtime"
+_numbers = itertools.count(1)
+
+
+def seccomp_profile(machine: str) -> Line:
+    """Raises KeyError for a machine without a table: there is no run without a filter."""
+    named = call_rules.rules(_START_CALLS) | dict.fromkeys(_OF_THE_GUEST, Rule(YES))
+    free = sorted(name for name, rule in named.items() if rule.otherwise == YES)
+    return {
+        "defaultAction": "SCMP_ACT_ERRNO",
+        "defaultErrnoRet": Rule().otherwise & _ERROR,
+        "architectures": [_MACHINES[machine]],
+        "syscalls": [
+            _allow(free),
+            *(line for name in sorted({*named} - {*free}) for line in _lines(name, named[name])),
+        ],
+    }
 
 
 class BindMount(NamedTuple):
@@ -126,6 +101,83 @@ def writable_places(profile: Profile) -> frozenset[str]:
     layers = layers_of(profile.level, profile.backend)
     private = {target for target, _ in _private(layers, SlotDisk(0, 0))}
     return frozenset(private | {mount.target for mount in profile.mounts if mount.writable})
+
+
+class Bundle:
+    """Named after the process that made it, so that a later one knows whether it is left over."""
+
+    def __init__(self, path: Path, runtime: OciRuntime) -> None:
+        self.path, self.runtime = path, runtime
+        self._process: Process | None = None
+
+    @classmethod
+    def make(cls, root: str, runtime: OciRuntime) -> "Bundle":
+        path = Path(root, f"toolcrib-{os.getpid()}-{next(_numbers)}")
+        path.mkdir(mode=0o700)
+        (path / _RUNTIME).write_text(runtime.name)
+        return cls(path, runtime)
+
+    def run(self, streams: ProcessStreams) -> Started:
+        """Raises RuntimeFailed, OSError."""
+        started = self.runtime.run(self.path, streams)
+        self._process = started.process
+        return started
+
+    def end(self) -> None:
+        """The process of ours that stays, with all that it started."""
+        if self._process is not None:
+            self._process.kill()
+            wait_child(self._process)
+            self._process = None
+
+    def remove(self) -> None:
+        """The container, should it still be there, and the directory with all that is in it."""
+        self.end()
+        self.runtime.delete(self.path)
+        try:
+            directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except OSError as error:
+            log("bundle_left_behind", reason=str(error))
+            return
+        try:
+            scratch.remove(directory)
+        finally:
+            os.close(directory)
+
+
+def leftovers(root: str, runtimes: list[OciRuntime]) -> list[Bundle]:
+    """Bundles whose maker has ended; those of a runtime that is no longer there stay."""
+    known = {runtime.name: runtime for runtime in runtimes}
+    found = []
+    for path in Path(root).iterdir():
+        runtime = known.get(_text(path / _RUNTIME))
+        if runtime is not None and not _is_alive(path.name):
+            found.append(Bundle(path, runtime))
+    return found
+
+
+def _lines(name: str, rule: Rule) -> list[Line]:
+    """What is refused only sometimes is allowed here; the guest's own filter knows better."""
+    allowed = [line for case in rule.cases if case.answer == YES for line in _cases(name, case)]
+    if allowed or rule.otherwise == Rule().otherwise:
+        return allowed
+    error = rule.otherwise & _ERROR
+    return [{"names": [name], "action": "SCMP_ACT_ERRNO", "errnoRet": error}]
+
+
+def _cases(name: str, case: ArgumentCase) -> list[Line]:
+    """A line for each combination of values: all conditions of a line must hold."""
+    choices = [[_equal(check, value) for value in check.values] for check in case.checks]
+    return [_allow([name], list(conditions)) for conditions in product(*choices)]
+
+
+def _equal(check: Check, value: int) -> Line:
+    masked = {"value": check.mask, "valueTwo": value, "op": "SCMP_CMP_MASKED_EQ"}
+    return {"index": check.argument, **masked}
+
+
+def _allow(names: list[str], conditions: list[Line] | None = None) -> Line:
+    return {"names": names, "action": "SCMP_ACT_ALLOW", "args": conditions or []}
 
 
 def _shown(profile: Profile, layers: LevelLayers) -> list[BindMount]:
@@ -277,63 +329,6 @@ def _own_interpreter() -> list[str]:
 def _interpreter() -> str:
     name = f"python{sys.version_info.major}.{sys.version_info.minor}"
     return f"{'/usr' if _is_system_interpreter() else _PYTHON}/bin/{name}"
-
-
-_RUNTIME = "runtime"
-_numbers = itertools.count(1)
-
-
-class Bundle:
-    """Named after the process that made it, so that a later one knows whether it is left over."""
-
-    def __init__(self, path: Path, runtime: OciRuntime) -> None:
-        self.path, self.runtime = path, runtime
-        self._process: Process | None = None
-
-    @classmethod
-    def make(cls, root: str, runtime: OciRuntime) -> "Bundle":
-        path = Path(root, f"toolcrib-{os.getpid()}-{next(_numbers)}")
-        path.mkdir(mode=0o700)
-        (path / _RUNTIME).write_text(runtime.name)
-        return cls(path, runtime)
-
-    def run(self, streams: ProcessStreams) -> Started:
-        """Raises RuntimeFailed, OSError."""
-        started = self.runtime.run(self.path, streams)
-        self._process = started.process
-        return started
-
-    def end(self) -> None:
-        """The process of ours that stays, with all that it started."""
-        if self._process is not None:
-            self._process.kill()
-            wait_child(self._process)
-            self._process = None
-
-    def remove(self) -> None:
-        """The container, should it still be there, and the directory with all that is in it."""
-        self.end()
-        self.runtime.delete(self.path)
-        try:
-            directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        except OSError as error:
-            log("bundle_left_behind", reason=str(error))
-            return
-        try:
-            scratch.remove(directory)
-        finally:
-            os.close(directory)
-
-
-def leftovers(root: str, runtimes: list[OciRuntime]) -> list[Bundle]:
-    """Bundles whose maker has ended; those of a runtime that is no longer there stay."""
-    known = {runtime.name: runtime for runtime in runtimes}
-    found = []
-    for path in Path(root).iterdir():
-        runtime = known.get(_text(path / _RUNTIME))
-        if runtime is not None and not _is_alive(path.name):
-            found.append(Bundle(path, runtime))
-    return found
 
 
 def _is_alive(name: str) -> bool:

@@ -30,7 +30,6 @@ from sandbox.daemon.run_accounts import MESSAGE_BYTES, MOST_DESCRIPTORS, give_wa
 from sandbox.daemon.runs.profile_paths import open_plainly
 from sandbox.inside import session_kill
 from sandbox.inside.layers import libc
-from sandbox.inside.layers import libc
 
 UIDS = range(70_000, 90_000)  # below those that distributions give to containers
 _ANCILLARY = socket.CMSG_SPACE(4 * MOST_DESCRIPTORS)

@@ -43,6 +43,7 @@ from sandbox.strictjson import Fields
 
 _PEER = struct.Struct("3i")
 _BACKLOG = 128
+_MOST_DEAD_SLOTS = 16
 
 
 def listen(path: str) -> socket.socket:
@@ -70,9 +71,6 @@ def remove_dead(path: str) -> None:
 def peer_uid(worker: socket.socket) -> int:
     raw = worker.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
     return int(_PEER.unpack(raw)[1])
-
-
-_MOST_DEAD_SLOTS = 16
 
 
 @dataclass(frozen=True)

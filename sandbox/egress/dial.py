@@ -19,12 +19,21 @@ from sandbox.egress.rules.egress_policy import Code, Denied
 from sandbox.egress.rules.grammar import Address, Host
 
 type Lookup = Callable[[str], list[str]]
-
 DEADLINE_S = 5.0
 MOST_ADDRESSES = 16
 _THREADS = 32
 # A server of names that never answers holds up its own run, and then its organization.
 _PER_RUN, _PER_ORGANIZATION = 4, 8
+MOST_DIALLED = 4
+CONNECT_S = 5.0
+# Where distributions keep theirs; Python knows only the place its OpenSSL was built for.
+SYSTEM_BUNDLES = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)
 
 
 def system_lookup(name: str) -> list[str]:
@@ -110,20 +119,6 @@ class Resolver:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-def _not_asked(host: Host, whose: str) -> Denied:
-    return Denied(Code.LOOKUP_LIMIT, f"{host} was not looked up: {whose} do not end")
-
-
-def _in(loop: asyncio.AbstractEventLoop, work: Callable[[], None]) -> None:
-    """Called in the thread that looked up."""
-    with suppress(RuntimeError):  # the loop has ended
-        loop.call_soon_threadsafe(work)
-
-
-MOST_DIALLED = 4
-CONNECT_S = 5.0
-
-
 @dataclass(frozen=True)
 class UpstreamConnection:
     """A connection to exactly this address. `opened`: in a network the operator opened."""
@@ -174,40 +169,6 @@ class Dialer:
         return tls
 
 
-async def _first_connected(
-    host: Host, addresses: Iterable[Address], port: int
-) -> tuple[Address, socket.socket]:
-    for address in addresses:
-        try:
-            return address, await _connected(address, port)
-        except OSError:
-            continue
-    raise Denied(Code.CONNECT_FAILED, f"{host} does not accept connections on port {port}")
-
-
-async def _connected(address: Address, port: int) -> socket.socket:
-    """Raises OSError, also when it takes too long."""
-    family = socket.AF_INET if isinstance(address, IPv4Address) else socket.AF_INET6
-    channel = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-    with ExitStack() as undo:
-        undo.callback(channel.close)
-        channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        async with asyncio.timeout(CONNECT_S):
-            await asyncio.get_running_loop().sock_connect(channel, (str(address), port))
-        undo.pop_all()
-    return channel
-
-
-# Where distributions keep theirs; Python knows only the place its OpenSSL was built for.
-SYSTEM_BUNDLES = (
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-)
-
-
 def client_context(ca_file: str = "", bundles: Iterable[str] = SYSTEM_BUNDLES) -> ssl.SSLContext:
     """The system's authorities and one of the operator's own. Raises OSError, ssl.SSLError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # verifies certificate and name
@@ -230,6 +191,40 @@ def system_bundle(bundles: Iterable[str] = SYSTEM_BUNDLES) -> str:
         if path and Path(path).is_file():
             return path
     return _packaged_bundle()
+
+
+def _not_asked(host: Host, whose: str) -> Denied:
+    return Denied(Code.LOOKUP_LIMIT, f"{host} was not looked up: {whose} do not end")
+
+
+def _in(loop: asyncio.AbstractEventLoop, work: Callable[[], None]) -> None:
+    """Called in the thread that looked up."""
+    with suppress(RuntimeError):  # the loop has ended
+        loop.call_soon_threadsafe(work)
+
+
+async def _first_connected(
+    host: Host, addresses: Iterable[Address], port: int
+) -> tuple[Address, socket.socket]:
+    for address in addresses:
+        try:
+            return address, await _connected(address, port)
+        except OSError:
+            continue
+    raise Denied(Code.CONNECT_FAILED, f"{host} does not accept connections on port {port}")
+
+
+async def _connected(address: Address, port: int) -> socket.socket:
+    """Raises OSError, also when it takes too long."""
+    family = socket.AF_INET if isinstance(address, IPv4Address) else socket.AF_INET6
+    channel = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    with ExitStack() as undo:
+        undo.callback(channel.close)
+        channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        async with asyncio.timeout(CONNECT_S):
+            await asyncio.get_running_loop().sock_connect(channel, (str(address), port))
+        undo.pop_all()
+    return channel
 
 
 def _packaged_bundle() -> str:

@@ -32,6 +32,8 @@ _CODE_RANGE_BYTES = 512 * _MIB  # what V8 asks for when it may make code, used o
 _BESIDE_HEAP_BYTES = 16 * _MIB
 _LARGEST_NURSERY_BYTES = 16 * _MIB
 _LENGTH = struct.Struct(">I")
+_NOT_STARTED = 127  # as a shell says it
+_CHANGED_BY_PYTHON = (signal.SIGPIPE, signal.SIGINT)
 
 
 class Runtime(NamedTuple):
@@ -73,6 +75,24 @@ def command(runtime: Runtime, memory_bytes: int) -> list[str]:
     return [runtime.program, "run", *options, runtime.script]
 
 
+def become_server(
+    channel: socket.socket, modules: dict[str, ModuleType], data_before: int
+) -> NoReturn:
+    """Wait for the one job of this process, and become the server that it names."""
+    limits, job = _read(channel), _read(channel)
+    rlimits.confine_server(limits, data_before)
+    for number in _CHANGED_BY_PYTHON:
+        signal.signal(number, signal.SIG_DFL)
+    os.dup2(channel.fileno(), 0)
+    os.dup2(channel.fileno(), 1)
+    try:
+        os.chdir(job["directory"])
+        os.execve(job["command"][0], job["command"], _environment(job["environment"]))
+    except OSError as error:
+        os.write(2, f"{job['command'][0]}: {error.strerror}\n".encode())
+    os._exit(_NOT_STARTED)
+
+
 def _engine(memory_bytes: int, new_code: bool) -> list[str]:
     """V8 must know its limit to collect garbage in time, and reach the run's a little sooner.
 
@@ -96,28 +116,6 @@ def _read_frame(channel: socket.socket) -> bytes | None:
         return None
     (length,) = _LENGTH.unpack(header)
     return channel.recv(length, socket.MSG_WAITALL)
-
-
-_NOT_STARTED = 127  # as a shell says it
-_CHANGED_BY_PYTHON = (signal.SIGPIPE, signal.SIGINT)
-
-
-def become_server(
-    channel: socket.socket, modules: dict[str, ModuleType], data_before: int
-) -> NoReturn:
-    """Wait for the one job of this process, and become the server that it names."""
-    limits, job = _read(channel), _read(channel)
-    rlimits.confine_server(limits, data_before)
-    for number in _CHANGED_BY_PYTHON:
-        signal.signal(number, signal.SIG_DFL)
-    os.dup2(channel.fileno(), 0)
-    os.dup2(channel.fileno(), 1)
-    try:
-        os.chdir(job["directory"])
-        os.execve(job["command"][0], job["command"], _environment(job["environment"]))
-    except OSError as error:
-        os.write(2, f"{job['command'][0]}: {error.strerror}\n".encode())
-    os._exit(_NOT_STARTED)
 
 
 def _environment(given: list[tuple[str, str]]) -> dict[str, str]:

@@ -15,7 +15,6 @@ from typing import NamedTuple, NoReturn
 
 from sandbox.inside import runner, sandbox_http
 from sandbox.inside.filter import seccomp
-from sandbox.inside.filter import seccomp as notify
 from sandbox.inside.layers import landlock, libc, mounts, rlimits
 
 _NAMESPACES = (
@@ -58,7 +57,7 @@ class Prepared(NamedTuple):
     scratch: str  # where a slot without a mount namespace makes its directory
     last_capability: int
     ruleset: landlock.Ruleset | None
-    counting: notify.Counting
+    counting: seccomp.Counting
     filter: seccomp.SeccompFilter
     serve: Serve
     modules: dict[str, ModuleType]

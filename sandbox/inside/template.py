@@ -17,9 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from sandbox.inside import deno_run, runner, sandbox_http, session_kill, stage2, toolcrib
-from sandbox.inside import deno_run as server_start
 from sandbox.inside.filter import seccomp
-from sandbox.inside.filter import seccomp as notify
 from sandbox.inside.filter.call_rules import FilterRequirements
 from sandbox.inside.layers import landlock, libc, mounts
 from sandbox.inside.stage2 import Disk, Layers
@@ -57,7 +55,7 @@ def prepare(setup: dict[str, Any]) -> stage2.Prepared:
         scratch=setup["scratch"],
         last_capability=libc.last_capability(),
         ruleset=landlock.Ruleset(**setup["landlock"]) if layers.landlock else None,
-        counting=notify.Counting(machine, writing=setup["writes"]),
+        counting=seccomp.Counting(machine, writing=setup["writes"]),
         filter=seccomp.SeccompFilter(machine, wanted(layers, setup)),
         serve=engine(setup["engine"], layers),
         modules={name: preload(name, source) for name, source in setup["preload"]},
@@ -75,7 +73,7 @@ def engine(told: dict[str, str], layers: Layers) -> stage2.Serve:
         runtime = deno_run.Runtime(told["program"], told["script"], layers.new_code)
         return lambda channel, modules, data: deno_run.become_deno(channel, runtime)
     if told["name"] == "server":
-        return server_start.become_server
+        return deno_run.become_server
     if told["name"] == "monty":  # its client is a library that is only there for it
         monty = importlib.import_module("sandbox.inside.monty_run")
         return lambda channel, modules, data: monty.serve_one(channel, told["program"], data)

@@ -17,6 +17,12 @@ from sandbox.daemon.runs.slot import SandboxSlot
 
 _PATIENCE_S = 5.0
 _RETRY_S = 0.02
+# struct pidfd_info of <linux/pidfd.h>, first version: mask, cgroup, eleven numbers, exit code.
+_INFO = struct.Struct("QQ11Ii")
+_GET_INFO = 3 << 30 | _INFO.size << 16 | 0xFF << 8 | 11
+_WITH_EXIT = 1 << 3
+_EXIT_TIMEOUT_S = 0.2  # process 1 of a namespace waits for all others before it is gone
+_GONE = select.POLLHUP  # POLLIN comes earlier, before the kernel has written the exit down
 
 
 class Janitor:
@@ -65,19 +71,6 @@ def clear_away(slot: SandboxSlot) -> None:
         _empty_out(slot.scratch)
 
 
-def _release(slot: SandboxSlot) -> None:
-    """All but its directory."""
-    wait_for_end(slot.pidfd)
-    slot.close()
-    if not remove_patiently(slot.leaf):
-        log("cgroup_left_behind", pid=slot.pid)
-
-
-def _empty_out(directory: int, stopped: Callable[[], bool] = scratch.never) -> None:
-    scratch.remove(directory, stopped)
-    os.close(directory)
-
-
 def wait_for_end(pidfd: int) -> bool:
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
@@ -93,18 +86,23 @@ def remove_patiently(leaf: Leaf) -> bool:
     return True
 
 
-# struct pidfd_info of <linux/pidfd.h>, first version: mask, cgroup, eleven numbers, exit code.
-_INFO = struct.Struct("QQ11Ii")
-_GET_INFO = 3 << 30 | _INFO.size << 16 | 0xFF << 8 | 11
-_WITH_EXIT = 1 << 3
-_EXIT_TIMEOUT_S = 0.2  # process 1 of a namespace waits for all others before it is gone
-_GONE = select.POLLHUP  # POLLIN comes earlier, before the kernel has written the exit down
-
-
 def was_killed(pidfd: int) -> bool:
     """By SIGKILL, which no process sends itself by mistake; False where the kernel cannot say."""
     status = _status(pidfd)
     return status is not None and status & 0x7F == signal.SIGKILL
+
+
+def _release(slot: SandboxSlot) -> None:
+    """All but its directory."""
+    wait_for_end(slot.pidfd)
+    slot.close()
+    if not remove_patiently(slot.leaf):
+        log("cgroup_left_behind", pid=slot.pid)
+
+
+def _empty_out(directory: int, stopped: Callable[[], bool] = scratch.never) -> None:
+    scratch.remove(directory, stopped)
+    os.close(directory)
 
 
 def _status(pidfd: int) -> int | None:

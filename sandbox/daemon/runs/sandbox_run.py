@@ -29,40 +29,6 @@ _ITS_OWN = frozenset({ErrorCode.TOOL_ERROR, ErrorCode.INVALID_RESULT, ErrorCode.
 _OURS = frozenset(ErrorCode) - _ITS_OWN
 _CODE = re.compile(r"[A-Z][A-Z0-9_]{2,39}\Z")
 _MESSAGE_LENGTH = 800  # class name, 500 characters of text, line
-
-
-@dataclass(frozen=True)
-class End:
-    """How a run ended: with the raw JSON of a result, or with a code and a text."""
-
-    output: bytes = b""
-    code: str | None = None
-    message: str | None = None
-
-
-def read_answer(frame: bytes) -> End:
-    """Anything unclean is INVALID_RESULT; an accepted output is handed on as it came."""
-    kind, payload = frame[:1], frame[1:]
-    try:
-        value = strictjson.parse(payload, large_integers=True)
-        if kind == RESULT:
-            return End(output=payload)
-        if kind == ERROR:
-            return _read_error(value)
-        raise strictjson.Hostile("neither result nor error")
-    except strictjson.Hostile as reason:
-        return End(code=ErrorCode.INVALID_RESULT, message=f"the result was refused: {reason}")
-
-
-def _read_error(value: Any) -> End:
-    if isinstance(value, dict):
-        code, message = value.get("code"), value.get("message")
-        if isinstance(code, str) and isinstance(message, str) and _CODE.match(code):
-            honest = ErrorCode.TOOL_ERROR if code in _OURS else code
-            return End(code=honest, message=message[:_MESSAGE_LENGTH])
-    raise strictjson.Hostile("an error without code and message")
-
-
 _CHUNK = 1 << 16
 _AT_ONCE = struct.pack("ll", 1, 0)  # a timeval: a slot that waits for its job reads it at once
 _SHORT_RUN_MS = 4.0  # a run that is over by then has the processors to itself
@@ -91,6 +57,29 @@ _MESSAGES = {
     ErrorCode.LOST: "the tool's process was killed by somebody else",
 }
 _SILENT = "the worker said nothing for so long that its lease must be running out"
+
+
+@dataclass(frozen=True)
+class End:
+    """How a run ended: with the raw JSON of a result, or with a code and a text."""
+
+    output: bytes = b""
+    code: str | None = None
+    message: str | None = None
+
+
+def read_answer(frame: bytes) -> End:
+    """Anything unclean is INVALID_RESULT; an accepted output is handed on as it came."""
+    kind, payload = frame[:1], frame[1:]
+    try:
+        value = strictjson.parse(payload, large_integers=True)
+        if kind == RESULT:
+            return End(output=payload)
+        if kind == ERROR:
+            return _read_error(value)
+        raise strictjson.Hostile("neither result nor error")
+    except strictjson.Hostile as reason:
+        return End(code=ErrorCode.INVALID_RESULT, message=f"the result was refused: {reason}")
 
 
 class SlotEnded(Exception):
@@ -281,12 +270,6 @@ class SandboxRun:
         return self._over(ErrorCode.LOST) if was_killed(self._slot.pidfd) else end
 
 
-def _outcome(end: End) -> RunOutcome:
-    if end.code is None:
-        return RunOutcome.SUCCESS
-    return _OUTCOMES.get(end.code, RunOutcome.FAILED)
-
-
 class Doors:
     def __init__(self, egress_path: str) -> None:
         self._path = egress_path
@@ -307,3 +290,18 @@ class Doors:
         slot.shut_doors()
         with lifeline:
             yield
+
+
+def _read_error(value: Any) -> End:
+    if isinstance(value, dict):
+        code, message = value.get("code"), value.get("message")
+        if isinstance(code, str) and isinstance(message, str) and _CODE.match(code):
+            honest = ErrorCode.TOOL_ERROR if code in _OURS else code
+            return End(code=honest, message=message[:_MESSAGE_LENGTH])
+    raise strictjson.Hostile("an error without code and message")
+
+
+def _outcome(end: End) -> RunOutcome:
+    if end.code is None:
+        return RunOutcome.SUCCESS
+    return _OUTCOMES.get(end.code, RunOutcome.FAILED)

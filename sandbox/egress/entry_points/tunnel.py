@@ -72,39 +72,6 @@ def server_names(record: bytes) -> Iterator[bytes]:
             yield from _names(content)
 
 
-def _extensions(record: bytes) -> Iterator[tuple[int, bytes]]:
-    reader = _HelloReader(record[HEADER_BYTES:])
-    if record[0] != _HANDSHAKE or reader.number(1) != _CLIENT_HELLO:
-        raise BadHello("the first record is no ClientHello")
-    hello = _HelloReader(reader.counted(3))
-    reader.expect_end()
-    hello.take(2 + 32)  # version and random value
-    for width in (1, 2, 1):  # session, cipher suites, compression methods
-        hello.counted(width)
-    listed = _HelloReader(hello.counted(2))
-    hello.expect_end()
-    while listed.left:
-        yield listed.number(2), listed.counted(2)
-
-
-def _names(content: bytes) -> Iterator[bytes]:
-    outer = _HelloReader(content)
-    listed = _HelloReader(outer.counted(2))
-    outer.expect_end()
-    while listed.left:
-        if listed.number(1) != _HOST_NAME:
-            raise BadHello("a server name of an unknown kind")
-        yield listed.counted(2)
-
-
-def _read_name(name: bytes) -> Host | None:
-    """A client leaves out the last dot (RFC 6066, 3)."""
-    try:
-        return None if name.endswith(b".") else parse_host(name.decode("ascii"))
-    except (BadHost, UnicodeDecodeError):
-        return None
-
-
 class _HelloReader:
     def __init__(self, data: bytes) -> None:
         self.left = data
@@ -215,6 +182,39 @@ class Tunnel:
         while data := await source.receive():
             await send(data)
         sink.finish()
+
+
+def _extensions(record: bytes) -> Iterator[tuple[int, bytes]]:
+    reader = _HelloReader(record[HEADER_BYTES:])
+    if record[0] != _HANDSHAKE or reader.number(1) != _CLIENT_HELLO:
+        raise BadHello("the first record is no ClientHello")
+    hello = _HelloReader(reader.counted(3))
+    reader.expect_end()
+    hello.take(2 + 32)  # version and random value
+    for width in (1, 2, 1):  # session, cipher suites, compression methods
+        hello.counted(width)
+    listed = _HelloReader(hello.counted(2))
+    hello.expect_end()
+    while listed.left:
+        yield listed.number(2), listed.counted(2)
+
+
+def _names(content: bytes) -> Iterator[bytes]:
+    outer = _HelloReader(content)
+    listed = _HelloReader(outer.counted(2))
+    outer.expect_end()
+    while listed.left:
+        if listed.number(1) != _HOST_NAME:
+            raise BadHello("a server name of an unknown kind")
+        yield listed.counted(2)
+
+
+def _read_name(name: bytes) -> Host | None:
+    """A client leaves out the last dot (RFC 6066, 3)."""
+    try:
+        return None if name.endswith(b".") else parse_host(name.decode("ascii"))
+    except (BadHost, UnicodeDecodeError):
+        return None
 
 
 @contextmanager

@@ -15,6 +15,11 @@ _MOUNT_SETATTR = 442
 _READ_ONLY, _NO_SET_ID, _NO_DEVICES, _NO_PROGRAMS = 1, 2, 4, 8
 _PLAIN = libc.MS_NOSUID | libc.MS_NODEV | libc.MS_NOEXEC
 _DETACH = 2
+PROXY_PORT = 3128
+_PROXY = f"http://127.0.0.1:{PROXY_PORT}"
+_SET_FLAGS = 0x8914
+_UP = 1
+_BACKLOG = 16
 
 
 def keep_private() -> None:
@@ -31,12 +36,6 @@ def freeze_devices(names: Iterable[str]) -> None:
     """They can be written to, but their inodes, which are the host's, cannot be touched."""
     for name in names:
         _set(f"/dev/{name}", _READ_ONLY)
-
-
-def _set(path: str, wanted: int) -> None:
-    attributes = struct.pack("=QQQQ", wanted, 0, 0, 0)
-    size = ctypes.c_size_t(len(attributes))
-    libc.syscall(_MOUNT_SETATTR, _AT_FDCWD, os.fsencode(path), _AT_RECURSIVE, attributes, size)
 
 
 def scratch(path: str, size: int, inodes: int) -> None:
@@ -57,13 +56,6 @@ def hide_processes() -> None:
         libc.umount("/proc", _DETACH)
 
 
-PROXY_PORT = 3128
-_PROXY = f"http://127.0.0.1:{PROXY_PORT}"
-_SET_FLAGS = 0x8914
-_UP = 1
-_BACKLOG = 16
-
-
 def proxy_listener() -> socket.socket:
     """Made in the run's own network namespace, where it stays: the broker accepts from outside."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
@@ -78,3 +70,9 @@ def announce_proxy() -> None:
     """The variables that programs read; both spellings are in use."""
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         os.environ[name] = _PROXY
+
+
+def _set(path: str, wanted: int) -> None:
+    attributes = struct.pack("=QQQQ", wanted, 0, 0, 0)
+    size = ctypes.c_size_t(len(attributes))
+    libc.syscall(_MOUNT_SETATTR, _AT_FDCWD, os.fsencode(path), _AT_RECURSIVE, attributes, size)
