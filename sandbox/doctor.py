@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from sandbox.daemon.trials.capability import Capability, LevelCapability
 from sandbox.daemon.trials.trial import Trial, Wall, attempt
-from sandbox.remedies import DEGRADED_NEEDS_ABI, Facts, Run, Trouble, remedies
+from sandbox.machine import DEGRADED_NEEDS_ABI, Facts, Run, Trouble, remedies
 from sandbox.spec import Backend, IsolationLevel
 
 ORGANIZATION = "sandboxd"  # whose templates the trials use; no organization has this name

@@ -20,7 +20,7 @@ from typing import Any
 from sandbox.errors import SpecInvalid
 from sandbox.inside.frames import ConnectionEnded, FrameReader, FrameTooLarge, send
 from sandbox.spec import SandboxResult, SandboxSpec
-from sandbox.strictjson import Fields
+from sandbox.untrusted_json import Fields
 
 __all__ = ["ConnectionEnded", "FrameReader", "FrameTooLarge", "send"]
 

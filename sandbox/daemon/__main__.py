@@ -31,7 +31,7 @@ from sandbox.daemon.runs.scratch import clear, make_root
 from sandbox.daemon.runs.slots import Slots
 from sandbox.daemon.trials.capability import Capability
 from sandbox.inside.layers import libc
-from sandbox.remedies import Facts
+from sandbox.machine import Facts
 from sandbox.spec import IsolationLevel, Profile
 
 _SWITCH_INTERVAL_S = 0.001

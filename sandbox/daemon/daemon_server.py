@@ -27,7 +27,7 @@ from sandbox.daemon.trials.capability import Capability
 from sandbox.daemon.worker_channel import WorkerChannel
 from sandbox.errors import ErrorCode, RunRefused, SpecInvalid
 from sandbox.levels import within
-from sandbox.remedies import Facts
+from sandbox.machine import Facts
 from sandbox.spec import (
     Backend,
     IsolationLevel,
@@ -39,7 +39,7 @@ from sandbox.spec import (
     SandboxResult,
     ServerSpec,
 )
-from sandbox.strictjson import Fields
+from sandbox.untrusted_json import Fields
 
 _PEER = struct.Struct("3i")
 _BACKLOG = 128

@@ -5,7 +5,7 @@ import secrets
 import socket
 
 from sandbox.egress.egress_checks import RunEgress
-from sandbox.egress.entry_points.door import EgressEntryPoint
+from sandbox.egress.entry_points.frames_entry_point import EgressEntryPoint
 from sandbox.egress.entry_points.proxy import Proxy
 from sandbox.egress.rules.egress_policy import EgressSummary
 from sandbox.egress.task_group import Crew

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from sandbox import doctor, remedies
+from sandbox import doctor, machine
 from sandbox.daemon.trials.capability import AttackResult, Capability
 from sandbox.daemon.trials.trial import Trial, Wall, attempt
 from sandbox.inside.attacks import EVERY
 from sandbox.inside.selfcheck import ATTACKS
-from sandbox.remedies import Facts, Signs
+from sandbox.machine import Facts, Signs
 from sandbox.spec import Backend, IsolationLevel, Network, Profile
 from sandbox.state import SandboxdState, SandboxdStateCache, ask
 from tests.sandbox import unwalled
@@ -209,7 +209,7 @@ def test_a_capability_that_cannot_be_meant_is_not_read(change):
 def test_the_signs_of_this_machine_can_be_read():
     signs = Signs.read()
     assert signs.seccomp in {None, 0, 1, 2}
-    assert signs.switches <= set(remedies._CAUSE_SWITCHES)
+    assert signs.switches <= set(machine._CAUSE_SWITCHES)
 
 
 def test_a_daemon_that_is_not_there_is_noticed_and_remembered(tmp_path):

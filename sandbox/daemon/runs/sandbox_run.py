@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from sandbox import strictjson
+from sandbox import untrusted_json
 from sandbox.daemon.limits.meter import KeptText, RunMeter
 from sandbox.daemon.limits.quotas import Share, file_bytes
 from sandbox.daemon.runs.janitor import was_killed
@@ -72,13 +72,13 @@ def read_answer(frame: bytes) -> End:
     """Anything unclean is INVALID_RESULT; an accepted output is handed on as it came."""
     kind, payload = frame[:1], frame[1:]
     try:
-        value = strictjson.parse(payload, large_integers=True)
+        value = untrusted_json.parse(payload, large_integers=True)
         if kind == RESULT:
             return End(output=payload)
         if kind == ERROR:
             return _read_error(value)
-        raise strictjson.Hostile("neither result nor error")
-    except strictjson.Hostile as reason:
+        raise untrusted_json.Hostile("neither result nor error")
+    except untrusted_json.Hostile as reason:
         return End(code=ErrorCode.INVALID_RESULT, message=f"the result was refused: {reason}")
 
 
@@ -298,7 +298,7 @@ def _read_error(value: Any) -> End:
         if isinstance(code, str) and isinstance(message, str) and _CODE.match(code):
             honest = ErrorCode.TOOL_ERROR if code in _OURS else code
             return End(code=honest, message=message[:_MESSAGE_LENGTH])
-    raise strictjson.Hostile("an error without code and message")
+    raise untrusted_json.Hostile("an error without code and message")
 
 
 def _outcome(end: End) -> RunOutcome:

@@ -11,7 +11,7 @@ from sandbox.daemon.trials.capability import AttackResult
 from sandbox.errors import ErrorCode
 from sandbox.inside import selfcheck
 from sandbox.levels import LAYERS
-from sandbox.remedies import Facts, Run
+from sandbox.machine import Facts, Run
 from sandbox.spec import MIB, Backend, IsolationLevel, Limits, Mount, Profile, RunOutcome
 
 _MODULE = "selfcheck"

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any, Self
 
 from sandbox.errors import SpecInvalid
-from sandbox.strictjson import Fields
+from sandbox.untrusted_json import Fields
 
 MIB = 1024 * 1024
 

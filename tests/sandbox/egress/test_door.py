@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from sandbox.egress.entry_points.door import BrokenRule, FrameParser, read_request
+from sandbox.egress.entry_points.frames_entry_point import BrokenRule, FrameParser, read_request
 from sandbox.egress.rules.egress_policy import EgressLimits, EgressPolicy
 from sandbox.egress.ticket_client import attach
 from sandbox.inside.sandbox_http import FRAME_CAP, Frame, FrameKind, pack, unpack

@@ -11,7 +11,7 @@ from django.test import Client
 from sandbox import doctor
 from sandbox.daemon.trials.capability import AttackResult, Capability
 from sandbox.daemon.trials.trial import Trial, Wall
-from sandbox.remedies import Facts, Signs
+from sandbox.machine import Facts, Signs
 from sandbox.spec import Backend, IsolationLevel
 from tests.ui.conftest import Grant
 from tests.ui.pages import notes, text

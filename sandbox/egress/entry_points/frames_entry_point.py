@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
-from sandbox import strictjson
+from sandbox import untrusted_json
 from sandbox.daemon.daemon_log import log
 from sandbox.egress.egress_checks import HELPER, TIRING, RunEgress
 from sandbox.egress.entry_points.messages import EgressRequest, EgressResponse
@@ -21,7 +21,7 @@ from sandbox.egress.entry_points.streams import Plain
 from sandbox.egress.rules.egress_policy import Denied
 from sandbox.egress.task_group import Crew
 from sandbox.inside.sandbox_http import PIECE, Frame, FrameKind, pack, unpack
-from sandbox.strictjson import Fields
+from sandbox.untrusted_json import Fields
 
 _FRAMES_AHEAD = 4
 _MOST_STRAYS = 1000
@@ -205,7 +205,7 @@ def read_request(payload: bytes) -> EgressRequest:
     if len(payload) > _MOST_REQUEST_BYTES:
         raise BrokenRule("not a request: too long")
     try:
-        strictjson.check_depth(payload)
+        untrusted_json.check_depth(payload)
         fields = Fields(json.loads(payload))
         asked = fields.done(
             EgressRequest(
