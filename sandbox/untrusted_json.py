@@ -19,7 +19,7 @@ _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _LARGEST = 2**53
 
 
-class Hostile(ValueError):
+class HostileJson(ValueError):
     """The text says which rule was broken."""
 
 
@@ -46,7 +46,7 @@ def check_depth(raw: bytes) -> None:
             return
         left = left.replace(b"[]", b"")
     if left:
-        raise Hostile("nested too deeply, or not closed")
+        raise HostileJson("nested too deeply, or not closed")
 
 
 class Fields:
@@ -128,49 +128,49 @@ def _decoded(raw: bytes, decoder: json.JSONDecoder) -> Any:
     try:
         return decoder.decode(raw.decode("utf-8", "strict"))
     except UnicodeDecodeError:
-        raise Hostile("not UTF-8") from None
+        raise HostileJson("not UTF-8") from None
     except json.JSONDecodeError as error:
-        raise Hostile(f"not JSON: {error.msg}") from None
+        raise HostileJson(f"not JSON: {error.msg}") from None
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise Hostile("a key appears twice")
+        raise HostileJson("a key appears twice")
     return found
 
 
 def _integer(text: str) -> int:
     if len(text) > 17 or abs(number := int(text)) > _LARGEST_INTEGER:
-        raise Hostile("an integer is out of range")
+        raise HostileJson("an integer is out of range")
     return number
 
 
 def _large_integer(text: str) -> int:
     if len(text.lstrip("-")) > MOST_DIGITS:
-        raise Hostile(f"an integer has more than {MOST_DIGITS} digits")
+        raise HostileJson(f"an integer has more than {MOST_DIGITS} digits")
     return int(text)
 
 
 def _number(text: str) -> float:
     if not math.isfinite(number := float(text)):
-        raise Hostile("a number is out of range")
+        raise HostileJson("a number is out of range")
     return number
 
 
 def _no_constant(text: str) -> Any:
-    raise Hostile(f"{text} is not JSON")
+    raise HostileJson(f"{text} is not JSON")
 
 
 def _check_texts(value: Any) -> None:
     """Escapes can spell what the raw bytes could not: NUL and half a surrogate pair."""
     text = json.dumps(value, ensure_ascii=False)
     if "\\u0000" in text.replace("\\\\", ""):
-        raise Hostile("a text holds NUL")
+        raise HostileJson("a text holds NUL")
     try:
         text.encode("utf-8", "strict")
     except UnicodeEncodeError:
-        raise Hostile("a text holds half a surrogate pair") from None
+        raise HostileJson("a text holds half a surrogate pair") from None
 
 
 def _bounded(key: str, value: float) -> float:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sandbox.backends import oci_bundle
 from sandbox.backends.container_launch import ContainerLaunch, ContainerSlot
-from sandbox.backends.oci_bundle import Bundle, leftovers
+from sandbox.backends.oci_bundle import Bundle, orphaned_bundles
 from sandbox.backends.runtimes import OciRuntime, RuntimeFailed, installed
 from sandbox.daemon.limits.cgroups import Driver
 from sandbox.daemon.runs.janitor import remove_patiently, wait_for_end
@@ -47,7 +47,7 @@ class ContainerBackend:
 
     def flaw(self) -> str | None:
         """Really starts a container with each runtime; one that does as it should is enough."""
-        self.clear_leftovers()
+        self.remove_orphans()
         flaws = {runtime: self._try(runtime) for runtime in self._find()}
         self._working = [runtime for runtime, flaw in flaws.items() if flaw is None]
         if self._working:
@@ -60,9 +60,9 @@ class ContainerBackend:
         able = (one for one in self._working if at_least(_ceiling_of(one), profile.level))
         return Containers(next(able), profile, self._root, self._driver)
 
-    def clear_leftovers(self) -> int:
+    def remove_orphans(self) -> int:
         """Containers of a sandboxd that was killed; returns how many there were."""
-        found = leftovers(self._root, list(self._find()))
+        found = orphaned_bundles(self._root, list(self._find()))
         for bundle in found:
             bundle.remove()
         return len(found)

@@ -26,7 +26,7 @@ _NOTE_BYTES = 4096
 _PROCESSES_OF_A_KERNEL = 64
 
 
-class RoomyLeaf:
+class KernelLeaf:
     """A leaf in whose number of processes those of the runtime are not counted.
 
     Its memory is: the tool's part of it is unknown, and a limit must hold for the whole.
@@ -58,11 +58,11 @@ class RoomyLeaf:
         return self._leaf.remove()
 
 
-class MountWrong(OSError):
+class BadMount(OSError):
     """The text says which, and what is wrong with it."""
 
 
-class Mounted(NamedTuple):
+class FoundMount(NamedTuple):
     target: str
     options: frozenset[str]
 
@@ -72,12 +72,12 @@ def check_mounts(pid: int, profile: Profile, opened: list[int]) -> None:
     there = _mounts_of(pid)
     for mount, source in zip(profile.mounts, opened, strict=True):
         if mount.target not in {one.target for one in there}:
-            raise MountWrong(f"{mount.target} was not mounted")
+            raise BadMount(f"{mount.target} was not mounted")
         _check_same(f"/proc/{pid}/root{mount.target}", source, mount.target)
     for one in there:
-        missing = _wanted(one.target, profile) - one.options
+        missing = _expected_options(one.target, profile) - one.options
         if missing:
-            raise MountWrong(f"{one.target} was mounted without {', '.join(sorted(missing))}")
+            raise BadMount(f"{one.target} was mounted without {', '.join(sorted(missing))}")
 
 
 @dataclass
@@ -149,13 +149,13 @@ class ContainerLaunch:
         if not self._bundle.runtime.own_kernel:
             check_mounts(pid, profile, opened)
         elif opened:
-            raise MountWrong(f"what {self._bundle.runtime.name} mounts cannot be looked at")
+            raise BadMount(f"what {self._bundle.runtime.name} mounts cannot be looked at")
 
     def _early(self, place: Callable[[], Leaf]) -> Leaf:
         leaf = place()
         self._undo.callback(remove_patiently, leaf)
         self._undo.callback(self._bundle.end)
-        return RoomyLeaf(leaf, _PROCESSES_OF_A_KERNEL)
+        return KernelLeaf(leaf, _PROCESSES_OF_A_KERNEL)
 
     def _last_words(self) -> str:
         os.set_blocking(self._err, False)
@@ -170,12 +170,12 @@ def _check_same(path: str, source: int, target: str) -> None:
     descriptor = os.open(path, _OPEN_PLAINLY)
     try:
         if not os.path.sameopenfile(descriptor, source):
-            raise MountWrong(f"{target} was exchanged while it was mounted")
+            raise BadMount(f"{target} was exchanged while it was mounted")
     finally:
         os.close(descriptor)
 
 
-def _wanted(target: str, profile: Profile) -> frozenset[str]:
+def _expected_options(target: str, profile: Profile) -> frozenset[str]:
     if _is_below(target, _OF_THE_RUNTIME):
         return frozenset()
     data = _DATA if _is_below(target, [one.target for one in profile.mounts]) else frozenset()
@@ -188,15 +188,15 @@ def _is_below(target: str, places: Iterable[str]) -> bool:
     return any(target == place or target.startswith(f"{place}/") for place in places)
 
 
-def _mounts_of(pid: int) -> list[Mounted]:
+def _mounts_of(pid: int) -> list[FoundMount]:
     lines = Path(f"/proc/{pid}/mountinfo").read_text().splitlines()
     return [_read(line.split(" ")) for line in lines]
 
 
-def _read(words: list[str]) -> Mounted:
+def _read(words: list[str]) -> FoundMount:
     """Fifth and sixth field; the kernel writes odd characters as octal numbers."""
     target = words[4].encode().decode("unicode_escape")
-    return Mounted(target, frozenset(words[5].split(",")))
+    return FoundMount(target, frozenset(words[5].split(",")))
 
 
 def _nothing() -> None:

@@ -53,7 +53,7 @@ _START = (
     f"from sandbox.inside import guest; guest.main({_SETUP!r})"
 )
 _RUNTIME = "runtime"
-_numbers = itertools.count(1)
+_bundle_numbers = itertools.count(1)
 
 
 def seccomp_profile(machine: str) -> Line:
@@ -86,7 +86,7 @@ def write_bundle(bundle: Path, profile: Profile, disk: SlotDisk, own_kernel: boo
     and it is started by the root of a namespace whose only user this one is.
     """
     layers = layers_of(profile.level, profile.backend)
-    shown = _shown(profile, layers)
+    shown = _bind_mounts(profile, layers)
     root = bundle / "rootfs"
     _make_places(root, shown, layers)
     (root / _SETUP[1:]).write_text(json.dumps(_setup(profile, layers)))
@@ -112,7 +112,7 @@ class Bundle:
 
     @classmethod
     def make(cls, root: str, runtime: OciRuntime) -> "Bundle":
-        path = Path(root, f"toolcrib-{os.getpid()}-{next(_numbers)}")
+        path = Path(root, f"toolcrib-{os.getpid()}-{next(_bundle_numbers)}")
         path.mkdir(mode=0o700)
         (path / _RUNTIME).write_text(runtime.name)
         return cls(path, runtime)
@@ -145,7 +145,7 @@ class Bundle:
             os.close(directory)
 
 
-def leftovers(root: str, runtimes: list[OciRuntime]) -> list[Bundle]:
+def orphaned_bundles(root: str, runtimes: list[OciRuntime]) -> list[Bundle]:
     """Bundles whose maker has ended; those of a runtime that is no longer there stay."""
     known = {runtime.name: runtime for runtime in runtimes}
     found = []
@@ -180,7 +180,7 @@ def _allow(names: list[str], conditions: list[Line] | None = None) -> Line:
     return {"names": names, "action": "SCMP_ACT_ALLOW", "args": conditions or []}
 
 
-def _shown(profile: Profile, layers: LevelLayers) -> list[BindMount]:
+def _bind_mounts(profile: Profile, layers: LevelLayers) -> list[BindMount]:
     inside = Path(__file__).resolve().parent.parent / "inside"
     shown = [*_system(layers), BindMount(str(inside), f"{_CODE}/sandbox/inside")]
     shown += _interpreter_places(layers)

@@ -26,7 +26,7 @@ from sandbox.daemon.limits import cgroups
 from sandbox.daemon.limits.operations import Counter
 from sandbox.daemon.run_accounts import AccountHelperClient, Accounts, choose
 from sandbox.daemon.runs import janitor, launch
-from sandbox.daemon.runs.sandbox_run import Doors
+from sandbox.daemon.runs.sandbox_run import EgressSockets
 from sandbox.daemon.runs.scratch import clear, make_root
 from sandbox.daemon.runs.slots import Slots
 from sandbox.daemon.trials.capability import Capability
@@ -45,7 +45,9 @@ def main() -> int:
     helper, removed = become_ordinary(options) if os.geteuid() == 0 else (None, 0)
     libc.prctl(libc.PR_SET_DUMPABLE, 0)
     subprocesses.become_subreaper()
-    threading.Thread(target=subprocesses.bury_orphans, daemon=True, name="undertaker").start()
+    threading.Thread(
+        target=subprocesses.reap_orphans_forever, daemon=True, name="undertaker"
+    ).start()
     with opened(options, helper and AccountHelperClient(*helper), removed) as daemon:
         capability = daemon.examine()
         if listener is not None:
@@ -103,7 +105,7 @@ class Sandboxd:
             )
         )
         self._slots, self._janitor = Slots(backends.template), janitor.Janitor()
-        doors = Doors(options.egress)
+        doors = EgressSockets(options.egress)
         self._servers = SandboxedServers(
             self._bwrap, driver, self._counter, self._janitor, doors,
             accounts=accounts, most=options.servers, most_each=options.servers_each,

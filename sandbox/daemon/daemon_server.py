@@ -20,13 +20,13 @@ from sandbox.daemon.lasting_servers import SandboxedServers
 from sandbox.daemon.run_accounts import Accounts
 from sandbox.daemon.runs.janitor import Janitor
 from sandbox.daemon.runs.profile_paths import flaw_of
-from sandbox.daemon.runs.sandbox_run import Doors, SandboxRun, SlotEnded
+from sandbox.daemon.runs.sandbox_run import EgressSockets, SandboxRun, SlotEnded
 from sandbox.daemon.runs.slot import SandboxSlot
 from sandbox.daemon.runs.slots import Slots
 from sandbox.daemon.trials.capability import Capability
 from sandbox.daemon.worker_channel import WorkerChannel
 from sandbox.errors import ErrorCode, RunRefused, SpecInvalid
-from sandbox.levels import within
+from sandbox.levels import clamp_limits
 from sandbox.machine import Facts
 from sandbox.spec import (
     Backend,
@@ -88,7 +88,7 @@ class Service:
     """Turns a request into a result; shared by all connections and the doctor."""
 
     def __init__(
-        self, slots: Slots, backends: BackendRegistry, janitor: Janitor, doors: Doors,
+        self, slots: Slots, backends: BackendRegistry, janitor: Janitor, doors: EgressSockets,
         servers: SandboxedServers,
         *, accounts: Accounts, cgroup_mode: str,
     ) -> None:  # fmt: skip
@@ -135,7 +135,7 @@ class Service:
 
     def run(self, order: Order, worker: WorkerChannel) -> tuple[SandboxResult, bytes]:
         asked = time.monotonic()
-        limits = within(order.profile.level, order.limits, self.capability.counted)
+        limits = clamp_limits(order.profile.level, order.limits, self.capability.counted)
         order = replace(order, limits=limits)
         try:
             for _ in range(_MOST_DEAD_SLOTS):

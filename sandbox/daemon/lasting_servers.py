@@ -20,7 +20,7 @@ from sandbox.daemon.run_accounts import Accounts
 from sandbox.daemon.runs import launch
 from sandbox.daemon.runs.engines import engine_of_server
 from sandbox.daemon.runs.janitor import Janitor
-from sandbox.daemon.runs.sandbox_run import Doors
+from sandbox.daemon.runs.sandbox_run import EgressSockets
 from sandbox.daemon.runs.slot import SandboxSlot, SlotDisk
 from sandbox.daemon.runs.template_process import Template
 from sandbox.errors import ErrorCode, RunRefused
@@ -39,7 +39,7 @@ class SandboxedServers:
     """`most` of all organizations together, `most_each` of one."""
 
     def __init__(
-        self, bwrap: str, driver: Driver, counter: Counter, janitor: Janitor, doors: Doors,
+        self, bwrap: str, driver: Driver, counter: Counter, janitor: Janitor, doors: EgressSockets,
         *, accounts: Accounts, most: int, most_each: int,
     ) -> None:  # fmt: skip
         self._bwrap, self._accounts = bwrap, accounts
@@ -139,10 +139,10 @@ def _profile(spec: ServerSpec) -> Profile:
 
 def _limits(limits: Limits, slot: SandboxSlot, share: Share | None) -> bytes:
     counted = slot.leaf.counted
-    told = limits.to_wire() | {"data_spare": _SPARE_BYTES if counted else 0}
-    told["file_bytes"] = file_bytes(limits, share)
-    told["processes"] = limits.processes + (_SPARE_PROCESSES if counted else 0)
-    return json.dumps(told).encode()
+    wire_limits = limits.to_wire() | {"data_spare": _SPARE_BYTES if counted else 0}
+    wire_limits["file_bytes"] = file_bytes(limits, share)
+    wire_limits["processes"] = limits.processes + (_SPARE_PROCESSES if counted else 0)
+    return json.dumps(wire_limits).encode()
 
 
 class _RunningServer:

@@ -39,7 +39,7 @@ def _take_cgroups(name: str, uid: int) -> int:
     try:
         cgroups.delegate(name, uid, uid)
         cgroups.enter(name, os.getpid())
-        return sum(map(cgroups.clear_leftovers, cgroups.hierarchies(name).values()))
+        return sum(map(cgroups.remove_orphaned_groups, cgroups.hierarchies(name).values()))
     except OSError as error:
         log("cgroups_not_delegated", reason=str(error))
         return 0

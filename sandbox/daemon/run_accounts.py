@@ -67,7 +67,7 @@ class OurAccount:
             write(f"{directory}/{group}/cgroup.procs", str(pid))
 
     def give_way(self, pid: int) -> None:
-        give_way(pid)
+        lower_priority(pid)
 
     def kill(self, pidfd: int) -> None:
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
@@ -79,7 +79,7 @@ class OurAccount:
 OURS = OurAccount()
 
 
-def give_way(pid: int) -> None:
+def lower_priority(pid: int) -> None:
     """To every other process. What this one starts later does so too; none can take it back."""
     nice = min(os.getpriority(os.PRIO_PROCESS, 0) + _NICER, 19)
     for thread in os.listdir(f"/proc/{pid}/task"):
@@ -164,7 +164,7 @@ class AccountHelperClient:
         self._control, self._pid = control, pid
         self._lock = threading.Lock()
         self._closing = False
-        subprocesses.keep(pid)
+        subprocesses.add_child(pid)
         self._watcher = threading.Thread(target=self._watch, daemon=True, name="helper")
         self._watcher.start()
 
@@ -199,14 +199,14 @@ class AccountHelperClient:
     def _watch(self) -> None:
         """With the helper all templates end; sandboxd ends too, and is started again."""
         _, status = os.waitpid(self._pid, 0)
-        subprocesses.forget(self._pid)
+        subprocesses.remove_child(self._pid)
         if not self._closing:
             log("account_helper_ended", status=os.waitstatus_to_exitcode(status))
             os.kill(os.getpid(), signal.SIGTERM)
 
 
 @dataclass(frozen=True)
-class LentAccount:
+class LeasedAccount:
     """A user that has nothing but one template."""
 
     helper: AccountHelperClient
@@ -237,8 +237,8 @@ class LentAccount:
 
 
 @dataclass
-class LentProgram:
-    account: LentAccount
+class LeasedProgram:
+    account: LeasedAccount
     stdin: IO[bytes]
     stderr: IO[bytes]
     pidfd: int
@@ -276,7 +276,7 @@ class OwnAccounts:
 
     def lend(
         self, command: list[str], environment: dict[str, str], inherited: list[int], shared: Shared
-    ) -> LentProgram:
+    ) -> LeasedProgram:
         """Raises OSError."""
         reads, stdin = os.pipe2(os.O_CLOEXEC)
         stderr, writes = os.pipe2(os.O_CLOEXEC)
@@ -298,10 +298,10 @@ class OwnAccounts:
             raise
         finally:
             _close(near)
-        account = LentAccount(self._helper, answer["uid"])
-        program = LentProgram(account, os.fdopen(stdin, "wb"), os.fdopen(stderr, "rb"), pidfd)
-        with os.fdopen(reason, "rb") as told:
-            flaw = told.read()  # nothing, once the command is executed
+        account = LeasedAccount(self._helper, answer["uid"])
+        program = LeasedProgram(account, os.fdopen(stdin, "wb"), os.fdopen(stderr, "rb"), pidfd)
+        with os.fdopen(reason, "rb") as flaw_pipe:
+            flaw = flaw_pipe.read()  # nothing, once the command is executed
         if flaw:
             with program.stdin, program.stderr:
                 program.end()

@@ -33,12 +33,12 @@ def start_child(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
     return process
 
 
-def keep(pid: int) -> None:
+def add_child(pid: int) -> None:
     """A child that was not started here, and that its starter waits for."""
     _own.add(pid)
 
 
-def forget(pid: int) -> None:
+def remove_child(pid: int) -> None:
     """It was waited for."""
     _own.discard(pid)
 
@@ -50,7 +50,7 @@ def wait_child(process: subprocess.Popen[bytes]) -> int:
         _own.discard(process.pid)
 
 
-def bury_orphans() -> NoReturn:
+def reap_orphans_forever() -> NoReturn:
     """Needs SIGCHLD to be blocked in every thread."""
     while True:
         signal.sigwait({signal.SIGCHLD})

@@ -13,7 +13,7 @@ from sandbox.egress.egress_checks import RunEgress
 from sandbox.egress.egress_run import EgressRun, RunRejected
 from sandbox.egress.entry_points.streams import accepted
 from sandbox.egress.rules.egress_policy import EgressPolicy, EgressSummary
-from sandbox.egress.task_group import Crew
+from sandbox.egress.task_group import TaskGroup
 from sandbox.errors import SpecInvalid
 from sandbox.untrusted_json import Fields
 
@@ -36,7 +36,7 @@ class EgressBroker:
     async def serve(self, listener: socket.socket) -> None:
         """Until it is cancelled; then every run has ended."""
         listener.setblocking(False)
-        async with Crew() as peers:
+        async with TaskGroup() as peers:
             while True:
                 peers.begin(self._welcome(await accepted(listener)))
 

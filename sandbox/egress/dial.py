@@ -88,13 +88,13 @@ class Resolver:
         deadline = loop.time() + self._deadline_s
         taken = await self._take(host, turns, deadline)
         answer = self._threads.submit(self._lookup, host.text)
-        answer.add_done_callback(lambda _: _in(loop, taken.close))
+        answer.add_done_callback(lambda _: _run_in_thread(loop, taken.close))
         try:
             async with asyncio.timeout_at(deadline):
                 return await asyncio.wrap_future(answer)
         except TimeoutError:
             if answer.cancelled():
-                raise _not_asked(host, "everybody's lookups") from None
+                raise _lookup_failed(host, "everybody's lookups") from None
             raise
 
     async def _take(self, host: Host, turns: LookupLimit, deadline: float) -> ExitStack:
@@ -111,7 +111,7 @@ class Resolver:
                     async with asyncio.timeout_at(deadline):
                         await places.acquire()
                 except TimeoutError:
-                    raise _not_asked(host, whose) from None
+                    raise _lookup_failed(host, whose) from None
                 undo.callback(places.release)
             return undo.pop_all()
 
@@ -193,11 +193,11 @@ def system_bundle(bundles: Iterable[str] = SYSTEM_BUNDLES) -> str:
     return _packaged_bundle()
 
 
-def _not_asked(host: Host, whose: str) -> Denied:
+def _lookup_failed(host: Host, whose: str) -> Denied:
     return Denied(Code.LOOKUP_LIMIT, f"{host} was not looked up: {whose} do not end")
 
 
-def _in(loop: asyncio.AbstractEventLoop, work: Callable[[], None]) -> None:
+def _run_in_thread(loop: asyncio.AbstractEventLoop, work: Callable[[], None]) -> None:
     """Called in the thread that looked up."""
     with suppress(RuntimeError):  # the loop has ended
         loop.call_soon_threadsafe(work)

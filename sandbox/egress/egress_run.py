@@ -8,7 +8,7 @@ from sandbox.egress.egress_checks import RunEgress
 from sandbox.egress.entry_points.frames_entry_point import EgressEntryPoint
 from sandbox.egress.entry_points.proxy import Proxy
 from sandbox.egress.rules.egress_policy import EgressSummary
-from sandbox.egress.task_group import Crew
+from sandbox.egress.task_group import TaskGroup
 
 _PROXY_ADDRESS = "127.0.0.1"
 
@@ -24,7 +24,7 @@ class EgressRun:
     def __init__(self, reach: RunEgress) -> None:
         self.name = secrets.token_hex(16)
         self._reach = reach
-        self._crew = Crew()
+        self._task_group = TaskGroup()
         self._channels: list[socket.socket] = []
         self._attached = False
         self._ending = asyncio.Lock()
@@ -38,16 +38,16 @@ class EgressRun:
             _check_proxy(proxy)
         self._attached = True
         self._channels.append(helper)
-        self._crew.begin(EgressEntryPoint(helper, self._reach).serve())
+        self._task_group.begin(EgressEntryPoint(helper, self._reach).serve())
         if proxy is not None:
             self._channels.append(proxy)
-            self._crew.begin(Proxy(proxy, self._reach).serve())
+            self._task_group.begin(Proxy(proxy, self._reach).serve())
 
     async def end(self) -> EgressSummary:
         """Every connection of the run is closed when this returns. May be called again."""
         self._attached = True
         async with self._ending:  # sandboxd's end of it and the worker's come at the same time
-            await self._crew.end()
+            await self._task_group.end()
             while self._channels:
                 self._channels.pop().close()
         return self._reach.ledger.tally()

@@ -8,7 +8,7 @@ from typing import Any, Self
 from sandbox.daemon.daemon_log import log_crash
 
 
-class Crew:
+class TaskGroup:
     """On leaving the block every task is cancelled, and gone when the block is left."""
 
     def __init__(self) -> None:

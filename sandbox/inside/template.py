@@ -56,8 +56,8 @@ def prepare(setup: dict[str, Any]) -> stage2.Prepared:
         last_capability=libc.last_capability(),
         ruleset=landlock.Ruleset(**setup["landlock"]) if layers.landlock else None,
         counting=seccomp.Counting(machine, writing=setup["writes"]),
-        filter=seccomp.SeccompFilter(machine, wanted(layers, setup)),
-        serve=engine(setup["engine"], layers),
+        filter=seccomp.SeccompFilter(machine, filter_requirements(layers, setup)),
+        serve=select_engine(setup["engine"], layers),
         modules={name: preload(name, source) for name, source in setup["preload"]},
     )
     runner.warm_up()
@@ -67,20 +67,20 @@ def prepare(setup: dict[str, Any]) -> stage2.Prepared:
     return prepared
 
 
-def engine(told: dict[str, str], layers: Layers) -> stage2.Serve:
+def select_engine(setup: dict[str, str], layers: Layers) -> stage2.Serve:
     """What does the job of a slot: this Python, or what takes its place."""
-    if told["name"] == "javascript":
-        runtime = deno_run.Runtime(told["program"], told["script"], layers.new_code)
+    if setup["name"] == "javascript":
+        runtime = deno_run.Runtime(setup["program"], setup["script"], layers.new_code)
         return lambda channel, modules, data: deno_run.become_deno(channel, runtime)
-    if told["name"] == "server":
+    if setup["name"] == "server":
         return deno_run.become_server
-    if told["name"] == "monty":  # its client is a library that is only there for it
+    if setup["name"] == "monty":  # its client is a library that is only there for it
         monty = importlib.import_module("sandbox.inside.monty_run")
-        return lambda channel, modules, data: monty.serve_one(channel, told["program"], data)
+        return lambda channel, modules, data: monty.serve_one(channel, setup["program"], data)
     return runner.serve_one
 
 
-def wanted(layers: Layers, setup: dict[str, Any]) -> FilterRequirements:
+def filter_requirements(layers: Layers, setup: dict[str, Any]) -> FilterRequirements:
     return FilterRequirements(
         layers.calls,
         sockets=setup["network"] == "proxy",

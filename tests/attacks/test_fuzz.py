@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from sandbox import untrusted_json, wire
-from sandbox.daemon.runs.sandbox_run import End, read_answer
+from sandbox.daemon.runs.sandbox_run import RunEnd, read_answer
 from sandbox.errors import ErrorCode, SpecInvalid
 from sandbox.inside.frames import FrameReader, FrameTooLarge, pack
 from sandbox.spec import CodeSource, IsolationLevel, Limits, Profile, SandboxSpec
@@ -99,7 +99,7 @@ def answers(luck: random.Random) -> Iterator[bytes]:
 def test_whatever_a_tool_answers_is_clean_or_refused(seed: int) -> None:
     for raw in answers(random.Random(seed)):
         end = read_answer(raw)
-        assert isinstance(end, End)
+        assert isinstance(end, RunEnd)
         if end.code is None:
             assert raw == b"R" + end.output
             assert is_clean(json.loads(end.output)), raw

@@ -23,7 +23,7 @@ from sandbox.backends.container import ContainerBackend, Containers
 from sandbox.backends.oci_bundle import Bundle
 from sandbox.backends.runtimes import OciRuntime, installed
 from sandbox.daemon.limits.cgroups import NoDriver
-from sandbox.daemon.runs.janitor import clear_away
+from sandbox.daemon.runs.janitor import clean_up_run
 from sandbox.daemon.runs.sandbox_run import SandboxRun
 from sandbox.daemon.runs.slot import SlotDisk
 from sandbox.daemon.worker_channel import WorkerChannel
@@ -101,7 +101,7 @@ def perform(containers: Containers, source: str, limits: Limits) -> SandboxResul
             result, output = SandboxRun(slot, limits, WorkerChannel(far)).perform(body, 0, "test")
         finally:
             slot.kill()
-            clear_away(slot)
+            clean_up_run(slot)
     return SandboxResult(**vars(result) | {"output": json.loads(output or "null")})
 
 
@@ -310,7 +310,7 @@ def test_retiring_ends_containers_that_are_still_at_work(root, runtime):
     slot = containers.take(SlotDisk.of(Limits()), LIMIT_S)
     containers.retire()
     assert all_end([slot.pidfd])
-    clear_away(slot)
+    clean_up_run(slot)
     containers.join(LIMIT_S)
     assert not containers.alive and os.listdir(root) == []
 
@@ -362,7 +362,7 @@ def killed(root: str) -> Callable[[str], bool]:
 def test_no_container_survives_a_sandboxd_that_is_killed(killed, root, runtime):
     assert killed(runtime)
     assert len(os.listdir(root)) == 1
-    assert ContainerBackend(root, NoDriver()).clear_leftovers() == 1
+    assert ContainerBackend(root, NoDriver()).remove_orphans() == 1
     assert os.listdir(root) == []
 
 
@@ -372,7 +372,7 @@ def test_the_bundles_of_another_living_sandboxd_are_left_alone(root):
     owner = subprocess.Popen(["sleep", "60"])
     try:
         bundle.path.rename(bundle.path.with_name(f"toolcrib-{owner.pid}-1"))
-        assert ContainerBackend(root, NoDriver()).clear_leftovers() == 0
+        assert ContainerBackend(root, NoDriver()).remove_orphans() == 0
     finally:
         owner.kill()
         owner.wait()

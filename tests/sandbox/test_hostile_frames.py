@@ -71,7 +71,7 @@ def test_depth_is_allowed_up_to_64_and_brackets_in_texts_do_not_count():
     deep = b"[" * 64 + b"]" * 64
     assert untrusted_json.parse(deep) is not None
     assert untrusted_json.parse(b'["' + b"[{" * 500 + b'\\"[", "\\\\"]')
-    with pytest.raises(untrusted_json.Hostile):
+    with pytest.raises(untrusted_json.HostileJson):
         untrusted_json.parse(b"[" + deep + b"]")
 
 
@@ -82,5 +82,5 @@ def test_what_only_looks_odd_is_read(raw):
 
 @pytest.mark.parametrize("raw", [b'"' + b'\\"' * 500_000, b'["a", "' + b"\\\\" * 500_000, b'"\\'])
 def test_a_text_without_an_end_is_searched_once(raw):
-    with pytest.raises(untrusted_json.Hostile):
+    with pytest.raises(untrusted_json.HostileJson):
         untrusted_json.parse(raw)

@@ -84,7 +84,7 @@ def json_object(answer: Fetched) -> dict[str, Any]:
     """Raises Unusable."""
     try:
         found = untrusted_json.parse(answer.body)
-    except untrusted_json.Hostile as flaw:
+    except untrusted_json.HostileJson as flaw:
         raise Unusable(f"The authorization server's answer cannot be read: {flaw}.") from None
     if not isinstance(found, dict):
         raise Unusable("The authorization server's answer is no JSON object.")

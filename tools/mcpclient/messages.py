@@ -70,7 +70,7 @@ def parsed(raw: bytes) -> Message:
     """As it was sent, not repaired. Raises Unusable."""
     try:
         message = untrusted_json.parse_repairable(raw)
-    except untrusted_json.Hostile as flaw:
+    except untrusted_json.HostileJson as flaw:
         raise Unusable(f"The MCP server sent a message that cannot be read: {flaw}.") from None
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
         raise Unusable("The MCP server sent something that is no JSON-RPC message.")

@@ -113,7 +113,7 @@ def _beyond(read: CallResult) -> tuple[Any, ...]:
             same = (
                 untrusted_json.parse_repairable(read.content[0]["text"].encode()) == read.structured
             )
-        except untrusted_json.Hostile:
+        except untrusted_json.HostileJson:
             same = False
         return () if same else parts
     return parts

@@ -108,14 +108,14 @@ class Desk:
         """Until sandboxd closes its end."""
         control, served = self._control.fileno(), True
         while served:
-            told = False
+            has_message = False
             for descriptor, event in self._epoll.poll():
                 if descriptor == control:
-                    told = True
+                    has_message = True
                 else:
                     self._attend(self._by_listener[descriptor], event)
             # Last: what it closes and opens may be a number that is still among the events.
-            served = not told or self._obey()
+            served = not has_message or self._obey()
 
     def _attend(self, line: CountedRun, event: int) -> None:
         if event & select.EPOLLIN:

@@ -61,14 +61,14 @@ class Janitor:
 
     def _sweep(self) -> None:
         while (directory := self._littered.get()) is not None:
-            _empty_out(directory, self._stopped.is_set)
+            _empty_directories(directory, self._stopped.is_set)
 
 
-def clear_away(slot: SandboxSlot) -> None:
+def clean_up_run(slot: SandboxSlot) -> None:
     """At once, for who has no janitor."""
     _release(slot)
     if slot.scratch is not None:
-        _empty_out(slot.scratch)
+        _empty_directories(slot.scratch)
 
 
 def wait_for_end(pidfd: int) -> bool:
@@ -100,7 +100,7 @@ def _release(slot: SandboxSlot) -> None:
         log("cgroup_left_behind", pid=slot.pid)
 
 
-def _empty_out(directory: int, stopped: Callable[[], bool] = scratch.never) -> None:
+def _empty_directories(directory: int, stopped: Callable[[], bool] = scratch.never) -> None:
     scratch.remove(directory, stopped)
     os.close(directory)
 

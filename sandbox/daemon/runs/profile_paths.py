@@ -78,10 +78,10 @@ def sources_of(profile: Profile, opened: list[int]) -> Sources:
 
 def unchanged(known: Sources) -> bool:
     """Whether each path still leads to what it led to, and through no link."""
-    return all(_found(path) == identity for path, identity in known)
+    return all(_find_identity(path) == identity for path, identity in known)
 
 
-def _found(path: str) -> FileIdentity | None:
+def _find_identity(path: str) -> FileIdentity | None:
     try:
         descriptor = open_plainly(path)
     except OSError:

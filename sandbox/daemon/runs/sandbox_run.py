@@ -60,7 +60,7 @@ _SILENT = "the worker said nothing for so long that its lease must be running ou
 
 
 @dataclass(frozen=True)
-class End:
+class RunEnd:
     """How a run ended: with the raw JSON of a result, or with a code and a text."""
 
     output: bytes = b""
@@ -68,18 +68,18 @@ class End:
     message: str | None = None
 
 
-def read_answer(frame: bytes) -> End:
+def read_answer(frame: bytes) -> RunEnd:
     """Anything unclean is INVALID_RESULT; an accepted output is handed on as it came."""
     kind, payload = frame[:1], frame[1:]
     try:
         value = untrusted_json.parse(payload, large_integers=True)
         if kind == RESULT:
-            return End(output=payload)
+            return RunEnd(output=payload)
         if kind == ERROR:
             return _read_error(value)
-        raise untrusted_json.Hostile("neither result nor error")
-    except untrusted_json.Hostile as reason:
-        return End(code=ErrorCode.INVALID_RESULT, message=f"the result was refused: {reason}")
+        raise untrusted_json.HostileJson("neither result nor error")
+    except untrusted_json.HostileJson as reason:
+        return RunEnd(code=ErrorCode.INVALID_RESULT, message=f"the result was refused: {reason}")
 
 
 class SlotEnded(Exception):
@@ -98,7 +98,7 @@ class SandboxRun:
         self._reader = frames.FrameReader(slot.channel, limits.output_bytes + 1)
         self._streams = {slot.stdout: KeptText(), slot.stderr: KeptText()}
         self._poll = select.poll()
-        self._handlers: dict[int, Callable[[], End | None]] = {}
+        self._handlers: dict[int, Callable[[], RunEnd | None]] = {}
         self._watch(slot.channel.fileno(), self._hear)
         self._watch(worker.fileno(), self._listen)
         for stream in self._streams:
@@ -133,7 +133,7 @@ class SandboxRun:
         )
         return result, end.output
 
-    def _converse(self, body: bytes) -> End:
+    def _converse(self, body: bytes) -> RunEnd:
         self._begin(body)
         while True:
             ready = self._poll.poll(self._patience_ms())
@@ -145,7 +145,7 @@ class SandboxRun:
             if exceeded is not None:
                 return self._over(exceeded)
             if self._worker.left_s() <= 0:
-                return End(code=ErrorCode.LOST, message=_SILENT)
+                return RunEnd(code=ErrorCode.LOST, message=_SILENT)
             self._slot.refill()
 
     def _begin(self, body: bytes) -> None:
@@ -182,16 +182,16 @@ class SandboxRun:
     def _watch(
         self,
         descriptor: int,
-        handler: Callable[[], End | None],
+        handler: Callable[[], RunEnd | None],
         events: int = select.POLLIN,
     ) -> None:
         self._handlers[descriptor] = handler
         self._poll.register(descriptor, events)
 
-    def _over(self, code: ErrorCode) -> End:
-        return End(code=code, message=_MESSAGES[code].format(limits=self._limits))
+    def _over(self, code: ErrorCode) -> RunEnd:
+        return RunEnd(code=code, message=_MESSAGES[code].format(limits=self._limits))
 
-    def _stands_still(self) -> End | None:
+    def _stands_still(self) -> RunEnd | None:
         operations = self._slot.operations
         assert operations is not None
         operations.hear()
@@ -202,10 +202,10 @@ class SandboxRun:
         operations.resume()
         return None
 
-    def _listen(self) -> End | None:
+    def _listen(self) -> RunEnd | None:
         return None if self._worker.hear() else self._over(ErrorCode.CANCELLED)
 
-    def _hear(self) -> End | None:
+    def _hear(self) -> RunEnd | None:
         """The tool's side said something, or closed. Raises SlotEnded.
 
         The kernel distinguishes an end that left some of what we sent unread from any other.
@@ -221,7 +221,7 @@ class SandboxRun:
             return read_answer(frame)
         return None if open_still else self._over(ErrorCode.EXITED)
 
-    def _outlived(self) -> End | None:
+    def _outlived(self) -> RunEnd | None:
         """The first process is gone; what it said last may still be in the channel."""
         waiting = select.poll()
         waiting.register(self._slot.channel, select.POLLIN)
@@ -231,7 +231,7 @@ class SandboxRun:
                 return end
         return self._over(ErrorCode.EXITED)
 
-    def _drain(self, stream: int) -> End | None:
+    def _drain(self, stream: int) -> RunEnd | None:
         data = os.read(stream, _CHUNK)
         self._streams[stream].add(data)
         if not data:
@@ -249,7 +249,7 @@ class SandboxRun:
             pass
         return self._streams[stream].text()
 
-    def _correct(self, end: End) -> End:
+    def _correct(self, end: RunEnd) -> RunEnd:
         """An end that looks like the tool's own may have been the kernel's doing."""
         leaf = self._slot.leaf
         if leaf.memory_exceeded():
@@ -263,14 +263,14 @@ class SandboxRun:
             return self._over(ErrorCode.TIMEOUT)
         return self._of_exit(end) if end.code == ErrorCode.EXITED else end
 
-    def _of_exit(self, end: End) -> End:
+    def _of_exit(self, end: RunEnd) -> RunEnd:
         """A process that is gone went over a limit, was killed by another, or ended itself."""
         if exceeded := self._meter.exceeded():
             return self._over(exceeded)
         return self._over(ErrorCode.LOST) if was_killed(self._slot.pidfd) else end
 
 
-class Doors:
+class EgressSockets:
     def __init__(self, egress_path: str) -> None:
         self._path = egress_path
 
@@ -292,16 +292,16 @@ class Doors:
             yield
 
 
-def _read_error(value: Any) -> End:
+def _read_error(value: Any) -> RunEnd:
     if isinstance(value, dict):
         code, message = value.get("code"), value.get("message")
         if isinstance(code, str) and isinstance(message, str) and _CODE.match(code):
             honest = ErrorCode.TOOL_ERROR if code in _OURS else code
-            return End(code=honest, message=message[:_MESSAGE_LENGTH])
-    raise untrusted_json.Hostile("an error without code and message")
+            return RunEnd(code=honest, message=message[:_MESSAGE_LENGTH])
+    raise untrusted_json.HostileJson("an error without code and message")
 
 
-def _outcome(end: End) -> RunOutcome:
+def _outcome(end: RunEnd) -> RunOutcome:
     if end.code is None:
         return RunOutcome.SUCCESS
     return _OUTCOMES.get(end.code, RunOutcome.FAILED)

@@ -20,7 +20,7 @@ from sandbox.daemon.limits.cgroups import Driver
 from sandbox.daemon.limits.operations import Counter, RunOperations
 from sandbox.daemon.run_accounts import Accounts, SandboxAccount, StartedProgram
 from sandbox.daemon.runs import launch, scratch
-from sandbox.daemon.runs.janitor import clear_away
+from sandbox.daemon.runs.janitor import clean_up_run
 from sandbox.daemon.runs.launch import Launch
 from sandbox.daemon.runs.profile_paths import Sources, unchanged
 from sandbox.daemon.runs.slot import SandboxSlot, SlotDisk
@@ -190,7 +190,7 @@ class Template:
             slot.operations = self._counted(far)
         except OSError as error:
             slot.kill()
-            clear_away(slot)
+            clean_up_run(slot)
             self._lose(disk, f"its operations cannot be counted: {error}")
             return
         with self._changed:
@@ -229,7 +229,7 @@ class Template:
             self._ready.clear()
         for slot in left:
             slot.kill()
-            clear_away(slot)
+            clean_up_run(slot)
 
 
 def close_all(descriptors: Iterable[int]) -> None:

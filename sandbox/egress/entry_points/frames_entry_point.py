@@ -19,7 +19,7 @@ from sandbox.egress.egress_checks import HELPER, TIRING, RunEgress
 from sandbox.egress.entry_points.messages import EgressRequest, EgressResponse
 from sandbox.egress.entry_points.streams import Plain
 from sandbox.egress.rules.egress_policy import Denied
-from sandbox.egress.task_group import Crew
+from sandbox.egress.task_group import TaskGroup
 from sandbox.inside.sandbox_http import PIECE, Frame, FrameKind, pack, unpack
 from sandbox.untrusted_json import Fields
 
@@ -102,21 +102,21 @@ class EgressEntryPoint:
 
     async def serve(self) -> None:
         """Until the run closes it or breaks a rule; it is closed then."""
-        async with Crew() as crew:
-            crew.begin(self._write())
+        async with TaskGroup() as task_group:
+            task_group.begin(self._write())
             try:
-                await self._read(crew)
+                await self._read(task_group)
             except OSError:
                 pass  # the run has ended
             except BrokenRule as reason:
                 log("door_closed", reason=str(reason))
         self._stream.close()
 
-    async def _read(self, crew: Crew) -> None:
+    async def _read(self, task_group: TaskGroup) -> None:
         parser = FrameParser()
         while data := await self._stream.receive():
             for frame in parser.feed(data):
-                await self._take(frame, crew)
+                await self._take(frame, task_group)
 
     async def _write(self) -> None:
         """Frames stay whole: a request that ends in time never ends in the middle of one."""
@@ -129,10 +129,10 @@ class EgressEntryPoint:
         except OSError:
             return  # reading finds the end as well
 
-    async def _take(self, frame: Frame, crew: Crew) -> None:
+    async def _take(self, frame: Frame, task_group: TaskGroup) -> None:
         match frame.kind:
             case FrameKind.REQUEST:
-                await self._begin(frame, crew)
+                await self._begin(frame, task_group)
             case FrameKind.BODY if frame.number in self._uploads:
                 await self._feed(frame)
             case FrameKind.CANCEL:
@@ -140,7 +140,7 @@ class EgressEntryPoint:
             case _:
                 raise BrokenRule("a frame out of its order")
 
-    async def _begin(self, frame: Frame, crew: Crew) -> None:
+    async def _begin(self, frame: Frame, task_group: TaskGroup) -> None:
         if frame.number <= self._last:
             raise BrokenRule("a number that was used before")
         self._last = frame.number
@@ -149,7 +149,7 @@ class EgressEntryPoint:
         if not upload.complete:
             self._uploads[frame.number] = upload
         await self._places.acquire()
-        task = crew.begin(self._answer(frame.number, replace(asked, body=upload.chunks())))
+        task = task_group.begin(self._answer(frame.number, replace(asked, body=upload.chunks())))
         self._requests[frame.number] = task
         task.add_done_callback(lambda _: self._ended(frame.number, upload))
 

@@ -24,7 +24,7 @@ from sandbox.egress.entry_points.streams import Plain, accepted
 from sandbox.egress.entry_points.tunnel import Tunnel
 from sandbox.egress.rules.egress_policy import Code, Denied
 from sandbox.egress.rules.host_rules import TLS_PORTS
-from sandbox.egress.task_group import Crew
+from sandbox.egress.task_group import TaskGroup
 
 IDLE_S = 30.0  # for a whole request head, and between two requests
 _HEAD_BYTES = 32 * 1024  # of a program's request; reading one takes its time
@@ -55,7 +55,7 @@ class Proxy:
         self._places = asyncio.Semaphore(2 * reach.limits.connections)
 
     async def serve(self) -> None:
-        async with Crew() as clients:
+        async with TaskGroup() as clients:
             while True:
                 await self._places.acquire()
                 client = await accepted(self._listener)

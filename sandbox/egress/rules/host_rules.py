@@ -61,7 +61,7 @@ def read_rule(given: HostRule) -> CompiledHostRule:
         if given.host == "*":
             return CompiledHostRule(given)
         if given.host.startswith("*."):
-            return CompiledHostRule(given, suffix="." + _named(given.host[2:]).text)
+            return CompiledHostRule(given, suffix="." + _parse_named_host(given.host[2:]).text)
         return CompiledHostRule(given, host=_rule_host(given.host))
     except BrokenGrammar as reason:
         raise SpecInvalid(f"not a host a rule may have: {given.host[:80]!r} ({reason})") from None
@@ -139,7 +139,7 @@ def _rule_host(text: str) -> Host:
     return parse_host(f"[{text}]" if bare else text)
 
 
-def _named(text: str) -> Host:
+def _parse_named_host(text: str) -> Host:
     host = parse_host(text)
     if host.address is not None:
         raise BrokenGrammar("an address has no names below it")

@@ -35,37 +35,37 @@ _CALLS: tuple[tuple[str, tuple[str, ...], str, tuple[int, ...]], ...] = (
 
 @attack("reach a service of the host's loopback", WALLED)
 def reach_loopback(bait: Bait) -> str | None:
-    return _reached(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", bait["tcp"]))
+    return _try_connect(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", bait["tcp"]))
 
 
 @attack("send a datagram", WALLED)
 def send_datagram(bait: Bait) -> str | None:
-    return _reached(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", bait["udp"]))
+    return _try_connect(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", bait["udp"]))
 
 
 @attack("reach an abstract socket of the host", WALLED)
 def reach_abstract(bait: Bait) -> str | None:
-    return _reached(socket.AF_UNIX, socket.SOCK_STREAM, "\0" + bait["abstract"])
+    return _try_connect(socket.AF_UNIX, socket.SOCK_STREAM, "\0" + bait["abstract"])
 
 
 @attack("reach a socket in the host's files", WALLED)
 def reach_path(bait: Bait) -> str | None:
-    return _reached(socket.AF_UNIX, socket.SOCK_STREAM, bait["socket"])
+    return _try_connect(socket.AF_UNIX, socket.SOCK_STREAM, bait["socket"])
 
 
 @attack("reach the hypervisor", EVERY)
 def reach_hypervisor(bait: Bait) -> str | None:
-    return _made(_AF_VSOCK, socket.SOCK_STREAM)
+    return _try_socket(_AF_VSOCK, socket.SOCK_STREAM)
 
 
 @attack("configure the network", WALLED)
 def configure_network(bait: Bait) -> str | None:
-    return _made(socket.AF_NETLINK, socket.SOCK_RAW)
+    return _try_socket(socket.AF_NETLINK, socket.SOCK_RAW)
 
 
 @attack("listen to the wire", EVERY)
 def listen_to_wire(bait: Bait) -> str | None:
-    return _made(socket.AF_PACKET, socket.SOCK_RAW)
+    return _try_socket(socket.AF_PACKET, socket.SOCK_RAW)
 
 
 def _calling(name: str, arguments: tuple[int, ...]) -> Perform:
@@ -81,12 +81,12 @@ def call_by_x32(bait: Bait) -> str | None:
     return call_number(_X32_GETPID) if platform.machine() == "x86_64" else None
 
 
-def _made(family: int, kind: int) -> str:
+def _try_socket(family: int, kind: int) -> str:
     socket.socket(family, kind).close()
     return "a socket"
 
 
-def _reached(family: int, kind: int, address: Any) -> str:
+def _try_connect(family: int, kind: int, address: Any) -> str:
     """A socket of that family is too much already."""
     with socket.socket(family, kind) as door:
         door.settimeout(_ANSWER_S)

@@ -40,7 +40,7 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-def _all(names: Iterable[str], rule: Rule) -> dict[str, Rule]:
+def _same_rule(names: Iterable[str], rule: Rule) -> dict[str, Rule]:
     return dict.fromkeys(names, rule)
 
 
@@ -87,8 +87,8 @@ _ATTRIBUTES = _names("""
     fgetxattr flistxattr fremovexattr fsetxattr getxattr lgetxattr listxattr llistxattr lremovexattr
     lsetxattr removexattr setxattr""")
 _REFUSED_POLITELY = {
-    **_all(_NEWER, Rule(ABSENT)),
-    **_all(_ATTRIBUTES, Rule(NOT_SUPPORTED)),
+    **_same_rule(_NEWER, Rule(ABSENT)),
+    **_same_rule(_ATTRIBUTES, Rule(NOT_SUPPORTED)),
     "flock": Rule(NO_LOCKS),
 }
 
@@ -121,11 +121,11 @@ _NEVER = (
 
 def _open(wanted: FilterRequirements) -> dict[str, Rule]:
     return {
-        **_all(NUMBERS, Rule(YES)),
-        **_all(_NEVER, Rule(NO)),
-        **_all(("clone3", "openat2"), Rule(ABSENT)),
+        **_same_rule(NUMBERS, Rule(YES)),
+        **_same_rule(_NEVER, Rule(NO)),
+        **_same_rule(("clone3", "openat2"), Rule(ABSENT)),
         **arguments.WHERE_ALL_ELSE_IS_OPEN,
-        **({} if wanted.programs else _all(("execve", "execveat"), Rule(NO))),
+        **({} if wanted.programs else _same_rule(("execve", "execveat"), Rule(NO))),
     }
 
 
@@ -133,7 +133,7 @@ def _usual(wanted: FilterRequirements) -> dict[str, Rule]:
     sessions = _OWN_SESSIONS if wanted.sessions else frozenset()
     return {
         **_REFUSED_POLITELY,
-        **_all(_NECESSARY | _PROCESSES | _CONVENIENT | sessions, Rule(YES)),
+        **_same_rule(_NECESSARY | _PROCESSES | _CONVENIENT | sessions, Rule(YES)),
         **arguments.FILES,
         **arguments.MEMORY,
         **arguments.PAIRS,
@@ -146,12 +146,12 @@ def _usual(wanted: FilterRequirements) -> dict[str, Rule]:
 def _threads_only(wanted: FilterRequirements) -> dict[str, Rule]:
     return {
         **_REFUSED_POLITELY,
-        **_all(_NECESSARY, Rule(YES)),
+        **_same_rule(_NECESSARY, Rule(YES)),
         **arguments.FILES,
         **arguments.MEMORY,
         **arguments.PAIRS,
-        **_all(_DISPENSABLE, Rule(ABSENT)),
-        **_all(("creat", "fadvise64"), Rule(NO)),
+        **_same_rule(_DISPENSABLE, Rule(ABSENT)),
+        **_same_rule(("creat", "fadvise64"), Rule(NO)),
         "clone": arguments.CLONE_A_THREAD_OR_SPAWN if wanted.spawns else arguments.CLONE_A_THREAD,
         "fallocate": Rule(NOT_SUPPORTED),
         **_as_wanted(wanted),
@@ -163,5 +163,5 @@ def _as_wanted(wanted: FilterRequirements) -> dict[str, Rule]:
         **({} if wanted.new_code else arguments.NO_NEW_CODE),
         **({} if wanted.shared_memory else {"futex": arguments.PRIVATE_WAKES}),
         **(arguments.CONNECTIONS if wanted.sockets else {}),
-        **(_all(_EXECUTING, Rule(YES)) if wanted.programs else {}),
+        **(_same_rule(_EXECUTING, Rule(YES)) if wanted.programs else {}),
     }

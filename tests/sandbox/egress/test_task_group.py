@@ -2,7 +2,7 @@
 
 import asyncio
 
-from sandbox.egress.task_group import Crew
+from sandbox.egress.task_group import TaskGroup
 from tests.sandbox.egress.loops import in_a_loop_of_its_own
 
 
@@ -16,11 +16,11 @@ def test_ending_ends_a_task_that_has_just_ended_by_itself():
             await go.wait()
             ended.append(True)
 
-        async with Crew() as crew:
-            crew.begin(work())
+        async with TaskGroup() as task_group:
+            task_group.begin(work())
             await asyncio.sleep(0)
             go.set()
-            crew.begin(work())
+            task_group.begin(work())
             await asyncio.sleep(0)
         return bool(ended)
 
@@ -38,8 +38,8 @@ def test_ending_waits_for_what_tasks_do_last():
                 await asyncio.sleep(0)
                 done.append("tidied up")
 
-        async with Crew() as crew:
-            crew.begin(work())
+        async with TaskGroup() as task_group:
+            task_group.begin(work())
             await asyncio.sleep(0)
         return done
 
@@ -51,9 +51,9 @@ def test_a_task_that_breaks_is_told_of_and_harms_no_other(capsys):
         async def broken() -> None:
             raise ValueError("holds a secret")
 
-        async with Crew() as crew:
-            broken_one = crew.begin(broken())
-            other = crew.begin(asyncio.sleep(3600))
+        async with TaskGroup() as task_group:
+            broken_one = task_group.begin(broken())
+            other = task_group.begin(asyncio.sleep(3600))
             await asyncio.wait([broken_one])
             return not other.done()
 
