@@ -10,7 +10,7 @@ from tests import factories
 from tools.agents import agent_requests
 from tools.agents.agent_requests import AgentRunRequest
 from tools.definitions.callers import Caller
-from tools.definitions.implementations.builtin import ASK_MODEL
+from tools.definitions.implementations.tool_types import ASK_MODEL
 from tools.definitions.results import Status
 from tools.execution.pipeline import admit
 from tools.models import Agent, Execution

@@ -18,7 +18,7 @@ from tools.catalog.search import words
 from tools.catalog.signatures.keys import current_key
 from tools.catalog.signatures.versions import statement_of
 from tools.definitions.tool import definition_digest, read_definition
-from tools.knowledge.documents import Syntax
+from tools.knowledge.graph_documents import Syntax
 from tools.models import (
     Agent,
     InboxItem,

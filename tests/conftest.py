@@ -22,13 +22,13 @@ from audit.export import export
 from tests import crib as cribs
 from tests import factories, organizations, stores
 from tests.api import Api
-from tests.passwords import QuickHasher
+from tests.factories import QuickHasher
 from tests.tools.api import document
+from tests.tools.approval_requests import held
 from tests.tools.execution.workers import stopped
-from tests.tools.held import held
 from tools.definitions.results import Status
 from tools.models import Agent, Confirmation, Execution, Organization, Tool, User
-from tools.runners.base import sandbox
+from tools.runners.tool_runs import sandbox
 
 # The same examples in every run, so that a failure is of the change under test. What new examples
 # would find, the part `exploring` looks for. How long one takes says something of the machine

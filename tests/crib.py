@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests import stores
-from tests.waiting import until
+from tests.conditions import until
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 

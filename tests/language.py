@@ -1,9 +1,10 @@
 """What is not written in the field's words: `python -m tests.language [--write]`.
 
-Checks the names of classes, the size and the docstring of each package, and the words of comments
-and docstrings (`LANGUAGE.md`, `LAYOUT.md` of the project). What is left from before stands in
-`language_left.txt`, which may shrink and not grow; `--write` writes it again. Prints `file: what to
-do` and ends with 1 where it finds something.
+Checks the names of modules, classes, functions and variables, the size and the docstring of each
+package, and the words of comments and docstrings (`LANGUAGE.md`, `LAYOUT.md` of the project). The
+words and names that are left from before are counted in `language_left.txt`, which may shrink and
+not grow; `--write` writes it again. Prints `file: what to do` and ends with 1 where it finds
+something.
 """
 
 import ast
@@ -24,13 +25,37 @@ GENERIC = {
     "Asked", "Found", "Given", "Kept", "Kind", "Line", "Noted", "Place", "Read", "Row", "Run",
     "Shown", "Source", "Standing", "Step", "Told", "Wanted",
 }  # fmt: skip
-PRESCRIBED = {"Meta", "Command", "Migration"}
+# Functions that are called by a participle or a preposition alone: a function is a verb with its
+# object, or the noun of its result.
+BARE = {
+    "above", "after", "again", "all", "alone", "anew", "apart", "asked", "at", "before", "begun",
+    "below", "beside", "beyond", "both", "by", "earlier", "elsewhere", "ended", "every", "found",
+    "given", "held", "here", "in", "kept", "known", "lately", "made", "named", "noted", "now", "of",
+    "on", "one", "ones", "other", "over", "own", "past", "put", "reached", "said", "same", "seen",
+    "shown", "some", "standing", "taken", "tell", "then", "there", "told", "turn", "under", "up",
+    "wanted", "whole", "within",
+}  # fmt: skip
+# Words of the left column of the glossary that name a thing.
+IDIOM = {
+    "anew", "bell", "bells", "bury", "courier", "crew", "hint", "hints", "keeper", "ladder",
+    "lately", "leftovers", "nobody", "parcel", "parcels", "road", "rung", "rungs", "somebody",
+    "stumbling", "told", "whoever",
+}  # fmt: skip
+# Modules in -ing and -ed that are named by a subject all the same, not by what they do to it.
+NOUNS = {
+    "alerting", "drawing", "embedded", "licensing", "logging", "masking", "naming", "planning",
+    "polling", "reasoning", "sandboxing", "sealing", "signing", "thinning", "throttling", "timing",
+}  # fmt: skip
+# Names of other people's interfaces: MCP annotations, HTML, the user of Unix.
+FOREIGN = {"NOBODY", "type_hints", "get_type_hints"}
+IDENTIFIER = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 # Idiom of the first files. Names that are still in code may be mentioned in backticks.
 WORDS = re.compile(
     r"\b(anew|bell|hint|hints|ladder|lately|nobody|parcel|rung|somebody|stumbl\w+|the road|"
     r"the wall|told|whoever)\b",
     re.IGNORECASE,
 )
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 CLASS = re.compile(r"^ *class (\w+)", re.MULTILINE)
 BACKTICKED = re.compile(r"`[^`]*`")
 MOST_FILES = 16  # of a package, beside its __init__
@@ -43,7 +68,7 @@ UNSAID = ("management", "commands", "isolated")  # Django's folders, and what is
 
 def main(write: bool) -> int:
     files = list(_sources())
-    found = Counter({path: len(words) for path, words in _words(files).items()})
+    found = Counter({path: len(flaws) for path, flaws in _counted(files).items()})
     if write:
         lines = [f"{count} {path}\n" for path, count in sorted(found.items()) if count]
         LEFT.write_text("".join(lines), encoding="utf-8")
@@ -63,14 +88,49 @@ def _too_many(files: Iterable[str], found: Counter[str]) -> Iterator[str]:
     for line in LEFT.read_text(encoding="utf-8").splitlines():
         count, path = line.split()
         allowed[path] = int(count)
-    words = _words(path for path in files if found[path] > allowed[path])
-    for path, lines in sorted(words.items()):
-        for number, word in lines:
-            yield f"{path}:{number}: {word!r} is an idiom: say it in the field's words"
+    counted = _counted(path for path in files if found[path] > allowed[path])
+    for path, flaws in sorted(counted.items()):
+        yield from (f"{path}:{line}: {flaw}" for line, flaw in sorted(flaws))
 
 
-def _words(files: Iterable[str]) -> dict[str, list[tuple[int, str]]]:
-    return {path: [*_prose(path)] for path in files if not path.startswith(EXEMPT)}
+def _counted(files: Iterable[str]) -> dict[str, list[tuple[int, str]]]:
+    """What is left of words and names, each with its line."""
+    sound = (path for path in files if not path.startswith(EXEMPT))
+    return {path: [*_module(path), *_prose(path), *_names(path)] for path in sound}
+
+
+def _module(path: str) -> Iterator[tuple[int, str]]:
+    module = Path(path).stem
+    last = module.rpartition("_")[2]
+    idiom = IDIOM.intersection(module.split("_"))
+    verb = last.endswith(("ing", "ed")) and last not in NOUNS and "/commands/" not in path
+    if verb or idiom or module in BARE:
+        yield 1, f"the module {module} is named by its subject, not by what it does to it"
+
+
+def _names(path: str) -> Iterator[tuple[int, str]]:
+    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    seen = set()
+    for node in ast.walk(tree):
+        name = _defined(node)
+        if name is None or name in seen or name in FOREIGN:
+            continue
+        seen.add(name)
+        line = getattr(node, "lineno", 1)
+        words = {word.lower() for word in IDENTIFIER.findall(name)}
+        if idiom := words & IDIOM:
+            yield line, f"{name}: {', '.join(sorted(idiom))!r} is an idiom"
+        elif isinstance(node, FUNCTIONS) and name.strip("_") in BARE:
+            yield line, f"{name}() is a verb with its object, or the noun of its result"
+
+
+def _defined(node: ast.AST) -> str | None:
+    match node:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            return name
+        case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()):
+            return name
+    return None
 
 
 def _prose(path: str) -> Iterator[tuple[int, str]]:
@@ -90,7 +150,8 @@ def _prose(path: str) -> Iterator[tuple[int, str]]:
                 texts.append((first.lineno, str(first.value.value)))
     for number, one in texts:
         for at, line in enumerate(one.splitlines()):
-            yield from ((number + at, word) for word in WORDS.findall(BACKTICKED.sub("", line)))
+            for word in WORDS.findall(BACKTICKED.sub("", line)):
+                yield number + at, f"{word!r} is an idiom: say it in the field's words"
 
 
 def _classes(files: Iterable[str]) -> Iterator[str]:

@@ -8,7 +8,8 @@ from typing import Any
 import rfc8785
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tools.definitions.licenses import license_key_id, signed_message
+from tools.definitions.licenses import signed_message
+from tools.definitions.signing import public_key_id
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 PUBLIC = KEY.public_key().public_bytes_raw()
@@ -34,7 +35,7 @@ def said(organization: str, tier: str = "Teams", **fields: Any) -> dict[str, Any
 def signed(license: dict[str, Any], key: Ed25519PrivateKey = KEY) -> dict[str, Any]:
     return {
         "license": license,
-        "key_id": license_key_id(key.public_key().public_bytes_raw()),
+        "key_id": public_key_id(key.public_key().public_bytes_raw()),
         "signature": base64.b64encode(key.sign(signed_message(license))).decode(),
     }
 

@@ -33,12 +33,12 @@ CLOCKS = {"monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "proce
 MEASURED = re.compile(r"^(began|begun|started|elapsed|took|duration|age)|_(ms|s|ns)$")
 LONG_S = 30  # a bound that no machine in use comes near
 OWN_SCHEMA = "ledger"  # the fixture with the tables of `audit` in a schema of their own
-MAY_SLEEP = ("waiting.py", "stubs/", "faults/")
+MAY_SLEEP = ("conditions.py", "stubs/", "faults/")
 LEFT_OUT = "benchmarks"  # they measure this machine
 
 ROWS = "counts rows of all organizations: name an organization, a subject or a primary key"
 BOUND = "is a bound on this machine's speed: compare with what the product reports or limits"
-SLEEP = "waits by time: wait for an event, or use tests.waiting.until"
+SLEEP = "waits by time: wait for an event, or use tests.conditions.until"
 XFAIL = "an expected failure needs reason= and strict=True"
 FLAKY = "a test is not tried again: mend what it waits for"
 

@@ -5,7 +5,7 @@ class Jokes(DynamicToolService):
         return f"Hey {user}!"
 """
 
-from toolcrib_service.running import run, serve
 from toolcrib_service.service import Answer, DynamicToolService, ToolFailed
+from toolcrib_service.service_process import run, serve
 
 __all__ = ["Answer", "DynamicToolService", "ToolFailed", "run", "serve"]

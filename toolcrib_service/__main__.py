@@ -11,9 +11,9 @@ from typing import Any
 
 import redis
 
-from toolcrib_service.running import GRACE_S, is_redis, keep, run
+from toolcrib_service.redis_worker import LEASE_S
 from toolcrib_service.service import DynamicToolService
-from toolcrib_service.worker import LEASE_S
+from toolcrib_service.service_process import GRACE_S, is_redis, keep, run
 
 URL = "TOOLCRIB_BROKER_URL"
 OPTIONS = "TOOLCRIB_BROKER_OPTIONS"

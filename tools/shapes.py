@@ -22,6 +22,7 @@ from tools.catalog.membership import Member
 from tools.catalog.registry import CatalogGroup, CatalogTool, Snapshot
 from tools.catalog.sandbox.credentials import MASK
 from tools.catalog.sandbox.profiles import written
+from tools.catalog.tiers import standing_of
 from tools.definitions.texts.names import WILDCARD
 from tools.definitions.tool import ordered_if_valid
 from tools.errors import ToolcribError
@@ -29,7 +30,7 @@ from tools.insight.explain import Explained, Explanation
 from tools.insight.replay import MOST_TURNED, ChangedVerdict
 from tools.insight.whatif import ImpactPreview
 from tools.limits.allowances import AllowanceStatus
-from tools.messaging.channels import written as channel_written
+from tools.messaging.message_channels import written as channel_written
 from tools.models import (
     Agent,
     Confirmation,
@@ -55,7 +56,6 @@ from tools.models import (
     ToolVersion,
 )
 from tools.policy.isolation_levels import effective_level
-from tools.policy.license_gates import standing_of
 from tools.usage.usage_reports import Usage, UsageTotals
 
 

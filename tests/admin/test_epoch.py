@@ -23,7 +23,7 @@ from tools.accounts.grants.grant_ids import grant_id
 from tools.accounts.grants.grants import grants
 from tools.execution.pipeline import perform
 from tools.models import Agent, Execution, Organization, Tool, ToolGroup, User
-from tools.models.grant_rows import GrantRow
+from tools.models.permission import GrantRow
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ from tests.attacks.attack import Attack, Duel
 from tests.attacks.evidence import ALWAYS, Evidence
 from tests.attacks.plain import LONGEST_S, Answer, Plain
 from tests.attacks.scene import Scene, remove
+from tests.conditions import LIMIT_S
 from tests.sandbox.watching import wait_readable
-from tests.waiting import LIMIT_S
 
 _ROOT = Path(__file__).resolve().parents[2]
 _SOMEBODY = 61918

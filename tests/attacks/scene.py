@@ -16,8 +16,8 @@ from uuid import uuid4
 
 from sandbox.daemon.runs import scratch
 from sandbox.spec import Limits
+from tests.conditions import LIMIT_S
 from tests.sandbox.watching import all_end
-from tests.waiting import LIMIT_S
 
 SLEEPER = "/bin/sleep"
 _ROOT = Path(__file__).resolve().parents[2]

@@ -25,9 +25,9 @@ from tests.attacks.attack import ATTACKS, NONE, USUAL, Attack, Duel
 from tests.attacks.evidence import ALWAYS, Evidence, got_something, outlived_its_run
 from tests.attacks.scene import Scene
 from tests.attacks.sources import Body, source_of, source_of_all
+from tests.conditions import LIMIT_S, until
 from tests.sandbox.conftest import Daemon
 from tests.sandbox.watching import wait_readable
-from tests.waiting import LIMIT_S, until
 
 _OWN_USER = "import os\ndef main(p):\n    return os.getuid()"
 _US, _THEM = "acme", "umbrella"

@@ -17,7 +17,7 @@ from sandbox.errors import ErrorCode, SpecInvalid
 from sandbox.inside.frames import FrameReader, FrameTooLarge, pack
 from sandbox.spec import CodeSource, IsolationLevel, Limits, Profile, SandboxSpec
 from tests.attacks.siege import Wall
-from tests.waiting import LIMIT_S, until
+from tests.conditions import LIMIT_S, until
 
 _SEEDS = (1, 2, 3)
 _CAP = 4096

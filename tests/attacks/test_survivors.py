@@ -17,9 +17,9 @@ from tests.attacks.attack import NONE, USUAL, limited
 from tests.attacks.kit import Parameters, brand, forever, in_child, succeeds, tell
 from tests.attacks.siege import Wall
 from tests.attacks.sources import source_of
+from tests.conditions import LIMIT_S
 from tests.sandbox.conftest import Daemon
 from tests.sandbox.watching import ENDLESS_S, wait_readable
-from tests.waiting import LIMIT_S
 
 type Needs = Callable[[IsolationLevel], None]
 

@@ -12,8 +12,8 @@ from tests.attacks.attack import USUAL
 from tests.attacks.kit import Parameters, call, tell, texts_of
 from tests.attacks.siege import Wall, said_by
 from tests.attacks.sources import source_of
+from tests.conditions import LIMIT_S
 from tests.sandbox.watching import wait_readable
-from tests.waiting import LIMIT_S
 
 _LAUNCHES = 12
 

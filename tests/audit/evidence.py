@@ -11,7 +11,7 @@ from audit.events import Event, Outcome
 from audit.log.sealer import seal_logs
 from audit.models import AuditRecord
 from tests.audit.logs import settled
-from tests.waiting import until
+from tests.conditions import until
 
 HERE = "here"
 BY = Actor("agent", "magpie", HERE, source_ip="10.1.2.3", request_id="r-1")

@@ -7,7 +7,7 @@ from django.db import connection
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.log import leaves
-from tests.waiting import until
+from tests.conditions import until
 
 _LINES = f"""
 SELECT {leaves.body_sql("r")}, r.mac, {leaves.moment_sql("r")}

@@ -21,7 +21,7 @@ from tools.catalog.services.sources import save_source
 from tools.catalog.signatures import drift
 from tools.licensing import tiers
 from tools.limits import allowances
-from tools.messaging import channels
+from tools.messaging import message_channels
 from tools.models import LicenseTier, McpServer, Token
 
 pytestmark = pytest.mark.django_db
@@ -104,9 +104,9 @@ def _places(organization, by):
     credentials.replace_credential(row=credential, credential=said | {"header": "X-Key"}, by=by)
     credentials.delete_credential(row=credential, by=by)
     said = {"name": "hook", "kind": "webhook", "url": "https://hooks.example/swordfish"}
-    channel, _ = channels.create_channel(organization=organization, channel=said, by=by)
-    channels.change_channel(row=channel, changes={"enabled": False}, by=by)
-    channels.delete_channel(row=channel, by=by)
+    channel, _ = message_channels.create_channel(organization=organization, channel=said, by=by)
+    message_channels.change_channel(row=channel, changes={"enabled": False}, by=by)
+    message_channels.delete_channel(row=channel, by=by)
 
 
 def _schema(organization, by):

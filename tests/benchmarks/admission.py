@@ -29,6 +29,7 @@ from django.db.models.functions import Now  # noqa: E402
 from tests import crib, factories  # noqa: E402
 from tools.accounts.callers import caller_of_token  # noqa: E402
 from tools.accounts.grants.grants import EXECUTE  # noqa: E402
+from tools.authorization.listings import usable_tools  # noqa: E402
 from tools.catalog.registry import registry  # noqa: E402
 from tools.definitions.callers import Caller  # noqa: E402
 from tools.definitions.results import Status  # noqa: E402
@@ -48,7 +49,6 @@ from tools.models import (  # noqa: E402
     ToolUserObjectPermission,
     ToolVersion,
 )
-from tools.policy.gates import usable_tools  # noqa: E402
 from tools.policy.questions import EffectiveRequest  # noqa: E402
 
 TOOLS, GROUPS, GRANTS = 10_000, 200, 1_000

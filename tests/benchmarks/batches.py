@@ -31,7 +31,7 @@ django.setup()
 from django.db import connections  # noqa: E402
 
 from tests import crib, factories  # noqa: E402
-from tools.definitions.chains.written import chain_definition  # noqa: E402
+from tools.definitions.chains.chain_document import chain_definition  # noqa: E402
 
 GROUPS = ["default", "read-only", "composition"]
 READ = {"tool_name": "read_file", "parameters": {"path": "note.txt"}}

@@ -30,8 +30,8 @@ import django  # noqa: E402
 django.setup()
 
 from tests import crib, factories  # noqa: E402
+from tests.conditions import until  # noqa: E402
 from tests.sandbox.watching import all_end, pidfds_of  # noqa: E402
-from tests.waiting import until  # noqa: E402
 
 STUBBORN = """
 import subprocess, sys, time

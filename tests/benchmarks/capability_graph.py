@@ -22,7 +22,7 @@ django.setup()
 from tests.tools.policy.catalog_of import snapshot, tool  # noqa: E402
 from tools.catalog.registry import CatalogTool, Snapshot  # noqa: E402
 from tools.catalog.workflow import capabilities  # noqa: E402
-from tools.definitions.capability.wishes import PlanningTarget, given_ports, target_port  # noqa: E402
+from tools.definitions.capability.capability_search import PlanningTarget, given_ports, target_port  # noqa: E402
 
 TOOLS, FIELDS = 10_000, 500
 VALUES = ["customer", "order", "invoice", "report", "address", "route", "sample", "summary"]

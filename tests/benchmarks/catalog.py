@@ -19,12 +19,14 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 django.setup()
 
 from tests.factories import definition  # noqa: E402
+from tools.authorization.facts import question_of  # noqa: E402
+from tools.authorization.listings import usable_tools  # noqa: E402
 from tools.catalog.registry import CatalogGroup, CatalogTool, Snapshot  # noqa: E402
 from tools.definitions.callers import Caller, CallerKind  # noqa: E402
 from tools.definitions.tool import ToolDefinition, definition_digest, read_definition  # noqa: E402
 from tools.models import LicenseTier  # noqa: E402
 from tools.policy import gates  # noqa: E402
-from tools.policy.questions import AccessRequest, EffectiveRequest  # noqa: E402
+from tools.policy.questions import EffectiveRequest  # noqa: E402
 
 SIZES = (10, 1_000, 10_000)
 
@@ -35,7 +37,7 @@ def main() -> None:
         snapshot, caller, asked = _snapshot(size), _caller(), EffectiveRequest.of(["default"], None)
         name = f"tool-{size // 2}"
         tool = snapshot.tools[name]
-        question = AccessRequest(caller, tool, asked, snapshot)
+        question = question_of(caller, tool, asked, snapshot)
         print(
             f"{size:>8}"
             f"{_median_us(lambda s=snapshot, n=name: s.tool(n)):>12.2f}"
@@ -46,7 +48,7 @@ def main() -> None:
 
 
 def _listing_ms(caller: Caller, asked: EffectiveRequest, snapshot: Snapshot) -> float:
-    return _median_us(lambda: gates.usable_tools(caller, asked, snapshot), 5) / 1000
+    return _median_us(lambda: usable_tools(caller, asked, snapshot), 5) / 1000
 
 
 def _median_us(work: Callable[[], object], rounds: int = 2_000) -> float:

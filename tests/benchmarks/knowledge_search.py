@@ -30,9 +30,9 @@ from django.db import connection  # noqa: E402
 
 from tests import crib, factories  # noqa: E402
 from tools.execution.pipeline import perform  # noqa: E402
-from tools.httpclient.upstreams import RequestBounds, UpstreamPool  # noqa: E402
-from tools.knowledge import endpoint, finding, index  # noqa: E402
-from tools.knowledge.finding import EntitySearchQuery  # noqa: E402
+from tools.httpclient.upstream_pool import RequestBounds  # noqa: E402
+from tools.knowledge import entity_index, entity_search, sparql_endpoint  # noqa: E402
+from tools.knowledge.entity_search import EntitySearchQuery  # noqa: E402
 from tools.models import Agent, Execution, GraphScope, KnowledgeEntry, Organization  # noqa: E402
 
 ENTITIES, ROUNDS, CALLS = 100_000, 200, 40
@@ -57,24 +57,25 @@ def main(entities: int) -> None:
         scope = GraphScope.of(organization.pk, None)
         print(f"{'':<44}{'p50 ms':>10}{'p95 ms':>10}{'worst':>10}   target p95 {TARGET_MS:g}")
         for what, ask in _QUESTIONS.items():
-            _show(what, lambda at, ask=ask: finding.find(scope, ask(at)), ROUNDS)
+            _show(what, lambda at, ask=ask: entity_search.find(scope, ask(at)), ROUNDS)
         asks = list(_QUESTIONS.values())
         _show(
-            "all of these, in turn", lambda at: finding.find(scope, asks[at % len(asks)](at)), 600
+            "all of these, in turn",
+            lambda at: entity_search.find(scope, asks[at % len(asks)](at)),
+            600,
         )
         _calls(organization)
     crib.remove(data)
 
 
 def _stored(organization: Organization, entities: int) -> None:
-    upstream, graph = UpstreamPool(), index.graph_of(GraphScope.of(organization.pk, None))
+    graph = entity_index.graph_of(GraphScope.of(organization.pk, None))
     began = time.monotonic()
     for start in range(0, entities, _BATCH):
         said = " ".join(_said(at) for at in range(start, min(entities, start + _BATCH)))
         text = f"INSERT DATA {{ GRAPH <{graph.iri}> {{ {said} }} }}"
         bounds = RequestBounds(threading.Event(), time.monotonic() + 120)
-        endpoint.update(upstream, graph.endpoint, text, bounds)
-    upstream.close()
+        sparql_endpoint.update(graph.endpoint, text, bounds)
     print(f"{entities} entities, {time.monotonic() - began:.0f} s to store them")
 
 
@@ -95,11 +96,11 @@ def _some(count: int) -> list[str]:
 
 def _indexed(organization: Organization) -> None:
     began = time.monotonic()
-    found = index.rebuild(GraphScope.of(organization.pk, None), lambda _: None)
+    found = entity_index.rebuild(GraphScope.of(organization.pk, None), lambda _: None)
     took = time.monotonic() - began
     print(f"{found} entities indexed in {took:.0f} s, {found / took:.0f} a second")
     began = time.monotonic()
-    index.touched(organization.pk, [f"urn:bench:{at}" for at in range(10)])
+    entity_index.touched(organization.pk, [f"urn:bench:{at}" for at in range(10)])
     print(f"10 entities touched in {(time.monotonic() - began) * 1000:.0f} ms")
 
 

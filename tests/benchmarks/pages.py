@@ -44,10 +44,10 @@ from django.test.utils import CaptureQueriesContext  # noqa: E402
 
 from audit.models import Alert, AuditLog, AuditRecord  # noqa: E402
 from tests import bulk, crib, factories  # noqa: E402
+from tests.conditions import until  # noqa: E402
 from tests.tools.api.test_authorization_matrix import Side  # noqa: E402
 from tests.ui.addresses import addresses_of  # noqa: E402
 from tests.ui.knowledge.test_knowledge import ELEMENTS, teller  # noqa: E402
-from tests.waiting import until  # noqa: E402
 from tools.catalog.actions import delete_tool  # noqa: E402
 from tools.models import Agent, Execution, Organization, Tool, ToolService, User  # noqa: E402
 from tools.usage import usage_rollups  # noqa: E402

@@ -93,7 +93,7 @@ def _ask(caller: Caller, value: Any) -> None:
     admission = Admission(caller, factories.call("echo", {"text": value}))
     for step in ADMISSION:
         step(admission)
-    pressure.HERE.leave(admission.arrival, written=False)
+    pressure.HERE.leave(admission.limits.arrival, written=False)
 
 
 def _gave(agent: Agent, output: Any) -> UUID:

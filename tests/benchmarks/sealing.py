@@ -30,7 +30,7 @@ from audit.log.key_files import log_origin  # noqa: E402
 from audit.log.proofs import inclusion_proof, proof_text  # noqa: E402
 from audit.models import AuditLeaf, AuditLog, AuditRecord  # noqa: E402
 from tests import crib  # noqa: E402
-from tests.waiting import until  # noqa: E402
+from tests.conditions import until  # noqa: E402
 
 TARGET_S, TARGET_BYTES = 2.0, 2048
 AT_ONCE = 5  # as many as a call leaves, more or less

@@ -32,13 +32,13 @@ django.setup()
 from django.db import connection  # noqa: E402
 
 from tests import crib, factories  # noqa: E402
+from tools.authorization.listings import usable_tools  # noqa: E402
 from tools.catalog.registry import CatalogTool, Snapshot  # noqa: E402
 from tools.catalog.search import words  # noqa: E402
 from tools.catalog.search.search import ranked, relevant  # noqa: E402
 from tools.definitions.callers import Caller  # noqa: E402
 from tools.definitions.tool import ToolDefinition, definition_digest, read_definition  # noqa: E402
 from tools.models import LicenseTier, Organization, Tool, ToolVersion  # noqa: E402
-from tools.policy import gates  # noqa: E402
 from tools.policy.questions import EffectiveRequest  # noqa: E402
 
 TOOLS, ROUNDS, TARGET_MS = 10_000, 400, 20.0
@@ -96,7 +96,7 @@ def _search(snapshot: Snapshot, ask: Callable[[], str], tools: list[CatalogTool]
 def _listed(snapshot: Snapshot, ask: Callable[[], str], caller: Caller) -> None:
     """As `GET /tools?q=` and `find_tools` do."""
     asked = EffectiveRequest.of(None, None)
-    _search(snapshot, ask, gates.usable_tools(caller, asked, snapshot))
+    _search(snapshot, ask, usable_tools(caller, asked, snapshot))
 
 
 def _anybody(snapshot: Snapshot) -> Caller:

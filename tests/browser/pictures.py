@@ -19,7 +19,7 @@ from audit.records import record_access
 from tests import crib as cribs
 from tests import factories
 from tests.browser.conftest import enter
-from tests.waiting import until
+from tests.conditions import until
 from tools.errors import Refused
 from tools.execution.pipeline import perform
 from tools.models import Execution, Organization

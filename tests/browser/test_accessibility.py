@@ -19,7 +19,7 @@ from tests import crib as cribs
 from tests import factories
 from tests.browser.conftest import context_of
 from tests.tools.api.test_authorization_matrix import PAGES, Side
-from tests.tools.held import held
+from tests.tools.approval_requests import held
 from tests.ui.knowledge.test_knowledge import ELEMENTS, OXYGEN, teller
 from tools.ui.audit.urls import urlpatterns as audit_addresses
 from tools.ui.urls import urlpatterns as ui_addresses

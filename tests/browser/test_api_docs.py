@@ -2,7 +2,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from tests import crib as cribs
-from tests.waiting import until
+from tests.conditions import until
 
 pytestmark = pytest.mark.part("browser")
 

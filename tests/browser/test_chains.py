@@ -15,7 +15,7 @@ from tests.crib import CHECKOUT
 from tests.stubs.web import Reply, serving
 from tools.accounts.account_actions import set_allowed_hosts
 from tools.catalog.sandbox.content_schemas import create_schema
-from tools.messaging.channels import create_channel
+from tools.messaging.message_channels import create_channel
 from tools.models import Organization, User
 
 pytestmark = pytest.mark.part("browser")

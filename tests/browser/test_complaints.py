@@ -7,7 +7,7 @@ from playwright.sync_api import Page
 
 from tests.browser.conftest import Complaints
 from tests.browser.test_accessibility import SHOWN, World, world  # noqa: F401
-from tests.waiting import until
+from tests.conditions import until
 
 pytestmark = pytest.mark.part("browser")
 

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests import factories
-from tests.tools.held import held
+from tests.tools.approval_requests import held
 from tools.models import Agent, Confirmation, Organization
 
 pytestmark = pytest.mark.part("browser")

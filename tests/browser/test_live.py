@@ -13,7 +13,7 @@ from tests import crib as cribs
 from tests import factories
 from tests.browser.conftest import context_of
 from tests.browser.test_pages import BARE, mark, marked
-from tests.tools.held import held
+from tests.tools.approval_requests import held
 from tools.accounts.callers import caller_of_user
 from tools.execution import actions, bell
 from tools.models import Agent, Execution, Organization, User

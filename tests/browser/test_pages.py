@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests import builtins, factories
+from tests import factories
 from tools.execution.actions import execute
 from tools.models import Execution, Organization, Tool
 
@@ -87,7 +87,7 @@ def test_going_back_undoes_a_sort(page: Page) -> None:
     expect(page).to_have_url(re.compile(r"sort=-name"))
     expect(page.locator("tbody th a").first).to_have_text("write_file")
     page.go_back()
-    expect(page.locator("tbody th a").first).to_have_text(sorted(builtins.NAMES)[0])
+    expect(page.locator("tbody th a").first).to_have_text(sorted(factories.BUILTIN_NAMES)[0])
 
 
 def test_a_try_shows_its_result_without_a_reload(page: Page, slow: Tool) -> None:

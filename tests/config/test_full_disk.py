@@ -14,9 +14,9 @@ from config.local.child_processes import MOST_BYTES, LogFile, ProcessSpec
 from config.local.postgres import _write_access_files
 from config.local.supervisor import Supervisor
 from config.local.unix_accounts import current_account
+from tests.conditions import until
 from tests.config.local.processes import alive
 from tests.faults import disks
-from tests.waiting import until
 
 DISK_BYTES = 16 << 20
 

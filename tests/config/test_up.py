@@ -15,9 +15,9 @@ import pytest
 
 from config.local import orphans, process_specs
 from config.local.address import Address
+from tests.conditions import LIMIT_S, until
 from tests.config.local.processes import alive, using
 from tests.crib import free_port
-from tests.waiting import LIMIT_S, until
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PROCESSES = (

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import pytest
 
 from tests import factories
+from tests.conditions import until
 from tests.crib import CHECKOUT
 from tests.journeys.client import Http
 from tests.journeys.test_confirmations import Browser
 from tests.stubs import llm
-from tests.stubs.chat import call, calls, says
-from tests.tools.held import codes
-from tests.waiting import until
+from tests.stubs.llm import text_reply, tool_call, tool_calls_reply
+from tests.tools.approval_requests import codes
 from tools.models import Confirmation, Execution, Session
 
 AGENTS = CHECKOUT / "examples" / "agents"
@@ -135,11 +135,11 @@ def test_each_step_has_the_tools_of_its_state_and_goes_on_after_refusals(run, pr
     http = Http(crib.url, factories.token(agent.service_account))
     there = http("GET", "/api/v1/tools?group=library").json()["results"]
     run.model.answers(
-        calls(call("look-up", X), call("look-up", X)),
-        calls(call("open_vault", X)),
-        calls(call("analyse", '{"text": ')),
-        calls(call("analyse", X)),
-        says("All is done."),
+        tool_calls_reply(tool_call("look-up", X), tool_call("look-up", X)),
+        tool_calls_reply(tool_call("open_vault", X)),
+        tool_calls_reply(tool_call("analyse", '{"text": ')),
+        tool_calls_reply(tool_call("analyse", X)),
+        text_reply("All is done."),
     )
     assert run.of(program) == "All is done."
     assert run.offered[0] == {tool["name"]: tool["input_schema"] for tool in there}
@@ -164,7 +164,9 @@ def test_each_step_has_the_tools_of_its_state_and_goes_on_after_refusals(run, pr
 @pytest.mark.part("agents")
 @each_program
 def test_a_model_that_never_answers_is_given_up(run, program):
-    run.model.answers(*(calls(call("look-up", {"text": number})) for number in range(50)))
+    run.model.answers(
+        *(tool_calls_reply(tool_call("look-up", {"text": number})) for number in range(50))
+    )
     run.start(program).communicate(timeout=100)
     assert len(run.model.questions) == 20
 
@@ -181,7 +183,7 @@ def test_it_waits_for_a_person_and_tells_the_model_what_came_of_it(
     crib, run, agent, admin_user, verdict, end
 ):
     factories.tool(agent.organization, "ask_first", group=["library"], requires_confirmation=True)
-    run.model.answers(calls(call("ask_first", X)), says("I see."))
+    run.model.answers(tool_calls_reply(tool_call("ask_first", X)), text_reply("I see."))
     process, browser = run.start("plain_http.py"), Browser(crib.url, admin_user)
     held = until(Confirmation.objects.filter(execution__agent=agent).first)
     word = {"bound_hash": held.bound_hash, "reason": "Not on a Friday."}

@@ -6,9 +6,9 @@ import urllib.request
 
 import pytest
 
+from tests.conditions import until
 from tests.faults import ledger
 from tests.faults.service import serving
-from tests.waiting import until
 
 BODY = json.dumps({"key": "k", "run": "r", "what": ledger.EFFECT}).encode()
 

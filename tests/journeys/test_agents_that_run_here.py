@@ -12,13 +12,13 @@ import pytest
 
 from audit.models import AuditRecord
 from tests import factories
+from tests.conditions import until
 from tests.journeys.client import Http
 from tests.stubs import llm
 from tests.stubs.llm import calls
+from tests.tools.approval_requests import approve, approver
 from tests.tools.execution.workers import stopped, worker
 from tests.tools.execution.working import calls_of
-from tests.tools.held import approve, approver
-from tests.waiting import until
 from tools.models import Confirmation, Execution, StateTransition
 from tools.worker import reaper
 

@@ -8,9 +8,9 @@ import pytest
 from audit.models import AuditPayload, AuditRecord
 from audit.records import payloads
 from tests import factories
+from tests.conditions import until
 from tests.journeys.client import Http
 from tests.tools.shapes import check_error, check_execution
-from tests.waiting import until
 from tools.models import Execution
 
 COUNTS = "import time\ndef main(p):\n    time.sleep(float(p['text']))\n    return {'done': True}"

@@ -17,9 +17,9 @@ from uuid import uuid4
 import pytest
 from django.core.management import call_command
 
+from tests.conditions import until
 from tests.crib import CHECKOUT, free_port
 from tests.journeys.reader import Reader
-from tests.waiting import until
 from tools.models import User
 
 PAGE = (CHECKOUT / "docs" / "chains.md").read_text("utf-8")

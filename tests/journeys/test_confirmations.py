@@ -12,7 +12,7 @@ import pytest
 
 from tests import factories
 from tests.journeys.client import Http
-from tests.tools.held import codes
+from tests.tools.approval_requests import codes
 from tests.tools.shapes import check_error, check_execution
 from tools.models import Execution
 

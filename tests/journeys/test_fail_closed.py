@@ -9,9 +9,9 @@ from django.db import connection, connections
 
 from audit.models import AuditRecord
 from tests import factories
+from tests.conditions import until
 from tests.crib import Crib
 from tests.tools.execution.workers import stopped
-from tests.waiting import until
 from tools.models import Execution
 
 

@@ -15,11 +15,11 @@ from audit.models import AuditRecord
 from examples.automation import Crib as Script
 from examples.automation import Refused
 from tests import factories
+from tests.conditions import until
 from tests.crib import CHECKOUT, Crib
 from tests.journeys.client import Http
 from tests.journeys.flaky import Cut, Flaky, flaky
 from tests.journeys.test_confirmations import Browser
-from tests.waiting import until
 from tools.catalog.actions import amended
 from tools.catalog.signatures.drift import note_upstream
 from tools.definitions.tool import ordered_definition

@@ -19,9 +19,9 @@ import pytest
 from django.conf import settings
 
 from tests import factories
+from tests.conditions import until
 from tests.journeys.client import Answer, Http
 from tests.stubs.web import Held, Reply, Web
-from tests.waiting import until
 from tools.definitions.results import Status
 from tools.models import Agent, Execution, Organization
 

@@ -7,7 +7,7 @@ from typing import Any
 from tests import factories
 from tests.journeys.client import Http
 from tools.catalog.imports.importing import import_items
-from tools.definitions.dialects import documents, items
+from tools.definitions.dialects import import_documents, import_entries
 
 TIMES = 12  # more than one thread and process answers
 
@@ -51,7 +51,7 @@ def test_an_import_of_another_process_is_seen_too(
     agent = factories.agent(organization, groups=["*"])
     http = Http(crib.url, factories.token(agent.service_account))
     seen_at_once(http)
-    (document,) = documents.parse_documents(json.dumps(plain("from-elsewhere")))
-    found = items.split_document(document, items.detect_source(document))
+    (document,) = import_documents.parse_documents(json.dumps(plain("from-elsewhere")))
+    found = import_entries.split_document(document, import_entries.detect_source(document))
     import_items(organization=organization, items=found, by=factories.by(organization))
     assert all("from-elsewhere" in seen for seen in seen_at_once(http))

@@ -9,7 +9,7 @@ import pytest
 from tests import factories
 from tests.journeys.client import Http
 from tests.stubs.web import Reply, Web
-from tests.tools.definitions.openapi.documents import LIBRARY, PETSTORE
+from tests.tools.definitions.openapi.openapi_documents import LIBRARY, PETSTORE
 from tests.tools.shapes import check_execution
 from tools.catalog.imports.openapi_import import import_openapi
 from tools.catalog.sandbox.credentials import create_credential

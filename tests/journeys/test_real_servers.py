@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from config.local.process_specs import cgroup_name
+from tests.conditions import until
 from tests.sandbox.watching import pidfds_of
 from tests.stubs.stdio import MAY_BE_SHOWN, UPSTREAMS
 from tests.stubs.web import Reply, serving
 from tests.tools.shapes import check_execution
-from tests.waiting import until
-from tools.builtin.workspace import workspace_of
+from tools.builtin.workspaces import workspace_of
 
 SERVERS = "/api/v1/mcp-servers"
 installed = pytest.mark.skipif(

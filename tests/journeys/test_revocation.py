@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from tests import factories
+from tests.conditions import until
 from tests.journeys.client import Answer, Http
 from tests.tools.execution.workers import stopped
 from tests.tools.shapes import check_error
-from tests.waiting import until
 from tools.models import Execution
 
 

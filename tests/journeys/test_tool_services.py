@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
+from tests.conditions import until
 from tests.crib import CHECKOUT
 from tests.tools.shapes import check_error, check_execution
 from tests.tools.toolservices.conftest import process
 from tests.tools.toolservices.services import QUEUE
-from tests.waiting import until
 
 ITEMS = json.loads(Path(CHECKOUT, "examples/joke-service.json").read_text())
 SERVICE = {"id": "echo", "request_queue": QUEUE, "response_queue": "r"}

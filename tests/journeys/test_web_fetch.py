@@ -9,7 +9,7 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.journeys.client import Answer, Http
 from tests.stubs.web import Reply, Web, serving
-from tests.tools.builtin.isolated.pages import ARTICLE, SENTENCES, page
+from tests.tools.builtin.isolated.conftest import ARTICLE, SENTENCES, page
 from tests.tools.shapes import check_error, check_execution
 
 HTML = [("Content-Type", "text/html; charset=utf-8")]

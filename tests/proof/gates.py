@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.proof.mutants import Moved, Mutant
+from tools.policy import gates
+from tools.policy.gates import Scope
 
 type Gate = tuple[str, str, str, str, tuple[str, ...]]
 
@@ -16,41 +18,26 @@ _ADMISSION = "tools/execution/admission.py"
 _ACCEPTANCE = "tools/execution/acceptance.py"
 _PERFORMANCE = "tools/execution/performance.py"
 _EXECUTION = "tools/models/execution.py"
-_SANDBOXING = "tools/runners/sandboxing.py"
-_AVAILABILITY = tuple(
-    f"tools/policy/availability.py:{name}"
-    for name in ("in_service", "source_open", "in_group", "group_open", "in_state")
-)
-_PERMISSION = tuple(
-    f"tools/policy/permissions.py:{name}" for name in ("object_permission", "required_permissions")
-)
-_LICENSE = tuple(
-    f"tools/policy/license_gates.py:{name}"
-    for name in ("_included", "_seated", "_profile_included", "_level_included")
-)
-_ISOLATION = tuple(
-    f"tools/policy/isolation_levels.py:{name}" for name in ("profile_there", "network_permitted")
-)
+_SANDBOXING = "tools/runners/sandbox_runs.py"
+_GATES = "tools/policy/gates.py"
+_CALL = "tools/policy/call_gates.py"
+_AVAILABLE = "tools/policy/availability.py"
+_LICENSE = "tools/policy/license_gates.py"
 # Entries of a tuple, one a line, which are taken out.
 _STEPS: dict[str, dict[str, tuple[str, ...]]] = {
     _ADMISSION: {
         "resolve": (f"{_ADMISSION}:resolve",),
-        "nested": (f"{_ADMISSION}:nested",),
-        "accountable": ("tools/authorization/accountability.py:check_lately",),
-        "shed_load": ("tools/limits/pressure.py:enter",),
-        "limit_fan_out": ("tools/limits/fan_out.py:check",),
+        "arrive": (f"{_CALL}:nesting", "tools/limits/pressure.py:enter"),
         "enter_session": ("tools/execution/sessions.py:enter",),
-        "available": _AVAILABILITY,
-        "permitted": _PERMISSION,
-        "licensed": _LICENSE,
+        "authorize": (f"{_CALL}:granted_groups", f"{_AVAILABLE}:in_group"),
         "limit_rate": ("tools/limits/ratelimits.py:count",),
         "check_json": (f"{_ADMISSION}:check_json",),
         "references.resolve_references": ("tools/execution/references.py:resolve_references",),
-        "validate_arguments": (f"{_ADMISSION}:validate_arguments",),
+        "validate_arguments": (f"{_CALL}:arguments",),
     },
     _ACCEPTANCE: {
         "confirm_rate": ("tools/limits/ratelimits.py:confirm",),
-        "find_need": (f"{_ACCEPTANCE}:find_need", "tools/policy/approval_requirements.py:needed"),
+        "find_need": (f"{_ACCEPTANCE}:find_need", f"{_CALL}:confirmation"),
         "reserve_budget": ("tools/limits/budgets.py:reserve",),
         "put_on_record": (f"{_ACCEPTANCE}:put_on_record",),
         "hold": ("tools/execution/confirmations.py:hold",),
@@ -64,29 +51,27 @@ _STEPS: dict[str, dict[str, tuple[str, ...]]] = {
         "record_start": (f"{_PERFORMANCE}:record_start",),
     },
 }
-# Tuples on one line: a name, its entries, and the functions that refuse for each.
-_TUPLES: dict[str, tuple[str, tuple[str, ...], tuple[tuple[str, ...], ...]]] = {
-    "tools/policy/availability.py": (
-        "AVAILABILITY",
-        ("in_service", "source_open", "in_group", "group_open", "in_state"),
-        tuple((name,) for name in _AVAILABILITY),
-    ),
-    "tools/policy/permissions.py": (
-        "PERMISSION",
-        ("object_permission", "required_permissions"),
-        tuple((name,) for name in _PERMISSION),
-    ),
-    "tools/policy/license_gates.py": (
-        "LICENSE",
-        ("licensed", "profiles_licensed", "isolation_licensed", "*ISOLATION"),
-        (_LICENSE[:2], _LICENSE[2:3], _LICENSE[3:], _ISOLATION),
-    ),
-    "tools/policy/isolation_levels.py": (
-        "ISOLATION",
-        ("profile_there", "network_permitted"),
-        tuple((name,) for name in _ISOLATION),
-    ),
+# Functions that refuse beside the gate's own, by the name of the gate.
+_REFUSING: dict[str, tuple[str, ...]] = {
+    "ACCOUNTABLE": ("tools/authorization/facts.py:_audit_halted",),
+    "LOAD": ("tools/limits/pressure.py:enter",),
+    "FAN_OUT": ("tools/limits/fan_out.py:check",),
+    "LICENSE": (f"{_LICENSE}:_seated",),
+    "RATE": ("tools/limits/ratelimits.py:count",),
+    "BUDGET": ("tools/limits/budgets.py:reserve",),
+    "CONFIRMATION": ("tools/policy/approval_requirements.py:requirement_of",),
 }
+
+
+def _without_gates() -> Iterator[Gate]:
+    """Each entry of `gates.GATES`, one a line."""
+    for check in gates.GATES:
+        name, function = check.name.name, check.decide
+        module = function.__module__.rpartition(".")[2]
+        line = f"GateCheck(Gate.{name}, {module}.{function.__name__}, Stage.{check.stage.name}"
+        scope = "" if check.scope == Scope.CALL else f", Scope.{check.scope.name}"
+        refusing = (f"tools/policy/{module}.py:{function.__name__}", *_REFUSING.get(name, ()))
+        yield f"no gate {check.name}", _GATES, f"{line}{scope}),", "", refusing
 
 
 def _without_steps() -> Iterator[Gate]:
@@ -95,17 +80,9 @@ def _without_steps() -> Iterator[Gate]:
             yield f"{Path(file).stem} without {step}", file, f"{step},", "", refusing
 
 
-def _without_entries() -> Iterator[Gate]:
-    for file, (name, entries, refusing) in _TUPLES.items():
-        line = f"{name} = ({', '.join(entries)})"
-        for entry, functions in zip(entries, refusing, strict=True):
-            left = "".join(f"{other}, " for other in entries if other != entry)
-            yield f"{name} without {entry}", file, line, f"{name} = ({left.strip()})", functions
-
-
 GATES: tuple[Gate, ...] = (
     *_without_steps(),
-    *_without_entries(),
+    *_without_gates(),
     (
         "a claim that keeps the fence",
         _EXECUTION,
@@ -192,7 +169,7 @@ GATES: tuple[Gate, ...] = (
     ),
     (
         "the page of alerts without a permission",
-        "tools/ui/audit/alert_views.py",
+        "tools/ui/audit/alerts.py",
         "@permission_required(VIEW, raise_exception=True)",
         "",
         (),

@@ -15,7 +15,7 @@ import pytest
 
 from sandbox.client import SandboxClient
 from sandbox.spec import CodeSource, IsolationLevel, Limits, Profile, SandboxResult, SandboxSpec
-from tests.waiting import LIMIT_S, until
+from tests.conditions import LIMIT_S, until
 
 ROOT = Path(__file__).resolve().parents[2]
 # Two suites may run on one machine at the same time.

@@ -41,9 +41,9 @@ from sandbox.spec import (
     RunOutcome,
     SandboxResult,
 )
+from tests.conditions import LIMIT_S
 from tests.sandbox.conftest import ROOT
 from tests.sandbox.watching import all_end
-from tests.waiting import LIMIT_S
 
 LEVELS = (IsolationLevel.STANDARD, IsolationLevel.STRICT, IsolationLevel.RESTRICTED)
 PROFILE = Profile(IsolationLevel.STANDARD, backend=Backend.CONTAINER)

@@ -6,8 +6,8 @@ import subprocess
 import pytest
 
 from sandbox.daemon.limits import cgroup_leaves, cgroups
+from tests.conditions import until
 from tests.sandbox.conftest import GROUPS
-from tests.waiting import until
 
 GIVEN = f"{GROUPS}-given"
 

@@ -13,9 +13,9 @@ import pytest
 from sandbox.client import SandboxClient
 from sandbox.daemon.limits import cgroups
 from sandbox.spec import RunOutcome
+from tests.conditions import LIMIT_S, until
 from tests.sandbox.conftest import GROUPS, ROOT
 from tests.sandbox.watching import ENDLESS_S, SPAWN_AND_TELL, all_end, arrange, pidfds_of
-from tests.waiting import LIMIT_S, until
 
 CALLER = """
 import sys

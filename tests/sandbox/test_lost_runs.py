@@ -17,6 +17,7 @@ import pytest
 from sandbox import wire
 from sandbox.client import SandboxClient
 from sandbox.spec import CodeSource, IsolationLevel, Limits, Mount, Profile, RunOutcome, SandboxSpec
+from tests.conditions import LIMIT_S, until
 from tests.sandbox.conftest import GROUPS, ROOT, STANDARD
 from tests.sandbox.test_endings import leaves
 from tests.sandbox.watching import (
@@ -27,7 +28,6 @@ from tests.sandbox.watching import (
     arrange,
     pidfds_of,
 )
-from tests.waiting import LIMIT_S, until
 
 FAULTS = pytest.mark.part("sandbox")
 OWN = f"{GROUPS}-own"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.spec import IsolationLevel, Mount, Profile
-from tests.waiting import LIMIT_S, until
+from tests.conditions import LIMIT_S, until
 
 # For a run that is ended by something else: longer than a test waits for it.
 ENDLESS_S = 3600

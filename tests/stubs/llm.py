@@ -11,6 +11,7 @@ As an agent's model it plays a script, a move for each question, or answers what
     model.answers_by(lambda question: "Answer: " + question["messages"][-1]["content"])
 """
 
+import itertools
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -24,6 +25,7 @@ from tests.stubs.web import Raw, Reply, Seen
 PATH = "/v1/chat/completions"
 STREAM = [("Content-Type", "text/event-stream")]
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+_call_numbers = itertools.count(1)
 
 
 def event(data: Any) -> bytes:
@@ -56,6 +58,8 @@ def calls(name: str, arguments: str = "{}", thought: str = "") -> Native:
 
 
 type Move = str | Native
+
+
 type Play = Move | Reply | Raw
 
 
@@ -208,3 +212,37 @@ def serving() -> Iterator[Endpoint]:
             yield endpoint
         finally:
             endpoint.go_on.set()
+
+
+def tool_call(name: str, arguments: Any) -> dict[str, Any]:
+    """One call of a model; arguments that are a text are sent as they stand."""
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    function = {"name": name, "arguments": text}
+    return {"id": f"call_{next(_call_numbers)}", "type": "function", "function": function}
+
+
+def tool_calls_reply(*wanted: dict[str, Any]) -> Reply:
+    return _completion_reply({"content": None, "tool_calls": list(wanted)}, "tool_calls")
+
+
+def text_reply(text: str) -> Reply:
+    return _completion_reply({"content": text}, "stop")
+
+
+def _completion_reply(message: dict[str, Any], reason: str) -> Reply:
+    body = {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 1_790_000_000,
+        "model": "stub",
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", **message},
+                "finish_reason": reason,
+                "logprobs": None,
+            }
+        ],
+        "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15},
+    }
+    return Reply(200, [("Content-Type", "application/json")], json.dumps(body).encode())

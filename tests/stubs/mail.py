@@ -1,33 +1,46 @@
-"""A mail server on loopback, over real sockets; keeps what is handed in.
+"""A real SMTP server (aiosmtpd) on loopback: STARTTLS or TLS, a login, refusals by recipient.
 
-with receiving() as office:
+with open_office() as office:
     ...
-    assert office.mails[0].to == "eve@example.com"
+    assert office.letters[0].recipients == ["eve@example.com"]
 """
 
-import socketserver
-import threading
+import asyncio
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from email import message_from_bytes, policy
+from email.message import EmailMessage
+from typing import Any
+
+from aiosmtpd.smtp import SMTP, AuthResult, LoginPassword
+
+from tools.httpclient.outbound import EventLoopThread
 
 
 @dataclass(frozen=True)
-class Mail:
+class Letter:
     sender: str
-    to: str
-    text: str
+    recipients: list[str]
+    mail: EmailMessage
+    secured: bool
 
 
 @dataclass
 class Office:
-    port: int
-    mails: list[Mail] = field(default_factory=list)
-    refusal: str = ""  # the answer to every recipient, such as "451 later"
+    """`refusals` by recipient; `verdict` is the answer to a whole letter."""
+
+    port: int = 0
+    letters: list[Letter] = field(default_factory=list)
+    logins: list[tuple[str, str]] = field(default_factory=list)
+    refusals: dict[str, str] = field(default_factory=dict)
+    verdict: str = "250 kept as number 7"
+    hangs_up: bool = False
 
     @property
     def options(self) -> dict[str, object]:
-        """As the product's settings have them."""
+        """The server as the product's settings have it."""
         return {
             "host": "127.0.0.1",
             "port": self.port,
@@ -37,52 +50,67 @@ class Office:
             "use_tls": False,
         }
 
+    async def handle_RCPT(
+        self, server: Any, session: Any, envelope: Any, address: str, options: Any
+    ) -> str:
+        if refusal := self.refusals.get(address):
+            return refusal
+        envelope.rcpt_tos.append(address)
+        return "250 fine"
 
-class _Conversation(socketserver.StreamRequestHandler):
-    server: "_Server"
+    async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:
+        mail = message_from_bytes(envelope.content, policy=policy.default)
+        secured = session.ssl is not None or isinstance(
+            server.transport.get_extra_info("ssl_object"), ssl.SSLObject
+        )
+        self.letters.append(Letter(envelope.mail_from, envelope.rcpt_tos, mail, secured))
+        if self.hangs_up:
+            server.transport.abort()
+        return self.verdict
 
-    def handle(self) -> None:
-        sender = to = ""
-        self._say("220 stub")
-        while line := self.rfile.readline().decode().strip():
-            verb = line[:4].upper()
-            if verb == "MAIL":
-                sender = line.partition("<")[2].partition(">")[0]
-            elif verb == "RCPT":
-                to = line.partition("<")[2].partition(">")[0]
-            if verb == "RCPT" and self.server.office.refusal:
-                self._say(self.server.office.refusal)
-            elif verb == "DATA":
-                self._say("354 go on")
-                self.server.office.mails.append(Mail(sender, to, self._text()))
-                self._say("250 kept")
-            else:
-                self._say("221 bye" if verb == "QUIT" else "250 fine")
-
-    def _text(self) -> str:
-        lines: list[str] = []
-        while (line := self.rfile.readline().decode().rstrip("\r\n")) != ".":
-            lines.append(line)
-        return "\n".join(lines)
-
-    def _say(self, line: str) -> None:
-        self.wfile.write(f"{line}\r\n".encode())
-
-
-class _Server(socketserver.ThreadingTCPServer):
-    allow_reuse_address = True
-    daemon_threads = True
-    office: Office
+    def authenticate(
+        self, server: Any, session: Any, envelope: Any, mechanism: str, given: Any
+    ) -> AuthResult:
+        assert isinstance(given, LoginPassword)
+        self.logins.append((given.login.decode(), given.password.decode()))
+        good = given.password == b"correct horse"
+        return AuthResult(success=good, handled=good or None)
 
 
 @contextmanager
-def receiving() -> Iterator[Office]:
-    with _Server(("127.0.0.1", 0), _Conversation) as server:
-        server.office = Office(server.server_address[1])
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            yield server.office
-        finally:
-            server.shutdown()
-            thread.join()
+def open_office(
+    *, starttls: ssl.SSLContext | None = None, tls: ssl.SSLContext | None = None
+) -> Iterator[Office]:
+    office, loop = Office(), EventLoopThread()
+    conversations: list[SMTP] = []
+
+    def conversation() -> SMTP:
+        conversations.append(
+            SMTP(
+                office,
+                tls_context=starttls,
+                require_starttls=starttls is not None,
+                authenticator=office.authenticate,
+                auth_require_tls=False,
+            )
+        )
+        return conversations[-1]
+
+    async def begin() -> asyncio.Server:
+        running = asyncio.get_running_loop()
+        return await running.create_server(conversation, "127.0.0.1", 0, ssl=tls)
+
+    async def end() -> None:
+        server.close()
+        for one in conversations:
+            if one.transport is not None:
+                one.transport.abort()
+        await asyncio.sleep(0)
+
+    server = loop.submit(begin()).result(30)
+    office.port = server.sockets[0].getsockname()[1]
+    try:
+        yield office
+    finally:
+        loop.submit(end()).result(30)
+        loop.close()

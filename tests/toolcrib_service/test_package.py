@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.conditions import until
 from tests.crib import CHECKOUT
 from tests.tools.toolservices.conftest import process
-from tests.waiting import until
 
 LOOK = """
 import pathlib, pkgutil, sys, importlib, toolcrib_service

@@ -26,6 +26,7 @@ def overwrite(version: ToolVersion, definition: object) -> None:
             [Jsonb(definition), version.pk],
         )
         cursor.execute("ALTER TABLE tools_toolversion ENABLE TRIGGER tool_version_never_changes")
+        cursor.execute("SET CONSTRAINTS ALL DEFERRED")
 
 
 @contextmanager

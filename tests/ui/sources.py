@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from django.utils import timezone
 
 from tests import factories
-from toolcrib_service.announcing import statement
+from toolcrib_service.service import statement
 from tools.catalog.mcp import mcp_servers
 from tools.catalog.services import announcements
 from tools.models import McpServer, Organization, ToolService

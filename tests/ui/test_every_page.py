@@ -11,7 +11,7 @@ from django.test import Client
 
 from audit.models import AuditRecord
 from tests import agent_runs, factories
-from tests.tools.held import held
+from tests.tools.approval_requests import held
 from tests.ui.pages import POLICY, inline_code, text
 from tests.ui.sources import Author, listed_server, told
 from tools.catalog.actions import find_tool, update_tool

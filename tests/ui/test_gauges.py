@@ -2,7 +2,7 @@ from decimal import Decimal
 
 import pytest
 
-from tools.ui.gauges import gauge
+from tools.ui.charts import gauge
 
 
 @pytest.mark.parametrize(

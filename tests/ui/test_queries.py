@@ -25,8 +25,8 @@ from tools.catalog.mcp import mcp_servers
 from tools.catalog.sandbox import credentials, profiles
 from tools.catalog.services import services
 from tools.catalog.signatures.drift import note_upstream
-from tools.definitions.chains.written import chain_definition
-from tools.messaging import channels
+from tools.definitions.chains.chain_document import chain_definition
+from tools.messaging import message_channels
 from tools.models import Execution, Organization, User
 
 MOST = 40  # statements of one page
@@ -117,7 +117,7 @@ def _one_more(organization: Organization, name: str, tool: Any) -> None:
     credentials.create_credential(
         credential={"name": f"key-{name}", "header": "X-Key", "value": "x"}, **here
     )
-    channels.create_channel(channel={"name": f"way-{name}", "kind": "inbox"}, **here)
+    message_channels.create_channel(channel={"name": f"way-{name}", "kind": "inbox"}, **here)
     profiles.create_profile(profile={"name": f"wall-{name}"}, everywhere=True, **here)
     confirmation_rules.create_rule(name=f"rule-{name}", wanted={"tool": "write_file"}, **here)
     _one_more_chain(organization, name, tool)

@@ -12,13 +12,13 @@ from tools.agents.planning.plan_outcomes import rows_of
 from tools.agents.run_parameters import MOST_QUESTION, REACT
 from tools.agents.steps import AgentCallRows, AgentStep
 from tools.definitions.callers import Caller
-from tools.definitions.implementations.builtin import RUN_AGENT
+from tools.definitions.implementations.tool_types import RUN_AGENT
 from tools.definitions.results import Status
 from tools.errors import Malformed
 from tools.execution.call import Call
 from tools.execution.reading import readable
 from tools.models import Execution, Session
-from tools.models.execution import ExecutionQuerySet
+from tools.models.execution_queryset import ExecutionQuerySet
 
 runs = recordings.runs
 one_of = recordings.one_of

@@ -17,7 +17,7 @@ from django.db.models.functions import Cast, Left, Length
 from tools.definitions.results import FINAL, OPEN, Status
 from tools.execution.composing import Made
 from tools.models import Execution
-from tools.models.execution import ExecutionQuerySet
+from tools.models.execution_queryset import ExecutionQuerySet
 
 THINK, ACT = "think/", "act/"
 MOST_OBSERVATION = 8_000  # characters that a model is shown

@@ -30,8 +30,8 @@ from tools.agents.planning.planner import rows_of
 from tools.agents.runs import AgentRun, RunMustWait, RunOver
 from tools.agents.steps import AgentAction
 from tools.agents.usable_tools import Barred
-from tools.definitions.chains import values
-from tools.definitions.chains.values import MissingValue, ValueTooLarge
+from tools.definitions.chains import expressions
+from tools.definitions.chains.expressions import MissingValue, ValueTooLarge
 from tools.execution import outputs
 from tools.execution.composition import Waiting
 from tools.models import Execution
@@ -122,7 +122,7 @@ def _standing(
 def _begin(run: AgentRun, number: int, step: PlanStep, place: str) -> None:
     """Its call, where it may still be made. Raises `RunMustWait` as long as it is open."""
     try:
-        resolved = values.resolve_value(step.arguments, _StepArguments(rows_of(run)))
+        resolved = expressions.resolve_value(step.arguments, _StepArguments(rows_of(run)))
         arguments = run.fence.unmarked(resolved)
     except MissingValue as absence:
         bar: Barred | None = Barred(absence.code, f"{absence}.")

@@ -17,7 +17,7 @@ from tools.agents.run_parameters import PastStep
 from tools.agents.steps import AgentStep
 from tools.agents.toolbox import Toolbox
 from tools.definitions.texts.names import TOOL_NAME
-from tools.definitions.texts.told import MOST_DESCRIPTION, function_name
+from tools.definitions.texts.tool_formats import MOST_DESCRIPTION, function_name
 
 NATIVE, TEXT, PLAIN = "native", "text", "plain"
 MOST_BYTES = 200_000  # of a prompt with its tools

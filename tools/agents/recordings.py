@@ -14,18 +14,18 @@ from tools.agents.call_rows import MOST_OBSERVATION
 from tools.agents.planning.plan_outcomes import rows_of
 from tools.agents.run_parameters import PastStep
 from tools.agents.steps import AgentAction, AgentStep
+from tools.authorization.facts import question_of
 from tools.authorization.pins import snapshot_for
 from tools.definitions.callers import Caller, CallerKind
-from tools.definitions.implementations.builtin import RUN_AGENT
+from tools.definitions.implementations.tool_types import RUN_AGENT
 from tools.definitions.results import REFUSED
 from tools.definitions.texts.names import WILDCARD
 from tools.errors import Forbidden, NotFound
 from tools.execution.reading import readable
 from tools.models import Execution, User
-from tools.models.execution import ExecutionQuerySet
+from tools.models.execution_queryset import ExecutionQuerySet
 from tools.policy import gates
-from tools.policy.availability import STATE
-from tools.policy.questions import AccessRequest, EffectiveRequest
+from tools.policy.questions import EffectiveRequest, Gate
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +134,8 @@ def _may_call(caller: Caller, asked: EffectiveRequest, name: str) -> bool:
     tool = snapshot.tool(name)
     if tool is None:
         return False
-    verdicts = gates.explain(AccessRequest(caller, tool, asked, snapshot))
-    return all(one.passed for one in verdicts if one.gate != STATE)
+    verdicts = gates.explain(question_of(caller, tool, asked, snapshot))
+    return all(one.passed for one in verdicts if one.gate != Gate.STATE)
 
 
 def _past(step: AgentStep) -> PastStep:

@@ -7,7 +7,7 @@ from tools import metrics
 from tools.agents import flow, react
 from tools.agents.run_parameters import PLAN, REACT
 from tools.agents.runs import AgentRun, RunMustWait, RunOver
-from tools.definitions.implementations.builtin import RUN_AGENT
+from tools.definitions.implementations.tool_types import RUN_AGENT
 from tools.definitions.results import Status
 from tools.errors import ToolcribError
 from tools.execution import composites

@@ -23,7 +23,7 @@ from tools.agents.usable_tools import Ground
 from tools.authorization import pins
 from tools.catalog.registry import Snapshot
 from tools.definitions.callers import Caller
-from tools.definitions.implementations.builtin import ASK_MODEL
+from tools.definitions.implementations.tool_types import ASK_MODEL
 from tools.definitions.results import Status
 from tools.errors import ToolcribError
 from tools.execution import bell, session_actions

@@ -19,7 +19,7 @@ from tools.definitions.results import Status
 from tools.execution import outputs
 from tools.execution.composing import Made, absent_calls
 from tools.models import Execution
-from tools.models.execution import ExecutionQuerySet
+from tools.models.execution_queryset import ExecutionQuerySet
 
 _MOST_PLACES = 10
 _MOST_REASON = 300  # characters

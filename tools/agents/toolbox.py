@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from tools.authorization.listings import usable_tools
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.search.search import ranked
 from tools.definitions.callers import Caller
-from tools.definitions.implementations.builtin import ASK_MODEL, CALL_TOOL, FIND_TOOLS, RUN_AGENT
-from tools.definitions.texts import told
+from tools.definitions.implementations.tool_types import ASK_MODEL, CALL_TOOL, FIND_TOOLS, RUN_AGENT
+from tools.definitions.texts import tool_formats
 from tools.definitions.tool import ToolDefinition
-from tools.policy import gates
 from tools.policy.questions import EffectiveRequest
 
 MOST_TOOLS = 64  # in a prompt; more are found by find_tools
@@ -33,17 +33,17 @@ class Toolbox:
     @cached_property
     def functions(self) -> list[dict[str, Any]]:
         """As chat endpoints take them."""
-        return [told.chat_function(tool) for tool in self.tools]
+        return [tool_formats.chat_function(tool) for tool in self.tools]
 
     @cached_property
     def text(self) -> str:
         """A paragraph for each, with every argument (checklist S5, 2)."""
-        return "\n".join(map(told.prompt_paragraph, self.tools))
+        return "\n".join(map(tool_formats.prompt_paragraph, self.tools))
 
     @cached_property
     def workflow_text(self) -> str:
         """The same, with the states that each is available in and leads to, and what it gives."""
-        return "\n".join(map(told.planner_paragraph, self.tools))
+        return "\n".join(map(tool_formats.planner_paragraph, self.tools))
 
     def named(self, name: str) -> str:
         """The tool's own name for the model's name of it; unchanged where it is unknown."""
@@ -51,7 +51,7 @@ class Toolbox:
 
     @cached_property
     def _by_function(self) -> dict[str, str]:
-        return {told.function_name(tool.name): tool.name for tool in self.tools}
+        return {tool_formats.function_name(tool.name): tool.name for tool in self.tools}
 
 
 def toolbox_of(
@@ -81,7 +81,7 @@ def usable_by(caller: Caller, asked: EffectiveRequest, snapshot: Snapshot) -> li
     """Without the tools that agents are built on."""
     return [
         tool
-        for tool in gates.usable_tools(caller, asked, snapshot)
+        for tool in usable_tools(caller, asked, snapshot)
         if tool.definition.entry_point not in _ITS_OWN
     ]
 

@@ -9,14 +9,15 @@ from typing import Any
 
 from tools.agents.planning.plan_language import PlanStep
 from tools.agents.toolbox import usable_by
+from tools.authorization.facts import check_groups_uncounted, question_of
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
-from tools.definitions.chains import values
-from tools.definitions.schemas.schemas import SchemaFlaw
+from tools.definitions.chains import expressions
+from tools.definitions.schemas.json_schemas import SchemaFlaw
 from tools.definitions.vocabulary import ArgumentValidation
 from tools.errors import Malformed, Refused
 from tools.policy import gates
-from tools.policy.questions import AccessRequest, EffectiveRequest
+from tools.policy.questions import EffectiveRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +36,9 @@ class Ground:
         """Why the tool may not be used in this state; None where it may."""
         asked, tool = EffectiveRequest(self.groups, state), self.snapshot.tool(name)
         try:
-            gates.groups_granted(self.caller, asked, self.snapshot)
+            check_groups_uncounted(self.caller, asked, self.snapshot)
             if tool is not None:
-                gates.authorize(AccessRequest(self.caller, tool, asked, self.snapshot))
+                gates.authorize(question_of(self.caller, tool, asked, self.snapshot))
         except (Refused, Malformed) as refusal:
             return Barred(refusal.code, refusal.message)
         if tool is None or tool not in usable_by(self.caller, asked, self.snapshot):
@@ -66,7 +67,7 @@ def _flaws(tool: CatalogTool, arguments: dict[str, Any]) -> list[str]:
     """Of the arguments, except those that contain a reference."""
     if tool.definition.raw["argument_validation"] != ArgumentValidation.ENFORCE:
         return []
-    places = [one.place.replace(".", "/") for one in values.find_references(arguments)]
+    places = [one.place.replace(".", "/") for one in expressions.find_references(arguments)]
     if not places:
         return [_told(flaw) for flaw in tool.input_validator.flaws(arguments)]
     flaws = tool.input_validator.flaws(arguments, masked=True)

@@ -1,43 +1,28 @@
 from django.urls import URLPattern, path
 
+from tools.api import agent_requests, approvals, audit, messages
 from tools.api.accounts import agents, grants, organizations, tokens
-from tools.api.agents import agent_requests
-from tools.api.approvals import confirmations
-from tools.api.audit import evidence
-from tools.api.audit.audit import (
+from tools.api.audit import (
     AlertList,
+    CheckpointList,
     RecordDetail,
     RecordExport,
     RecordList,
+    RecordProof,
 )
-from tools.api.audit.audit_log import CheckpointList, RecordProof
 from tools.api.catalog import (
     capability_graph,
-    changes,
     content_schemas,
-    importing,
+    explanations,
+    groups,
+    imports,
     signing_keys,
     tools,
+    upstream_changes,
+    workflow,
 )
-from tools.api.executions import (
-    batches,
-    cache,
-    chains,
-    executions,
-    outputs,
-    requests,
-    sessions,
-    usage,
-)
-from tools.api.groups import explain, groups, recommendations, workflow
-from tools.api.messages import channels, messages
-from tools.api.servers import (
-    egress_credentials,
-    mcp_authorizations,
-    mcp_servers,
-    sandbox_profiles,
-    tool_services,
-)
+from tools.api.executions import batches, chains, executions, outputs, sessions, usage
+from tools.api.servers import mcp_authorizations, mcp_servers, sandbox_profiles, tool_services
 
 TOOL = "tools/<str:name>"
 CHANGE = "tools/changes/<uuid:change_id>"
@@ -53,17 +38,17 @@ SESSION = "sessions/<uuid:session_id>"
 
 urlpatterns: list[URLPattern] = [
     path("tools", tools.ToolList.as_view(), name="api-tools"),
-    path("tools/explain", explain.ToolExplanation.as_view(), name="api-explain"),
-    path("tools/what-if", explain.WhatIf.as_view(), name="api-what-if"),
-    path("tools/import", importing.ToolImport.as_view(), name="api-import"),
+    path("tools/explain", explanations.ToolExplanation.as_view(), name="api-explain"),
+    path("tools/what-if", explanations.WhatIf.as_view(), name="api-what-if"),
+    path("tools/import", imports.ToolImport.as_view(), name="api-import"),
     path("tools/graph", capability_graph.ToolGraph.as_view(), name="api-tool-graph"),
-    path("tools/export", importing.ToolExport.as_view(), name="api-export"),
+    path("tools/export", imports.ToolExport.as_view(), name="api-export"),
     path("tools/lint", workflow.ToolLint.as_view(), name="api-lint"),
-    path("tools/changes", changes.ChangeList.as_view(), name="api-changes"),
-    path(CHANGE, changes.ChangeDetail.as_view(), name="api-change"),
-    path(f"{CHANGE}/approve", changes.ChangeApprove.as_view(), name="api-change-approve"),
-    path(f"{CHANGE}/reject", changes.ChangeReject.as_view(), name="api-change-reject"),
-    path(f"{TOOL}/difference", changes.ToolDifference.as_view(), name="api-difference"),
+    path("tools/changes", upstream_changes.ChangeList.as_view(), name="api-changes"),
+    path(CHANGE, upstream_changes.ChangeDetail.as_view(), name="api-change"),
+    path(f"{CHANGE}/approve", upstream_changes.ChangeApprove.as_view(), name="api-change-approve"),
+    path(f"{CHANGE}/reject", upstream_changes.ChangeReject.as_view(), name="api-change-reject"),
+    path(f"{TOOL}/difference", upstream_changes.ToolDifference.as_view(), name="api-difference"),
     path(TOOL, tools.ToolDetail.as_view(), name="api-tool"),
     path(f"{TOOL}/execute", executions.ToolExecute.as_view(), name="api-execute"),
     path(
@@ -115,47 +100,47 @@ urlpatterns: list[URLPattern] = [
     path("sessions", sessions.SessionList.as_view(), name="api-sessions"),
     path(SESSION, sessions.SessionDetail.as_view(), name="api-session"),
     path(f"{SESSION}/history", sessions.SessionHistory.as_view(), name="api-session-history"),
-    path("confirmations", confirmations.ConfirmationList.as_view(), name="api-confirmations"),
+    path("confirmations", approvals.ConfirmationList.as_view(), name="api-confirmations"),
     path(
         "confirmations/decide",
-        confirmations.ConfirmationsDecide.as_view(),
+        approvals.ConfirmationsDecide.as_view(),
         name="api-confirmations-decide",
     ),
-    path(CONFIRMATION, confirmations.ConfirmationDetail.as_view(), name="api-confirmation"),
+    path(CONFIRMATION, approvals.ConfirmationDetail.as_view(), name="api-confirmation"),
     path(
         f"{CONFIRMATION}/approve",
-        confirmations.ConfirmationDecide.as_view(approve=True),
+        approvals.ConfirmationDecide.as_view(approve=True),
         name="api-confirmation-approve",
     ),
     path(
         f"{CONFIRMATION}/reject",
-        confirmations.ConfirmationDecide.as_view(approve=False),
+        approvals.ConfirmationDecide.as_view(approve=False),
         name="api-confirmation-reject",
     ),
-    path("confirmation-rules", confirmations.RuleList.as_view(), name="api-confirmation-rules"),
+    path("confirmation-rules", approvals.RuleList.as_view(), name="api-confirmation-rules"),
     path(
         "confirmation-rules/<path:name>",
-        confirmations.RuleDetail.as_view(),
+        approvals.RuleDetail.as_view(),
         name="api-confirmation-rule",
     ),
     path("groups", groups.GroupList.as_view(), name="api-groups"),
     path(
         "groups/recommendations",
-        recommendations.GroupRecommendations.as_view(),
+        workflow.GroupRecommendations.as_view(),
         name="api-group-recommendations",
     ),
     path("groups/<path:name>", groups.GroupDetail.as_view(), name="api-group"),
     path("agents", agents.AgentList.as_view(), name="api-agents"),
     path(AGENT, agents.AgentDetail.as_view(), name="api-agent"),
     path(f"{AGENT}/suspend", agents.AgentSuspend.as_view(), name="api-suspend"),
-    path(f"{AGENT}/tokens", agents.TokenList.as_view(), name="api-agent-tokens"),
-    path(f"{AGENT}/tokens/<uuid:token_id>", agents.TokenDetail.as_view(), name="api-agent-token"),
+    path(f"{AGENT}/tokens", tokens.TokenList.as_view(), name="api-agent-tokens"),
+    path(f"{AGENT}/tokens/<uuid:token_id>", tokens.TokenDetail.as_view(), name="api-agent-token"),
     path("grants", grants.Grants.as_view(), name="api-grants"),
     path("grants/<str:grant>", grants.GrantDetail.as_view(), name="api-grant"),
     path("states/graph", workflow.StateGraph.as_view(), name="api-state-graph"),
     path(
         f"{AGENT}/tokens/<uuid:token_id>/rotate",
-        agents.TokenRotation.as_view(),
+        tokens.TokenRotation.as_view(),
         name="api-agent-token-rotate",
     ),
     path("tokens", tokens.PersonalTokens.as_view(), name="api-tokens"),
@@ -199,23 +184,23 @@ urlpatterns: list[URLPattern] = [
     ),
     path(
         "egress-credentials",
-        egress_credentials.CredentialList.as_view(),
+        sandbox_profiles.CredentialList.as_view(),
         name="api-egress-credentials",
     ),
     path(
         "egress-credentials/<str:name>",
-        egress_credentials.CredentialDetail.as_view(),
+        sandbox_profiles.CredentialDetail.as_view(),
         name="api-egress-credential",
     ),
-    path("channels", channels.ChannelList.as_view(), name="api-channels"),
+    path("channels", messages.ChannelList.as_view(), name="api-channels"),
     path(
         "channels/<uuid:channel_id>/bounces",
-        channels.ChannelBounces.as_view(),
+        messages.ChannelBounces.as_view(),
         name="api-channel-bounces",
     ),
-    path("channels/<str:name>", channels.ChannelDetail.as_view(), name="api-channel"),
-    path("channels/<str:name>/key", channels.ChannelKey.as_view(), name="api-channel-key"),
-    path("channels/<str:name>/test", channels.ChannelTest.as_view(), name="api-channel-test"),
+    path("channels/<str:name>", messages.ChannelDetail.as_view(), name="api-channel"),
+    path("channels/<str:name>/key", messages.ChannelKey.as_view(), name="api-channel-key"),
+    path("channels/<str:name>/test", messages.ChannelTest.as_view(), name="api-channel-test"),
     path("messages", messages.MessageList.as_view(), name="api-messages"),
     path("messages/<uuid:message_id>", messages.MessageDetail.as_view(), name="api-message"),
     path("inbox", messages.InboxList.as_view(), name="api-inbox"),
@@ -273,18 +258,18 @@ urlpatterns: list[URLPattern] = [
         signing_keys.SigningKeyDistrust.as_view(),
         name="api-signing-key-distrust",
     ),
-    path("requests", requests.RequestRecordList.as_view(), name="api-requests"),
-    path("cache/invalidate", cache.CacheInvalidation.as_view(), name="api-cache-invalidate"),
+    path("requests", usage.RequestRecordList.as_view(), name="api-requests"),
+    path("cache/invalidate", outputs.CacheInvalidation.as_view(), name="api-cache-invalidate"),
     path("usage", usage.UsageView.as_view(), name="api-usage"),
     path("tiers", organizations.TierList.as_view(), name="api-tiers"),
     path("tiers/<str:name>", organizations.TierDetail.as_view(), name="api-tier"),
     path("audit/records", RecordList.as_view(), name="api-audit"),
     path("audit/export", RecordExport.as_view(), name="api-audit-export"),
-    path("audit/erasures", evidence.KeyedErasures.as_view(), name="api-audit-erasures"),
+    path("audit/erasures", audit.Erasures.as_view(), name="api-audit-erasures"),
     path("audit/alerts", AlertList.as_view(), name="api-alerts"),
     path(
         "audit/alerts/<uuid:alert_id>/acknowledge",
-        evidence.KeyedAcknowledgement.as_view(),
+        audit.AlertAcknowledgement.as_view(),
         name="api-alert-acknowledge",
     ),
     path("audit/records/<uuid:record_id>", RecordDetail.as_view(), name="api-audit-record"),

@@ -18,7 +18,7 @@ from tools.catalog.uniqueness import unique
 from tools.definitions.texts import names
 from tools.errors import Conflict, Malformed, NotFound
 from tools.models import Agent, ConfirmationRule, Organization
-from tools.policy.approval_requirements import touches_tool
+from tools.policy.approval_requirements import rule_matches_tool
 
 MOST_RULES = 200  # each is checked at every call
 _NAMED = 50
@@ -135,7 +135,7 @@ def reach_of(row: ConfirmationRule, snapshot: Snapshot) -> ConfirmationRuleReach
     touched = [
         tool.name
         for tool in snapshot.sorted_tools
-        if touches_tool(rule, tool, snapshot.groups_of(tool))
+        if rule_matches_tool(rule, tool, snapshot.groups_of(tool))
     ]
     return ConfirmationRuleReach(touched[:_NAMED], len(touched))
 

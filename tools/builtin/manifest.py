@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.spec import IsolationLevel, Mount, Profile
-from tools.builtin.workspace import workspace_of
-from tools.definitions.implementations.builtin import ASK_MODEL, RUN_PROGRAM
+from tools.builtin.workspaces import workspace_of
+from tools.definitions.implementations.tool_types import ASK_MODEL, RUN_PROGRAM
 
 INSIDE = "/workspace"
 # What importing trafilatura imports; what is not mounted is not there.
@@ -68,7 +68,7 @@ def _validating(organization: str) -> Profile:
         IsolationLevel.STANDARD,
         libraries=(_library("yaml"), _library("jsonschema_rs"), _library("lxml")),
         preload=(
-            ("plain_yaml", _text_of("tools.definitions.dialects", "yaml.py")),
+            ("plain_yaml", _text_of("tools.definitions.values", "plain_yaml.py")),
             ("patterns", _text_of("tools.definitions.schemas", "patterns.py")),
             *_preloaded("positions", "toml_places", "table_schema", "tables", "xml_documents"),
             *_preloaded("validate_content"),

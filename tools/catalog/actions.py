@@ -22,7 +22,7 @@ from tools.catalog.groups import (
     read_opening,
     written,
 )
-from tools.catalog.naming import check_name
+from tools.catalog.locked_catalog import LockedCatalog
 from tools.catalog.sandbox.profiles import check_reference
 from tools.catalog.search.words import forget_words, note_words
 from tools.catalog.seats import check_room
@@ -33,10 +33,11 @@ from tools.catalog.signatures.labels import next_label
 from tools.catalog.signatures.origins import origin_of
 from tools.catalog.signatures.verified import check_current, check_version, verifies
 from tools.catalog.signatures.versions import statement_of
-from tools.catalog.tiers import forced_level, require_level
-from tools.catalog.uniqueness import unique
+from tools.catalog.tiers import forced_level, require_level, tier_of
+from tools.catalog.uniqueness import check_name, unique
 from tools.catalog.workflow.chains import check_chain, check_not_called
 from tools.definitions.descriptors import canonical_keys
+from tools.definitions.signing import PrivateSigningKey
 from tools.definitions.tool import (
     DEFAULT_GROUP,
     Definition,
@@ -58,18 +59,36 @@ def register_tool(
     by: Actor,
     builtin: bool = False,
     note: str = "",
+    catalog: LockedCatalog | None = None,
 ) -> Tool:
-    """A new tool with its first version. Raises `InvalidDefinition`, `Conflict`, `Forbidden`."""
+    """A new tool with its first version. Raises `InvalidDefinition`, `Conflict`, `Forbidden`.
+
+    `catalog` is for a caller that registers many tools in one transaction."""
     canonical = read(definition, builtin=builtin)
     revision = Organization.objects.next_revision(organization.pk)
+    catalog = catalog or LockedCatalog.of(organization, by)
     if not builtin:
-        check_room(organization.pk)
+        check_room(organization.pk, catalog.tier)
     check_reference(organization, canonical)
     check_service(organization, canonical)
     check_chain(organization, canonical)
-    tool = _new_row(organization, canonical, revision)
-    add_version(tool, canonical, label=_label(definition), by=by, note=note or _said(definition))
-    _note_groups(organization, canonical)
+    check_name(organization, canonical["name"])
+    tool = Tool(
+        organization=organization,
+        name=canonical["name"],
+        type=canonical["type"],
+        revision=revision,
+    )
+    version = _version(
+        tool, canonical, label=_label(definition), by=by, note=note or _said(definition),
+        key=catalog.signing_key,
+    )  # fmt: skip
+    tool.version = version  # its row follows within the transaction
+    tool.save(force_insert=True)
+    version.save(force_insert=True)
+    note_words(tool, new=True)
+    _check_level(tool)
+    catalog.note_groups(_groups(canonical))
     _record(Event.TOOL_CREATE, tool, by, None, canonical)
     return tool
 
@@ -92,7 +111,7 @@ def update_tool(*, tool: Tool, definition: Any, by: Actor, note: str = "") -> To
         return tool
     before = tool.version.definition
     add_version(tool, canonical, label=_label(definition), by=by, note=note or _said(definition))
-    _note_groups(tool.organization, canonical)
+    note_groups(tool.organization, _groups(canonical))
     _record(Event.TOOL_UPDATE, tool, by, before, canonical)
     return tool
 
@@ -146,7 +165,7 @@ def set_enabled(*, tool: Tool, enabled: bool, by: Actor, reason: str = "") -> To
     wanted = ToolStatus.ACTIVE if enabled else ToolStatus.DISABLED
     if tool.status != wanted:
         if enabled and tool.type != ToolType.BUILTIN:
-            check_room(tool.organization_id, beside=tool)
+            check_room(tool.organization_id, tier_of(tool.organization_id), beside=tool)
         before = {"status": tool.status}
         tool.status, tool.status_reason = wanted, ""
         tool.save(update_fields=["status", "status_reason", "updated_at"])
@@ -377,15 +396,6 @@ def _check_level(tool: Tool) -> None:
     require_level(tool.organization_id, IsolationLevel(definition.isolation), forced)
 
 
-def _new_row(organization: Organization, canonical: Definition, revision: int) -> Tool:
-    name = canonical["name"]
-    check_name(organization, name)
-    with unique(f"There is a tool {name} already.", code="tool_exists"):
-        return Tool.objects.create(
-            organization=organization, name=name, type=canonical["type"], revision=revision
-        )
-
-
 def changing(tool: Tool) -> Tool:
     """The row as it is now, locked behind its organization's, carrying the next revision."""
     revision = Organization.objects.next_revision(tool.organization_id)
@@ -417,11 +427,28 @@ def _check_identity(tool: Tool, canonical: Definition) -> None:
 def add_version(
     tool: Tool, canonical: Definition, *, label: str | None, by: Actor, note: str = ""
 ) -> None:
+    key = current_key(tool.organization, by)
+    tool.version = _version(tool, canonical, label=label, by=by, note=note, key=key)
+    tool.version.save(force_insert=True)
+    tool.save(update_fields=["version", "updated_at"])
+    note_words(tool)
+    _check_level(tool)
+
+
+def _version(
+    tool: Tool,
+    canonical: Definition,
+    *,
+    label: str | None,
+    by: Actor,
+    note: str,
+    key: PrivateSigningKey,
+) -> ToolVersion:
+    """The signed next version of the tool, not saved."""
     latest = tool.versions.order_by("-number").first() if tool.version else None
     number = latest.number + 1 if latest else 1
     label = next_label(tool, canonical, label)
     version_digest, origin = definition_digest(canonical), origin_of(tool, canonical, by)
-    key = current_key(tool.organization, by)
     statement = statement_of(
         organization=tool.organization.slug,
         tool=tool.pk,
@@ -431,7 +458,7 @@ def add_version(
         version_digest=version_digest,
         origin=origin,
     )
-    tool.version = ToolVersion.objects.create(
+    return ToolVersion(
         tool=tool,
         number=number,
         label=label,
@@ -443,9 +470,6 @@ def add_version(
         note=note[:1000],
         origin=origin,
     )
-    tool.save(update_fields=["version", "updated_at"])
-    note_words(tool, new=number == 1)
-    _check_level(tool)
 
 
 def _note_end(tool: Tool) -> None:
@@ -455,9 +479,9 @@ def _note_end(tool: Tool) -> None:
     transaction.on_commit(lambda: newest.newest.saw(tool.organization_id, ended))
 
 
-def _note_groups(organization: Organization, canonical: Definition) -> None:
-    named = canonical["group"]
-    note_groups(organization, [DEFAULT_GROUP] if named is None else named)
+def _groups(canonical: Definition) -> list[str]:
+    named: list[str] | None = canonical["group"]
+    return [DEFAULT_GROUP] if named is None else named
 
 
 def _record(

@@ -6,7 +6,7 @@ from django.db import transaction
 
 from audit.actions import Actor
 from tools.builtin.manifest import DEFINITIONS, GROUPS
-from tools.builtin.workspace import workspace_of
+from tools.builtin.workspaces import workspace_of
 from tools.catalog.actions import register_tool, save_group
 from tools.models import Organization, Tool, ToolGroup
 

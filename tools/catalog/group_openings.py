@@ -68,6 +68,16 @@ class Openings:
         """Of those among `names` that are closed, in the order of their names."""
         return [self.closings[name].reason for name in sorted(self.closed.intersection(names))]
 
+    def reach(self, tool: CatalogTool, requested: frozenset[str], snapshot: Snapshot) -> bool:
+        """Whether an open path leads to the tool: see `is_reached`."""
+        return not self.closings or is_reached(tool, requested, snapshot, self.closed)
+
+    def on_paths(
+        self, tool: CatalogTool, requested: frozenset[str], snapshot: Snapshot
+    ) -> frozenset[str]:
+        """The closed groups on the paths to the tool."""
+        return in_the_way(tool, requested, snapshot) & self.closed
+
 
 ALL_OPEN = Openings(MappingProxyType({}))
 

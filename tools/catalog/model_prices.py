@@ -8,22 +8,37 @@ installation's, as they are now.
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import ROUND_UP, Decimal
 from typing import Any
 
 from django.conf import settings
 
-from tools.definitions.implementations.builtin import ASK_MODEL
+from tools.definitions.implementations.tool_types import ASK_MODEL
 from tools.definitions.tool import ToolDefinition
 from tools.definitions.vocabulary import ToolType
-from tools.llm import prices
 
+_MILLION = Decimal(1_000_000)
+_PLACES = Decimal("0.000001")
+# What a chat's frame adds: roles, separators. No tokenizer makes more tokens than there are bytes.
+FRAME_TOKENS = 64
+Price = tuple[Decimal, Decimal]  # of a million tokens that go in, and that come out
 MAX_TOKENS = 1_024
 MAX_PROMPT_BYTES = 32_768
 MOST_ASKED_TOKENS = 16_384
 MOST_ASKED_BYTES = 256 * 1024
 _MODEL_TYPES = frozenset({ToolType.PROMPT, ToolType.TEXT_COMPLETION})
 _TOOLS_FRAME = 1_024  # what endpoints add to a prompt about tool calls, beside the tools
+
+
+def cost(price: Price, input_tokens: int, output_tokens: int) -> Decimal:
+    """Rounded up."""
+    whole = price[0] * input_tokens + price[1] * output_tokens
+    return (whole / _MILLION).quantize(_PLACES, ROUND_UP)
+
+
+def worst(price: Price, *, prompt_bytes: int, max_tokens: int) -> Decimal:
+    """The maximum cost of a prompt of so many bytes and an answer of so many tokens."""
+    return cost(price, prompt_bytes + FRAME_TOKENS, max_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +81,7 @@ def most(definition: ToolDefinition, parameters: Mapping[str, Any] | None = None
     price = settings.LLM_PRICES.get(bounds.model) if bounds else None
     if bounds is None or price is None:
         return definition.cost
-    dearest = prices.worst(price, prompt_bytes=bounds.prompt_bytes, max_tokens=bounds.max_tokens)
+    dearest = worst(price, prompt_bytes=bounds.prompt_bytes, max_tokens=bounds.max_tokens)
     return max(definition.cost, dearest)
 
 

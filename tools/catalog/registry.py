@@ -24,6 +24,7 @@ from django.db.models import Q, QuerySet
 
 from sandbox.spec import Backend, IsolationLevel, Mount
 from tools import metrics
+from tools.builtin.manifest import ISOLATED
 from tools.catalog.mcp.mcp_catalog import CatalogServer, catalog_servers
 from tools.catalog.sandbox.hosts import Header, Item
 from tools.catalog.sandbox.paths import mounts_of
@@ -31,7 +32,7 @@ from tools.catalog.signatures import sealing, versions
 from tools.catalog.signatures.keys import keys_of
 from tools.catalog.signatures.newest import SignatureFileState, newest
 from tools.catalog.signatures.verified import ALTERED, ROLLED_BACK, signed
-from tools.definitions.schemas.schemas import Validator
+from tools.definitions.schemas.json_schemas import Validator
 from tools.definitions.tool import (
     DEFAULT_GROUP,
     Definition,
@@ -42,6 +43,7 @@ from tools.definitions.tool import (
 from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidDefinition
 from tools.models import (
+    VOUCHED,
     Allowance,
     ConfirmationRule,
     EgressCredential,
@@ -95,6 +97,17 @@ class CatalogTool:
     @cached_property
     def custom(self) -> bool:
         return self.definition.type != ToolType.BUILTIN
+
+    @property
+    def vouched(self) -> bool:
+        """Whether the product or a person answers for its code."""
+        return self.origin in VOUCHED
+
+    @property
+    def requests_network(self) -> bool:
+        """Of a built-in tool: whether it is run with a network."""
+        known = ISOLATED.get(self.definition.raw["implementation"]["entry_point"])
+        return known is not None and known.network
 
     @property
     def input_validator(self) -> Validator:

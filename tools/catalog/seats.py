@@ -18,7 +18,6 @@ from django.db.models import Count, Q, QuerySet
 from audit.actions import Actor, difference, record
 from audit.events import Event, Outcome
 from tools.catalog.registry import CatalogTool, Snapshot
-from tools.catalog.tiers import tier_of
 from tools.errors import Forbidden
 from tools.models import LicenseTier, Tool, ToolStatus
 
@@ -101,12 +100,11 @@ def disabled(organization_id: UUID) -> QuerySet[Tool]:
     )
 
 
-def check_room(organization_id: UUID, *, beside: Tool | None = None) -> None:
+def check_room(organization_id: UUID, tier: LicenseTier, *, beside: Tool | None = None) -> None:
     """Raises `Forbidden` when no seat is left, for a new tool or for `beside` itself.
 
     Call it while the organization's row is locked: then concurrent calls count correctly.
     """
-    tier = tier_of(organization_id)
     if tier.max_custom_tools is None:
         return
     others = seated(organization_id)

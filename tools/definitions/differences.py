@@ -9,7 +9,8 @@ from difflib import SequenceMatcher
 from enum import StrEnum
 from typing import Any
 
-from tools.definitions.texts.visible import find_invisible, find_lookalikes, make_visible
+from tools.definitions.texts.lookalikes import find_invisible, find_lookalikes, make_visible
+from tools.definitions.values.json_pointers import child_pointer
 
 Json = Any
 _NAMED_LISTS = frozenset({"parameters"})  # lists whose members have names
@@ -83,7 +84,7 @@ def _compare_members(
 ) -> Iterator[DefinitionDifference]:
     gone = [key for key in before if key not in after]
     for key in [*after, *gone]:
-        place = f"{path}/{make_visible(key).replace('~', '~0').replace('/', '~1')}"
+        place = child_pointer(path, make_visible(key))
         if key not in after:
             yield _difference(place, DifferenceKind.REMOVED, before[key], None)
         elif key not in before:

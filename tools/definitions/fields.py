@@ -38,7 +38,11 @@ class DefinitionFields:
         """The parameters of the definition's tool, if it declares any."""
         given, schema = self.raw.get("parameters"), self.raw.get("input_schema")
         named = given if isinstance(given, list) else []
-        names = {one["name"] for one in named if isinstance(one, dict) and _text(one.get("name"))}
+        names = {
+            one["name"]
+            for one in named
+            if isinstance(one, dict) and isinstance(one.get("name"), str)
+        }
         properties = schema.get("properties") if isinstance(schema, dict) else None
         return frozenset(names | (set(properties) if isinstance(properties, dict) else set()))
 
@@ -151,7 +155,3 @@ class DefinitionFields:
             if flaw := flaw_of(item):
                 self.wrong(name, f"the entry {item[:60]!r} {flaw}")
         return value
-
-
-def _text(value: Any) -> bool:
-    return isinstance(value, str)

@@ -6,7 +6,6 @@ prefix of its own, so that no signature made for another purpose passes for a li
 """
 
 import base64
-import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import rfc8785
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from tools.definitions.signing import public_key_id
 from tools.definitions.texts.names import SLUG
 from tools.definitions.values import strict_json
 from tools.errors import Malformed
@@ -75,11 +75,6 @@ def grace_end(expires_at: datetime, grace_days: int) -> datetime:
         return datetime.max.replace(tzinfo=expires_at.tzinfo)
 
 
-def license_key_id(public_key: bytes) -> str:
-    """As for the keys that sign tools: the beginning of the raw public key's hash."""
-    return hashlib.sha256(public_key).hexdigest()[:16]
-
-
 def signed_message(license_object: dict[str, Any]) -> bytes:
     """The bytes that are signed. Raises `Malformed` for what has no canonical form."""
     try:
@@ -95,7 +90,7 @@ def read_license(raw: bytes, trusted_keys: Iterable[bytes]) -> tuple[License, di
     terms are read only after the signature is verified.
     """
     document = _parse_document(raw)
-    _verify_signature(document, {license_key_id(key): key for key in trusted_keys})
+    _verify_signature(document, {public_key_id(key): key for key in trusted_keys})
     return _parse_license(document["license"]), document
 
 

@@ -5,17 +5,21 @@
 A path is a JSON Pointer (RFC 6901) into that execution; only its output may be pointed at.
 """
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from tools.definitions.values.json_pointers import (
+    INVALID_ESCAPE,
+    NothingAtPointer,
+    format_pointer,
+    resolve_pointer,
+)
+
 MARK, PATH = "$result", "path"
 ROOT = "/output"
 LONGEST_PATH = 1_000
-_INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
-_ESCAPED = re.compile(r"~(?![01])")
 ParameterPlace = tuple[str | int, ...]
 
 
@@ -31,7 +35,7 @@ class OutputReference:
 
     @property
     def where(self) -> str:
-        return pointer_to(self.place)
+        return format_pointer(self.place)
 
 
 def find_references(parameters: Any) -> Iterator[tuple[ParameterPlace, dict[str, Any]]]:
@@ -59,7 +63,7 @@ def parse_reference(place: ParameterPlace, raw: dict[str, Any]) -> OutputReferen
         raise BadReference(f"{MARK} and {PATH} must be texts; a reference holds no other")
     if len(path) > LONGEST_PATH or not (path == ROOT or path.startswith(f"{ROOT}/")):
         raise BadReference(f"{PATH} must begin with {ROOT}, of at most {LONGEST_PATH} characters")
-    if _ESCAPED.search(path):
+    if INVALID_ESCAPE.search(path):
         raise BadReference(f"in {PATH}, ~ stands only before 0 or 1 (RFC 6901)")
     try:
         return OutputReference(UUID(identifier), path, place)
@@ -69,15 +73,10 @@ def parse_reference(place: ParameterPlace, raw: dict[str, Any]) -> OutputReferen
 
 def output_at_path(output: Any, path: str) -> Any:
     """The value at a parsed path. Raises `BadReference`."""
-    value = output
-    for step in _steps(path):
-        if isinstance(value, dict) and step in value:
-            value = value[step]
-        elif isinstance(value, list) and _INDEX.fullmatch(step) and int(step) < len(value):
-            value = value[int(step)]
-        else:
-            raise BadReference("there is nothing at this path")
-    return value
+    try:
+        return resolve_pointer(output, path.removeprefix(ROOT))
+    except NothingAtPointer:
+        raise BadReference("there is nothing at this path") from None
 
 
 def replace_at(parameters: Any, place: ParameterPlace, value: Any) -> Any:
@@ -88,16 +87,3 @@ def replace_at(parameters: Any, place: ParameterPlace, value: Any) -> Any:
     copy = parameters.copy()
     copy[step] = replace_at(parameters[step], tuple(rest), value)
     return copy
-
-
-def pointer_to(place: ParameterPlace) -> str:
-    return "".join(f"/{_escaped(str(step))}" for step in place)
-
-
-def _steps(path: str) -> list[str]:
-    steps = path.removeprefix(ROOT).split("/")[1:]
-    return [step.replace("~1", "/").replace("~0", "~") for step in steps]
-
-
-def _escaped(step: str) -> str:
-    return step.replace("~", "~0").replace("/", "~1")

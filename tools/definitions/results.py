@@ -1,5 +1,6 @@
-"""The statuses and error codes of an execution's result (specification S3, 2.2)."""
+"""The statuses and events of an execution's result (specification S3, 2.2), and its rate limit."""
 
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -39,3 +40,18 @@ def event_for(status: Status) -> EventType:
     if status == Status.SUCCESS:
         return EventType.COMPLETED
     return EventType.TIMEOUT if status == Status.TIMEOUT else EventType.FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """One admitted call. `used` counts it; `resets_in_s` is when the oldest call leaves the window.
+    `counted_by` is redis or postgres, `ticket` identifies the call in Redis."""
+
+    limit: int
+    used: int
+    resets_in_s: int
+    counted_by: str
+    ticket: bytes = field(default=b"", repr=False)
+
+    def as_dict(self) -> dict[str, int]:
+        return {"limit": self.limit, "used": self.used, "resets_in_s": self.resets_in_s}

@@ -14,14 +14,12 @@ from typing import Any
 
 from audit.canonical import commitment
 from sandbox.spec import Language
-from tools.definitions import descriptors, implementations, transforms
-from tools.definitions.chains.document import Chain
+from tools.definitions import descriptors, transforms
+from tools.definitions.chains.chain_document import Chain
 from tools.definitions.fields import DefinitionFields
-from tools.definitions.implementations import defaults
-from tools.definitions.implementations.builtin import COMPOSITES
-from tools.definitions.schemas import schemas
+from tools.definitions.implementations.tool_types import COMPOSITES, read_implementation
 from tools.definitions.texts import names
-from tools.definitions.texts.token_price import definition_tokens
+from tools.definitions.tool_parameters import PARAMETER_KEYS, read_interface
 from tools.definitions.transforms import Transform
 from tools.definitions.values import durations, strict_json
 from tools.definitions.vocabulary import (
@@ -30,7 +28,6 @@ from tools.definitions.vocabulary import (
     Category,
     Delivery,
     Isolation,
-    ParameterType,
     ToolType,
 )
 from tools.errors import InvalidDefinition
@@ -40,6 +37,7 @@ MAX_EXECUTION_S = 3_600
 MAX_COMPOSITE_S = 7 * 86_400  # blocks no worker, and may wait for approvals
 MAX_OUTPUT_BYTES = 100 * 1024 * 1024
 MAX_DEFINITION = 1024 * 1024
+_TOKEN_PIECES = re.compile(r"[^\W\d_]{1,6}|\d{1,3}|[^\w\s]|_|\n")
 PROFILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 
 # Keys that the catalog adds when a definition is shown; accepted and ignored when it is sent back.
@@ -59,7 +57,6 @@ DEFINITION_KEYS = (
 )  # fmt: skip
 # Written only where it is given: definitions without one keep their digest.
 OPTIONAL_KEYS = ("cost_per_cache_hit", "transform")
-_PARAMETER_KEYS = ("name", "type", "description", "required", "default", "enum", "schema")
 # Types whose calls may be repeated safely; any other tool is called at most once by default.
 _IDEMPOTENT = (
     ToolType.PROMPT,
@@ -69,7 +66,6 @@ _IDEMPOTENT = (
     ToolType.GRAPH_UPDATE,
     ToolType.CHAIN,
 )
-_JSON_TYPES = {kind: kind.lower() for kind in ParameterType}
 
 Definition = dict[str, Any]
 
@@ -84,12 +80,12 @@ def read_definition(raw: Any) -> Definition:
     fields.known({*DEFINITION_KEYS, *OPTIONAL_KEYS, *CATALOG_KEYS})
     definition = {
         **_read_identity(fields),
-        **_read_interface(fields),
+        **read_interface(fields),
         "constraints": _read_constraints(fields),
         **_read_availability(fields),
         **_read_economy(fields),
         **_read_transform(fields),
-        "implementation": implementations.read_implementation(fields),
+        "implementation": read_implementation(fields),
         "metadata": fields.object("metadata", {}),
     }
     _check_catalog_keys(fields)
@@ -121,7 +117,7 @@ def ordered_definition(definition: Definition) -> Definition:
     shown = {key: definition[key] for key in DEFINITION_KEYS}
     shown |= {key: definition[key] for key in OPTIONAL_KEYS if key in definition}
     shown["parameters"] = [
-        {key: parameter[key] for key in _PARAMETER_KEYS} for parameter in definition["parameters"]
+        {key: parameter[key] for key in PARAMETER_KEYS} for parameter in definition["parameters"]
     ]
     return shown
 
@@ -250,6 +246,20 @@ class ToolDefinition:
         return frozenset(_sensitive_members([self.raw["input_schema"], self.raw["output_schema"]]))
 
 
+def estimate_tokens(text: str) -> int:
+    return sum(1 for _ in _TOKEN_PIECES.finditer(text))
+
+
+def definition_tokens(definition: dict[str, Any]) -> int:
+    """Tokens of a canonical definition as tool lists of models have it."""
+    shown = {
+        "name": definition["name"],
+        "description": definition["description"],
+        "input_schema": definition["input_schema"],
+    }
+    return estimate_tokens(json.dumps(shown, ensure_ascii=False, separators=(",", ":")))
+
+
 def _sensitive_members(part: Any) -> Iterator[str]:
     if isinstance(part, list):
         for item in part:
@@ -277,154 +287,6 @@ def _read_identity(fields: DefinitionFields) -> Definition:
         "description": fields.text("description", longest=10_000),
         "category": fields.choice("category", Category, Category.SYSTEM),
     }
-
-
-def _read_interface(fields: DefinitionFields) -> Definition:
-    parameters = _read_parameters(fields)
-    mode = fields.choice("argument_validation", ArgumentValidation, _default_validation(fields))
-    passing = mode == ArgumentValidation.OFF and _is_passing_type(fields)
-    derived = parameters_schema(parameters, closed=not passing)
-    given = fields.raw.get("input_schema")
-    if given is not None and parameters and not _is_derived_schema(given, parameters):
-        fields.wrong("input_schema", "give parameters or input_schema, not both")
-    output_schema = fields.object("output_schema", {})
-    _check_schema(fields, "output_schema", output_schema)
-    if given is not None and not parameters:
-        _check_input_schema(fields, given)
-        derived = given
-    elif all(parameter["name"] for parameter in parameters):
-        _check_schema(fields, "input_schema", derived)
-    return {
-        "parameters": parameters,
-        "input_schema": derived,
-        "output_schema": output_schema,
-        "argument_validation": mode,
-    }
-
-
-def _default_validation(fields: DefinitionFields) -> ArgumentValidation:
-    """Ruling 13: arguments of definitions from before typed parameters are passed on unchanged."""
-    raw = fields.raw
-    if not _is_passing_type(fields) or raw.get("input_schema") is not None:
-        return ArgumentValidation.ENFORCE
-    parameters = raw.get("parameters")
-    items = parameters if isinstance(parameters, list) else []
-    said = any(
-        item.get(key) is not None
-        for item in items
-        if isinstance(item, dict)
-        for key in ("required", "schema", "enum")
-    )
-    return ArgumentValidation.ENFORCE if said else ArgumentValidation.OFF
-
-
-def _is_passing_type(fields: DefinitionFields) -> bool:
-    kind = fields.raw.get("type")
-    return isinstance(kind, str) and kind in PASSING_TYPES
-
-
-def _is_derived_schema(schema: Any, parameters: list[Definition]) -> bool:
-    """Whether the schema is the one derived from the parameters, in either mode."""
-    return schema in (parameters_schema(parameters), parameters_schema(parameters, closed=False))
-
-
-def parameters_schema(parameters: list[Definition], *, closed: bool = True) -> Definition:
-    """The JSON Schema derived from a list of parameters; closed: other arguments are refused."""
-    schema = {
-        "type": "object",
-        "properties": {item["name"]: _parameter_schema(item) for item in parameters},
-        "required": [item["name"] for item in parameters if item["required"]],
-    }
-    return schema | {"additionalProperties": False} if closed else schema
-
-
-def _parameter_schema(parameter: Definition) -> Definition:
-    schema = dict(parameter["schema"] or {})
-    schema.setdefault("type", _JSON_TYPES[parameter["type"]])
-    schema["description"] = parameter["description"]
-    for key in ("default", "enum"):
-        if parameter[key] is not None:
-            schema[key] = parameter[key]
-    return schema
-
-
-def _read_parameters(fields: DefinitionFields) -> list[Definition]:
-    value = fields.raw.get("parameters")
-    if value is None or value == []:
-        value = defaults.default_parameters(fields.raw)
-    if not isinstance(value, list) or len(value) > schemas.MAX_PROPERTIES:
-        fields.wrong("parameters", f"must be a list of at most {schemas.MAX_PROPERTIES} objects")
-        return []
-    read = [_read_parameter(fields, at, item) for at, item in enumerate(value)]
-    seen: set[str] = set()
-    for at, parameter in enumerate(read):
-        if parameter["name"] in seen:
-            fields.wrong(f"parameters[{at}].name", "is the name of an earlier parameter")
-        seen.add(parameter["name"])
-    return read
-
-
-def _read_parameter(parent: DefinitionFields, at: int, raw: Any) -> Definition:
-    if not isinstance(raw, dict):
-        parent.wrong(f"parameters[{at}]", "must be an object")
-        raw = {"name": f"p{at}", "description": "-", "type": ParameterType.STRING}
-    fields = DefinitionFields(raw, parent.flaws, f"parameters[{at}].")
-    fields.known(_PARAMETER_KEYS)
-    name = fields.text("name", longest=64)
-    if name and not names.PARAMETER_NAME.fullmatch(name):
-        fields.wrong("name", "must begin with a letter; letters, digits, '_', '.' and '-' follow")
-    parameter = {
-        "name": name,
-        "description": fields.text("description", longest=4_000),
-        "type": fields.choice("type", ParameterType),
-        "required": fields.boolean("required", False),
-        "default": raw.get("default"),
-        "enum": raw.get("enum"),
-        "schema": raw.get("schema"),
-    }
-    _check_parameter(fields, parameter)
-    return parameter
-
-
-def _check_parameter(fields: DefinitionFields, parameter: Definition) -> None:
-    schema, enum = parameter["schema"], parameter["enum"]
-    if schema is not None and not isinstance(schema, dict):
-        fields.wrong("schema", "must be a JSON Schema object")
-        parameter["schema"] = None
-    if enum is not None and (not isinstance(enum, list) or not enum):
-        fields.wrong("enum", "must be a list with at least one value")
-        parameter["enum"] = None
-    kind = _JSON_TYPES[ParameterType(parameter["type"])]
-    if isinstance(schema, dict) and schema.get("type", kind) != kind:
-        fields.wrong("schema", f"has another type than the parameter's, which is {kind}")
-    if parameter["default"] is None:
-        return
-    try:
-        flaws = schemas.compile_schema({**_parameter_schema(parameter), "default": None}).flaws(
-            parameter["default"]
-        )
-    except schemas.BadSchema as error:
-        fields.wrong("schema", str(error))
-        return
-    if flaws:
-        fields.wrong("default", f"does not fit the parameter: {flaws[0].message}")
-
-
-def _check_input_schema(fields: DefinitionFields, schema: Any) -> None:
-    if not isinstance(schema, dict) or schema.get("type", "object") != "object":
-        fields.wrong("input_schema", "must be a JSON Schema whose type is object")
-        return
-    if not isinstance(schema.get("properties", {}), dict):
-        fields.wrong("input_schema", "its properties must be an object")
-        return
-    _check_schema(fields, "input_schema", schema)
-
-
-def _check_schema(fields: DefinitionFields, name: str, schema: Any) -> None:
-    try:
-        schemas.check_schema(schema)
-    except schemas.BadSchema as error:
-        fields.wrong(name, str(error))
 
 
 def _max_execution_s(fields: DefinitionFields) -> int:

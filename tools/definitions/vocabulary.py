@@ -46,6 +46,9 @@ class ToolType(StrEnum):
     CHAIN = "chain"
 
 
+# The code of a tool whose stored definition is not the one that was signed.
+SIGNATURE_INVALID = "SIGNATURE_INVALID"
+
 # Types whose definitions are older than typed parameters (ruling 13): without a schema or required
 # parameters, their arguments are passed on unchanged.
 PASSING_TYPES = frozenset(

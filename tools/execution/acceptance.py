@@ -15,15 +15,17 @@ from audit.events import Event, Outcome
 from tools.accounts.callers import actor_of
 from tools.authorization import request_records
 from tools.catalog import model_prices
-from tools.definitions.implementations.builtin import RUN_BATCH
+from tools.catalog.tiers import tier_now
+from tools.definitions.implementations.tool_types import RUN_BATCH
 from tools.definitions.results import Status
 from tools.execution import cache, confirmations, shared_consent
+from tools.execution.admission import SKIPPED, ask_gates
 from tools.execution.context import Admission
 from tools.execution.rows import write_row
-from tools.limits import budgets, ratelimits
+from tools.limits import ratelimits
 from tools.models import Execution
-from tools.policy.approval_requirements import needed
-from tools.policy.license_gates import tier_now
+from tools.policy import gates
+from tools.policy.gates import Stage
 
 
 @transaction.atomic
@@ -36,12 +38,20 @@ def accept(admission: Admission) -> Execution:
 
 def confirm_rate(admission: Admission) -> None:
     """Before every other lock of the transaction. A call that is refused here does not count."""
-    rate, admission.rate = admission.rate, None
-    admission.rate = ratelimits.confirm(rate, caller=admission.caller, tool=admission.resolved)
+    rate, admission.limits.rate_state = admission.rate, None
+    admission.limits.rate_state = ratelimits.confirm(
+        rate, caller=admission.caller, tool=admission.resolved
+    )
 
 
 def find_need(admission: Admission) -> None:
-    admission.need = needed(admission.question, admission.call)
+    """Awaiting an approval is no refusal: it is asked for after the budget."""
+    question = admission.question
+    checks = gates.select(Stage.APPROVAL, skip=SKIPPED)
+    for verdict in gates.decide(question, checks):
+        if not verdict.passed and verdict.requirement is None:
+            raise gates.refusal_of(verdict, question)
+        admission.need = verdict.requirement or admission.need
     if admission.need is not None and shared_consent.given(admission, admission.need):
         admission.need = None
     if admission.resolved.definition.entry_point == RUN_BATCH:
@@ -52,22 +62,15 @@ def find_price(admission: Admission) -> None:
     """What it costs at most; a hit costs what the tool declares for one (ruling 17)."""
     if admission.need is None:
         admission.hit = cache.find(admission)
-    if admission.shed is not None and admission.hit is None:
-        raise admission.shed
+    if admission.limits.shed is not None and admission.hit is None:
+        raise admission.limits.shed
     definition = admission.resolved.definition
     most = model_prices.most(definition, admission.parameters)
     admission.cost = definition.cost_per_hit if admission.hit else most
 
 
 def reserve_budget(admission: Admission) -> None:
-    budgets.reserve(
-        admission.call.id,
-        caller=admission.caller,
-        tool=admission.resolved,
-        asked=admission.asked,
-        snapshot=admission.snapshot,
-        cost=admission.cost,
-    )
+    ask_gates(admission, Stage.BUDGET)
 
 
 def write(admission: Admission) -> None:

@@ -9,7 +9,7 @@ from tools.definitions.results import OPEN
 from tools.errors import Conflict
 from tools.execution import cancelling
 from tools.models import Agent, Execution
-from tools.models.execution import ExecutionQuerySet
+from tools.models.execution_queryset import ExecutionQuerySet
 
 MOST_AT_ONCE = 1_000
 

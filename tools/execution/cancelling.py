@@ -14,7 +14,7 @@ from tools.errors import Conflict, Refused
 from tools.execution import bell, confirmations, hints
 from tools.execution.returning import CANCELLED, again, end_waiting
 from tools.models import Execution
-from tools.models.execution import UNDO
+from tools.models.execution_queryset import UNDO
 
 NOT_BEGUN = (Status.PENDING, Status.REQUIRES_CONFIRMATION)
 _SEEN = (

@@ -6,11 +6,11 @@ Told from its calls alone, so that a run that ends without a turn of its own say
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tools.definitions.chains.document import Chain, ChainStep
+from tools.definitions.chains.chain_document import Chain, ChainStep
 from tools.definitions.vocabulary import ToolType
 from tools.execution.composing import Made, absent_calls, calls_in_order
 from tools.models import Execution
-from tools.models.execution import UNDO
+from tools.models.execution_queryset import UNDO
 
 COMMITTED = "committed"
 

@@ -21,9 +21,9 @@ from tools.execution.call import Call, Parent
 from tools.execution.context import Performance
 from tools.execution.entrance import admit
 from tools.models import Execution
-from tools.models.execution import MOST_PLACE, UNDO
+from tools.models.execution_queryset import MOST_PLACE, UNDO
 from tools.models.ids import new_id
-from tools.runners.base import ToolRun
+from tools.runners.tool_runs import ToolRun
 
 MOST_CALLS = 1_000
 ONCE = "execution_once_per_place"

@@ -26,7 +26,7 @@ from tools.execution import leases, outcomes, progress
 from tools.execution.composing import CannotGoOn, Composition, NotNow, Stopped
 from tools.execution.context import Performance, Result
 from tools.models import Execution
-from tools.models.execution import AT_ONCE
+from tools.models.execution_queryset import AT_ONCE
 
 log = logging.getLogger(__name__)
 _AGAIN_S, _LONGEST_S = 1.0, 30.0  # where a call could not be made just now

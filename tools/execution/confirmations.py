@@ -20,14 +20,15 @@ from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from tools import metrics
 from tools.accounts.callers import actor_of
+from tools.authorization.facts import question_of
 from tools.definitions.results import EventType, Status
 from tools.errors import Refused, TooManyHeld
 from tools.execution import events, shared_consent
 from tools.execution.context import Admission, Performance, Result
 from tools.limits import budgets
 from tools.models import Confirmation, ConfirmationStatus, Execution
-from tools.policy.approval_requirements import Need, StoredOptions, bound_hash, needed
-from tools.policy.questions import AccessRequest, EffectiveRequest
+from tools.policy.approval_requirements import ApprovalRequirement, bound_hash, requirement_of
+from tools.policy.questions import EffectiveRequest, StoredOptions
 
 MOST_HELD = 100  # of one account, so that nobody can bury a call among others
 PERMISSION = "tools.decide_confirmation"
@@ -35,7 +36,7 @@ _OPEN = (ConfirmationStatus.PENDING, ConfirmationStatus.APPROVED)
 _OF_EXECUTION = "SELECT * FROM tools_confirmation WHERE execution_id = %s"
 
 
-def hold(admission: Admission, need: Need) -> None:
+def hold(admission: Admission, need: ApprovalRequirement) -> None:
     """Write down what a person is asked. Raises `TooManyHeld`."""
     execution, tool = admission.accepted, admission.resolved
     _check_room(execution)
@@ -112,16 +113,16 @@ def matches(confirmation: Confirmation, performance: Performance) -> bool:
     return compare_digest(found, confirmation.bound_hash)
 
 
-def needed_now(performance: Performance) -> Need | None:
+def needed_now(performance: Performance) -> ApprovalRequirement | None:
     """A rule may have been added, or the tool marked critical, since the call was accepted."""
     execution = performance.execution
-    question = AccessRequest(
+    question = question_of(
         performance.caller,
         performance.tool,
         EffectiveRequest.of(execution.requested_groups, execution.state),
         performance.snapshot,
     )
-    return needed(question, StoredOptions.of(execution))
+    return requirement_of(question, StoredOptions.of(execution.options))
 
 
 def end(execution_id: UUID, *, code: str, message: str) -> bool:
@@ -255,7 +256,7 @@ def _check_unchanged(performance: Performance) -> None:
     )
 
 
-def _spend_shared(performance: Performance, need: Need) -> bool:
+def _spend_shared(performance: Performance, need: ApprovalRequirement) -> bool:
     """Whether people agreed to the batch with this call in it: its place keeps it single."""
     execution = performance.execution
     shared = shared_consent.of_call(

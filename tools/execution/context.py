@@ -10,19 +10,18 @@ from audit.actions import Actor
 from sandbox.spec import IsolationLevel
 from tools.accounts.callers import actor_of
 from tools.authorization import pins
+from tools.authorization.facts import question_of
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
-from tools.definitions.results import Status
+from tools.definitions.results import Rate, Status
 from tools.definitions.tool import ToolDefinition
-from tools.definitions.values.rates import Rate
-from tools.errors import Shed
 from tools.execution.call import Call
 from tools.execution.outputs import Parcel
-from tools.limits.pressure import Arrival
+from tools.limits.answers import CountedLimits
 from tools.models import Execution, Session
 from tools.policy import isolation_levels
-from tools.policy.approval_requirements import Need
-from tools.policy.questions import AccessRequest, EffectiveRequest
+from tools.policy.approval_requirements import ApprovalRequirement
+from tools.policy.questions import CallTerms, EffectiveRequest, Question
 
 
 @dataclass(frozen=True)
@@ -51,21 +50,24 @@ class Admission:
     tool: CatalogTool | None = None
     warnings: list[str] = field(default_factory=list)
     session: Session | None = None
-    rate: Rate | None = None
-    need: Need | None = None
+    need: ApprovalRequirement | None = None
     covers: dict[str, Any] = field(default_factory=dict)  # of a batch: what its consent is good for
     hit: Hit | None = None
     cache_key: str = ""
     cost: Decimal = Decimal(0)
-    shed: Shed | None = None  # there is no room, unless the answer is known already
-    arrival: Arrival | None = None
+    limits: CountedLimits = field(init=False)
     execution: Execution | None = None
     began: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
         self.asked = EffectiveRequest.of(self.call.group, self.call.state)
         self.parameters = self.call.parameters
+        self.limits = CountedLimits(self.call.id)
         self.snapshot = pins.snapshot_for(self.caller, self.call.session)
+
+    @property
+    def rate(self) -> Rate | None:
+        return self.limits.rate_state
 
     @property
     def rated_by(self) -> str:
@@ -89,9 +91,24 @@ class Admission:
         return self.session.groups if self.session else self.call.group
 
     @property
-    def question(self) -> AccessRequest:
-        at_its_door = self.call.at_its_door
-        return AccessRequest(self.caller, self.resolved, self.asked, self.snapshot, at_its_door)
+    def question(self) -> Question:
+        """What the gates are asked, as far as the call is known by now."""
+        terms = CallTerms(
+            limits=self.limits,
+            parameters=self.parameters,
+            references=self.refers_to,
+            depth=self.call.parent.depth if self.call.parent else 0,
+            options=self.call,
+            cost=self.cost,
+        )
+        return question_of(
+            self.caller,
+            self.resolved,
+            self.asked,
+            self.snapshot,
+            at_entry_point=self.call.at_its_door,
+            call=terms,
+        )
 
     @property
     def timeout_s(self) -> float:

@@ -7,8 +7,6 @@ a draft stands in its evidence, with all that was run.
 
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +17,7 @@ from audit.events import Event, Outcome
 from sandbox.spec import IsolationLevel
 from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import require
-from tools.authorization import accountability
+from tools.authorization.facts import IN_TRANSACTION, question_of
 from tools.catalog.proposing import proposed
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
@@ -27,22 +25,33 @@ from tools.definitions.results import Status
 from tools.definitions.texts.names import WILDCARD
 from tools.definitions.tool import definition_digest
 from tools.definitions.values import strict_json
-from tools.definitions.vocabulary import ArgumentValidation, ToolType
+from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidCall, Malformed, Refused
 from tools.execution import outcomes
 from tools.execution.context import Result
-from tools.execution.running import check_delivery, settle
-from tools.limits import budgets, pressure, ratelimits
+from tools.execution.running import settle
+from tools.limits import pressure
+from tools.limits.answers import DRAFT
 from tools.models import Organization, Tool
 from tools.policy import gates, isolation_levels
-from tools.policy.approval_requirements import StoredOptions, needed
-from tools.policy.questions import DEFAULT_STATE, AccessRequest, EffectiveRequest
-from tools.runners.base import ToolRun
-from tools.runners.registry import RUNNERS
+from tools.policy.gates import Stage
+from tools.policy.questions import (
+    DEFAULT_STATE,
+    CallTerms,
+    EffectiveRequest,
+    Gate,
+    Question,
+    Verdict,
+)
+from tools.runners.tool_runs import ToolRun
+from tools.runners.tool_types import RUNNERS
 
-MOST_A_MINUTE = 10
 LONGEST_S = 20.0  # somebody waits for it at a page
-_UNTIGHTENED = StoredOptions(require_confirmation=False)
+SKIPPED = {
+    Gate.NESTING: "A person makes the run at a page: it is within no other call.",
+    Gate.FAN_OUT: "A tool of type code makes no calls of its own.",
+    Gate.GRANTED_GROUPS: "The groups of the request are those that the person was granted.",
+}
 
 
 @dataclass(frozen=True)
@@ -72,26 +81,20 @@ def run_draft(
     draft, catalog = proposed(
         organization=organization, tool=tool, definition=definition, snapshot=snapshot, by=by
     )
+    terms = CallTerms(limits=DRAFT, parameters=parameters)
+    question = question_of(
+        caller, draft, _request_of(caller, draft), catalog, call=terms, facts=IN_TRANSACTION
+    )
     try:
-        with _room(caller):
-            _admit(AccessRequest(caller, draft, _asked(caller, draft), catalog), parameters)
+        with pressure.hold_room(caller):
+            _admit(question)
             return _performed(draft, parameters, catalog, by)
     except Refused as refusal:
         _record(draft, by, Outcome.DENIED, parameters, {}, reason=refusal.code)
         raise
 
 
-@contextmanager
-def _room(caller: Caller) -> Iterator[None]:
-    """What turns calls away turns drafts away."""
-    arrival = pressure.HERE.enter(caller)
-    try:
-        yield
-    finally:
-        pressure.HERE.leave(arrival, written=False)
-
-
-def _asked(caller: Caller, draft: CatalogTool) -> EffectiveRequest:
+def _request_of(caller: Caller, draft: CatalogTool) -> EffectiveRequest:
     """All that the person was granted, in a state in which the tool is offered."""
     states = draft.definition.states
     open_at_once = WILDCARD in states or DEFAULT_STATE in states
@@ -99,45 +102,40 @@ def _asked(caller: Caller, draft: CatalogTool) -> EffectiveRequest:
     return EffectiveRequest(frozenset(caller.granted_groups), state)
 
 
-def _admit(question: AccessRequest, parameters: dict[str, Any]) -> None:
-    """The gates of the road, in its order."""
-    caller, draft = question.caller, question.tool
-    if draft.definition.type != ToolType.CODE:
+def _admit(question: Question) -> None:
+    """Asks every gate that admission asks, in the same order."""
+    if question.tool.definition.type != ToolType.CODE:
         raise Refused("Only tools of the type code are tested before they are saved.",
                       code="draft_not_code", gate="draft")  # fmt: skip
-    accountability.check(caller.organization)
-    gates.check_standing(caller)
-    gates.authorize(question)
-    check_delivery(draft.definition)
-    ratelimits.count_drafts(caller, MOST_A_MINUTE)
-    ratelimits.count(caller, draft, question.snapshot)
-    _check_arguments(draft, parameters)
-    budget = budgets.peek(question)
-    if not budget.passed:
-        raise Refused(budget.reason, code=budget.code, gate=budget.gate)
-    if needed(question, _UNTIGHTENED) is not None:
-        raise Refused(
+    later = (Stage.ARGUMENTS, Stage.BUDGET, Stage.APPROVAL)
+    _ask_gates(question, *(stage for stage in Stage if stage not in later))
+    try:
+        strict_json.check(question.terms.parameters)
+    except strict_json.BadJson as error:
+        raise Malformed(f"The parameters cannot be used: {error}.") from None
+    _ask_gates(question, *later)
+
+
+def _ask_gates(question: Question, *stages: Stage) -> None:
+    for verdict in gates.decide(question, gates.select(*stages, skip=SKIPPED)):
+        if not verdict.passed:
+            raise _refusal_of(verdict, question)
+
+
+def _refusal_of(verdict: Verdict, question: Question) -> Exception:
+    """In the words for a draft, which no person is asked about."""
+    refusal = gates.refusal_of(verdict, question)
+    if verdict.requirement is not None:
+        return Refused(
             "A call of this tool waits until a person agreed, and nobody is asked about a draft."
             " Save it and call it.",
             code="draft_needs_confirmation",
-            gate="confirmation",
+            gate=Gate.CONFIRMATION.value,
         )
-
-
-def _check_arguments(draft: CatalogTool, parameters: dict[str, Any]) -> None:
-    try:
-        strict_json.check(parameters)
-    except strict_json.BadJson as error:
-        raise Malformed(f"The parameters cannot be used: {error}.") from None
-    if draft.definition.raw["argument_validation"] != ArgumentValidation.ENFORCE:
-        return
-    flaws = draft.input_validator.flaws(parameters)
-    if flaws:
-        raise InvalidCall(
-            "The parameters do not fit the draft; see details.errors.",
-            gate="validate_arguments",
-            errors=[flaw.as_dict() for flaw in flaws],
-        )
+    if verdict.gate == Gate.ARGUMENTS and isinstance(refusal, InvalidCall):
+        text = "The parameters do not fit the draft; see details.errors."
+        return InvalidCall(text, **refusal.details)
+    return refusal
 
 
 def _performed(

@@ -12,7 +12,9 @@ from audit.actions import record
 from audit.events import Event, Outcome
 from tools import metrics
 from tools.accounts.callers import actor_of
-from tools.authorization import alternatives, request_records
+from tools.authorization import request_records
+from tools.authorization.listings import describe_alternatives
+from tools.catalog.tiers import tier_now
 from tools.definitions.callers import Caller
 from tools.definitions.results import EventType, Status
 from tools.errors import InvalidCall, NotFound, Refused, Shed
@@ -24,7 +26,6 @@ from tools.execution.context import Admission
 from tools.execution.rows import write_row
 from tools.limits import pressure
 from tools.models import Execution
-from tools.policy.license_gates import tier_now
 
 
 def admit(caller: Caller, call: Call) -> Execution:
@@ -44,12 +45,12 @@ def admit(caller: Caller, call: Call) -> Execution:
         pressure.HERE.turn_away(caller, admission.resolved.name, refusal)
         raise
     except Refused as refusal:
-        refusal.details |= alternatives.offered(admission.question, refusal.code)
+        refusal.details |= describe_alternatives(admission.question, refusal.code)
         _record_refusal(admission, refusal)
         _tell(admission)
         raise
     finally:
-        pressure.HERE.leave(admission.arrival, written=admission.execution is not None)
+        pressure.HERE.leave(admission.limits.arrival, written=admission.execution is not None)
     if execution.over:
         _tell(admission, execution)
     return execution

@@ -9,7 +9,7 @@ from sandbox.spec import ResourceUsage, RunOutcome, SandboxResult
 from tools import metrics
 from tools.definitions.results import Status
 from tools.execution.context import Result
-from tools.runners.base import UpstreamResult
+from tools.runners.tool_runs import UpstreamResult
 
 log = logging.getLogger(__name__)
 _STATUS = {

@@ -22,13 +22,14 @@ from audit.events import Outcome as Evidence
 from config.logs import request_id
 from tools import metrics
 from tools.accounts.callers import caller_of_execution
-from tools.authorization import accountability, pins
+from tools.authorization import pins
+from tools.authorization.facts import IN_TRANSACTION, authorize_call, question_of
 from tools.authorization.known_names import group_label
 from tools.catalog.registry import CatalogTool, Snapshot, catalog_tool
 from tools.catalog.signatures import versions
-from tools.catalog.signatures.verified import ALTERED, INVALID
+from tools.catalog.signatures.verified import ALTERED
 from tools.definitions.results import EventType, Status
-from tools.definitions.vocabulary import Delivery
+from tools.definitions.vocabulary import SIGNATURE_INVALID, Delivery
 from tools.errors import Malformed, Refused
 from tools.execution import (
     bell,
@@ -47,33 +48,52 @@ from tools.execution.chain_boundary import COMMITTED, end_of
 from tools.execution.context import Performance, Result
 from tools.execution.outputs import Parcel
 from tools.execution.returning import EFFECT, record_late
-from tools.execution.running import check_delivery, run, settle_output
+from tools.execution.running import run, settle_output
 from tools.execution.transforms import observation_of
 from tools.limits import budgets
 from tools.models import Execution
-from tools.models.execution import EFFECT_POSSIBLE, Ending
+from tools.models.execution_queryset import EFFECT_POSSIBLE, Ending
 from tools.policy import gates
-from tools.policy.questions import AccessRequest, EffectiveRequest
+from tools.policy.gates import Stage
+from tools.policy.questions import EffectiveRequest, Gate
+
+SKIPPED = {
+    Gate.NESTING: "The depth of a call does not change after it was accepted.",
+    Gate.LOAD: "The call has waited for its turn already.",
+    Gate.FAN_OUT: "The call is among those that are counted.",
+    Gate.RATE: "The call was counted when it was accepted.",
+    Gate.ARGUMENTS: "Parameters and version are those that were accepted: see `_same_version`.",
+    Gate.BUDGET: "What the call may use was reserved when it was accepted.",
+    Gate.CONFIRMATION: "`confirmations.spend` asks it, with the approval that was given.",
+}
 
 
 def ask_again(performance: Performance) -> None:
     """Every gate once more, at the moment of use: what was allowed may have been revoked."""
-    execution, caller = performance.execution, performance.caller
-    snapshot = performance.snapshot
+    execution = performance.execution
     try:
-        accountability.check(caller.organization)
-        gates.check_standing(caller)
+        _ask_gates(performance, performance.tool, Stage.ARRIVAL)
         cancelling.check_parent(execution)
         tool = _same_version(performance)
-        asked = EffectiveRequest.of(execution.requested_groups, execution.state)
-        gates.check_groups(caller, asked, snapshot)
-        at_its_door = execution.options.get("at_its_door") is True
-        gates.authorize(AccessRequest(caller, tool, asked, snapshot, at_its_door))
-        check_delivery(tool.definition)
+        later = [stage for stage in Stage if stage != Stage.ARRIVAL]
+        _ask_gates(performance, tool, *later)
     except (Refused, Malformed) as refusal:
         performance.result = Result(
             Status.PERMISSION_DENIED, error_code=refusal.code, error_message=refusal.message
         )
+
+
+def _ask_gates(performance: Performance, tool: CatalogTool, *stages: Stage) -> None:
+    execution = performance.execution
+    question = question_of(
+        performance.caller,
+        tool,
+        EffectiveRequest.of(execution.requested_groups, execution.state),
+        performance.snapshot,
+        at_entry_point=execution.options.get("at_its_door") is True,
+        facts=IN_TRANSACTION,
+    )
+    authorize_call(question, gates.select(*stages, skip=SKIPPED))
 
 
 def _same_version(performance: Performance) -> CatalogTool:
@@ -111,7 +131,9 @@ def check_signature(performance: Performance) -> None:
         )
     ):
         performance.result = Result(
-            Status.PERMISSION_DENIED, error_code=INVALID, error_message=tool.flaw or ALTERED
+            Status.PERMISSION_DENIED,
+            error_code=SIGNATURE_INVALID,
+            error_message=tool.flaw or ALTERED,
         )
 
 

@@ -5,7 +5,7 @@ from django.db.models import Q
 from tools.accounts.user_permissions import may
 from tools.definitions.callers import Caller
 from tools.models import Execution
-from tools.models.execution import ExecutionQuerySet
+from tools.models.execution_queryset import ExecutionQuerySet
 
 
 def readable(caller: Caller) -> ExecutionQuerySet:

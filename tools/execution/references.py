@@ -10,10 +10,11 @@ from typing import Any
 from uuid import UUID
 
 from tools.definitions import references
-from tools.definitions.implementations.builtin import RUN_BATCH
+from tools.definitions.implementations.tool_types import RUN_BATCH
 from tools.definitions.references import BadReference, OutputReference
 from tools.definitions.results import Status
 from tools.definitions.values import strict_json
+from tools.definitions.values.json_pointers import format_pointer
 from tools.errors import Gone, InvalidCall
 from tools.execution import outputs
 from tools.execution.context import Admission, Performance, Result
@@ -66,12 +67,6 @@ def ask_again(performance: Performance) -> None:
             error_code="reference_not_found",
             error_message="A reference points at an execution that the caller may not read now.",
         )
-
-
-def source_of(place: str, refers_to: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The reference whose value stands at a place of the parameters or around it."""
-    around = (one for one in refers_to if f"{place}/".startswith(f"{one['place']}/"))
-    return next(around, None)
 
 
 def _read(admission: Admission) -> list[OutputReference]:
@@ -179,7 +174,7 @@ def _wrong(
     code: str,
     reference: dict[str, str] | None = None,
 ) -> InvalidCall:
-    where = references.pointer_to(place)[:500] or "/"
+    where = format_pointer(place)[:500] or "/"
     error = {"place": where, "message": message}
     return InvalidCall(
         f"The parameter at {where} {message}.",

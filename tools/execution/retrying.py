@@ -15,7 +15,8 @@ from tools.execution import actions
 from tools.execution.call import Call
 from tools.execution.redacted import redacted
 from tools.models import Execution
-from tools.models.execution import RETRIED_ONCE, Resolution
+from tools.models.execution import Resolution
+from tools.models.execution_queryset import RETRIED_ONCE
 
 
 def retry(*, person: Caller, execution: Execution, wait_s: float = 0.0) -> Execution:

@@ -21,7 +21,7 @@ from tools.execution import bell, cache, events
 from tools.execution.context import Performance
 from tools.limits import budgets
 from tools.models import Confirmation, Execution
-from tools.models.execution import AT_ONCE, EFFECT_POSSIBLE, ExecutionQuerySet
+from tools.models.execution_queryset import AT_ONCE, EFFECT_POSSIBLE, ExecutionQuerySet
 
 log = logging.getLogger(__name__)
 MOST_ATTEMPTS = 3

@@ -20,13 +20,12 @@ from tools.definitions.results import Status
 from tools.definitions.tool import ToolDefinition
 from tools.definitions.transforms import CannotSelect, Transform
 from tools.definitions.values import strict_json
-from tools.definitions.vocabulary import Delivery, ToolType
-from tools.errors import Refused
+from tools.definitions.vocabulary import ToolType
 from tools.execution import leases, outcomes, outputs, progress, returning
 from tools.execution.context import Performance, Result
-from tools.models.execution import EFFECT_POSSIBLE
-from tools.runners.base import ToolRun, nobody_listens
-from tools.runners.registry import RUNNERS
+from tools.models.execution_queryset import EFFECT_POSSIBLE
+from tools.runners.tool_runs import ToolRun, nobody_listens
+from tools.runners.tool_types import RUNNERS
 
 _UNKNOWN = "The call was stopped midway; whether its effect happened is not known."
 _TOO_OFTEN = "The call was lost {} times. Call again, or ask an administrator."
@@ -49,17 +48,6 @@ _NOT_ITS_OWN_WORD = frozenset(
         ErrorCode.OPERATIONS_LIMIT,
     }
 )
-
-
-def check_delivery(definition: ToolDefinition) -> None:
-    """Earlier versions stored transactional tools, which nothing implements. Raises `Refused`."""
-    if definition.raw["delivery"] == Delivery.TRANSACTIONAL:
-        raise Refused(
-            "No tool can be transactional yet. Register a version that is idempotent, if it may be"
-            " repeated, or else external.",
-            code="delivery_unsupported",
-            gate="delivery",
-        )
 
 
 def run(performance: Performance) -> None:

@@ -13,13 +13,14 @@ from tools import metrics
 from tools.accounts.callers import actor_of, caller_of_agent, caller_of_user
 from tools.accounts.user_permissions import may, require
 from tools.authorization import pins
+from tools.authorization.facts import check_groups, check_groups_uncounted
+from tools.authorization.listings import usable_tools
 from tools.catalog.registry import CatalogTool, Snapshot, registry
 from tools.definitions.callers import Caller
 from tools.definitions.texts import names
 from tools.errors import Conflict, Malformed, NotFound, Refused
 from tools.models import Organization, Session, StateTransition
 from tools.models.session import SessionQuerySet
-from tools.policy import gates
 from tools.policy.questions import EffectiveRequest
 
 MOST_OPEN = 1_000  # sessions of one caller
@@ -119,7 +120,7 @@ def available_tools(caller: Caller, session: Session) -> list[CatalogTool]:
     snapshot = pins.snapshot_for(owner, session.pk)
     if session.closed_at is not None or not _may_ask(owner, asked, snapshot):
         return []
-    return gates.usable_tools(owner, asked, snapshot)
+    return usable_tools(owner, asked, snapshot)
 
 
 def _check_names(asked: EffectiveRequest) -> None:
@@ -132,7 +133,7 @@ def _check_names(asked: EffectiveRequest) -> None:
 def _granted(caller: Caller, asked: EffectiveRequest) -> list[str]:
     snapshot = registry.snapshot(caller.organization_id, caller.revision)
     try:
-        return gates.check_groups(caller, asked, snapshot)
+        return check_groups(caller, asked, snapshot)
     except Refused as refusal:
         metrics.denials.labels(refusal.code).inc()
         record(
@@ -190,7 +191,7 @@ def _owner(session: Session) -> Caller:
 def _may_ask(owner: Caller, asked: EffectiveRequest, snapshot: Snapshot) -> bool:
     """Whether a call in the session would come as far as the gates."""
     try:
-        gates.groups_granted(owner, asked, snapshot)
+        check_groups_uncounted(owner, asked, snapshot)
     except (Refused, Malformed):
         return False
     return owner.active

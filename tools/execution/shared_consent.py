@@ -9,21 +9,20 @@ from collections import Counter
 from typing import Any
 from uuid import UUID
 
+from tools.authorization.facts import question_of
 from tools.catalog.registry import CatalogTool
 from tools.definitions.batches import BatchInput, parse_batch_inputs
-from tools.definitions.implementations.builtin import RUN_BATCH
+from tools.definitions.implementations.tool_types import RUN_BATCH
 from tools.definitions.results import Status
 from tools.errors import Refused
 from tools.execution.context import Admission
 from tools.models import Confirmation, ConfirmationStatus, Execution
 from tools.policy import gates
-from tools.policy.approval_requirements import Need, StoredOptions, needed
-from tools.policy.questions import AccessRequest
-
-_UNTIGHTENED = StoredOptions(require_confirmation=False)
+from tools.policy.approval_requirements import ApprovalRequirement, requirement_of
+from tools.policy.questions import NO_OPTIONS
 
 
-def asked_for(admission: Admission) -> tuple[Need | None, dict[str, Any]]:
+def asked_for(admission: Admission) -> tuple[ApprovalRequirement | None, dict[str, Any]]:
     """What people are asked about a batch as a whole, and the tools that their yes is good for."""
     try:
         inputs = parse_batch_inputs(admission.parameters)
@@ -45,10 +44,10 @@ def asked_for(admission: Admission) -> tuple[Need | None, dict[str, Any]]:
     if not covers:
         return own, {}
     reasons = [*(own.reasons if own else ()), *reasons]
-    return Need(tuple(reasons), max(approvals, own.approvals if own else 1)), covers
+    return ApprovalRequirement(tuple(reasons), max(approvals, own.approvals if own else 1)), covers
 
 
-def given(admission: Admission, need: Need) -> bool:
+def given(admission: Admission, need: ApprovalRequirement) -> bool:
     """Whether people have agreed to the batch with this call in it. The claim looks once more."""
     call = admission.call
     if call.parent is None or call.require_confirmation:
@@ -85,14 +84,14 @@ def of_call(
 _ALIVE = (Status.RUNNING, Status.PENDING)
 
 
-def _need_of(admission: Admission, tool: CatalogTool) -> Need | None:
+def _need_of(admission: Admission, tool: CatalogTool) -> ApprovalRequirement | None:
     """Nothing of a call that would be refused as things stand: nobody is asked about that."""
-    question = AccessRequest(admission.caller, tool, admission.asked, admission.snapshot)
+    question = question_of(admission.caller, tool, admission.asked, admission.snapshot)
     try:
         gates.authorize(question)
     except Refused:
         return None
-    return needed(question, _UNTIGHTENED)
+    return requirement_of(question, NO_OPTIONS)
 
 
 def _covers(shared: Confirmation, tool: CatalogTool) -> bool:

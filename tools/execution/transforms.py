@@ -4,7 +4,7 @@ import json
 from typing import Any
 from uuid import UUID
 
-from tools.definitions.mcp import contents
+from tools.definitions.mcp import call_results
 from tools.definitions.texts import templates
 from tools.definitions.tool import ToolDefinition
 
@@ -39,9 +39,9 @@ def _plain(output: Any, execution_id: UUID) -> str:
     if isinstance(output, str):
         return output
     place = place_of(execution_id)
-    if contents.is_content_list(output):
-        return contents.content_as_text(output, place)
-    return json.dumps(contents.without_bytes(output, place), ensure_ascii=False)
+    if call_results.is_content_list(output):
+        return call_results.content_as_text(output, place)
+    return json.dumps(call_results.without_bytes(output, place), ensure_ascii=False)
 
 
 def _templated(output: Any, template: str) -> str | None:

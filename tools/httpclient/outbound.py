@@ -5,9 +5,14 @@ refused, the connection goes to exactly that address, no redirect is followed. U
 connections are allowed only into networks that the operator opened.
 """
 
-from collections.abc import AsyncIterator
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator, Coroutine
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from django.conf import settings
 
@@ -19,10 +24,59 @@ from sandbox.egress.rules.addresses import AddressGate, read_network
 from sandbox.egress.rules.egress_policy import Denied, EgressLimits, EgressPolicy, HostRule
 from sandbox.egress.rules.grammar import Address, BrokenGrammar, Url
 from sandbox.errors import SpecInvalid
-from tools.httpclient.loop import EventLoopThread
 
+_GOODBYE_S = 5.0
 _MOST_BYTES = 262_144
 _MOST_WORDS = 500
+
+
+class EventLoopThread:
+    """Starts with the first task, and again in a forked process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._pid = 0
+
+    def submit[Got](self, work: Coroutine[Any, Any, Got]) -> Future[Got]:
+        return asyncio.run_coroutine_threadsafe(work, self._running())
+
+    def close(self) -> None:
+        """Running tasks are cancelled."""
+        with self._lock:
+            loop, thread = self._loop, self._thread
+            self._loop = self._thread = None
+        if loop is None or thread is None or self._pid != os.getpid():
+            return
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(_GOODBYE_S)
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None or self._pid != os.getpid():
+                self._pid, self._loop = os.getpid(), asyncio.new_event_loop()
+                self._thread = threading.Thread(
+                    target=_run, args=(self._loop,), name="conversations", daemon=True
+                )
+                self._thread.start()
+            return self._loop
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.run_until_complete(loop.shutdown_default_executor())
+    finally:
+        loop.close()
+
+
 _LOOP = EventLoopThread()
 
 

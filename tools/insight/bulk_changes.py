@@ -21,7 +21,7 @@ from tools.catalog.membership import line_of
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.tiers import tier_now
 from tools.definitions.callers import Caller
-from tools.definitions.implementations.builtin import IN_EVERY_LICENSE
+from tools.definitions.implementations.tool_types import IN_EVERY_LICENSE
 from tools.definitions.tool import ToolDefinition
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Conflict, Forbidden, Malformed, NotFound, ToolcribError

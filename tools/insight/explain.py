@@ -4,26 +4,41 @@ The verdicts are those of the gates themselves. What an execution would spend or
 beside them: read, never reserved.
 """
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from uuid import UUID
 
 from tools.accounts.callers import caller_of_agent
 from tools.accounts.user_permissions import may, require
+from tools.authorization.facts import CURRENT, check_groups_uncounted, question_of
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller, CallerKind
-from tools.errors import Malformed, NotFound, Refused, ToolcribError
+from tools.errors import Malformed, NotFound, ToolcribError
 from tools.insight.changes import GrantChange, Tier
 from tools.insight.remedies import ExplanationReader, RefusalCase, closings, remedy
 from tools.insight.tool_reach import reach_of
-from tools.limits import budgets, pressure, ratelimits
+from tools.limits.answers import PEEKED
 from tools.models import Agent
-from tools.policy import approval_requirements
-from tools.policy import gates as authorization
-from tools.policy.questions import AccessRequest, EffectiveRequest, Verdict
+from tools.policy import gates
+from tools.policy.gates import GateCheck, Scope, Stage
+from tools.policy.questions import (
+    CallTerms,
+    EffectiveRequest,
+    Gate,
+    Question,
+    RequestQuestion,
+    Verdict,
+)
 
-CONFIRMATION = "confirmation"
+SKIPPED = {
+    Gate.NESTING: "An explained call is within no other call.",
+    Gate.ACCOUNTABLE: "A halted audit log stops every call, and says nothing about one tool.",
+    Gate.FAN_OUT: "Open composite calls of a caller are counted when one more is made.",
+    Gate.DELIVERY: "As for listings: see `gates.SKIPPED_BY_LISTINGS`.",
+    Gate.ARGUMENTS: "An explanation has no parameters.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +66,12 @@ class Explained:
     @property
     def refused_by(self) -> GateExplanation | None:
         """The first gate that would refuse a call; awaiting approval is no refusal."""
-        refusals = (row for row in self.rows if not row.passed and row.gate != CONFIRMATION)
+        refusals = (row for row in self.rows if not row.passed and row.gate != Gate.CONFIRMATION)
         return next(refusals, None)
 
     @property
     def held(self) -> bool:
-        return any(row.gate == CONFIRMATION and not row.passed for row in self.rows)
-
-
-@dataclass(frozen=True)
-class Supposed:
-    """A hypothetical call, without any option."""
-
-    require_confirmation: bool = False
-    confirmation_reason: str = ""
-
-
-SUPPOSED = Supposed()
+        return any(row.gate == Gate.CONFIRMATION and not row.passed for row in self.rows)
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,7 @@ class Explanation:
     @cached_property
     def request(self) -> tuple[GateExplanation, ...]:
         """The gates that ask about the caller and the request alone."""
-        return tuple(self._row(gate(self)) for gate in _REQUEST)
+        return tuple(map(self._row, self._request_verdicts()))
 
     @property
     def allowed(self) -> bool:
@@ -96,7 +100,7 @@ class Explanation:
     @cached_property
     def warnings(self) -> list[str]:
         try:
-            return authorization.groups_granted(self.caller, self.asked, self.snapshot)
+            return check_groups_uncounted(self.caller, self.asked, self.snapshot)
         except ToolcribError:
             return []
 
@@ -109,8 +113,9 @@ class Explanation:
     def _reached(self) -> Set[str]:
         return reach_of(self.snapshot).of(self.caller, self.asked) if self.allowed else set()
 
-    def question(self, tool: CatalogTool) -> AccessRequest:
-        return AccessRequest(self.caller, tool, self.asked, self.snapshot)
+    def question(self, tool: CatalogTool) -> Question:
+        call = CallTerms(limits=PEEKED)
+        return question_of(self.caller, tool, self.asked, self.snapshot, call=call)
 
     def available(self, tool: CatalogTool) -> bool:
         """Whether the tool exists for the request: what a listing would say."""
@@ -119,22 +124,30 @@ class Explanation:
     def gates_of(self, tool: CatalogTool) -> list[GateExplanation]:
         """What decides whether the tool exists for the request."""
         question = self.question(tool)
-        return [self._row(verdict, question) for verdict in authorization.explain(question)]
+        return [self._row(check.decide(question), question) for check in _access_checks()]
 
     def refusal(self, tool: CatalogTool) -> Verdict | None:
         """The first refusal of the tool; for readers who may know everything."""
-        verdicts = (*(gate(self) for gate in _REQUEST), *authorization.explain(self.question(tool)))
+        question = self.question(tool)
+        of_tool = (check.decide(question) for check in _access_checks())
+        verdicts = chain(self._request_verdicts(), of_tool)
         return next((verdict for verdict in verdicts if not verdict.passed), None)
 
     def of(self, tool: CatalogTool) -> Explained:
-        question, gates = self.question(tool), self.gates_of(tool)
+        question, access = self.question(tool), self.gates_of(tool)
         used_by = replace(self.caller, user_id=self.account or self.caller.user_id)
-        spent = replace(question, caller=used_by)
-        looked_at = [self._row(look(spent), question) for look in LOOKS]
-        available = self.allowed and all(row.passed for row in gates)
-        return Explained(tool, available, (*gates, *looked_at))
+        use = replace(question, caller=used_by)
+        limits = [self._row(check.decide(use), question) for check in _limit_checks()]
+        available = self.allowed and all(row.passed for row in access)
+        return Explained(tool, available, (*access, *limits))
 
-    def _row(self, verdict: Verdict, question: AccessRequest | None = None) -> GateExplanation:
+    def _request_verdicts(self) -> Iterator[Verdict]:
+        question = RequestQuestion(self.caller, self.asked, self.snapshot, CURRENT)
+        for check in gates.select(skip=SKIPPED):
+            if check.scope == Scope.REQUEST:
+                yield _as_explained(check.decide_request(question), self.caller)
+
+    def _row(self, verdict: Verdict, question: Question | None = None) -> GateExplanation:
         if not verdict.passed and not self.everything:
             verdict = _fit_to_be_seen(verdict, question, self.reader)
         said = remedy(RefusalCase(verdict, self.reader, self.asked, question))
@@ -182,51 +195,27 @@ def pretended(
     return more.caller(caller, more.catalog(snapshot)), snapshot
 
 
-def _standing(explanation: Explanation) -> Verdict:
-    caller = explanation.caller
-    try:
-        authorization.check_standing(caller)
-    except Refused:
-        return Verdict("standing", False, "agent_suspended", f"{caller.name} is suspended.")
-    return Verdict("standing", True)
+def _access_checks() -> tuple[GateCheck, ...]:
+    checks = gates.select(Stage.ACCESS, skip=SKIPPED)
+    return tuple(check for check in checks if check.scope != Scope.REQUEST)
 
 
-def _granted_groups(explanation: Explanation) -> Verdict:
-    try:
-        authorization.groups_granted(explanation.caller, explanation.asked, explanation.snapshot)
-    except ToolcribError as refusal:
-        return Verdict("granted_groups", False, refusal.code, refusal.message)
-    return Verdict("granted_groups", True)
+def _limit_checks() -> tuple[GateCheck, ...]:
+    """Every other gate: what a call would spend or wait for. It is read, and not counted."""
+    other = [stage for stage in Stage if stage != Stage.ACCESS]
+    checks = gates.select(*other, skip=SKIPPED)
+    return tuple(check for check in checks if check.scope != Scope.REQUEST)
 
 
-_REQUEST: tuple[Callable[[Explanation], Verdict], ...] = (_standing, _granted_groups)
-
-
-def _confirmation(question: AccessRequest) -> Verdict:
-    """A held call is not refused, but does not run before its approval."""
-    need = approval_requirements.needed(question, SUPPOSED)
-    if need is None:
-        return Verdict(CONFIRMATION, True)
-    people = "two people" if need.approvals > 1 else "a person"
-    reason = f"The call waits until {people} agreed. {' '.join(need.reasons)}".strip()
-    return Verdict(CONFIRMATION, False, "confirmation_needed", reason)
-
-
-def _rate(question: AccessRequest) -> Verdict:
-    return ratelimits.peek(question.caller, question.tool)
-
-
-# Checks that read without spending, in their place after the gates.
-LOOKS: tuple[Callable[[AccessRequest], Verdict], ...] = (
-    pressure.peek,
-    _rate,
-    budgets.peek,
-    _confirmation,
-)
+def _as_explained(verdict: Verdict, caller: Caller) -> Verdict:
+    """An explanation names the caller that is suspended."""
+    if verdict.gate != Gate.STANDING or verdict.passed:
+        return verdict
+    return replace(verdict, code="agent_suspended", reason=f"{caller.name} is suspended.")
 
 
 def _fit_to_be_seen(
-    verdict: Verdict, question: AccessRequest | None, reader: ExplanationReader
+    verdict: Verdict, question: Question | None, reader: ExplanationReader
 ) -> Verdict:
     """Some gates name groups of the tool; an agent sees only those it was granted."""
     if question is None or verdict.code not in _NAMING:
@@ -234,23 +223,23 @@ def _fit_to_be_seen(
     return replace(verdict, reason=_NAMING[verdict.code](question, reader))
 
 
-def _groups_known(question: AccessRequest, reader: ExplanationReader) -> str:
+def _groups_known(question: Question, reader: ExplanationReader) -> str:
     groups = sorted(filter(reader.may_know_group, question.snapshot.groups_of(question.tool)))
     known = f" Of its groups you were granted: {', '.join(groups)}." if groups else ""
     return f"The tool {question.tool.name} is not in a requested group.{known}"
 
 
-def _closings_known(question: AccessRequest, reader: ExplanationReader) -> str:
+def _closings_known(question: Question, reader: ExplanationReader) -> str:
     reasons = " ".join(closing.reason for closing in closings(question, reader))
     return reasons or f"A group that leads to the tool {question.tool.name} is closed now."
 
 
-def _consent(question: AccessRequest, reader: ExplanationReader) -> str:
+def _consent(question: Question, reader: ExplanationReader) -> str:
     """Rules may name groups, so no rule is shown."""
     return f"A call of the tool {question.tool.name} waits until a person agreed."
 
 
-_NAMING: dict[str, Callable[[AccessRequest, ExplanationReader], str]] = {
+_NAMING: dict[str, Callable[[Question, ExplanationReader], str]] = {
     "tool_not_in_group": _groups_known,
     "group_closed": _closings_known,
     "confirmation_needed": _consent,

@@ -16,15 +16,16 @@ from django.db.models import Count
 from django.utils import timezone
 
 from tools.accounts.user_permissions import may
+from tools.authorization.facts import question_of
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.search.search import ranked, relevant
 from tools.definitions.callers import Caller
 from tools.definitions.results import Status
 from tools.definitions.texts.names import WILDCARD
 from tools.models import Execution
-from tools.policy.availability import AVAILABILITY, STATE
-from tools.policy.gates import GATES
-from tools.policy.questions import DEFAULT_STATE, AccessRequest, EffectiveRequest
+from tools.policy import gates
+from tools.policy.gates import Stage
+from tools.policy.questions import DEFAULT_STATE, EffectiveRequest, Gate
 
 MOST_GROUPS = 20
 MOST_TOOLS = 5  # named for one group
@@ -35,6 +36,12 @@ _MOST_REMEMBERED = 1_000
 _OF_USE = 0.2  # tenfold success adds about half of the score of the words
 _OF_SIZE = 0.1  # of two groups that fit alike, the smaller opens less
 _SHARES = (1.0, 0.5, 0.25)  # of its best tools in a group's score
+
+# Managers of the catalog are recommended groups of tools that they were not granted.
+SKIPPED_FOR_MANAGERS = frozenset(gates.SKIPPED_BY_LISTINGS) | {
+    Gate.OBJECT_PERMISSION, Gate.REQUIRED_PERMISSIONS, Gate.LICENSE, Gate.SANDBOX_PROFILE,
+    Gate.ISOLATION_LICENSE, Gate.ISOLATION, Gate.NETWORK,
+}  # fmt: skip
 
 _successes: dict[UUID, tuple[float, Counter[str]]] = {}
 
@@ -119,10 +126,13 @@ class _Asking:
         asked = EffectiveRequest(
             frozenset([group]), DEFAULT_STATE if self.state is None else self.state
         )
-        question = AccessRequest(self.caller, tool, asked, self.snapshot)
-        verdicts = (gate(question) for gate in (AVAILABILITY if self.manages else GATES))
+        question = question_of(self.caller, tool, asked, self.snapshot)
+        skip = SKIPPED_FOR_MANAGERS if self.manages else gates.SKIPPED_BY_LISTINGS
+        checks = gates.select(Stage.ACCESS, skip=skip)
+        verdicts = (check.decide(question) for check in checks)
         return all(
-            verdict.passed or (verdict.gate == STATE and self.state is None) for verdict in verdicts
+            verdict.passed or (verdict.gate == Gate.STATE and self.state is None)
+            for verdict in verdicts
         )
 
 

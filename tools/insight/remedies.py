@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tools.accounts.grants.grants import permissions_of
+from tools.authorization.facts import CURRENT, question_of
 from tools.authorization.known_names import known_part
 from tools.catalog.group_openings import Cause, Closing, in_the_way, openings_of
 from tools.catalog.registry import CatalogTool, Snapshot
-from tools.catalog.signatures.verified import INVALID
 from tools.definitions.callers import Caller
 from tools.definitions.texts.names import WILDCARD
 from tools.definitions.values.schedules import next_opening
+from tools.definitions.vocabulary import SIGNATURE_INVALID
 from tools.models import LicenseTier
 from tools.policy import gates
-from tools.policy.availability import STATE
+from tools.policy.availability import may_know
 from tools.policy.isolation_levels import effective_level
-from tools.policy.permissions import may_know
-from tools.policy.questions import AccessRequest, EffectiveRequest, Verdict
+from tools.policy.questions import EffectiveRequest, Gate, Question, Verdict
 
 _MOST_NAMED = 3
 _MOST_LOOKED_AT = 200
@@ -41,7 +41,7 @@ class ExplanationReader:
         return self.everything or WILDCARD in granted or name in granted
 
     def may_know(self, tool: CatalogTool) -> bool:
-        return self.everything or may_know(self.caller, tool, self.snapshot)
+        return self.everything or may_know(self.caller, tool, self.snapshot, CURRENT)
 
     @cached_property
     def tiers(self) -> tuple[LicenseTier, ...]:
@@ -56,7 +56,7 @@ class RefusalCase:
     verdict: Verdict
     reader: ExplanationReader
     asked: EffectiveRequest
-    question: AccessRequest | None = None
+    question: Question | None = None
 
     @property
     def tool(self) -> CatalogTool:
@@ -139,7 +139,7 @@ def _request_group(case: RefusalCase) -> str:
     return f"Grant {case.who} the group {min(one)}, and request it."
 
 
-def closings(question: AccessRequest, reader: ExplanationReader) -> list[Closing]:
+def closings(question: Question, reader: ExplanationReader) -> list[Closing]:
     """The closed groups between the request and the tool that the reader may know."""
     closed = openings_of(question.snapshot).closings
     names = in_the_way(question.tool, question.asked.groups, question.snapshot)
@@ -192,9 +192,9 @@ def _leading(state: str, snapshot: Snapshot) -> tuple[CatalogTool, ...]:
 
 
 def _could_call(tool: CatalogTool, case: RefusalCase) -> bool:
-    question = AccessRequest(case.reader.caller, tool, case.asked, case.reader.snapshot)
+    question = question_of(case.reader.caller, tool, case.asked, case.reader.snapshot)
     verdicts = gates.explain(question)
-    return all(verdict.passed for verdict in verdicts if verdict.gate != STATE)
+    return all(verdict.passed for verdict in verdicts if verdict.gate != Gate.STATE)
 
 
 def _grant_tool(case: RefusalCase) -> str:
@@ -318,7 +318,7 @@ REMEDIES: dict[str, Callable[[RefusalCase], str]] = {
     "tool_disabled": _enable,
     "tool_pending": _approve,
     "tool_quarantined": _lift_quarantine,
-    INVALID: _see_to_it,
+    SIGNATURE_INVALID: _see_to_it,
     "service_unavailable": _wait_for_service,
     "tool_not_in_group": _request_group,
     "tool_not_in_state": _change_state,

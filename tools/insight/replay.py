@@ -13,15 +13,16 @@ from uuid import UUID
 
 from django.db.models import Case, Count, DateTimeField, Func, Q, Value, When
 
+from tools.authorization.facts import CURRENT, question_of
 from tools.catalog import group_openings
 from tools.catalog.registry import Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.results import Status
-from tools.errors import ToolcribError
-from tools.insight.tool_reach import OF_THE_REQUEST
+from tools.insight.tool_reach import SKIPPED, checks_of_callers
 from tools.models import Execution
 from tools.policy import gates
-from tools.policy.questions import AccessRequest, EffectiveRequest, Verdict
+from tools.policy.gates import Scope
+from tools.policy.questions import EffectiveRequest, RequestQuestion, Verdict
 
 MOST_COMBINATIONS = 10_000
 MOST_TURNED = 200
@@ -121,30 +122,29 @@ class World:
             granted = self._granted[key] = self._beforehand(combination) is None
         if not granted or combination.tool not in self.there:
             return False
-        question = AccessRequest(
+        question = question_of(
             self.callers[combination.agent_id], tool, _asked(combination), self.snapshot
         )
-        return all(gate(question).passed for gate in OF_THE_REQUEST)
+        return gates.passes(question, checks_of_callers())
 
     def refusal(self, combination: Combination) -> Verdict | None:
         """The first gate's that would refuse the call. Raises `LookupError` for what is gone."""
         tool, caller = self.snapshot.tools[combination.tool], self.callers[combination.agent_id]
         if verdict := self._beforehand(combination):
             return verdict
-        question = AccessRequest(caller, tool, _asked(combination), self.snapshot)
-        verdicts = (gate(question) for gate in gates.GATES)
+        question = question_of(caller, tool, _asked(combination), self.snapshot)
+        checks = gates.select(skip=SKIPPED)
+        verdicts = (one.decide(question) for one in checks if one.scope != Scope.REQUEST)
         return next((verdict for verdict in verdicts if not verdict.passed), None)
 
     def _beforehand(self, combination: Combination) -> Verdict | None:
         """Refusals of the request before any tool is checked."""
-        caller = self.callers[combination.agent_id]
-        try:
-            gates.check_standing(caller)
-            gates.groups_granted(caller, _asked(combination), self.snapshot)
-        except ToolcribError as refusal:
-            gate = str(refusal.details.get("gate", "granted_groups"))
-            return Verdict(gate, False, refusal.code, refusal.message)
-        return None
+        question = RequestQuestion(
+            self.callers[combination.agent_id], _asked(combination), self.snapshot, CURRENT
+        )
+        checks = (one for one in gates.select(skip=SKIPPED) if one.scope == Scope.REQUEST)
+        verdicts = (check.decide_request(question) for check in checks)
+        return next((verdict for verdict in verdicts if not verdict.passed), None)
 
 
 def hours_count(*snapshots: Snapshot) -> bool:

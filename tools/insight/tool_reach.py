@@ -3,29 +3,45 @@
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence, Set
 from dataclasses import dataclass
-from uuid import UUID
 
 from tools.accounts.callers import callers_of_agents
 from tools.accounts.grants.grants import grants
+from tools.authorization.facts import question_of
 from tools.catalog.group_openings import openings_of
 from tools.catalog.registry import CatalogTool, Snapshot
-from tools.definitions.callers import Caller, CallerKind
+from tools.catalog.tiers import tier_now
+from tools.definitions.callers import Caller
+from tools.licensing.coverage import question_about
 from tools.licensing.kinds import Kinds, kinds_among, kinds_in, passing
 from tools.models import Agent
-from tools.policy.availability import group_open, in_group, in_service, in_state, source_open
-from tools.policy.gates import GATES
-from tools.policy.license_gates import LICENSE, tier_now
-from tools.policy.permissions import object_permission, required_permissions
-from tools.policy.questions import DEFAULT_STATE, AccessRequest, EffectiveRequest, Gate
+from tools.policy import gates
+from tools.policy.gates import GateCheck, Scope
+from tools.policy.questions import DEFAULT_STATE, EffectiveRequest, Gate
 
-OF_THE_TOOL: tuple[Gate, ...] = (in_service, source_open, *LICENSE)
-OF_ITS_KIND: tuple[Gate, ...] = (in_group, group_open, required_permissions)
-OF_THE_REQUEST: tuple[Gate, ...] = tuple(gate for gate in GATES if gate not in OF_THE_TOOL)
-NOBODY = Caller(CallerKind.SYSTEM, "", UUID(int=0), "", 0, UUID(int=0))
-_NOTHING = EffectiveRequest(frozenset(), DEFAULT_STATE)
-_IN_SOME_STATE = tuple(gate for gate in GATES if gate is not in_state)
+# What-if and reach ask about access. What a call would spend or wait for is not theirs.
+SKIPPED = {
+    Gate.NESTING: "Access does not depend on the depth of a call.",
+    Gate.ACCOUNTABLE: "A halted audit log stops every call, whatever is changed.",
+    Gate.LOAD: "The load of the installation is that of now, not of the calls that are replayed.",
+    Gate.FAN_OUT: "As LOAD: it is counted when a call is made.",
+    Gate.DELIVERY: "As for listings: see `gates.SKIPPED_BY_LISTINGS`.",
+    Gate.RATE: "Nothing is counted for a hypothetical call.",
+    Gate.ARGUMENTS: "Parameters do not depend on grants, groups or tiers.",
+    Gate.BUDGET: "Nothing is reserved for a hypothetical call.",
+    Gate.CONFIRMATION: "A held call is not refused.",
+}
+_SERVICE = frozenset({Gate.STATUS, Gate.SOURCE_OPEN})  # gates that a license does not affect
 MOST_AGENTS = 50
 _MOST_QUESTIONS = 10_000
+
+
+def checks_of_callers() -> tuple[GateCheck, ...]:
+    """The gates that depend on a caller's grants, with the tool or without it."""
+    return _checks(Scope.KIND, Scope.CALL)
+
+
+def _checks(*scopes: Scope) -> tuple[GateCheck, ...]:
+    return tuple(check for check in gates.select(skip=SKIPPED) if check.scope in scopes)
 
 
 @dataclass(frozen=True)
@@ -59,31 +75,38 @@ class CallerToolReach:
         if not caller.active:
             return frozenset()
         found = self._of_kinds(caller, asked)
+        checks = _checks(Scope.CALL)
         if grants.of(caller, self._snapshot.revision).every and caller.token_tools is None:
+            checks = tuple(one for one in checks if one.name != Gate.OBJECT_PERMISSION)
+        if not checks:
             return found.names
         asked = asked or EffectiveRequest(caller.granted_groups, DEFAULT_STATE)
-        questions = (AccessRequest(caller, tool, asked, self._snapshot) for tool in found.tools)
-        return {one.tool.name for one in questions if object_permission(one).passed}
+        questions = (question_of(caller, tool, asked, self._snapshot) for tool in found.tools)
+        return {one.tool.name for one in questions if gates.passes(one, checks)}
 
     def _of_kinds(self, caller: Caller, asked: EffectiveRequest | None) -> "_Passing":
         """The same for all callers with equal grants, as long as the same groups are open."""
         if asked is not None:
-            return self._passing(caller, asked, (*OF_ITS_KIND, in_state))
+            return self._passing(caller, asked, _checks(Scope.KIND))
         closed = openings_of(self._snapshot).closed
         key = (closed, caller.granted_groups, caller.granted_permissions)
         found = self._in_some_state.get(key)
         if found is None:
             asked = EffectiveRequest(caller.granted_groups, DEFAULT_STATE)
-            found = self._in_some_state[key] = self._passing(caller, asked, OF_ITS_KIND)
+            found = self._in_some_state[key] = self._passing(
+                caller,
+                asked,
+                tuple(one for one in _checks(Scope.KIND) if one.name != Gate.STATE),
+            )
         return found
 
     def _passing(
-        self, caller: Caller, asked: EffectiveRequest, gates: tuple[Gate, ...]
+        self, caller: Caller, asked: EffectiveRequest, checks: tuple[GateCheck, ...]
     ) -> "_Passing":
         open_ones = (
             tools
             for tools in self._alike
-            if _pass(gates, AccessRequest(caller, tools[0], asked, self._snapshot))
+            if gates.passes(question_of(caller, tools[0], asked, self._snapshot), checks)
         )
         tools = tuple(tool for some in open_ones for tool in some)
         return _Passing(tools, frozenset(tool.name for tool in tools))
@@ -105,23 +128,22 @@ def reach_of(snapshot: Snapshot) -> CallerToolReach:
 
 def there_for_somebody(tool: CatalogTool, snapshot: Snapshot) -> bool:
     """Whether the tool is in service and the license allows it, for any caller."""
-    return _pass(OF_THE_TOOL, AccessRequest(NOBODY, tool, _NOTHING, snapshot))
+    return gates.passes(question_about(tool, snapshot), _checks(Scope.TOOL))
 
 
 def is_licensed(tool: CatalogTool, snapshot: Snapshot) -> bool:
-    return _pass(LICENSE, AccessRequest(NOBODY, tool, _NOTHING, snapshot))
-
-
-def _pass(gates: tuple[Gate, ...], question: AccessRequest) -> bool:
-    return all(gate(question).passed for gate in gates)
+    checks = tuple(check for check in _checks(Scope.TOOL) if check.name not in _SERVICE)
+    return gates.passes(question_about(tool, snapshot), checks)
 
 
 def reaches(caller: Caller, tool: CatalogTool, snapshot: Snapshot) -> bool:
     """Whether the tool exists for the caller now, asking for every group it was granted."""
-    question = AccessRequest(
+    question = question_of(
         caller, tool, EffectiveRequest(caller.granted_groups, DEFAULT_STATE), snapshot
     )
-    return caller.active and all(gate(question).passed for gate in _IN_SOME_STATE)
+    checks = _checks(Scope.TOOL, Scope.KIND, Scope.CALL)
+    in_some_state = tuple(check for check in checks if check.name != Gate.STATE)
+    return caller.active and gates.passes(question, in_some_state)
 
 
 def agents_that_reach(tool: CatalogTool, snapshot: Snapshot) -> tuple[list[str], bool]:

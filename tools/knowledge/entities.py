@@ -14,7 +14,7 @@ from uuid import UUID
 
 import pyoxigraph as ox
 
-from tools.knowledge.terms import LONGEST_TEXT, BadTerm
+from tools.knowledge.rdf_terms import LONGEST_TEXT, BadTerm
 
 VOCABULARY = "urn:toolcrib:terms:"
 CREATED_BY = ox.NamedNode(f"{VOCABULARY}createdBy")

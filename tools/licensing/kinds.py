@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable
 from tools.catalog import seats
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.vocabulary import ToolType
-from tools.policy.license_gates import beyond_limit
+from tools.licensing.coverage import beyond_limit
 
 type Kinds = tuple[tuple[CatalogTool, ...], ...]
 type Asks = Callable[[CatalogTool, Snapshot], bool]

@@ -29,10 +29,10 @@ from tools.catalog.tiers import lowest_tier, standing_of
 from tools.definitions.callers import CallerKind
 from tools.definitions.licenses import License, LicenseState, license_state, read_license
 from tools.errors import Conflict, NotFound
+from tools.licensing.coverage import includes
 from tools.licensing.kinds import Kinds, kinds_in, kinds_of, left_of, names_of, passing
 from tools.licensing.tier_terms import same_terms, terms_of
 from tools.models import LicenseTier, Organization, Tool, ToolStatus
-from tools.policy.license_gates import includes
 
 _MOST_NAMED = 200  # in one record; each tool that changes its state has a record of its own
 _AT_ONCE = 100  # organizations whose tools are in memory together

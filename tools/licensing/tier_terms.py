@@ -12,7 +12,7 @@ from typing import Any
 from django.core.exceptions import ValidationError
 
 from sandbox.spec import IsolationLevel
-from tools.definitions.implementations.builtin import IN_EVERY_LICENSE
+from tools.definitions.implementations.tool_types import IN_EVERY_LICENSE
 from tools.errors import Conflict, Malformed
 from tools.models import LicenseTier, Organization
 

@@ -17,7 +17,7 @@ from audit.events import Event, Outcome
 from tools.errors import Malformed, NotFound
 from tools.limits.periods import ends_at, starts_on
 from tools.models import Agent, Allowance, AllowanceUse, Organization, Tool
-from tools.models.allowance import Kind, Period
+from tools.models.agent import Kind, Period
 
 MOST_QUOTAS = 200
 AMOUNT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,6})?", re.ASCII)

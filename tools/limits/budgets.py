@@ -19,15 +19,15 @@ from django.utils import timezone
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from tools import metrics
+from tools.authorization.listings import usable_tools
 from tools.catalog import model_prices
 from tools.catalog.registry import CatalogAllowance, CatalogTool, Snapshot
 from tools.definitions.callers import Caller, CallerKind
 from tools.errors import QuotaExceeded
 from tools.limits.periods import ends_at, starts_on
 from tools.models import Allowance, AllowanceUse
-from tools.models.allowance import Kind
-from tools.policy.gates import usable_tools
-from tools.policy.questions import AccessRequest, EffectiveRequest, Verdict, passed
+from tools.models.agent import Kind
+from tools.policy.questions import EffectiveRequest, Gate, Question, Verdict, passed, refused
 
 THRESHOLDS = (80, 100)  # percent
 MOST_SUGGESTED = 3
@@ -129,7 +129,7 @@ def reserve(
         raise _refusal(shortage, caller, tool, asked, snapshot)
 
 
-def peek(question: AccessRequest) -> Verdict:
+def peek(question: Question) -> Verdict:
     """The gate's current verdict, without a reservation."""
     caller, tool, snapshot = question.caller, question.tool, question.snapshot
     now = timezone.now()
@@ -139,10 +139,9 @@ def peek(question: AccessRequest) -> Verdict:
         if not _has_room(one, _amount(one, model_prices.most(tool.definition)), snapshot, now)
     ]
     if not short:
-        return passed("budget")
+        return passed(Gate.BUDGET)
     shortage = _longest(short, snapshot, now)
-    refusal = _refusal(shortage, caller, tool, question.asked, snapshot)
-    return Verdict("budget", False, refusal.code, refusal.message)
+    return refused(Gate.BUDGET, _refusal(shortage, caller, tool, question.asked, snapshot))
 
 
 def settle(execution_id: UUID, *, spent: Decimal) -> None:
@@ -223,7 +222,7 @@ def _refusal(
         f"a {allowance.period} are used or held. "
         f"It begins anew in {wait_s} s; an administrator can raise it.{hint}",
         code=f"{what}_exceeded",
-        gate="budget",
+        gate=Gate.BUDGET.value,
         tool=allowance.tool_name or None,
         period=allowance.period,
         limit=_number(allowance.kind, allowance.amount),

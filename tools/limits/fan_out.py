@@ -9,8 +9,8 @@ from tools.definitions.callers import Caller
 from tools.definitions.results import OPEN
 from tools.errors import Shed
 from tools.models import Execution
+from tools.policy.questions import Gate
 
-GATE = "fan_out"
 MOST_OPEN = 500
 
 
@@ -25,7 +25,7 @@ def check(caller: Caller, depth: int) -> None:
         f"{MOST_OPEN} batches, chains and programs of {caller.name} are not over yet, and no more"
         " may be. Wait for one of them, or cancel it.",
         code="too_many_composites",
-        gate=GATE,
+        gate=Gate.FAN_OUT.value,
         limit=MOST_OPEN,
         used=MOST_OPEN,
         resets_in_s=1,

@@ -3,7 +3,7 @@
 from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
-from tools.models.allowance import Period
+from tools.models.agent import Period
 
 
 def starts_on(period: str, zone: ZoneInfo, at: datetime) -> date:

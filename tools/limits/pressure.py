@@ -12,7 +12,8 @@ import math
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -27,10 +28,9 @@ from tools.definitions.callers import Caller
 from tools.errors import Overloaded, Shed
 from tools.limits.turned_away import RejectionCounter
 from tools.models import queue
-from tools.policy.questions import AccessRequest, Verdict, passed
+from tools.policy.questions import Gate, Question, Verdict, passed, refused
 
 log = logging.getLogger(__name__)
-GATE = "load"
 FOR_S = 1.0  # how long a sample is good
 _AGAIN_WITHIN_S = 0.025  # how long a call waits for a new one
 _LEAST_PAUSE_S = 0.05
@@ -152,7 +152,7 @@ class Pressure:
         if max(known.youngest_first_s, first_s or 0.0) > settings.QUEUE_AGE_S:
             return Overloaded(
                 "Calls wait too long for a worker at the moment. Try again in a few seconds.",
-                gate=GATE,
+                gate=Gate.LOAD.value,
             )
         return None
 
@@ -249,12 +249,22 @@ class Watched(Pressure):
 HERE = Watched()
 
 
-def peek(question: AccessRequest) -> Verdict:
+@contextmanager
+def hold_room(caller: Caller) -> Iterator[None]:
+    """Room for a run that writes no row. Raises `Shed`."""
+    arrival = HERE.enter(caller)
+    try:
+        yield
+    finally:
+        HERE.leave(arrival, written=False)
+
+
+def peek(question: Question) -> Verdict:
     """The gate's current verdict, without admitting a call."""
     refusal = HERE.refusal(question.caller)
     if refusal is None:
-        return passed(GATE)
-    return Verdict(GATE, False, refusal.code, refusal.message)
+        return passed(Gate.LOAD)
+    return refused(Gate.LOAD, refusal)
 
 
 def _counted(arrival: Arrival, found: Sample) -> bool:
@@ -268,7 +278,7 @@ def _too_many(caller: Caller, most: int, used: int) -> Shed:
         f"{used} calls of {caller.name} are not over yet; {most} may be open at once. Wait for "
         "one of them, or cancel it.",
         code="too_many_in_flight",
-        gate=GATE,
+        gate=Gate.LOAD.value,
         limit=most,
         used=used,
         resets_in_s=1,
@@ -282,7 +292,7 @@ def _full(place: queue.Place, used: int) -> Shed:
     return Shed(
         f"{used} calls of the organization wait for a worker; {place.max_depth} may. Try again in "
         f"{wait_s} s.",
-        gate=GATE,
+        gate=Gate.LOAD.value,
         limit=place.max_depth,
         used=used,
         resets_in_s=wait_s,

@@ -17,11 +17,11 @@ from audit.inserts import insert_row
 from tools import metrics
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
-from tools.definitions.values.rates import Rate
+from tools.definitions.results import Rate
 from tools.errors import RateLimited
 from tools.limits.ratewindow import WINDOW_S, RateWindow
 from tools.models import RateHit
-from tools.policy.questions import Verdict, passed
+from tools.policy.questions import Gate, Verdict, passed, refused
 
 REDIS, POSTGRES = "redis", "postgres"
 window = RateWindow()
@@ -91,7 +91,7 @@ class _Bound:
         return RateLimited(
             f"{self.caller.name} may call the tool {self.tool.name} {self.limit} times a minute, "
             f"and did. Try again in {wait_s} s.",
-            gate="rate",
+            gate=Gate.RATE.value,
             limit=self.limit,
             used=used,
             resets_in_s=wait_s,
@@ -127,7 +127,7 @@ def count_read(caller: Caller) -> Rate | None:
         raise RateLimited(
             f"{caller.name} may read {limit} times a minute, and did. "
             f"Try again in {resets_in_s} s.",
-            gate="rate", limit=limit, used=answer.used, resets_in_s=resets_in_s,
+            gate=Gate.RATE.value, limit=limit, used=answer.used, resets_in_s=resets_in_s,
         )  # fmt: skip
     return Rate(limit, answer.used, resets_in_s, REDIS)
 
@@ -150,7 +150,7 @@ def count_drafts(caller: Caller, limit: int) -> None:
             wait_s = max(1, math.ceil(WINDOW_S - (age_s or 0)))
             raise RateLimited(
                 f"{caller.name} may run {limit} drafts a minute, and did. Try again in {wait_s} s.",
-                gate="rate", limit=limit, used=used, resets_in_s=wait_s,
+                gate=Gate.RATE.value, limit=limit, used=used, resets_in_s=wait_s,
             )  # fmt: skip
         insert_row(
             RateHit,
@@ -187,13 +187,12 @@ def peek(caller: Caller, tool: CatalogTool) -> Verdict:
     """The gate's current verdict, without counting."""
     limit = tool.definition.raw["rate_limit_per_minute"]
     if limit is None:
-        return passed("rate")
+        return passed(Gate.RATE)
     bound = _Bound(caller, tool, limit)
     used, leaves_in_s = _passed(bound)
     if used >= limit:
-        refusal = bound.refusal(used, leaves_in_s)
-        return Verdict("rate", False, refusal.code, refusal.message)
-    return Verdict("rate", True, reason=f"{used} of {limit} calls a minute are used.")
+        return refused(Gate.RATE, bound.refusal(used, leaves_in_s))
+    return Verdict(Gate.RATE, True, reason=f"{used} of {limit} calls a minute are used.")
 
 
 def forget_hits() -> None:

@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tools.definitions.values import strict_json
-from tools.httpclient.upstreams import (
+from tools.httpclient.upstream_pool import (
     Broken,
     RequestBounds,
     Unreachable,
     UpstreamPool,
     UpstreamResponse,
 )
-from tools.llm import answers, sse
-from tools.llm.answers import AnswerLimits, ModelAnswer, ModelFailure
+from tools.llm import model_answers
+from tools.llm.model_answers import AnswerLimits, ModelAnswer, ModelFailure
 
 __all__ = ["AnswerLimits", "ChatRequest", "Model", "ModelAnswer", "ModelFailure", "ask"]
 log = logging.getLogger(__name__)
@@ -65,14 +65,14 @@ def ask(
         try:
             with upstream.post(*_request(model, question), bounds) as answer:
                 if answer.status == 200:
-                    return answers.read(answer, question.limits, tell)
+                    return model_answers.read(answer, question.limits, tell)
                 pause_s = _refusal(answer, model, question, last=attempt == ATTEMPTS)
         except Unreachable as error:
             log.error("the model's endpoint cannot be reached: %s", error)
             raise ModelFailure(
                 "MODEL_UNAVAILABLE", "The model cannot be reached. Try again later.", began=False
             ) from None
-        except (Broken, sse.BadStream, strict_json.BadJson) as error:
+        except (Broken, model_answers.BadStream, strict_json.BadJson) as error:
             log.error("the answer of model %s was cut or cannot be read: %s", model.name, error)
             raise ModelFailure(
                 "MODEL_CUT", "The model's answer did not come to its end. Try again.", began=True

@@ -7,7 +7,7 @@ from typing import Any
 from tools.definitions.texts import names
 from tools.definitions.values import durations, strict_json
 from tools.definitions.vocabulary import ParameterType
-from tools.knowledge.documents import Syntax
+from tools.knowledge.graph_documents import Syntax
 
 MOST_DAYS = 365
 

@@ -6,9 +6,10 @@ from typing import Any
 from tools.catalog.actions import find_tool
 from tools.catalog.imports import exporting
 from tools.catalog.imports.importing_sources import server_descriptor, service_descriptor
-from tools.catalog.signatures.verified import INVALID, trusted
-from tools.definitions.dialects.items import ImportItemKind
-from tools.definitions.texts.trustgraph import trustgraph_item
+from tools.catalog.signatures.verified import trusted
+from tools.definitions.dialects.import_entries import ImportItemKind
+from tools.definitions.texts.tool_formats import trustgraph_item
+from tools.definitions.vocabulary import SIGNATURE_INVALID
 from tools.errors import Conflict, NotFound
 from tools.models import McpServer, Organization, Tool, ToolService
 
@@ -57,7 +58,9 @@ def value_of(row: Found) -> dict[str, Any]:
         return server_descriptor(row).written()
     assert row.version is not None
     if not trusted(row):
-        raise Conflict(f"The stored version of {row.name} is not what was signed.", code=INVALID)
+        raise Conflict(
+            f"The stored version of {row.name} is not what was signed.", code=SIGNATURE_INVALID
+        )
     return trustgraph_item(exporting.written(row))
 
 

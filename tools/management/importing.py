@@ -8,9 +8,9 @@ from typing import Any
 
 from tools.catalog.imports.importing_items import CREATED, REFUSED, UPDATED, ItemImportResult
 from tools.catalog.registry import registry
-from tools.definitions.dialects import documents, items
-from tools.definitions.dialects.documents import MAX_BYTES, ImportDocument
-from tools.definitions.dialects.items import (
+from tools.definitions.dialects import import_documents, import_entries
+from tools.definitions.dialects.import_documents import MAX_BYTES, ImportDocument
+from tools.definitions.dialects.import_entries import (
     ImportItem,
     ImportItemKind,
     ImportSelection,
@@ -29,10 +29,10 @@ SUFFIXES = frozenset({".json", ".yaml", ".yml"})
 def read_text(place: str) -> str:
     """The text of a file, or of standard input. Raises `NotFound`, `Malformed`."""
     if place == STDIN:
-        return documents.decode_document(sys.stdin.buffer.read(MAX_BYTES + 1))
+        return import_documents.decode_document(sys.stdin.buffer.read(MAX_BYTES + 1))
     try:
         with Path(place).open("rb") as file:
-            return documents.decode_document(file.read(MAX_BYTES + 1))
+            return import_documents.decode_document(file.read(MAX_BYTES + 1))
     except OSError as error:
         raise NotFound(f"{place} cannot be read: {error.strerror}.", code="no_file") from None
 
@@ -54,7 +54,7 @@ def items_of(place: str, source: ImportSource | None, choice: ImportSelection) -
     try:
         return [
             item
-            for document in documents.parse_documents(read_text(place))
+            for document in import_documents.parse_documents(read_text(place))
             for item in _split(document, place, source, choice)
         ]
     except (Malformed, NotFound) as error:
@@ -123,11 +123,13 @@ def _split(
     """In a directory named for a kind, such as `mcp`, each file is one item, named by its id."""
     path = Path(place)
     kind = path.parent.name
-    found = source or items.detect_source(document)
+    found = source or import_entries.detect_source(document)
     alone = isinstance(document.value, dict) and found == ImportSource.DEFINITIONS
     if source is None and alone and kind in set(ImportItemKind):
         place = "id" if kind == ImportItemKind.SERVICE else "name"
         value = document.value | ({} if kind == ImportItemKind.SERVER else {place: path.stem})
-        yield items.parse_item(f"{kind}/{path.stem}", value | document.value, document.lines)
+        yield import_entries.parse_item(
+            f"{kind}/{path.stem}", value | document.value, document.lines
+        )
     else:
-        yield from items.split_document(document, found, choice)
+        yield from import_entries.split_document(document, found, choice)

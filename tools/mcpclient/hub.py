@@ -11,7 +11,7 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from tools.httpclient.loop import EventLoopThread
+from tools.httpclient.outbound import EventLoopThread
 from tools.mcpclient.breaker import Breaker
 from tools.mcpclient.channel import Channel
 from tools.mcpclient.client import Client

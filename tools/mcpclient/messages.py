@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sandbox import untrusted_json
-from tools.definitions.mcp.answers import well_formed_error
+from tools.definitions.mcp.call_results import well_formed_error
 from tools.mcpclient.errors import Answered, Unusable, quoted
 
 MODERN = "2026-07-28"

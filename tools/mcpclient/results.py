@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from sandbox import untrusted_json
-from tools.definitions.mcp.answers import (
+from tools.definitions.mcp.call_results import (
     CallResult,
     NotAToolResult,
     failure_message,
+    has_bytes,
     well_formed_result,
 )
-from tools.definitions.mcp.contents import has_bytes
 from tools.definitions.mcp.repairs import clean_value
 from tools.mcpclient.errors import InputRequired, Unusable, quoted
 from tools.mcpclient.messages import Message

@@ -1,6 +1,8 @@
 """The outbox of messages: each is stored before it is sent, and so is its delivery status
 afterwards."""
 
+import hmac
+import time
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -11,17 +13,22 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from audit.alerts.alert_channels import DeliveryFailed
+from audit.actions import Actor, record
+from audit.alerts.alert_channels import DeliveryFailed, signature
+from audit.events import Event, Outcome
 from tools.definitions.texts import templates
-from tools.definitions.values.recipients import flaw_in_address, uncovered_recipients
-from tools.errors import Conflict
-from tools.messaging import hooks, mailing
-from tools.messaging.channels import opened
+from tools.definitions.texts.names import flaw_in_address, uncovered_recipients
+from tools.errors import Conflict, NotFound, Unauthenticated
+from tools.messaging import smtp, webhooks
+from tools.messaging.message_channels import opened
 from tools.models import InboxItem, Message, MessageChannel, MessageKind, MessageState, User
 
 MOST_SUBJECT, MOST_BODY = 200, 100_000  # characters, as rendered
 _HOUR = timedelta(hours=1)
 _WITHOUT_RECIPIENTS = frozenset({MessageKind.WEBHOOK, MessageKind.SLACK})
+FRESH_S = 300
+_LONGEST_STAMP = 12
+_NOT_GOOD = "The signature is not good."
 
 
 class NotWritten(Exception):
@@ -78,7 +85,7 @@ def write(organization_id: UUID, draft: MessageDraft) -> Message:
 
 
 def deliver(message: Message, data: dict[str, Any], timeout_s: float) -> None:
-    """Send the message and store the result. Raises `DeliveryFailed` if it was not sent, or that is
+    """Send the message and store the result. Raises `NotTold` when it was not sent, or that is
     unknown."""
     channel = message.channel
     if message.state == MessageState.SENT:
@@ -89,13 +96,13 @@ def deliver(message: Message, data: dict[str, Any], timeout_s: float) -> None:
         secrets = opened(channel)
     except Conflict as problem:
         raise _noted(message, DeliveryFailed(problem.message)) from None
-    mask = hooks.mask_of(secrets)  # the receiver may echo the request
+    mask = webhooks.mask_of(secrets)  # the receiver may echo the request
     _note(message, MessageState.UNKNOWN)  # the state if the worker dies now
     try:
         answer = _sent(channel, secrets, message, data, timeout_s)
-    except mailing.RecipientsRefused as problem:
+    except smtp.RecipientsRefused as problem:
         refused = {one: mask.text(words) for one, words in problem.refused.items()}
-        raise _noted(message, mailing.RecipientsRefused(refused, lasting=problem.lasting)) from None
+        raise _noted(message, smtp.RecipientsRefused(refused, lasting=problem.lasting)) from None
     except DeliveryFailed as problem:
         said = DeliveryFailed(mask.text(str(problem)), begun=problem.begun)
         raise _noted(message, said) from None
@@ -111,15 +118,13 @@ def _sent(
 ) -> str:
     match channel.kind:
         case MessageKind.EMAIL:
-            letter = mailing.Letter(
-                str(message.pk), message.recipients, message.subject, message.body
-            )
+            letter = smtp.Letter(str(message.pk), message.recipients, message.subject, message.body)
             place = message.organization.slug
-            return mailing.mail(channel.options, secrets["password"], letter, timeout_s, place)
+            return smtp.mail(channel.options, secrets["password"], letter, timeout_s, place)
         case MessageKind.WEBHOOK:
-            return hooks.webhook(secrets, message, data, timeout_s)
+            return webhooks.webhook(secrets, message, data, timeout_s)
         case MessageKind.SLACK:
-            return hooks.slack(secrets, message, timeout_s)
+            return webhooks.slack(secrets, message, timeout_s)
         case _:
             return _put_into_inboxes(message)
 
@@ -192,7 +197,7 @@ def _rendered(channel: MessageChannel, draft: MessageDraft) -> tuple[str, str]:
 
 
 def _noted(message: Message, problem: DeliveryFailed) -> DeliveryFailed:
-    if isinstance(problem, mailing.RecipientsRefused):
+    if isinstance(problem, smtp.RecipientsRefused):
         state = MessageState.BOUNCED if problem.lasting else MessageState.FAILED
         _note(message, state, answer=str(problem), refused=problem.refused)
     else:
@@ -218,3 +223,69 @@ def _note(
         updated_at=timezone.now(),
     )
     message.refresh_from_db(fields=["state", "answer", "refused", "updated_at"])
+
+
+def items_of(user_id: UUID, organization_id: UUID) -> QuerySet[InboxItem]:
+    found = InboxItem.objects.filter(user_id=user_id, message__organization_id=organization_id)
+    return found.select_related("message")
+
+
+def mark_read(item: InboxItem) -> None:
+    """The first time counts; safe to repeat."""
+    now = timezone.now()
+    if InboxItem.objects.filter(pk=item.pk, read_at=None).update(read_at=now):
+        item.read_at = now
+    elif item.read_at is None:
+        item.refresh_from_db(fields=["read_at"])
+
+
+def reporter(channel_id: UUID, signed: str, body: bytes) -> MessageChannel:
+    """The channel whose key signed the report recently. Raises `Unauthenticated`, also where there
+    is no such channel."""
+    channel = MessageChannel.objects.filter(pk=channel_id).select_related("organization").first()
+    stamp = _stamp(signed)
+    if stamp is None or abs(time.time() - stamp) > FRESH_S:
+        raise Unauthenticated(_NOT_GOOD, code="signature_invalid")
+    expected = signature(_key(channel), stamp, body)
+    same = hmac.compare_digest(expected.encode(), signed.encode("utf-8", "replace"))
+    if channel is None or not same:
+        raise Unauthenticated(_NOT_GOOD, code="signature_invalid")
+    return channel
+
+
+@transaction.atomic
+def note_bounce(
+    *, channel: MessageChannel, message_id: UUID, recipient: str = "", reason: str = ""
+) -> None:
+    """A repeated report has no further effect. Raises `NotFound`."""
+    own = Message.objects.select_for_update().filter(channel=channel, pk=message_id)
+    message = own.first()
+    if message is None or (recipient and recipient not in message.recipients):
+        raise NotFound("The channel sent no such message.", code="message_not_found")
+    refused: dict[str, Any] = {one: reason for one in [recipient] if one}
+    if message.state == MessageState.BOUNCED and refused.keys() <= message.refused.keys():
+        return
+    message.state, message.refused = MessageState.BOUNCED, message.refused | refused
+    message.save(update_fields=["state", "refused", "updated_at"])
+    record(
+        Event.MESSAGE_BOUNCE,
+        by=Actor("system", f"channel:{channel.name}", channel.organization.slug),
+        outcome=Outcome.FAILURE,
+        subject=channel.name,
+        details={"message": str(message.pk), "recipient": recipient},
+    )
+
+
+def _stamp(signed: str) -> int | None:
+    """Of `t=1763920000,v1=…`."""
+    text = signed.partition(",")[0].removeprefix("t=")
+    plain = text.isascii() and text.isdigit() and len(text) <= _LONGEST_STAMP
+    return int(text) if plain else None
+
+
+def _key(channel: MessageChannel | None) -> bytes:
+    """Without a channel the same work is done, so that timing reveals nothing."""
+    try:
+        return opened(channel)["key"].encode() if channel else b"nobody"
+    except Conflict:
+        raise Unauthenticated(_NOT_GOOD, code="signature_invalid") from None

@@ -1,7 +1,6 @@
 """Database models: rows, constraints, and query sets; no calls outward."""
 
-from tools.models.agent import Agent, Token
-from tools.models.allowance import Allowance, AllowanceUse, RateHit, Reservation
+from tools.models.agent import Agent, Allowance, AllowanceUse, RateHit, Reservation, Token
 from tools.models.cache import CacheEntry
 from tools.models.confirmation import (
     Confirmation,
@@ -11,21 +10,14 @@ from tools.models.confirmation import (
 )
 from tools.models.content_schema import ContentSchema, ContentSchemaVersion, SchemaKind
 from tools.models.day_of_calls import DayFigures, DayOfCalls, Part
-from tools.models.egress_credential import EgressCredential
 from tools.models.execution import Execution, ExecutionEvent, Resolution
-from tools.models.group import ToolGroup
+from tools.models.group import Pin, ToolGroup
 from tools.models.idempotency_key import IdempotencyKey
 from tools.models.knowledge import (
     GraphScope,
     KnowledgeEntry,
     KnowledgeIndex,
     KnowledgePending,
-)
-from tools.models.mcp_authorization import (
-    Grant,
-    McpAuthorization,
-    McpConsent,
-    McpOAuthClient,
 )
 from tools.models.message import (
     InboxItem,
@@ -34,7 +26,7 @@ from tools.models.message import (
     MessageKind,
     MessageState,
 )
-from tools.models.organization import Organization
+from tools.models.organization import LicenseTier, Organization
 from tools.models.permission import (
     AgentGroupObjectPermission,
     AgentUserObjectPermission,
@@ -45,34 +37,45 @@ from tools.models.permission import (
     ToolGroupUserObjectPermission,
     ToolUserObjectPermission,
 )
-from tools.models.person_session import PersonSession
-from tools.models.pin import Pin
 from tools.models.request_record import CatalogNames, RequestRecord, ToolFilter
-from tools.models.sandbox_profile import SandboxProfile
-from tools.models.second_factor import (
-    AuthenticatorApp,
-    RecoveryCode,
-    SecurityKey,
-    SingleSignOn,
-)
-from tools.models.session import Session
-from tools.models.signing_key import SigningKey
+from tools.models.sandbox_profile import EgressCredential, SandboxProfile
+from tools.models.session import Session, StateTransition
 from tools.models.source import (
     CredentialScope,
+    Decision,
+    Grant,
+    McpAuthorization,
+    McpConsent,
     McpCredential,
+    McpOAuthClient,
     McpServer,
     ServiceStatus,
     ToolService,
     Transport,
+    UpstreamChange,
 )
 from tools.models.stored_output import StoredOutput
-from tools.models.tier import LicenseTier
-from tools.models.tool import VOUCHED, OnDrift, Origin, Tool, ToolStatus, ToolVersion
-from tools.models.tool_words import ToolQuestion, ToolSearch, ToolWords
-from tools.models.transition import StateTransition
-from tools.models.upstream_change import Decision, UpstreamChange
-from tools.models.used_name import UsedName
-from tools.models.user import User
+from tools.models.tool import (
+    VOUCHED,
+    OnDrift,
+    Origin,
+    SigningKey,
+    Tool,
+    ToolQuestion,
+    ToolSearch,
+    ToolStatus,
+    ToolVersion,
+    ToolWords,
+)
+from tools.models.user import (
+    AuthenticatorApp,
+    PersonSession,
+    RecoveryCode,
+    SecurityKey,
+    SingleSignOn,
+    UsedName,
+    User,
+)
 
 __all__ = [
     "VOUCHED",

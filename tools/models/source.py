@@ -6,7 +6,8 @@ from django.db.models import Q
 
 from tools.models.ids import new_id
 from tools.models.organization import Organization
-from tools.models.tool import OnDrift
+from tools.models.tool import OnDrift, Tool
+from tools.models.user import User
 
 
 class Source(models.Model):
@@ -218,3 +219,126 @@ class McpCredential(SealedValues):
 
     def __str__(self) -> str:
         return self.owner
+
+
+class Grant(models.TextChoices):
+    """The OAuth grant: a person consents, or the client uses its own credentials."""
+
+    AUTHORIZATION_CODE = "authorization_code"
+    CLIENT_CREDENTIALS = "client_credentials"
+
+
+class McpOAuthClient(models.Model):
+    """The OAuth client for a server's authorization server, where an administrator entered it."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    server = models.OneToOneField(McpServer, on_delete=models.CASCADE, related_name="oauth_client")
+    client_id = models.CharField(max_length=1_000)
+    sealed = models.BinaryField(null=True, editable=False)
+    grant = models.CharField(max_length=20, choices=Grant.choices, default=Grant.AUTHORIZATION_CODE)
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        verbose_name = "MCP OAuth client"
+        ordering = ["server"]
+        constraints = [
+            models.CheckConstraint(
+                name="mcp_oauth_grant_is_known", condition=Q(grant__in=Grant.values)
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.client_id
+
+
+class McpAuthorization(models.Model):
+    """The tokens that calls to a server are sent with. One process at a time renews them."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    server = models.ForeignKey(McpServer, on_delete=models.CASCADE, related_name="authorizations")
+    owner = models.CharField(
+        max_length=250, blank=True, help_text="`agent:id` or `user:id`; empty for everybody."
+    )
+    url = models.CharField(max_length=2_000, help_text="Of the server that consent was given for.")
+    issuer = models.CharField(max_length=2_000)
+    scope = models.JSONField(default=list)
+    sealed = models.BinaryField(editable=False)
+    expires_at = models.DateTimeField(null=True)
+    flaw = models.CharField(
+        max_length=500, blank=True, help_text="Why only a new consent helps; empty while good."
+    )
+    wanted = models.JSONField(null=True, help_text="What the server asked for beyond consent.")
+    renewing_until = models.DateTimeField(null=True, editable=False)
+    connected_by = models.CharField(max_length=200)
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        verbose_name = "MCP authorization"
+        ordering = ["owner"]
+        constraints = [models.UniqueConstraint("server", "owner", name="mcp_authorization_once")]
+
+    def __str__(self) -> str:
+        return self.owner or "the organization"
+
+
+class McpConsent(models.Model):
+    """A pending consent of a person at an authorization server. Valid once, for a short time."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    server = models.ForeignKey(McpServer, on_delete=models.CASCADE, related_name="consents")
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="mcp_consents")
+    owner = models.CharField(max_length=250, blank=True)
+    url = models.CharField(max_length=2_000)
+    state_digest = models.CharField(max_length=64, unique=True)
+    sealed = models.BinaryField(editable=False)
+    expires_at = models.DateTimeField()
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        verbose_name = "MCP consent"
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return str(self.server)
+
+
+class Decision(models.TextChoices):
+    OPEN = "open"
+    APPROVED = "approved"
+    REJECTED = "rejected"
+    WITHDRAWN = "withdrawn", "withdrawn: the upstream went back"
+
+
+class UpstreamChange(models.Model):
+    """A change of an upstream against the approved version."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    tool = models.ForeignKey(Tool, on_delete=models.CASCADE, related_name="upstream_changes")
+    seen = models.JSONField(help_text="The definition that follows from what the upstream says.")
+    digest = models.CharField(max_length=71)
+    seen_at = models.DateTimeField(auto_now_add=True)
+    decision = models.CharField(max_length=9, choices=Decision.choices, default=Decision.OPEN)
+    decided_at = models.DateTimeField(null=True, blank=True)
+    decided_by = models.CharField(max_length=200, blank=True)
+    reason = models.CharField(max_length=500, blank=True)
+
+    class Meta:
+        ordering = ["-seen_at", "-id"]
+        indexes = [models.Index(fields=["decision", "-seen_at"], name="upstream_change_open")]
+        constraints = [
+            models.UniqueConstraint("tool", "digest", name="upstream_change_once"),
+            models.CheckConstraint(
+                name="upstream_change_decision_is_known",
+                condition=Q(decision__in=Decision.values),
+            ),
+            models.CheckConstraint(
+                name="upstream_change_decided_or_open",
+                condition=Q(decision=Decision.OPEN, decided_at__isnull=True)
+                | (~Q(decision=Decision.OPEN) & Q(decided_at__isnull=False)),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.tool.name}, seen {self.seen_at:%Y-%m-%d %H:%M}"

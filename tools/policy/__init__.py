@@ -1,3 +1,3 @@
-"""The gates that decide whether a call may be made, and explanations of their verdicts. What gates
-count or reserve is in `limits`, and what they read of people in `accounts`.
+"""The gates that decide whether a call may be made: pure functions from a question to a verdict, in
+one list. What they count or reserve is in `limits`, what they read of a caller in `authorization`.
 """

@@ -9,63 +9,39 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from audit.canonical import commitment
-from tools.catalog.registry import CatalogConfirmationRule, CatalogTool
-from tools.definitions.implementations.builtin import ALWAYS_CONFIRMED
-from tools.definitions.results import Status
+from tools.definitions.implementations.tool_types import ALWAYS_CONFIRMED
 from tools.definitions.vocabulary import ToolType
-from tools.models import Execution
-from tools.policy.questions import AccessRequest
+from tools.policy.questions import CallOptions, Question
 
-OF_CRITICAL = 2
+if TYPE_CHECKING:
+    from tools.catalog.registry import CatalogConfirmationRule, CatalogTool
+    from tools.models import Execution
+
+APPROVALS_OF_CRITICAL = 2
 
 
 @dataclass(frozen=True)
-class Need:
+class ApprovalRequirement:
     """Why an approval is required, and how many people must approve."""
 
     reasons: tuple[str, ...]
     approvals: int = 1
 
 
-class Tightened(Protocol):
-    """The options of a call or of its row: they may only tighten (ruling 5)."""
-
-    @property
-    def require_confirmation(self) -> bool: ...
-
-    @property
-    def confirmation_reason(self) -> str:
-        """The reason for the requested approval, if any."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class StoredOptions:
-    """The options of a call that was accepted. Anything but a plain `false` requires an
-    approval."""
-
-    require_confirmation: bool
-    confirmation_reason: str = ""  # stored in the confirmation
-
-    @classmethod
-    def of(cls, execution: Execution) -> "StoredOptions":
-        return cls(execution.options.get("require_confirmation", False) is not False)
-
-
-def needed(question: AccessRequest, call: Tightened) -> Need | None:
+def requirement_of(question: Question, options: CallOptions) -> ApprovalRequirement | None:
     """None for a call that may run without approval."""
-    found = [*_own_reasons(question, call), *_reasons_of_rules(question)]
+    found = [*_reasons_of_tool(question, options), *_reasons_of_rules(question)]
     if not found:
         return None
-    return Need(tuple(text for text, _ in found), max(people for _, people in found))
+    return ApprovalRequirement(tuple(text for text, _ in found), max(people for _, people in found))
 
 
 def bound_hash(
-    execution: Execution,
-    tool: CatalogTool,
+    execution: "Execution",
+    tool: "CatalogTool",
     *,
     expires_at: datetime,
     approvals: int,
@@ -100,7 +76,7 @@ def bound_hash(
     )
 
 
-def conditions_of(rule: CatalogConfirmationRule) -> list[str]:
+def describe_conditions(rule: "CatalogConfirmationRule") -> list[str]:
     """The conditions of a rule in words; empty for a rule that matches every call."""
     found = {
         f"the tool {rule.tool_name}": bool(rule.tool_name),
@@ -113,38 +89,42 @@ def conditions_of(rule: CatalogConfirmationRule) -> list[str]:
     return [words for words, given in found.items() if given]
 
 
-def _own_reasons(question: AccessRequest, call: Tightened) -> Iterator[tuple[str, int]]:
+def _reasons_of_tool(question: Question, options: CallOptions) -> Iterator[tuple[str, int]]:
     tool = question.tool
     if tool.critical:
-        yield f"{tool.name} is marked critical: two people must agree.", OF_CRITICAL
-    if tool.definition.raw["requires_confirmation"] or _always(tool):
+        yield f"{tool.name} is marked critical: two people must agree.", APPROVALS_OF_CRITICAL
+    if tool.definition.raw["requires_confirmation"] or _is_always_confirmed(tool):
         yield f"{tool.name} runs only when a person has agreed.", 1
-    if call.require_confirmation:
-        yield call.confirmation_reason or "The caller asked for a person's consent.", 1
+    if options.require_confirmation:
+        yield options.confirmation_reason or "The caller asked for a person's consent.", 1
 
 
-def _always(tool: CatalogTool) -> bool:
+def _is_always_confirmed(tool: "CatalogTool") -> bool:
     """Regardless of its stored definition."""
     raw = tool.definition.raw
     built_in = raw["type"] == ToolType.BUILTIN
     return built_in and raw["implementation"]["entry_point"] in ALWAYS_CONFIRMED
 
 
-def _reasons_of_rules(question: AccessRequest) -> Iterator[tuple[str, int]]:
+def _reasons_of_rules(question: Question) -> Iterator[tuple[str, int]]:
     for rule in question.snapshot.confirmation_rules:
-        if _touches(rule, question) and (not rule.first_use or _never_used(question)):
-            words = ", ".join(conditions_of(rule)) or "every call"
+        if _matches(rule, question) and (
+            not rule.first_use or not question.facts.used_before(question.caller, question.tool)
+        ):
+            words = ", ".join(describe_conditions(rule)) or "every call"
             yield f"The rule “{rule.name}” asks for it: {words}.", rule.approvals_needed
 
 
-def _touches(rule: CatalogConfirmationRule, question: AccessRequest) -> bool:
+def _matches(rule: "CatalogConfirmationRule", question: Question) -> bool:
     """Whether the conditions of a rule match that need no query."""
     if rule.agent_id is not None and rule.agent_id != question.caller.agent_id:
         return False
-    return touches_tool(rule, question.tool, question.snapshot.groups_of(question.tool))
+    return rule_matches_tool(rule, question.tool, question.snapshot.groups_of(question.tool))
 
 
-def touches_tool(rule: CatalogConfirmationRule, tool: CatalogTool, groups: frozenset[str]) -> bool:
+def rule_matches_tool(
+    rule: "CatalogConfirmationRule", tool: "CatalogTool", groups: frozenset[str]
+) -> bool:
     """Whether a rule can match a tool, which is in `groups`, for any caller."""
     definition = tool.definition
     return (
@@ -153,17 +133,6 @@ def touches_tool(rule: CatalogConfirmationRule, tool: CatalogTool, groups: froze
         and (rule.min_cost is None or definition.cost >= rule.min_cost)
         and (not rule.side_effects or definition.raw["constraints"]["allow_side_effects"])
     )
-
-
-def _never_used(question: AccessRequest) -> bool:
-    """A tool that was deleted and registered again under its name counts as another one."""
-    caller = question.caller
-    return not Execution.objects.filter(
-        organization_id=caller.organization_id,
-        user_id=caller.user_id,
-        tool_version__tool_id=question.tool.id,
-        status=Status.SUCCESS,
-    ).exists()
 
 
 def _amount(cost: Decimal | None) -> str:

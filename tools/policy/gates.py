@@ -1,156 +1,149 @@
-"""The one authorization function, used for listing, explaining, executing and claiming.
+"""The gates in one list: admission, claim, explanation, draft runs and what-if all walk `GATES`.
 
-The gates are in ruling 9's order and never call each other. The default is refusal: a tool is
-allowed when every gate passes.
+The gates are in ruling 9's order and never call each other. The default is refusal: a call may be
+made when every gate passes. Who walks the list names the gates that it skips, and why; a gate that
+is added to the list is met by all of them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, cast
 
-from tools import metrics
-from tools.accounts.grants.grants import grants, permissions_of
-from tools.authorization.known_names import group_label, known_part
-from tools.catalog.group_openings import is_reached, openings_of
-from tools.catalog.registry import CatalogTool, Snapshot
-from tools.definitions.callers import Caller
-from tools.definitions.implementations.builtin import ASK_MODEL, RUN_AGENT, RUN_BATCH
-from tools.definitions.texts.names import WILDCARD
-from tools.errors import Malformed, Refused
-from tools.policy.availability import (
-    AVAILABILITY,
-    TIMELESS,
-    group_open,
-    in_group,
-    in_state,
-    told,
+from tools.definitions.implementations.tool_types import ASK_MODEL, RUN_AGENT, RUN_BATCH
+from tools.errors import Refused
+from tools.policy import availability, call_gates, isolation_levels, license_gates
+from tools.policy.questions import Gate, Question, RequestQuestion, Verdict
+
+if TYPE_CHECKING:
+    from tools.catalog.registry import CatalogTool
+
+
+class Stage(StrEnum):
+    """When a call meets a gate: between two stages, admission reads what the next one needs."""
+
+    ARRIVAL = "arrival"  # before anything of the request is read
+    REQUEST = "request"  # groups and state are known
+    ACCESS = "access"  # whether the tool exists for the request: listings ask these gates alone
+    RATE = "rate"
+    ARGUMENTS = "arguments"  # references to results are resolved
+    BUDGET = "budget"  # in the transaction that writes the call's row, which knows the price
+    # Admission asks this stage before the price is known, since a held call has no cached answer.
+    # Being held is no refusal, so that the order of refusals is that of the list.
+    APPROVAL = "approval"
+
+
+class Scope(StrEnum):
+    """What a verdict depends on, beside the catalog."""
+
+    REQUEST = "request"  # the caller, the groups and the state, and not the tool
+    TOOL = "tool"  # the tool alone: the same for all callers
+    KIND = "kind"  # as CALL, but equal for tools of equal groups, states and permissions
+    CALL = "call"  # anything
+
+
+@dataclass(frozen=True, slots=True)
+class GateCheck:
+    """One entry of the list."""
+
+    name: Gate
+    decide: Callable[[Question], Verdict]
+    stage: Stage
+    scope: Scope = Scope.CALL
+
+    def decide_request(self, question: RequestQuestion) -> Verdict:
+        """Of a gate with the scope `REQUEST`, which reads no tool."""
+        if self.scope != Scope.REQUEST:
+            raise LookupError(f"the gate {self.name} is asked about a tool")
+        return self.decide(cast(Question, question))
+
+
+GATES: tuple[GateCheck, ...] = (
+    GateCheck(Gate.NESTING, call_gates.nesting, Stage.ARRIVAL),
+    GateCheck(Gate.ACCOUNTABLE, call_gates.accountable, Stage.ARRIVAL, Scope.REQUEST),
+    GateCheck(Gate.LOAD, call_gates.load, Stage.ARRIVAL),
+    GateCheck(Gate.FAN_OUT, call_gates.fan_out, Stage.ARRIVAL),
+    GateCheck(Gate.STANDING, call_gates.standing, Stage.ARRIVAL, Scope.REQUEST),
+    GateCheck(Gate.GRANTED_GROUPS, call_gates.granted_groups, Stage.REQUEST, Scope.REQUEST),
+    GateCheck(Gate.STATUS, availability.in_service, Stage.ACCESS, Scope.TOOL),
+    GateCheck(Gate.SOURCE_OPEN, availability.source_open, Stage.ACCESS, Scope.TOOL),
+    GateCheck(Gate.GROUP, availability.in_group, Stage.ACCESS, Scope.KIND),
+    GateCheck(Gate.GROUP_OPEN, availability.group_open, Stage.ACCESS, Scope.KIND),
+    GateCheck(Gate.STATE, availability.in_state, Stage.ACCESS, Scope.KIND),
+    GateCheck(Gate.DELIVERY, call_gates.delivery, Stage.ACCESS, Scope.TOOL),
+    GateCheck(Gate.OBJECT_PERMISSION, availability.object_permission, Stage.ACCESS),
+    GateCheck(Gate.REQUIRED_PERMISSIONS, availability.permissions_held, Stage.ACCESS, Scope.KIND),
+    GateCheck(Gate.LICENSE, license_gates.licensed, Stage.ACCESS, Scope.TOOL),
+    GateCheck(Gate.SANDBOX_PROFILE, license_gates.profiles_licensed, Stage.ACCESS, Scope.TOOL),
+    GateCheck(Gate.ISOLATION_LICENSE, license_gates.isolation_licensed, Stage.ACCESS, Scope.TOOL),
+    GateCheck(Gate.ISOLATION, isolation_levels.profile_exists, Stage.ACCESS, Scope.TOOL),
+    GateCheck(Gate.NETWORK, isolation_levels.network_permitted, Stage.ACCESS, Scope.TOOL),
+    GateCheck(Gate.RATE, call_gates.rate, Stage.RATE),
+    GateCheck(Gate.ARGUMENTS, call_gates.arguments, Stage.ARGUMENTS),
+    GateCheck(Gate.BUDGET, call_gates.budget, Stage.BUDGET),
+    GateCheck(Gate.CONFIRMATION, call_gates.confirmation, Stage.APPROVAL),
 )
-from tools.policy.license_gates import LICENSE, tier_now
-from tools.policy.permissions import PERMISSION, object_permission
-from tools.policy.questions import AccessRequest, EffectiveRequest, Gate, Verdict
-
-GATES: tuple[Gate, ...] = AVAILABILITY + PERMISSION + LICENSE
 
 # A batch at its own address needs no grant of the tool that runs it: it gives no access, since
 # every gate checks each of its calls. It can be disabled, licensed and limited like any other. The
 # same holds for a run of an agent, and for the questions that it asks a model, which are only text.
-LENT: tuple[Gate, ...] = (in_group, group_open, in_state, object_permission)
-_LENDS_NOTHING = frozenset({RUN_BATCH, RUN_AGENT, ASK_MODEL})
+EXEMPT_AT_ENTRY_POINT = frozenset({Gate.GROUP, Gate.GROUP_OPEN, Gate.STATE, Gate.OBJECT_PERMISSION})
+_GIVE_NO_ACCESS = frozenset({RUN_BATCH, RUN_AGENT, ASK_MODEL})
+
+# Listings and explanations skip these gates of `Stage.ACCESS`.
+SKIPPED_BY_LISTINGS = {
+    Gate.DELIVERY: "Only a version that an earlier release stored is refused by it, when called.",
+}
 
 
-def _lends_nothing(tool: CatalogTool) -> bool:
-    return tool.definition.entry_point in _LENDS_NOTHING
-
-
-def explain(question: AccessRequest) -> list[Verdict]:
-    """Every gate's verdict, also after one has refused."""
-    return [gate(question) for gate in GATES]
-
-
-def authorize(question: AccessRequest, gates: tuple[Gate, ...] = GATES) -> None:
-    """Raises `Refused` with the first gate's reason."""
-    lent = LENT if question.at_its_door and _lends_nothing(question.tool) else ()
-    for gate in gates:
-        if gate in lent:
-            continue
-        verdict = gate(question)
-        if not verdict.passed:
-            raise Refused(told(verdict, question), code=verdict.code, gate=verdict.gate)
-
-
-def check_standing(caller: Caller) -> None:
-    """Raises `Refused` for a caller who became inactive after the call was accepted."""
-    if not caller.active:
-        raise Refused(
-            "The caller was suspended, or its token revoked, before the call began.",
-            code="caller_suspended",
-            gate="standing",
-        )
-
-
-def check_groups(caller: Caller, asked: EffectiveRequest, snapshot: Snapshot) -> list[str]:
-    """Privileges never come from the request: what is asked for must have been granted (ruling 5).
-
-    Returns warnings about names no group has; a strict caller gets `Malformed` for them (ruling 6).
-    """
-    try:
-        return groups_granted(caller, asked, snapshot)
-    except Refused as refusal:
-        _count_escalation(frozenset(refusal.details["groups"]), snapshot)
-        raise
-
-
-def groups_granted(caller: Caller, asked: EffectiveRequest, snapshot: Snapshot) -> list[str]:
-    """The same for a hypothetical request: an attempt is not counted."""
-    granted = caller.granted_groups
-    beyond = frozenset() if WILDCARD in granted else asked.groups - granted
-    if beyond:
-        names = ", ".join(sorted(beyond))
-        raise Refused(
-            f"The request names groups the caller was not granted: {names}. "
-            "Leave them out or ask an administrator.",
-            code="group_not_granted",
-            gate="granted_groups",
-            groups=sorted(beyond),
-        )
-    unknown = sorted(
-        name for name in asked.groups if name != WILDCARD and not snapshot.knows_group(name)
-    )
-    if unknown and caller.strict:
-        raise Malformed(
-            f"There is no group {', '.join(unknown)}.", code="group_unknown", groups=unknown
-        )
-    return [f"There is no group {name}; it was ignored." for name in unknown]
-
-
-def usable_tools(caller: Caller, asked: EffectiveRequest, snapshot: Snapshot) -> list[CatalogTool]:
-    """The tools that exist for this request, in the order of their names.
-
-    Cached for the caller as long as nothing changes that the gates depend on: the catalog, whose
-    revision also covers grants, the closed groups, and the tier, which may expire.
-    """
-    asked, closed = known_part(asked, snapshot), openings_of(snapshot).closed
-    held = (
-        caller.user_id,
-        grants.of(caller, snapshot.revision),
-        permissions_of(caller, snapshot),
-        caller.token_tools,
-    )
-    usable = snapshot.remember(
-        ("usable", asked, closed, tier_now(snapshot).pk, held),
-        lambda: tuple(_usable(caller, asked, snapshot, closed)),
-    )
-    return list(usable)
-
-
-def _usable(
-    caller: Caller, asked: EffectiveRequest, snapshot: Snapshot, closed: frozenset[str]
-) -> Iterator[CatalogTool]:
-    left = snapshot.remember(
-        ("available", asked, closed), lambda: _available(caller, asked, snapshot, closed)
-    )
-    return (tool for tool in left if _permits(AccessRequest(caller, tool, asked, snapshot)))
-
-
-def _available(
-    caller: Caller, asked: EffectiveRequest, snapshot: Snapshot, closed: frozenset[str]
-) -> tuple[CatalogTool, ...]:
-    """Status, groups and state depend on the request alone: the remaining tools are shared by all
-    callers.
-
-    `closed` is part of the cache key, so that all gates see the same moment.
-    """
+def select(*stages: Stage, skip: Collection[Gate] = ()) -> tuple[GateCheck, ...]:
+    """The gates of these stages, or of every stage, in the order of the list."""
     return tuple(
-        tool
-        for tool in snapshot.sorted_tools
-        if all(gate(AccessRequest(caller, tool, asked, snapshot)).passed for gate in TIMELESS)
-        and is_reached(tool, asked.groups, snapshot, closed)
+        check for check in GATES if check.name not in skip and (not stages or check.stage in stages)
     )
 
 
-def _permits(question: AccessRequest) -> bool:
-    return all(gate(question).passed for gate in PERMISSION + LICENSE)
+def explain(question: Question) -> list[Verdict]:
+    """The verdict of every gate that decides whether the tool exists for the request, also after
+    one has refused."""
+    checks = select(Stage.ACCESS, skip=SKIPPED_BY_LISTINGS)
+    return [check.decide(question) for check in checks]
 
 
-def _count_escalation(groups: frozenset[str], snapshot: Snapshot) -> None:
-    metrics.escalation_attempts.labels("wildcard" if WILDCARD in groups else "group").inc()
-    for name in groups:
-        metrics.group_access_denied.labels(group_label(name, snapshot)).inc()
+def passes(question: Question, checks: tuple[GateCheck, ...]) -> bool:
+    return all(check.decide(question).passed for check in checks)
+
+
+def authorize(question: Question, checks: tuple[GateCheck, ...] | None = None) -> list[str]:
+    """Raises the first gate's refusal, else returns the warnings of the gates. Without `checks`,
+    the gates that decide whether the tool exists for the request are asked."""
+    if checks is None:
+        checks = select(Stage.ACCESS, skip=SKIPPED_BY_LISTINGS)
+    warnings: list[str] = []
+    for verdict in decide(question, checks):
+        if not verdict.passed:
+            raise refusal_of(verdict, question)
+        warnings += verdict.warnings
+    return warnings
+
+
+def decide(question: Question, checks: tuple[GateCheck, ...]) -> Iterator[Verdict]:
+    """The verdicts of the gates that the question must pass."""
+    exempt: Collection[Gate] = ()
+    if question.at_entry_point and gives_no_access(question.tool):
+        exempt = EXEMPT_AT_ENTRY_POINT
+    for check in checks:
+        if check.name not in exempt:
+            yield check.decide(question)
+
+
+def refusal_of(verdict: Verdict, question: Question) -> Exception:
+    """The exception for a verdict that did not pass, with the reason as its caller may read it."""
+    if verdict.error is not None:
+        return verdict.error
+    reason = availability.reason_for_caller(verdict, question)
+    return Refused(reason, code=verdict.code, gate=verdict.gate.value)
+
+
+def gives_no_access(tool: "CatalogTool") -> bool:
+    return tool.definition.entry_point in _GIVE_NO_ACCESS

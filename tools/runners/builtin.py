@@ -12,14 +12,14 @@ from typing import Any
 
 from sandbox.spec import Preloaded, RunOutcome, SandboxResult
 from tools.builtin import manifest
-from tools.builtin.schemas import SCHEMAS
-from tools.builtin.workspace import WorkspaceBusy, writing
+from tools.builtin.named_schemas import SCHEMAS
+from tools.builtin.workspaces import WorkspaceBusy, writing
 from tools.catalog.sandbox.content_schemas import slot_of
-from tools.definitions.implementations.builtin import ASK_MODEL
+from tools.definitions.implementations.tool_types import ASK_MODEL
 from tools.models import ContentSchemaVersion
-from tools.runners import ask_model, knowledge, messages
-from tools.runners.base import ToolRun
-from tools.runners.sandboxing import around_builtin, perform
+from tools.runners import knowledge, language_models, messages
+from tools.runners.sandbox_runs import around_builtin, perform
+from tools.runners.tool_runs import ToolRun
 
 _WRITERS_WAIT_S = 10.0
 
@@ -34,7 +34,7 @@ class Unprepared(Exception):
 
 # Tools that run in the worker itself.
 HOSTED: dict[str, Callable[[ToolRun], SandboxResult]] = {
-    ASK_MODEL: ask_model.run,
+    ASK_MODEL: language_models.run_ask_model,
     "create_entity": knowledge.run_create_entity,
     "execute_ckvs_query": knowledge.run_ckvs_query,
     "search_knowledge": knowledge.run_search_knowledge,

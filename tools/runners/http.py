@@ -20,18 +20,17 @@ from sandbox.spec import Network, Preloaded, RunOutcome, SandboxResult, SandboxS
 from tools.builtin.manifest import HTTP_CALL
 from tools.catalog.mcp.masking import Mask
 from tools.catalog.sandbox.hosts import Item, credentials_in, rules_of
-from tools.definitions.implementations.http import BODILESS
-from tools.definitions.texts.http_request import ToolHttpRequest, build_request
-from tools.definitions.texts.http_templates import UnusableArgument
+from tools.definitions.implementations.http_requests import ToolHttpRequest, build_request
+from tools.definitions.implementations.http_tools import BODILESS, UnusableArgument
 from tools.definitions.vocabulary import Delivery
-from tools.runners.base import ToolRun, sandbox
-from tools.runners.sandboxing import (
+from tools.runners.sandbox_runs import (
     Surroundings,
     Uncredentialed,
     around_builtin,
     headers_of,
     without,
 )
+from tools.runners.tool_runs import ToolRun, sandbox
 
 MOST_REDIRECTS = 3
 MOST_ANSWER = 32 * MIB

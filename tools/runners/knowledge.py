@@ -3,20 +3,85 @@
 import time
 from collections.abc import Callable
 from decimal import Decimal
-from functools import lru_cache
 from typing import Any
 
 from django.conf import settings
 
 from sandbox.errors import ErrorCode
 from sandbox.spec import RunOutcome
-from tools.httpclient.upstreams import RequestBounds, RequestStopped, TimeUp, UpstreamPool
-from tools.knowledge import documents, endpoint, entities, index, queries, search, terms
+from tools.httpclient.upstream_pool import RequestBounds, RequestStopped, TimeUp
+from tools.knowledge import (
+    entities,
+    entity_index,
+    entity_search,
+    graph_documents,
+    rdf_terms,
+    sparql_endpoint,
+    sparql_queries,
+)
+from tools.knowledge.entity_index import local_name
+from tools.knowledge.entity_statements import Select, around
 from tools.models import GraphScope
-from tools.runners import entity_search
-from tools.runners.base import ToolRun, UpstreamResult
+from tools.runners.tool_runs import ToolRun, UpstreamResult
 
 DEFAULT_ROWS = 100
+
+
+def answer(scope: GraphScope, given: dict[str, Any], select: Select) -> dict[str, Any]:
+    """`select` asks the graph. Raises what it raises."""
+    wanted = _wanted(given)
+    standing = entity_search.standing(scope)
+    found = entity_search.find(scope, wanted)
+    near, cut = around([hit.iri for hit in found.hits], int(given["depth"]), select)
+    iris = sorted({end for one in near for end in (one["subject"], one["object"])})
+    labels = entity_search.labels_of(scope, iris, wanted.language)
+    after = wanted.offset + len(found.hits)
+    return {
+        "results": [_shown(hit) for hit in found.hits],
+        "matched": found.way.value,
+        "total": found.total,
+        "total_is_exact": not found.capped,
+        "next_offset": after if found.hits and after < found.total else None,
+        "neighbours": near,
+        "neighbours_truncated": cut,
+        "labels": labels,
+        "indexed_at": standing.indexed_at.isoformat() if standing.indexed_at else None,
+        "stale": standing.stale,
+        "text": _text(found.hits, near, labels),
+    }
+
+
+def _wanted(given: dict[str, Any]) -> entity_search.EntitySearchQuery:
+    return entity_search.EntitySearchQuery(
+        query=str(given["query"])[: entity_search.LONGEST_QUERY],
+        type=given.get("type"),
+        language=given.get("language"),
+        limit=int(given["limit"]),
+        offset=int(given["offset"]),
+    )
+
+
+def _shown(hit: entity_search.EntityHit) -> dict[str, Any]:
+    return {
+        "iri": hit.iri,
+        "label": hit.label,
+        "language": hit.language,
+        "description": hit.description,
+        "types": hit.types,
+        "match": hit.match,
+    }
+
+
+def _text(
+    hits: list[entity_search.EntityHit], edges: list[dict[str, Any]], labels: dict[str, str]
+) -> str:
+    """One entity or statement a line: for a model to read."""
+    found = [f"{hit.label} <{hit.iri}> {hit.description}".rstrip() for hit in hits]
+    near = [
+        f"{labels[one['subject']]} {local_name(one['predicate'])} {labels[one['object']]}"
+        for one in edges
+    ]
+    return "\n".join([*found, *near])
 
 
 def run_search(job: ToolRun) -> UpstreamResult:
@@ -49,24 +114,22 @@ def run_update(job: ToolRun) -> UpstreamResult:
     return _guarded(job, _update)
 
 
-@lru_cache(maxsize=1)
-def _upstream() -> UpstreamPool:
-    """Connections to the SPARQL endpoint; kept, never made in a call."""
-    return UpstreamPool()
-
-
 def _guarded(job: ToolRun, work: Callable[[ToolRun, RequestBounds], Any]) -> UpstreamResult:
     """What `work` returns, or how it ended without."""
     bounds = RequestBounds(job.stop, time.monotonic() + job.timeout_s, job.until)
     try:
         return UpstreamResult(RunOutcome.SUCCESS, output=work(job, bounds))
-    except (queries.BadGraphQuery, terms.BadTerm, search.NothingToLookFor) as flaw:
+    except (
+        sparql_queries.BadGraphQuery,
+        rdf_terms.BadTerm,
+        entity_search.NothingToLookFor,
+    ) as flaw:
         return _failed("QUERY_INVALID", str(flaw), cost=Decimal(0))
     except entities.Exists as refusal:
         return _failed("ENTITY_EXISTS", str(refusal))
-    except documents.BadGraphDocument as flaw:
+    except graph_documents.BadGraphDocument as flaw:
         return _failed("KNOWLEDGE_UNREADABLE", str(flaw))
-    except endpoint.EndpointFailure as failure:
+    except sparql_endpoint.EndpointFailure as failure:
         code = ErrorCode.LOST if failure.lost and work in _WRITING else failure.code
         return _failed(code, failure.message)
     except RequestStopped:
@@ -84,41 +147,41 @@ def _guarded(job: ToolRun, work: Callable[[ToolRun, RequestBounds], Any]) -> Ups
 
 def _search(job: ToolRun, bounds: RequestBounds) -> dict[str, Any]:
     limit = _limit(job)
-    text = search.query_for(search.words_in(_question(job)), limit=limit)
+    text = entity_search.query_for(entity_search.words_in(_question(job)), limit=limit)
     found = _select(job, text, bounds, limit)
     return {
         "rows": found.rows,
-        "text": search.text_of(found.rows),
+        "text": entity_search.text_of(found.rows),
         "truncated": found.truncated,
     }
 
 
 def _query(job: ToolRun, bounds: RequestBounds) -> dict[str, Any]:
-    query, limit = queries.read(_question(job)), _limit(job)
+    query, limit = sparql_queries.read(_question(job)), _limit(job)
     if query.asks:
         most = job.definition.max_output_bytes
-        said = endpoint.ask(_upstream(), _graph(job), query.text, bounds, most_bytes=most)
+        said = sparql_endpoint.ask(_graph(job), query.text, bounds, most_bytes=most)
         return {"boolean": said, "text": "true" if said else "false"}
     found = _select(job, query.within(limit + 1), bounds, limit)
     return {
         "variables": found.variables,
         "rows": found.rows,
-        "text": search.words(found.rows),
+        "text": entity_search.words(found.rows),
         "truncated": found.truncated,
     }
 
 
 def _ckvs_query(job: ToolRun, bounds: RequestBounds) -> dict[str, Any]:
     given, values = str(job.arguments["query"]), job.arguments.get("parameters")
-    query, limit = queries.read(given, statements=True, parameters=values), _limit(job)
+    query, limit = sparql_queries.read(given, statements=True, parameters=values), _limit(job)
     most = job.definition.max_output_bytes
     if query.asks:
-        said = endpoint.ask(_upstream(), _graph(job), query.text, bounds, most_bytes=most)
+        said = sparql_endpoint.ask(_graph(job), query.text, bounds, most_bytes=most)
         return {"form": "boolean", "boolean": said, "truncated": False}
     text = query.within(limit + 1)
     if query.states:
-        stated = endpoint.construct(_upstream(), _graph(job), text, bounds, most_bytes=most)
-        found, more = documents.statements(stated, limit)
+        stated = sparql_endpoint.construct(_graph(job), text, bounds, most_bytes=most)
+        found, more = graph_documents.statements(stated, limit)
         return {"form": "statements", "statements": found, "truncated": more}
     rows = _select(job, text, bounds, limit)
     told = {"variables": rows.variables, "rows": rows.rows, "truncated": rows.truncated}
@@ -129,18 +192,24 @@ def _search_knowledge(job: ToolRun, bounds: RequestBounds) -> dict[str, Any]:
     scope = GraphScope.of(job.snapshot.organization_id, _collection(job))
     most = job.definition.max_output_bytes
 
-    def select(text: str, limit: int) -> endpoint.QueryRows:
-        return endpoint.select(_upstream(), _graph(job), text, bounds, limit=limit, most_bytes=most)
+    def select(text: str, limit: int) -> sparql_endpoint.QueryRows:
+        return sparql_endpoint.select(
+            _graph(job),
+            text,
+            bounds,
+            limit=limit,
+            most_bytes=most,
+        )
 
-    return entity_search.answer(scope, job.arguments, select)
+    return answer(scope, job.arguments, select)
 
 
 def _update(job: ToolRun, bounds: RequestBounds) -> dict[str, Any]:
     triples, graph = job.arguments.get("triples"), _graph(job)
-    text = terms.insertion(graph.iri, triples)
-    said_of = [terms.subject_of(one) for one in triples or ()]
-    with index.in_step(job.snapshot.organization_id, said_of, _collection(job)):
-        endpoint.update(_upstream(), graph.endpoint, text, bounds)
+    text = rdf_terms.insertion(graph.iri, triples)
+    said_of = [rdf_terms.subject_of(one) for one in triples or ()]
+    with entity_index.in_step(job.snapshot.organization_id, said_of, _collection(job)):
+        sparql_endpoint.update(graph.endpoint, text, bounds)
     return {"added": len(triples or ())}
 
 
@@ -152,12 +221,12 @@ def _create_entity(job: ToolRun, bounds: RequestBounds) -> dict[str, Any]:
     text = entities.creation(graph.iri, entity, call=call, merge=merge)
     whose, collection = job.snapshot.organization_id, _collection(job)
     with (
-        index.in_step(whose, [entity.iri], collection),
-        index.entity_lock(whose, entity.iri, collection),
+        entity_index.in_step(whose, [entity.iri], collection),
+        entity_index.entity_lock(whose, entity.iri, collection),
     ):
-        endpoint.update(_upstream(), graph.endpoint, text, bounds)
+        sparql_endpoint.update(graph.endpoint, text, bounds)
     asked, most = entities.whether_created(entity, call=call), job.definition.max_output_bytes
-    created = endpoint.ask(_upstream(), graph, asked, bounds, most_bytes=most)
+    created = sparql_endpoint.ask(graph, asked, bounds, most_bytes=most)
     if not created and not merge:
         raise entities.Exists(f"There is an entity with this key already: {entity.iri}")
     return {
@@ -171,9 +240,11 @@ def _create_entity(job: ToolRun, bounds: RequestBounds) -> dict[str, Any]:
 _WRITING = (_update, _create_entity)
 
 
-def _select(job: ToolRun, text: str, bounds: RequestBounds, limit: int) -> endpoint.QueryRows:
-    return endpoint.select(
-        _upstream(), _graph(job), text, bounds,
+def _select(
+    job: ToolRun, text: str, bounds: RequestBounds, limit: int
+) -> sparql_endpoint.QueryRows:
+    return sparql_endpoint.select(
+        _graph(job), text, bounds,
         limit=limit, most_bytes=job.definition.max_output_bytes,
     )  # fmt: skip
 
@@ -181,15 +252,15 @@ def _select(job: ToolRun, text: str, bounds: RequestBounds, limit: int) -> endpo
 def _question(job: ToolRun) -> str:
     question = job.arguments.get("question")
     if not isinstance(question, str):
-        raise queries.BadGraphQuery("The question must be a text.")
+        raise sparql_queries.BadGraphQuery("The question must be a text.")
     return question
 
 
-def _graph(job: ToolRun) -> endpoint.EndpointGraph:
+def _graph(job: ToolRun) -> sparql_endpoint.EndpointGraph:
     """Always a graph of the run's organization."""
-    place = endpoint.SparqlEndpoint(settings.SPARQL_URL, settings.SPARQL_UPDATE_URL)
-    return endpoint.EndpointGraph(
-        place, terms.graph_of(job.snapshot.organization_id, _collection(job))
+    place = sparql_endpoint.SparqlEndpoint(settings.SPARQL_URL, settings.SPARQL_UPDATE_URL)
+    return sparql_endpoint.EndpointGraph(
+        place, rdf_terms.graph_of(job.snapshot.organization_id, _collection(job))
     )
 
 

@@ -15,10 +15,10 @@ from tools.catalog.mcp import mcp_health, mcp_tokens
 from tools.catalog.mcp.masking import Mask, of_values
 from tools.catalog.mcp.mcp_catalog import CatalogServer
 from tools.catalog.mcp.upstreams import endpoint_of, hub, owner_of
-from tools.definitions.mcp import contents
+from tools.definitions.mcp import call_results
 from tools.definitions.mcp.repairs import Repair, clean_value, repair_empty_objects
-from tools.definitions.schemas import schemas
-from tools.definitions.texts.told import UPSTREAM
+from tools.definitions.schemas import json_schemas
+from tools.definitions.texts.tool_formats import UPSTREAM
 from tools.mcpclient.errors import (
     Changed,
     Lost,
@@ -31,7 +31,7 @@ from tools.mcpclient.hub import Endpoint, Stopped
 from tools.mcpclient.listing import UpstreamTool
 from tools.mcpclient.results import BESIDE, ToolAnswer
 from tools.models import CredentialScope, OnDrift
-from tools.runners.base import ToolRun, UpstreamResult
+from tools.runners.tool_runs import ToolRun, UpstreamResult
 
 MOST_DETAILS = 4_000  # characters of JSON from the server that a failure keeps
 _NOT_AS_DECLARED = (
@@ -194,8 +194,8 @@ def _held_to(declared: dict[str, Any], answer: ToolAnswer, run: ToolRun) -> tupl
     """The answer, and its error. A text that is JSON of the schema counts as structured content.
     Content that does not fit the definition's schema is refused later, as for every tool."""
     try:
-        validator = schemas.compile_schema(declared)
-    except schemas.BadSchema:
+        validator = json_schemas.compile_schema(declared)
+    except json_schemas.BadSchema:
         return answer, ""  # an invalid schema is ignored
     if answer.structured:
         answer, fits = _fitted(answer, validator)
@@ -211,7 +211,7 @@ def _held_to(declared: dict[str, Any], answer: ToolAnswer, run: ToolRun) -> tupl
     return replace(answer, output=parsed, structured=True, beside=(), warnings=warnings), ""
 
 
-def _fitted(answer: ToolAnswer, validator: schemas.Validator) -> tuple[ToolAnswer, bool]:
+def _fitted(answer: ToolAnswer, validator: json_schemas.Validator) -> tuple[ToolAnswer, bool]:
     """The answer, and whether it fits its schema, if necessary after a repair: PHP's [] for an
     empty object, or a text that is JSON."""
     flaws = validator.flaws(answer.output)
@@ -250,13 +250,13 @@ def _with_bytes(run: ToolRun, answer: ToolAnswer, mask: Mask) -> tuple[Any, tupl
     beside structured content are in it under a name of their own, where the definition's schema
     allows that and nothing is selected or redacted."""
     output = mask.value(answer.output)
-    held = [part for part in answer.beside if contents.has_bytes(part)]
+    held = [part for part in answer.beside if call_results.has_bytes(part)]
     if not held or not answer.structured:
         return output, ()
     transform, schema = run.definition.transform, run.definition.raw["output_schema"]
     if isinstance(output, dict) and not transform.narrows:
         whole = {**output, BESIDE: mask.value(held)}
-        if not schema or not schemas.compile_schema(schema).flaws(whole):
+        if not schema or not json_schemas.compile_schema(schema).flaws(whole):
             return whole, ()
     return output, (_LEFT_OUT.format(len(held)),)
 
@@ -266,7 +266,7 @@ def _observation(run: ToolRun, answer: ToolAnswer, mask: Mask) -> str:
     if not answer.beside:
         return ""
     place = f"GET /api/v1/executions/{run.execution_id}/output"
-    words = contents.content_as_text(mask.value([*answer.beside]), place)
+    words = call_results.content_as_text(mask.value([*answer.beside]), place)
     if not answer.structured:
         return words
     return f"{words}\n{json.dumps(mask.value(answer.output), ensure_ascii=False)}"

@@ -13,7 +13,7 @@ from sandbox.spec import RunOutcome
 from tools.messaging import outbox
 from tools.messaging.outbox import MessageDraft, NotWritten
 from tools.models import Message, MessageChannel
-from tools.runners.base import ToolRun, UpstreamResult
+from tools.runners.tool_runs import ToolRun, UpstreamResult
 
 _TIMEOUT_S = 30.0
 _TRIAL_S = 10.0

@@ -9,11 +9,9 @@ from django.conf import settings
 from config.external_servers import find_broker
 from sandbox.errors import ErrorCode
 from sandbox.spec import RunOutcome
-from toolcrib_service.wire import Queue
-from tools.runners.base import ToolRun, UpstreamResult
-from tools.toolservices.client import UNAVAILABLE, ToolServiceClient, ToolServiceRequest
-from tools.toolservices.elsewhere import KombuClient
-from tools.toolservices.endings import (
+from toolcrib_service.queue_protocol import Queue
+from tools.runners.tool_runs import ToolRun, UpstreamResult
+from tools.toolservices.answer_stream import (
     NotAnswered,
     NotBegun,
     TimedOut,
@@ -21,6 +19,8 @@ from tools.toolservices.endings import (
     ToolServiceCallFailed,
     ToolServiceCallLost,
 )
+from tools.toolservices.kombu_client import KombuClient
+from tools.toolservices.redis_client import UNAVAILABLE, ToolServiceClient, ToolServiceRequest
 
 _lock = threading.Lock()
 _elsewhere: dict[str, KombuClient] = {}

@@ -1,14 +1,17 @@
-"""The decorator of every page: it requires a login, renders refusals, and forbids caching."""
+"""The decorator of every page: it requires a login, renders refusals, and forbids caching. Lists
+reload their partial `results` by filters, links and live updates.
+"""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
+from typing import Any
 
 from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.cache import never_cache
-from django_htmx.http import HttpResponseClientRedirect, reswap, retarget
+from django_htmx.http import HttpResponseClientRedirect, push_url, replace_url, reswap, retarget
 from django_htmx.middleware import HtmxDetails
 
 from config.http import request_queue
@@ -20,6 +23,8 @@ from tools.definitions.callers import Caller
 from tools.errors import ToolcribError
 from tools.models import Organization, User
 
+View = Callable[..., HttpResponseBase]
+
 
 class PageRequest(HttpRequest):
     """A request of a logged-in user, as `page` passes it to a view."""
@@ -27,9 +32,6 @@ class PageRequest(HttpRequest):
     user: User
     htmx: HtmxDetails
     caller: Caller
-
-
-View = Callable[..., HttpResponseBase]
 
 
 def page(view: View) -> View:
@@ -63,6 +65,28 @@ def current_snapshot(request: PageRequest) -> Snapshot:
     revision = Organization.objects.values_list("revision", flat=True)
     organization_id = request.caller.organization_id
     return registry.snapshot(organization_id, revision.get(pk=organization_id))
+
+
+def wants_results(request: PageRequest) -> bool:
+    """Whether the request is for the partial, and not for the page."""
+    return bool(request.htmx) and request.htmx.target == "results"
+
+
+def page_or_results(
+    request: PageRequest, template: str, context: Mapping[str, Any], *, here: str
+) -> HttpResponse:
+    """The page; or its partial `results`, with the URL of the same results for the history.
+
+    Typing creates one history entry, not one per letter; a click creates a new one. A live update
+    (`seen`) creates none.
+    """
+    if not wants_results(request):
+        return render(request, template, dict(context))
+    part = render(request, f"{template}#results", dict(context))
+    if "seen" in request.GET:
+        return part
+    remember = replace_url if request.htmx.trigger == "filters" else push_url
+    return remember(part, here)
 
 
 def _to_login(request: PageRequest) -> HttpResponse:

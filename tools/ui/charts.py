@@ -1,14 +1,17 @@
-"""Charts of values by day or hour: stacked bars or lines, as SVG. The SVG stretches with its frame,
-so it contains no text: legends are beside it, and each column has a tooltip.
+"""Charts of values by day or hour (stacked bars or lines, as SVG), and gauges of limits. The SVG
+stretches with its frame, so it contains no text: legends are beside it, and each column has a
+tooltip.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
 WIDTH, HEIGHT = 1000.0, 100.0
+FULL = 100.0
+WARNS = 80.0  # percent, as in alerts
 _FILLED = 0.8  # share of a column's place
 _LEAST = 1.0  # height of a part above zero
-
 type Part = tuple[str, float]  # kind and amount
 
 
@@ -47,6 +50,16 @@ class Chart:
     height: float = HEIGHT
 
 
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """`used` and `held` (reserved) are percent of the limit, together at most 100."""
+
+    used: float
+    held: float
+    tone: str
+    says: str
+
+
 def stacked(days: Sequence[tuple[str, Sequence[Part]]]) -> Chart:
     """A column for each, with its tooltip; its parts are stacked, the first at the bottom."""
     most = max((sum(amount for _, amount in parts) for _, parts in days), default=0.0)
@@ -72,6 +85,17 @@ def lined(points: Sequence[tuple[str, Sequence[float | None]]], kinds: Sequence[
             for kind, values in zip(kinds, series, strict=False)
         ),
     )
+
+
+def gauge(
+    used: Decimal | float, bound: Decimal | float, says: str, held: Decimal | float = 0
+) -> Gauge:
+    """With a limit of zero, any usage is 100 percent."""
+    share, more = _percent(used, bound), _percent(held, bound)
+    taken = share + more
+    tone = "bad" if taken >= FULL else "warn" if taken >= WARNS else "good"
+    share = min(FULL, share)
+    return Gauge(share, min(FULL - share, more), tone, says)
 
 
 def _path(values: Sequence[float | None], place: float, most: float) -> str:
@@ -102,3 +126,9 @@ def _heights(parts: Sequence[Part], most: float) -> list[Part]:
         at = max(range(len(heights)), key=lambda one: heights[one][1])
         heights[at] = (heights[at][0], heights[at][1] - beyond)
     return heights
+
+
+def _percent(part: Decimal | float, whole: Decimal | float) -> float:
+    if not part:
+        return 0.0
+    return max(_LEAST, float(part) / float(whole) * FULL) if whole else FULL

@@ -18,7 +18,7 @@ from django.db.models import Q, QuerySet
 from django.db.models.functions import TruncDate
 
 from tools.models import DayOfCalls, Execution
-from tools.models.execution import ExecutionQuerySet
+from tools.models.execution_queryset import ExecutionQuerySet
 from tools.usage.organization_cache import by_organization
 from tools.usage.usage_rollups import DaySpan, moments_of, told
 

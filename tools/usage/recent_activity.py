@@ -22,7 +22,7 @@ from tools.definitions.results import OPEN, Status
 from tools.execution.reading import readable, reads_all
 from tools.limits.periods import midnight
 from tools.models import DayFigures, Part
-from tools.models.execution import ExecutionQuerySet
+from tools.models.execution_queryset import ExecutionQuerySet
 from tools.usage.figures import COUNTS, LATENCIES
 from tools.usage.usage_rollups import DaySpan, told
 

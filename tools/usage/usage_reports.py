@@ -17,7 +17,7 @@ from tools.definitions.callers import Caller
 from tools.definitions.texts.names import WILDCARD
 from tools.errors import Malformed
 from tools.execution.reading import readable, reads_all
-from tools.models.execution import ExecutionQuerySet
+from tools.models.execution_queryset import ExecutionQuerySet
 from tools.usage import latency_percentiles, usage_totals
 from tools.usage.latency_percentiles import Durations
 from tools.usage.usage_rollups import MOST_DAYS, DaySpan

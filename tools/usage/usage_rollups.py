@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from tools.limits.periods import midnight
 from tools.models import DayFigures, DayOfCalls, Execution, Organization, Part
-from tools.models.execution import ExecutionQuerySet
+from tools.models.execution_queryset import ExecutionQuerySet
 from tools.usage.figures import COUNTS, LATENCIES
 
 MOST_DAYS = 400

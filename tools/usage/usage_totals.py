@@ -16,7 +16,7 @@ from django.db.models.functions import TruncDate
 
 from tools.errors import Malformed
 from tools.models import DayFigures, Part
-from tools.models.execution import ExecutionQuerySet
+from tools.models.execution_queryset import ExecutionQuerySet
 from tools.usage.figures import COUNTS, SUMS
 from tools.usage.organization_cache import by_organization
 from tools.usage.usage_rollups import DaySpan, told

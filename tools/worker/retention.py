@@ -44,7 +44,7 @@ from tools.models import (
     StoredOutput,
     ToolFilter,
 )
-from tools.models.execution import KEEPS_OUTPUT
+from tools.models.execution_queryset import KEEPS_OUTPUT
 
 log = logging.getLogger(__name__)
 BATCH = 500

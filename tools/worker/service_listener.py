@@ -16,13 +16,13 @@ from django.conf import settings
 from django.utils import timezone
 
 from config.database import CONNECTION_ERRORS
-from toolcrib_service.wire import Queue
+from toolcrib_service.queue_protocol import Queue
 from tools import metrics
 from tools.catalog.services import announcements
 from tools.errors import Forbidden, InvalidDefinition
 from tools.models import Organization, ToolService
 from tools.runners.service import client
-from tools.toolservices.hearing import Ear, Heard
+from tools.toolservices.announcement_stream import Ear, Heard
 
 log = logging.getLogger(__name__)
 _AT_ONCE = 500

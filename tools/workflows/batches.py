@@ -15,7 +15,7 @@ from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import require
 from tools.definitions.batches import BatchInput, batch_inputs_with_references, parse_batch_inputs
 from tools.definitions.callers import Caller
-from tools.definitions.implementations.builtin import RUN_BATCH
+from tools.definitions.implementations.tool_types import RUN_BATCH
 from tools.definitions.results import Status
 from tools.errors import Conflict, Malformed, NotFound
 from tools.execution import actions, cancelling, hints, reading

@@ -6,19 +6,19 @@ refused, or need approval, is decided by the gates themselves, in the current st
 
 from typing import Any
 
+from tools.authorization.facts import check_groups, question_of
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
-from tools.definitions.chains import conditions, values
-from tools.definitions.chains.document import MOST_ITEMS, Chain, ChainStep
-from tools.definitions.chains.values import MissingValue
+from tools.definitions.chains import conditions, expressions
+from tools.definitions.chains.chain_document import MOST_ITEMS, Chain, ChainStep
+from tools.definitions.chains.expressions import MissingValue
 from tools.definitions.vocabulary import ArgumentValidation
 from tools.errors import Malformed, Refused
 from tools.policy import gates
-from tools.policy.approval_requirements import StoredOptions, needed
-from tools.policy.questions import AccessRequest, EffectiveRequest
+from tools.policy.approval_requirements import requirement_of
+from tools.policy.questions import NO_OPTIONS, EffectiveRequest
 
 UNKNOWN = "$unknown"
-_UNTIGHTENED = StoredOptions(require_confirmation=False)
 
 
 class _Beforehand:
@@ -99,7 +99,7 @@ def _items(step: ChainStep, scope: _Beforehand) -> tuple[list[Any] | None, list[
     if not step.loop:
         return None, []
     try:
-        found = values.resolve_value(step.for_each, scope)
+        found = expressions.resolve_value(step.for_each, scope)
     except MissingValue:
         return None, []
     if not isinstance(found, list):
@@ -120,9 +120,9 @@ def _runs(step: ChainStep, scope: _Beforehand) -> str:
 
 
 def _as_known(value: Any, scope: _Beforehand) -> Any:
-    if values.reference_key(value) is not None:
+    if expressions.reference_key(value) is not None:
         try:
-            return values.resolve_value(value, scope)
+            return expressions.resolve_value(value, scope)
         except MissingValue as absence:
             return {UNKNOWN: str(absence)}
     if isinstance(value, dict):
@@ -138,14 +138,14 @@ def _of_tool(
     if tool is None:
         refused = {"code": "tool_not_found", "message": f"There is no tool {name}."}
         return {"refused": refused, "confirmation": None}
-    question = AccessRequest(caller, tool, asked, snapshot)
+    question = question_of(caller, tool, asked, snapshot)
     try:
-        gates.check_groups(caller, asked, snapshot)
+        check_groups(caller, asked, snapshot)
         gates.authorize(question)
     except (Refused, Malformed) as refusal:
         refused = {"code": refusal.code, "message": refusal.message}
         return {"refused": refused, "confirmation": None}
-    need = needed(question, _UNTIGHTENED)
+    need = requirement_of(question, NO_OPTIONS)
     return {"refused": None, "confirmation": list(need.reasons) if need else None}
 
 

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from tools.definitions.chains import values
-from tools.definitions.chains.document import MOST_ATTEMPTS, Chain, ChainStep
-from tools.definitions.chains.values import MissingValue, ValueTooLarge
+from tools.definitions.chains import expressions
+from tools.definitions.chains.chain_document import MOST_ATTEMPTS, Chain, ChainStep
+from tools.definitions.chains.expressions import MissingValue, ValueTooLarge
 from tools.execution.chain_boundary import boundary, calls_of, done, last_attempt, number_of
 from tools.execution.composing import Composition, Made
 from tools.execution.composition import Waiting
-from tools.models.execution import UNDO
+from tools.models.execution_queryset import UNDO
 from tools.workflows import call_attempts
 from tools.workflows.call_attempts import AttemptFailure, Open, Succeeded
 
@@ -127,14 +127,14 @@ class ChainExecution:
                 self._states[step.id] = Succeeded(tuple(places))
 
     def _item_at(self, step: ChainStep, number: int) -> Any:
-        found = values.resolve_value(step.for_each, self)
+        found = expressions.resolve_value(step.for_each, self)
         if not isinstance(found, list) or number >= len(found):
             raise MissingValue("the list of its items is another one now")
         return found[number]
 
     def _begin(self, step: ChainStep, place: str) -> StepState:
         try:
-            parameters = values.resolve_value(step.parameters, self)
+            parameters = expressions.resolve_value(step.parameters, self)
         except MissingValue as absence:
             return AttemptFailure(absence.code, f"{absence}.")
         made = self.view.begin(place, step.tool_name, parameters, timeout_s=step.timeout_s)

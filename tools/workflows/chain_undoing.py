@@ -3,11 +3,11 @@
 A step without compensation stays. A compensation that fails is reported, and the others still run.
 """
 
-from tools.definitions.chains import values
-from tools.definitions.chains.document import ChainStep
-from tools.definitions.chains.values import MissingValue
+from tools.definitions.chains import expressions
+from tools.definitions.chains.chain_document import ChainStep
+from tools.definitions.chains.expressions import MissingValue
 from tools.execution.composition import Waiting
-from tools.models.execution import UNDO
+from tools.models.execution_queryset import UNDO
 from tools.workflows.call_attempts import Open
 from tools.workflows.chain_run import ChainExecution, StepState
 
@@ -31,7 +31,7 @@ def _undone(run: ChainExecution, step: ChainStep, undoing: ChainStep, place: str
         return standing
     try:
         run.at_undoing(step, place)
-        parameters = values.resolve_value(undoing.parameters, run)
+        parameters = expressions.resolve_value(undoing.parameters, run)
     except MissingValue as absence:
         run.view.tell(f"{place} cannot be compensated: {absence}")
         run.view.give_up(standing, undoing.tool_name, "VALUE_MISSING", str(absence))

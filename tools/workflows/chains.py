@@ -9,9 +9,9 @@ compensated in reverse order, and the end says what stays, what was undone, and 
 
 from typing import Any
 
-from tools.definitions.chains import conditions, values
-from tools.definitions.chains.document import MOST_ITEMS, ChainStep
-from tools.definitions.chains.values import MissingValue
+from tools.definitions.chains import conditions, expressions
+from tools.definitions.chains.chain_document import MOST_ITEMS, ChainStep
+from tools.definitions.chains.expressions import MissingValue
 from tools.definitions.results import Status
 from tools.execution.composing import CannotGoOn, Composition
 from tools.execution.composition import Waiting
@@ -49,7 +49,7 @@ def _advance(run: ChainExecution, step: ChainStep) -> StepState:
             return Skipped()
         if not step.loop:
             return run.call(step, step.id)
-        items = values.resolve_value(step.for_each, run)
+        items = expressions.resolve_value(step.for_each, run)
     except MissingValue as absence:
         return AttemptFailure(absence.code, f"{absence}.")
     if not isinstance(items, list) or len(items) > MOST_ITEMS:
@@ -76,7 +76,7 @@ def _loop(run: ChainExecution, step: ChainStep, items: list[Any]) -> StepState:
 def _result(run: ChainExecution) -> Result | Waiting:
     """Settled here: if the output cannot be returned, there is something to undo."""
     try:
-        output = values.resolve_value(run.chain.output, run)
+        output = expressions.resolve_value(run.chain.output, run)
     except MissingValue as absence:
         message = f"Every step is over, but the output cannot be made: {absence}."
         return _end(run, "OUTPUT_MISSING", message)

@@ -1,6 +1,11 @@
 """The kinds of composite calls that are workflows, added when the product starts."""
 
-from tools.definitions.implementations.builtin import CALL_TOOL, FIND_TOOLS, RUN_BATCH, RUN_PROGRAM
+from tools.definitions.implementations.tool_types import (
+    CALL_TOOL,
+    FIND_TOOLS,
+    RUN_BATCH,
+    RUN_PROGRAM,
+)
 from tools.definitions.vocabulary import ToolType
 from tools.execution import composites
 from tools.execution.composition import Kind

@@ -14,18 +14,18 @@ from django.utils import timezone
 
 from sandbox.errors import ErrorCode
 from sandbox.spec import Preloaded, RunOutcome, SandboxResult
+from tools.authorization.listings import usable_tools
 from tools.builtin.manifest import ISOLATED
 from tools.catalog.registry import CatalogTool
-from tools.definitions.implementations.builtin import RUN_PROGRAM
+from tools.definitions.implementations.tool_types import RUN_PROGRAM
 from tools.definitions.results import Status
 from tools.definitions.values import strict_json
 from tools.execution import outcomes, sessions
 from tools.execution.composing import CannotGoOn, Composition, Made, NotNow
 from tools.execution.composition import Waiting
 from tools.execution.context import Result
-from tools.policy import gates
 from tools.policy.questions import EffectiveRequest
-from tools.runners.sandboxing import around_builtin, perform
+from tools.runners.sandbox_runs import around_builtin, perform
 
 MOST_CALLS = 200
 MOST_SOURCE = 100_000  # characters
@@ -131,7 +131,7 @@ def _usable(view: Composition) -> list[CatalogTool]:
     """In a session, where the program's own calls have led it."""
     performance, execution = view.performance, view.execution
     asked = EffectiveRequest.of(execution.requested_groups, sessions.state_before(execution))
-    return gates.usable_tools(performance.caller, asked, performance.snapshot)
+    return usable_tools(performance.caller, asked, performance.snapshot)
 
 
 def _lost(view: Composition, outcome: SandboxResult) -> Result | Waiting:

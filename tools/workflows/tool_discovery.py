@@ -5,15 +5,15 @@ What is found is what a listing would hold for this caller in this request, and 
 
 from typing import Any
 
+from tools.authorization.listings import usable_tools
 from tools.catalog.registry import CatalogTool
 from tools.catalog.search.questions import note_search
 from tools.catalog.search.search import ranked, relevant
-from tools.definitions.implementations.builtin import CALL_TOOL, FIND_TOOLS
+from tools.definitions.implementations.tool_types import CALL_TOOL, FIND_TOOLS
 from tools.definitions.results import Status
 from tools.execution import sessions
 from tools.execution.composing import CannotGoOn, Composition
 from tools.execution.context import Result
-from tools.policy import gates
 from tools.policy.questions import EffectiveRequest
 
 MOST = 25
@@ -39,7 +39,7 @@ def _usable(view: Composition) -> list[CatalogTool]:
     """But for the pair itself: a caller of one has it."""
     performance, execution = view.performance, view.execution
     asked = EffectiveRequest.of(execution.requested_groups, sessions.state_before(execution))
-    found = gates.usable_tools(performance.caller, asked, performance.snapshot)
+    found = usable_tools(performance.caller, asked, performance.snapshot)
     return [tool for tool in found if tool.definition.entry_point not in (FIND_TOOLS, CALL_TOOL)]
 
 

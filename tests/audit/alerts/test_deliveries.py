@@ -13,7 +13,7 @@ from audit.actions import Actor, record
 from audit.alerts import alert_channels, alerts, deliveries
 from audit.events import Event, Outcome
 from audit.models import Alert, AlertChannel, AlertDelivery, AlertRule, AuditRecord
-from tests.stubs.mail import receiving
+from tests.stubs.mail import open_office
 from tests.stubs.web import Held, Reply, serving
 from tools.httpclient import outbound
 
@@ -30,7 +30,7 @@ def web(settings):
 
 @pytest.fixture
 def office(settings):
-    with receiving() as office:
+    with open_office() as office:
         settings.EMAIL_OPTIONS = office.options
         yield office
 
@@ -92,8 +92,8 @@ def test_a_webhook_gets_the_alert_with_a_signature_over_time_and_body(place, hoo
 def test_a_person_gets_it_by_mail(place, mailbox, office):
     alert = raised(place)
     deliveries.send_due()
-    (mail,) = office.mails
-    assert mail.to == "eve@example.com" and alert.message in mail.text.replace("=\n", "")
+    (letter,) = office.letters
+    assert letter.recipients == ["eve@example.com"] and alert.message in letter.mail.get_content()
 
 
 def test_what_was_told_is_not_told_again(place, hook, web):
@@ -182,7 +182,7 @@ def test_one_that_fails_does_not_hold_up_another(place, hook, mailbox, web, offi
     for tool in ("a", "b", "c"):
         raised(place, lost=tool)
     deliveries.send_due()
-    assert len(web.seen) == 1 and len(office.mails) == 3
+    assert len(web.seen) == 1 and len(office.letters) == 3
 
 
 def test_a_channel_that_fails_is_paused_with_all_that_waits_on_it(place, hook, web):
@@ -317,7 +317,7 @@ def test_an_address_nobody_can_write_to_ends_no_round(place, hook, mailbox, web,
 
 
 def test_a_mail_server_that_refuses_is_named_with_its_code(place, mailbox, office):
-    office.refusal = "451 later"
+    office.refusals["eve@example.com"] = "451 later"
     raised(place)
     deliveries.send_due()
     assert delivery_of(place).problem == "The mail server does not take mail for this address."

@@ -29,7 +29,7 @@ from audit.log.sealer import seal_logs
 from audit.models import AuditLeaf, AuditLog, AuditRecord, Checkpoint, CheckpointKey
 from audit.verification.inspection import VerificationRequest, inspect_logs
 from tests.audit.logs import settled, write
-from tests.waiting import until
+from tests.conditions import until
 
 
 @pytest.fixture

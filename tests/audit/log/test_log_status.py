@@ -9,7 +9,7 @@ from audit.log import log_status
 from audit.log.sealer import seal_logs
 from audit.models import AuditLog, AuditRecord
 from tests.audit.logs import write
-from tests.waiting import until
+from tests.conditions import until
 from tools.web import probes
 
 

@@ -18,7 +18,7 @@ from audit.log.sealer import Sealer, seal_logs
 from audit.models import AuditLeaf, AuditLog, AuditNode, AuditRecord, Checkpoint
 from config.local.embedded import database_url
 from tests.audit.logs import lines_of, scribble, settled, write
-from tests.waiting import until
+from tests.conditions import until
 
 
 def root_of(name):

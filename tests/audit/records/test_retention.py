@@ -122,7 +122,14 @@ def test_a_later_run_goes_on_behind_the_last_segment(kept, years_later, monkeypa
     assert len(lines(kept)) == AuditSegment.objects.latest("end").end
 
 
-STEPS = ["manifests.write", "check_file", "manifests.manifest", "_begun", "_empty", "_finish"]
+STEPS = [
+    "shared_files.write_atomically",
+    "check_file",
+    "key_files.signed_manifest",
+    "_create_segment",
+    "_remove_records",
+    "_mark_removed",
+]
 
 
 @pytest.mark.part("faults", but_each=4)

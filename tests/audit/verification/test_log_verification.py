@@ -33,7 +33,7 @@ from audit.verification.statements import PublishedNote
 from tests.audit import evidence, worlds
 from tests.audit.logs import settled, write
 from tests.audit.tamperings import ATTACKS, Attack, a_node_changed
-from tests.waiting import until
+from tests.conditions import until
 
 BY = Actor("agent", "a", "here")
 

@@ -8,7 +8,7 @@ from audit.models import Alert, AuditRecord
 from config.http import errors
 from tests import factories
 from tests.tools.shapes import check_error
-from tools.api.groups.groups import GroupList
+from tools.api.catalog.groups import GroupList
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from config.local.address import Address, CannotListen
 from config.local.embedded import socket_directory
 from config.local.unix_accounts import PRODUCT, UnixAccount
 from sandbox.daemon.account_helper import UIDS
+from tests.conditions import until
 from tests.config.test_up import CHECKOUT, PROCESSES, Crib, crib, stores_of_its_own
-from tests.waiting import until
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root hands out accounts")
 OTHERS = {

@@ -8,8 +8,8 @@ import redis
 
 from config.env import database_options
 from config.local import embedded
+from tests.conditions import until
 from tests.config.local.processes import alive, using
-from tests.waiting import until
 
 
 def connect(data: Path, role: str = "toolcrib") -> psycopg.Connection:

@@ -11,8 +11,8 @@ import pytest
 from config.local import orphans
 from config.local.child_processes import ProcessSpec
 from config.local.supervisor import StartFailed, Supervisor
+from tests.conditions import until
 from tests.config.local.processes import alive
-from tests.waiting import until
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 FAULTS = pytest.mark.part("faults")

@@ -9,8 +9,8 @@ import pytest
 
 from config.local import oxigraph, watchdog
 from config.local.oxigraph import BINARY
+from tests.conditions import until
 from tests.crib import free_port
-from tests.waiting import until
 
 SPINS = "while True: pass"
 GROWS = "import time\nkept = bytearray(200_000_000)\ntime.sleep(600)"

@@ -18,10 +18,10 @@ import pytest
 from sandbox.egress.rules.egress_policy import EgressLimits, EgressPolicy, HostRule
 from sandbox.egress.ticket_client import EgressClient, attach
 from sandbox.inside import sandbox_http
+from tests.conditions import until
 from tests.crib import CHECKOUT
 from tests.sandbox.egress.conftest import python, refused
 from tests.stubs.web import Reply, serving
-from tests.waiting import until
 
 ME = ("--worker-uid", str(os.getuid()), "--sandbox-uid", str(os.getuid()))
 NOWHERE = ("--socket", "/nowhere/s", *ME)

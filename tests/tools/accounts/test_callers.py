@@ -10,7 +10,7 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
 from tests import factories
-from tests.tools.held import held
+from tests.tools.approval_requests import held
 from tools.accounts import account_actions
 from tools.accounts.callers import caller_of_user
 from tools.accounts.login import single_sign_on
@@ -20,7 +20,7 @@ from tools.catalog.mcp import mcp_import, mcp_servers
 from tools.catalog.mcp.owners import owner_texts
 from tools.catalog.mcp.upstreams import endpoint_of, owner_of
 from tools.mcpclient.errors import NotAllowed
-from tools.messaging import channels, outbox
+from tools.messaging import message_channels, outbox
 from tools.models import (
     Agent,
     Confirmation,
@@ -150,7 +150,7 @@ def test_an_owner_is_of_the_organization(organization, server):
 def inbox(organization, *names):
     by = factories.by(organization)
     way = {"name": "desk", "kind": "inbox", "recipients": [*names]}
-    channels.create_channel(organization=organization, channel=way, by=by)
+    message_channels.create_channel(organization=organization, channel=way, by=by)
     draft = outbox.MessageDraft(
         channel="desk", recipients=[*names], subject="s", body="b", sender="bot"
     )

@@ -7,7 +7,7 @@ from guardian.shortcuts import assign_perm
 
 from audit.models import AuditRecord
 from tests import factories
-from tests.tools.held import approve, approver, at_the_browser, word
+from tests.tools.approval_requests import approve, approver, at_the_browser, word
 from tools.accounts import account_actions
 from tools.accounts.callers import caller_at_playground, caller_of_execution
 from tools.accounts.impersonation import agents_for

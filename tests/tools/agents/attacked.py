@@ -10,15 +10,16 @@ from tests import factories
 from tests.stubs import llm
 from tests.tools.agents.conftest import SAYS, begun
 from tests.tools.agents.poison import FORBIDDEN
+from tests.tools.approval_requests import approver, reject
 from tests.tools.execution.working import work_off
-from tests.tools.held import approver, reject
 from tools.accounts.callers import caller_of_agent
+from tools.authorization.facts import question_of
 from tools.authorization.pins import snapshot_for
 from tools.catalog import actions as catalog
 from tools.definitions.results import Status
 from tools.models import Agent, Confirmation, Execution, Organization
 from tools.policy import gates
-from tools.policy.questions import AccessRequest, EffectiveRequest
+from tools.policy.questions import EffectiveRequest
 
 GROUPS = ["default", "composition", "agents"]  # all indirect ways to call a tool
 RAN = frozenset({Status.RUNNING, Status.SUCCESS, Status.FAILED, Status.TIMEOUT})
@@ -88,7 +89,7 @@ def refused_by(row: Execution) -> list[str]:
     tool = snapshot.tool(row.tool_name)
     assert tool is not None
     asked = EffectiveRequest.of(row.requested_groups, row.state)
-    verdicts = gates.explain(AccessRequest(caller, tool, asked, snapshot))
+    verdicts = gates.explain(question_of(caller, tool, asked, snapshot))
     lent = _LENT if row.options.get("at_its_door") else frozenset()
     granted = ["granted_groups"] if asked.groups - caller.granted_groups else []
     standing = [] if caller.active else ["standing"]

@@ -16,7 +16,7 @@ from tests.properties import examples
 from tests.stubs.llm import Native, calls
 from tests.tools.agents.attacked import refused_by
 from tests.tools.agents.conftest import SAYS, begun
-from tests.tools.held import approve, approver, reject
+from tests.tools.approval_requests import approve, approver, reject
 from tools.accounts import account_actions as policy
 from tools.catalog import actions as catalog
 from tools.definitions.results import OPEN, REFUSED

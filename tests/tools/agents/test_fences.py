@@ -15,7 +15,7 @@ from tools.agents.prompts import PromptForm, prompt_of
 from tools.agents.run_parameters import PastStep
 from tools.agents.steps import AgentReply, AgentStep
 from tools.agents.toolbox import Toolbox
-from tools.definitions.texts.told import function_name
+from tools.definitions.texts.tool_formats import function_name
 
 FENCE = Fence("5ec3e7")
 

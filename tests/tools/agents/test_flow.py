@@ -12,8 +12,8 @@ from audit.models import AuditRecord
 from audit.records import payloads
 from tests import factories
 from tests.tools.agents.conftest import FAILS, SAYS, begun, reported
+from tests.tools.approval_requests import approve, approver, at_the_browser, word
 from tests.tools.execution.working import calls_of, work_off
-from tests.tools.held import approve, approver, at_the_browser, word
 from tools.accounts.grants import grant_actions
 from tools.agents.following import events_of
 from tools.approvals import decisions, expiry

@@ -8,7 +8,7 @@ from tests.tools.snapshots import anybody, moving
 from tools.agents.planning.plan_language import PlanStep
 from tools.agents.toolbox import MOST_STATES, MOST_TOOLS, workflow_toolbox
 from tools.agents.usable_tools import Ground
-from tools.definitions.texts.told import planner_paragraph
+from tools.definitions.texts.tool_formats import planner_paragraph
 from tools.policy.questions import EffectiveRequest
 
 BOTH = {

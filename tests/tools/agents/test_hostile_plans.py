@@ -10,9 +10,10 @@ from tests import factories
 from tests.tools.agents.conftest import SAYS, begun, reported
 from tests.tools.agents.test_flow import held, no_pauses, outcomes, places, plan, said, step
 from tests.tools.execution.working import calls_of, work_off
+from tools.authorization.facts import question_of
 from tools.catalog.registry import registry
 from tools.policy import gates
-from tools.policy.questions import AccessRequest, EffectiveRequest
+from tools.policy.questions import EffectiveRequest
 
 pytestmark = pytest.mark.usefixtures("alone")
 assert no_pauses  # this fixture applies to every test here, too
@@ -147,6 +148,6 @@ def test_no_plan_makes_a_call_that_explain_does_not_show_as_passed(
     for row in calls_of(run).exclude(tool_name="ask_model").filter(status="Success"):
         tool = snapshot.tool(row.tool_name)
         asked = EffectiveRequest.of(row.requested_groups, row.state)
-        verdicts = gates.explain(AccessRequest(caller, tool, asked, snapshot))
+        verdicts = gates.explain(question_of(caller, tool, asked, snapshot))
         assert all(one.passed for one in verdicts), (row.tool_name, row.state)
     assert reported(agent, run).run.over

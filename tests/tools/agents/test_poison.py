@@ -25,8 +25,8 @@ from tests.tools.agents.poison import (
     read,
     said,
 )
+from tests.tools.approval_requests import approver, at_the_browser, word
 from tests.tools.execution.working import work_off
-from tests.tools.held import approver, at_the_browser, word
 from tools.agents.call_rows import Spent
 from tools.agents.fences import Fence
 from tools.agents.prompts import PromptForm, prompt_of

@@ -13,7 +13,7 @@ from tools.agents.prompts import PromptForm, TooLong, prompt_of
 from tools.agents.run_parameters import PastStep
 from tools.agents.steps import AgentAction, AgentReply, AgentStep
 from tools.agents.toolbox import Toolbox
-from tools.definitions.texts.told import function_name, short_description
+from tools.definitions.texts.tool_formats import function_name, short_description
 
 FENCE = Fence("5ec3e7")
 LOOK = snapshots.tool(

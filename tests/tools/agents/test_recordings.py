@@ -5,8 +5,8 @@ import pytest
 from tests import factories
 from tests.stubs.llm import calls
 from tests.tools.agents.conftest import begun, reported
+from tests.tools.approval_requests import at_the_browser
 from tests.tools.execution.working import calls_of, work_off
-from tests.tools.held import at_the_browser
 from tools.accounts.callers import caller_at_playground
 from tools.accounts.grants import grant_actions
 from tools.agents import agent_requests as agent_actions

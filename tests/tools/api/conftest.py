@@ -8,4 +8,4 @@ from tests.tools.api.document import MadeOnce
 @pytest.fixture
 def document_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests that request the API document many times without checking its content."""
-    monkeypatch.setattr("tools.api.documentation.openapi.SchemaGenerator", MadeOnce)
+    monkeypatch.setattr("tools.api.documentation.SchemaGenerator", MadeOnce)

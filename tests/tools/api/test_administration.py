@@ -3,7 +3,7 @@
 import pytest
 
 from audit.models import AuditRecord
-from tests import builtins, factories
+from tests import factories
 from tests.tools.shapes import check_error
 from tools.models import Agent, LicenseTier, Organization
 
@@ -94,7 +94,7 @@ def test_a_new_organization_has_the_builtin_tools_and_its_tier(admin_api):
     assert (made.status_code, made.json()["tier"]) == (201, "Teams")
     there = {"X-Organization": "fresh"}
     listed = admin_api.get("/tools?group=*", **there).json()["results"]
-    assert [tool["name"] for tool in listed] == builtins.NAMES
+    assert [tool["name"] for tool in listed] == factories.BUILTIN_NAMES
 
 
 WRONG_ORGANIZATIONS = [

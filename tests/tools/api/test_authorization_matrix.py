@@ -46,8 +46,8 @@ from tools.catalog.sandbox import content_schemas, credentials, profiles
 from tools.catalog.services import services
 from tools.catalog.signatures import keys
 from tools.catalog.signatures.drift import note_upstream
-from tools.definitions.chains.written import chain_definition
-from tools.messaging import channels
+from tools.definitions.chains.chain_document import chain_definition
+from tools.messaging import message_channels
 from tools.models import (
     Confirmation,
     Execution,
@@ -62,9 +62,9 @@ from tools.models import (
     UpstreamChange,
     User,
 )
-from tools.models.grant_rows import GrantRow
+from tools.models.permission import GrantRow
 from tools.ui.settings import workspace
-from tools.web import proof
+from tools.web import reauthentication
 
 IN = "in"  # authorized: 2xx, or a 4xx for another reason
 LOGIN = "login"  # a page redirects unauthenticated visitors to the login page
@@ -422,7 +422,7 @@ PAGES: dict[str, dict[str, Needs]] = {
     "group-change": dict.fromkeys(("get", "post"), Needs(permission="tools.change_toolgroup")),
     "walk": {
         "get": Needs()
-    },  # the user's own, or an agent's as Explain: tests/ui/workflow/test_walking.py
+    },  # the user's own, or an agent's as Explain: tests/ui/workflow/test_workflow_simulator.py
     "workflow": {"get": Needs(permission="tools.view_tool")},
     # Or with grants of the group that read_file is in: tests/ui/settings/test_workspace.py.
     "workspace": {"get": Needs(superuser=True)},
@@ -452,7 +452,8 @@ PAGES: dict[str, dict[str, Needs]] = {
     "licenses-change": {"post": Needs(superuser=True, body={"tier": "Core"})},
     "license-tier": dict.fromkeys(("get", "post"), Needs(superuser=True, everywhere=True)),
     "licenses-undo": {"post": Needs(superuser=True)},
-    # The user's own, or all; for an agent with impersonation: tests/ui/agents/test_agent_asking.py.
+    # The user's own, or all; for an agent with impersonation:
+    # tests/ui/agents/test_agent_request_form.py.
     "agent-requests": {"get": Needs()},
     "agent-request-new": dict.fromkeys(("get", "post"), Needs()),
     "agent-request": {"get": SEEN_EXECUTION},
@@ -553,7 +554,7 @@ PAGES: dict[str, dict[str, Needs]] = {
     "alert-rule": dict.fromkeys(("get", "post"), Needs(superuser=True, everywhere=True)),
     "alert-rule-new": dict.fromkeys(("get", "post"), Needs(superuser=True)),
     "audit-exports": dict.fromkeys(("get", "post"), Needs(permission="audit.view_auditrecord")),
-    # Only for the user who requested it: tests/ui/audit/test_exports_page.py.
+    # Only for the user who requested it: tests/ui/audit/test_audit_exports.py.
     "audit-export-file": {"get": Needs(sees=NOBODY)},
     "audit-export-remove": {"post": Needs(sees=NOBODY)},
     "channel-test": {"post": Needs(permission="audit.change_alertchannel")},
@@ -569,7 +570,7 @@ SERVER_PLACES = (
 SCHEMA_PLACES = (
     "api-content-schema", "api-content-schema-version", "schema", "schema-edit", "schema-remove",
 )  # fmt: skip
-# tests/admin, tests/tools/web/test_probes.py, tests/tools/web/test_reports.py
+# tests/admin, tests/tools/web/test_probes.py, tests/tools/web/test_csp_reports.py
 NOT_OURS = ("admin/", "healthz", "readyz", "metrics", "csp-report")
 
 
@@ -717,7 +718,7 @@ class Side:
         mcp_servers.set_credential(
             row=server, owner=f"agent:{self.agent.slug}", values={}, by=self.by
         )
-        self.way, _ = channels.create_channel(
+        self.way, _ = message_channels.create_channel(
             organization=organization, by=self.by,
             channel={"name": f"way-{label}", "kind": "inbox"},
         )  # fmt: skip
@@ -1226,9 +1227,9 @@ def test_every_change_says_whether_it_gives_power():
     silent = [
         (name, method)
         for name, method in sorted(every_change(EXPECTED) | every_change(PAGES))
-        if proof.mark_of(ADDRESSES[name].callback, method.upper()) is None
+        if reauthentication.view_mark(ADDRESSES[name].callback, method.upper()) is None
     ]
-    assert not silent, f"mark these views (tools/web/proof.py): {silent}"
+    assert not silent, f"mark these views (tools/web/reauthentication.py): {silent}"
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ from django.db import connection
 from audit.models import AuditRecord
 from tests import factories
 from tests.api import Api
+from tests.conditions import until
 from tests.tools.shapes import check_error, check_execution
-from tests.waiting import until
 from tools.models import Execution, Tool
 
 pytestmark = pytest.mark.usefixtures("committed", "crib")

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from tests import builtins, factories, licenses
+from tests import factories, licenses
 from tests.tools.shapes import check_error
 from tools.licensing import licenses as ours
 from tools.models import LicenseTier, Organization, Tool
@@ -46,7 +46,7 @@ def test_the_answer_to_a_downgrade_says_which_tools_were_disabled(admin_api, org
         "tier": "WriterPro",
         "disabled": ["t11", "t10"],
         "enabled": [],
-        "gated": builtins.BEYOND_CORE,
+        "gated": factories.BUILTINS_BEYOND_CORE,
         "opened": [],
         "profiles": [],
     }

@@ -30,7 +30,7 @@ from tools.models import (
     Pin,
     Tool,
 )
-from tools.web.queries import known
+from tools.web.query_parameters import documented_parameters
 
 FEW = 3
 
@@ -68,7 +68,7 @@ def addresses(side: Side) -> dict[str, str]:
     """`Side.session` has the calls of a session, and `Side.tool` the versions."""
     found = {}
     for one in urlpatterns:
-        if "cursor" in known(one.callback.view_class(), "GET"):
+        if "cursor" in documented_parameters(one.callback.view_class(), "GET"):
             assert one.name is not None
             address = reverse(one.name, kwargs=side.place(one.name))
             found[one.name] = f"{address}?page_size=200"

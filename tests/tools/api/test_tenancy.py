@@ -32,7 +32,7 @@ from tools.models import (
     ToolGroup,
     User,
 )
-from tools.models.grant_rows import GrantRow
+from tools.models.permission import GrantRow
 
 SECRET = "c4nary-of-theirs"  # in every text of the other organization
 SCOPES = ["read", "execute", "manage"]

@@ -5,14 +5,14 @@ import pytest
 
 from tests import factories
 from tests.tools.shapes import check_error
-from tools.api.common import streams
-from tools.api.common.places import CallerConcurrency
+from tools.api.common import event_streams
+from tools.api.common.event_streams import CallerConcurrency
 
 
 @pytest.fixture
 def taken(monkeypatch):
     """All places are taken."""
-    monkeypatch.setattr(streams, "_places", CallerConcurrency(0))
+    monkeypatch.setattr(event_streams, "_places", CallerConcurrency(0))
 
 
 def test_a_call_is_answered_at_once_and_goes_on(api, organization, taken):

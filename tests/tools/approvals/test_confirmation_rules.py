@@ -6,9 +6,9 @@ from decimal import Decimal
 import pytest
 
 from audit.models import AuditRecord
-from tests import builtins, factories
-from tests.tools.held import approve, approver, held
-from tests.waiting import until
+from tests import factories
+from tests.conditions import until
+from tests.tools.approval_requests import approve, approver, held
 from tools.approvals.confirmation_rules import (
     MOST_RULES,
     amended,
@@ -214,5 +214,5 @@ def test_a_rule_tells_which_tools_it_touches(organization):
     assert reach_of(rule(organization, tool="echo"), snapshot).tools == ["echo"]
     assert reach_of(rule(organization, name="typo", tool="ecko"), snapshot).count == 0
     assert reach_of(rule(organization, name="all", every_call=True), snapshot).count == 1 + len(
-        builtins.NAMES
+        factories.BUILTIN_NAMES
     )

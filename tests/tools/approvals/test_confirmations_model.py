@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 from audit.models import AuditRecord
 from tests import factories
 from tests.properties import examples, of_machine
-from tests.tools.held import approver, at_the_browser, held, word
+from tests.tools.approval_requests import approver, at_the_browser, held, word
 from tools.accounts import account_actions as policy
 from tools.approvals import decisions, expiry
 from tools.catalog import actions as catalog

@@ -7,7 +7,7 @@ from django.utils import timezone
 from audit.log import log_status
 from audit.models import AuditLog, AuditRecord
 from tests import factories
-from tools.authorization import accountability
+from tools.authorization.facts import CURRENT
 from tools.definitions.results import Status
 from tools.execution.pipeline import perform
 from tools.models import Execution
@@ -65,7 +65,7 @@ def test_another_organization_goes_on(organization, agent):
 def test_a_call_that_is_halted_at_the_claim_is_answered_as_at_the_door(api, organization):
     """The cached state of the log admits the call; the worker checks again."""
     factories.tool(organization)
-    accountability.check_lately(organization.slug)
+    assert CURRENT.audit_halted(organization.slug) is None
     AuditLog.objects.update_or_create(
         name=organization.slug,
         defaults={"halted_at": timezone.now(), "halted_reason": "It was put back."},

@@ -1,17 +1,85 @@
+"""Runs built-in tools: through the sandbox, and in this process, loaded and called as in a slot.
+Calls through the sandbox test what the sandbox adds."""
+
+import json
+import sys
+import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
+from django.test import override_settings
 
+from sandbox import untrusted_json
+from sandbox.inside import runner, sandbox_http, template, toolcrib
+from sandbox.spec import Preloaded
 from tests import factories
-from tests.tools.builtin import in_process
-from tests.tools.builtin.in_process import Answer
-from tools.builtin.workspace import workspace_of
+from tools.builtin.manifest import DEFINITIONS, HTTP_CALL, ISOLATED
+from tools.builtin.workspaces import workspace_of
+from tools.definitions.schemas.json_schemas import Validator
+from tools.definitions.tool import ToolDefinition, read_definition
 from tools.execution.pipeline import perform
 from tools.models import Agent, Execution, Organization
 
 QUOTA = {"files": 1_000, "bytes": 1 << 30}
+_DEFINITIONS = {raw["name"]: raw for raw in DEFINITIONS}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The result as the execution's row stores it."""
+
+    status: str
+    output: Any = None
+    error_code: str = ""
+    error_message: str = ""
+
+
+@cache
+def loaded(tool: str) -> dict[str, ModuleType]:
+    """The modules of the tool's profile, under the names they import each other by."""
+    ours = {"toolcrib": toolcrib, "sandbox_http": sandbox_http}
+    with tempfile.TemporaryDirectory() as directory, override_settings(WORKSPACES_DIR=directory):
+        preload = ISOLATED.get(tool, HTTP_CALL).profile("in-process").preload
+    sys.modules.update(ours)
+    try:
+        return {name: template.preload(name, source) for name, source in preload}
+    finally:
+        for name in (*ours, *dict(preload)):
+            sys.modules.pop(name, None)
+
+
+def answer(tool: str, parameters: dict[str, Any], **added: Any) -> Answer:
+    """Calls the tool with valid parameters; `added` is what a worker adds to them."""
+    _fits(tool, "input_schema", parameters)
+    program = Preloaded(ISOLATED[tool].module).to_wire()
+    given = {**_definition(tool).defaults, **parameters, **added}
+    job = json.loads(json.dumps({"program": program, "parameters": given}))
+    kind, frame = runner.answer(job, loaded(tool))
+    if kind == runner.ERROR:
+        error = json.loads(frame)
+        return Answer("Failed", error_code=error["code"], error_message=error["message"])
+    output = untrusted_json.parse(frame, large_integers=True)
+    _fits(tool, "output_schema", output)
+    return Answer("Success", output)
+
+
+def _fits(tool: str, schema: str, value: Any) -> None:
+    assert _validator(tool, schema).flaws(value) == []
+
+
+@cache
+def _validator(tool: str, schema: str) -> Validator:
+    return Validator(_definition(tool).raw[schema])
+
+
+@cache
+def _definition(tool: str) -> ToolDefinition:
+    return ToolDefinition(read_definition(_DEFINITIONS[tool]))
 
 
 @pytest.fixture
@@ -39,7 +107,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     place = tmp_path / "workspace"
     place.mkdir()
     for tool in ("read_file", "write_file"):
-        monkeypatch.setattr(in_process.loaded(tool)["workspace"], "ROOT", str(place))
+        monkeypatch.setattr(loaded(tool)["workspace"], "ROOT", str(place))
     return place
 
 
@@ -47,15 +115,15 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def call(workspace: Path) -> Callable[..., Answer]:
     """Calls a built-in tool in this process."""
 
-    def answer(tool: str, quota: dict[str, int] = QUOTA, **parameters: Any) -> Answer:
+    def call_tool(tool: str, quota: dict[str, int] = QUOTA, **parameters: Any) -> Answer:
         added = {"quota": quota} if tool == "write_file" else {}
-        return in_process.answer(tool, parameters, **added)
+        return answer(tool, parameters, **added)
 
-    return answer
+    return call_tool
 
 
 @pytest.fixture
-def put(workspace: Path) -> Callable[[str, bytes], None]:
+def put_file(workspace: Path) -> Callable[[str, bytes], None]:
     """Writes a file into the workspace of `call`."""
 
     def place(path: str, content: bytes) -> None:

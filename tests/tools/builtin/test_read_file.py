@@ -4,7 +4,10 @@ import os
 
 import pytest
 
+from tests import factories
 from tools.execution import outputs
+from tools.execution.pipeline import perform
+from tools.models import Execution
 
 CANARY = "c4nary-outside-the-workspace"
 TEXT = "Grüße, 漢字 🙂\n"
@@ -18,9 +21,9 @@ def failed(execution, *codes):
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
-def test_a_text_is_read_in_its_encoding(call, put, encoding):
+def test_a_text_is_read_in_its_encoding(call, put_file, encoding):
     raw = TEXT.encode(encoding)
-    put("a.txt", raw)
+    put_file("a.txt", raw)
     done = call("read_file", path="a.txt", encoding=encoding)
     assert done.output == {
         "content": TEXT,
@@ -45,14 +48,14 @@ def test_a_text_is_read_in_its_encoding(call, put, encoding):
     ],
     ids=range(7),
 )
-def test_a_file_is_read_whole(call, put, given, raw):
-    put(given["path"].rstrip("/"), raw)
+def test_a_file_is_read_whole(call, put_file, given, raw):
+    put_file(given["path"].rstrip("/"), raw)
     assert call("read_file", **given).output["content"] == raw.decode()
 
 
-def test_bytes_that_are_no_text_are_read_as_base64(call, put):
+def test_bytes_that_are_no_text_are_read_as_base64(call, put_file):
     raw = bytes(range(256))
-    put("a.bin", raw)
+    put_file("a.bin", raw)
     output = call("read_file", path="a.bin", encoding="base64").output
     assert (base64.b64decode(output["content"]), output["size"]) == (raw, 256)
 
@@ -66,20 +69,20 @@ def test_bytes_that_are_no_text_are_read_as_base64(call, put):
         (b"abc", "utf-16"),
     ],
 )
-def test_the_wrong_encoding_says_so(call, put, raw, encoding):
-    put("a", raw)
+def test_the_wrong_encoding_says_so(call, put_file, raw, encoding):
+    put_file("a", raw)
     assert failed(call("read_file", path="a", encoding=encoding), "ENCODING_MISMATCH")
 
 
 @pytest.mark.parametrize(("raw", "given", "size"), [(b"", {}, 0), (b"abc", {"offset": 9}, 3)])
-def test_an_empty_file_and_a_piece_past_the_end_are_empty(call, put, raw, given, size):
-    put("a", raw)
+def test_an_empty_file_and_a_piece_past_the_end_are_empty(call, put_file, raw, given, size):
+    put_file("a", raw)
     output = call("read_file", path="a", **given).output
     assert (output["content"], output["size"], output["next_offset"]) == ("", size, None)
 
 
-def test_a_file_that_is_too_large_is_refused(call, put):
-    put("large", b"x" * (8 * 1024 * 1024 + 1))
+def test_a_file_that_is_too_large_is_refused(call, put_file):
+    put_file("large", b"x" * (8 * 1024 * 1024 + 1))
     assert failed(call("read_file", path="large"), "FILE_TOO_LARGE")
 
 
@@ -146,9 +149,9 @@ def test_a_path_of_no_sensible_length_is_no_call(api, path):
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "base64"])
 @pytest.mark.parametrize("length", [5, 7, 1000])
-def test_pieces_join_to_the_whole(call, put, encoding, length):
+def test_pieces_join_to_the_whole(call, put_file, encoding, length):
     raw = (TEXT * 3).encode("utf-8" if encoding == "base64" else encoding)
-    put("a", raw)
+    put_file("a", raw)
     pieces, offset = [], 0
     while offset is not None:
         output = call("read_file", path="a", encoding=encoding, offset=offset, length=length).output
@@ -162,21 +165,21 @@ def test_pieces_join_to_the_whole(call, put, encoding, length):
         assert "".join(pieces) == TEXT * 3
 
 
-def test_a_piece_that_begins_inside_a_character_says_so(call, put):
-    put("a", "ü".encode())
+def test_a_piece_that_begins_inside_a_character_says_so(call, put_file):
+    put_file("a", "ü".encode())
     assert failed(call("read_file", path="a", offset=1), "ENCODING_MISMATCH")
 
 
-def test_a_file_that_is_too_large_at_once_is_read_in_pieces(call, put):
-    put("a", b"x" * (8 * 1024 * 1024 + 10))
+def test_a_file_that_is_too_large_at_once_is_read_in_pieces(call, put_file):
+    put_file("a", b"x" * (8 * 1024 * 1024 + 10))
     assert failed(call("read_file", path="a"), "FILE_TOO_LARGE")
     output = call("read_file", path="a", offset=8 * 1024 * 1024).output
     assert (output["content"], output["next_offset"]) == ("x" * 10, None)
 
 
-def test_a_directory_is_listed_by_name_and_in_pieces(call, put, workspace):
+def test_a_directory_is_listed_by_name_and_in_pieces(call, put_file, workspace):
     for name in ("b.txt", "a.txt", "below/c.txt"):
-        put(name, b"12345")
+        put_file(name, b"12345")
     (workspace / "link").symlink_to("/etc/passwd")
     output = call("read_file", path=".", what="listing").output
     found = [(entry["name"], entry["kind"]) for entry in output["entries"]]
@@ -192,8 +195,8 @@ def test_a_directory_is_listed_by_name_and_in_pieces(call, put, workspace):
 
 
 @pytest.mark.parametrize("path", ["..", "/", "a.txt", "link", "nothing"])
-def test_what_is_no_directory_here_is_not_listed(call, put, workspace, path):
-    put("a.txt", b"")
+def test_what_is_no_directory_here_is_not_listed(call, put_file, workspace, path):
+    put_file("a.txt", b"")
     (workspace / "link").symlink_to(workspace.parent)
     done = call("read_file", path=path, what="listing")
     assert failed(done, "PATH_INVALID", "FILE_NOT_FOUND", "NOT_A_FILE")
@@ -232,3 +235,82 @@ def test_an_organization_reads_only_its_own_workspace(run, mounted):
     theirs.mkdir(exist_ok=True)
     (theirs / "a.txt").write_text(CANARY)
     assert failed(run("read_file", path="a.txt"), "FILE_NOT_FOUND")
+
+
+CSV = """
+import csv, io, statistics
+from toolcrib import ToolError
+
+def main(parameters):
+    rows = list(csv.DictReader(io.StringIO(parameters["text"])))
+    column = parameters["column"]
+    if not rows or column not in rows[0]:
+        raise ToolError("COLUMN_MISSING", f"There is no column {column}.")
+    values = [float(row[column]) for row in rows]
+    return {"rows": len(rows), "mean": statistics.fmean(values), "largest": max(values)}
+"""
+TABLE = 'city,people\\n"Berlin, Mitte",3.5\\nKöln,1.5\\n"Quote "" inside",1\\n'.replace("\\n", "\n")
+PARAMETERS = [
+    {"name": "text", "type": "String", "description": "The table as CSV.", "required": True},
+    {"name": "column", "type": "String", "description": "Which column.", "default": "people"},
+]
+OUTPUT = {
+    "type": "object",
+    "properties": {"rows": {"type": "integer"}, "mean": {"type": "number"}},
+    "required": ["rows", "mean", "largest"],
+}
+
+
+@pytest.fixture
+def averages(committed, organization, agent):
+    factories.tool(
+        organization, "averages", implementation={"source": CSV}, parameters=PARAMETERS,
+        output_schema=OUTPUT, delivery="pure",
+    )  # fmt: skip
+
+    def call(**parameters):
+        execution = factories.execution(agent, "averages", **parameters)
+        perform(execution.pk)
+        return Execution.objects.get(pk=execution.pk)
+
+    return call
+
+
+def test_a_custom_tool_reads_a_real_table(averages):
+    assert averages(text=TABLE).output == {"rows": 3, "mean": 2.0, "largest": 3.5}
+
+
+def test_a_custom_tool_says_what_was_wrong_in_its_own_words(averages):
+    done = averages(text=TABLE, column="area")
+    assert (done.status, done.error_code) == ("Failed", "COLUMN_MISSING")
+    assert done.error_message == "There is no column area."
+
+
+ESCAPES = {
+    "passwords": "open('/etc/passwd').read()",
+    "files of the product": "__import__('os').listdir('/work')",
+    "network": "__import__('socket').create_connection(('127.0.0.1', 22), 1)",
+    "names": "__import__('socket').gethostbyname('example.com')",
+    "Django": "__import__('django').VERSION",
+}
+
+
+@pytest.mark.parametrize("expression", ESCAPES.values(), ids=ESCAPES)
+def test_a_custom_tool_sees_nothing_of_the_host(committed, organization, agent, expression):
+    factories.tool(
+        organization, "spy", implementation={"source": f"def main(p):\n    return {expression}"}
+    )
+    execution = factories.execution(agent, "spy")
+    perform(execution.pk)
+    done = Execution.objects.get(pk=execution.pk)
+    assert (done.status, done.output) == ("Failed", None)
+
+
+def test_a_custom_tool_inherits_no_environment(committed, organization, agent):
+    source = "import os\ndef main(p):\n    return sorted(os.environ)"
+    factories.tool(organization, "spy", implementation={"source": source})
+    execution = factories.execution(agent, "spy")
+    perform(execution.pk)
+    names = set(Execution.objects.get(pk=execution.pk).output)
+    assert "TOOLCRIB_DATA" in os.environ and "TOOLCRIB_DATA" not in names
+    assert len(names) < 12, names

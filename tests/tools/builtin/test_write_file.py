@@ -12,7 +12,7 @@ from sandbox.spec import Limits
 from tests import factories
 from tests.tools.shapes import check_error
 from tools.accounts import account_actions
-from tools.builtin.workspace import writing
+from tools.builtin.workspaces import writing
 from tools.execution.pipeline import perform
 from tools.models import Execution
 
@@ -42,8 +42,8 @@ def test_a_new_file_is_written_with_its_folders(call, workspace):
     }
 
 
-def test_overwriting_replaces_the_whole_file_and_leaves_no_draft(call, workspace, put):
-    put("a.txt", b"a much longer text")
+def test_overwriting_replaces_the_whole_file_and_leaves_no_draft(call, workspace, put_file):
+    put_file("a.txt", b"a much longer text")
     call("write_file", path="a.txt", content="short")
     assert (workspace / "a.txt").read_text() == "short"
     assert names(workspace) == ["a.txt"]
@@ -107,8 +107,10 @@ def test_a_link_is_never_written_through(call, workspace, mode):
     assert target.read_text() == "untouched" and (workspace / "link").is_symlink()
 
 
-def test_who_has_a_file_open_reads_on_what_it_was_before_more_was_appended(call, workspace, put):
-    put("log", b"one\n")
+def test_who_has_a_file_open_reads_on_what_it_was_before_more_was_appended(
+    call, workspace, put_file
+):
+    put_file("log", b"one\n")
     with (workspace / "log").open() as reader:
         call("write_file", path="log", content="two\n", mode="append")
         assert reader.read() == "one\n"
@@ -116,8 +118,8 @@ def test_who_has_a_file_open_reads_on_what_it_was_before_more_was_appended(call,
 
 
 @pytest.mark.parametrize("mode", ["overwrite", "append"])
-def test_what_somebody_else_wrote_meanwhile_is_not_overwritten(call, workspace, put, mode):
-    put("a", b"theirs")
+def test_what_somebody_else_wrote_meanwhile_is_not_overwritten(call, workspace, put_file, mode):
+    put_file("a", b"theirs")
     done = call("write_file", path="a", content="mine", mode=mode, if_hash=sha256(b"older"))
     assert failed(done, "FILE_CHANGED") and sha256(b"theirs") in done.error_message
     assert (workspace / "a").read_text() == "theirs"
@@ -132,9 +134,9 @@ def allowed(call, files, size):
     return partial(call, "write_file", quota={"files": files, "bytes": size})
 
 
-def test_a_workspace_holds_no_more_bytes_than_it_may(call, workspace, put):
+def test_a_workspace_holds_no_more_bytes_than_it_may(call, workspace, put_file):
     write = allowed(call, 10, 10)
-    put("a", b"123456")
+    put_file("a", b"123456")
     done = write(path="b", content="12345")
     assert failed(done, "QUOTA_EXCEEDED") and "4 are left" in done.error_message
     assert write(path="b", content="1234").status == "Success"
@@ -144,18 +146,18 @@ def test_a_workspace_holds_no_more_bytes_than_it_may(call, workspace, put):
 
 
 @pytest.mark.parametrize("more", [{}, {"if_hash": "0" * 64}])
-def test_folders_count_and_a_refused_write_makes_none(call, workspace, put, more):
+def test_folders_count_and_a_refused_write_makes_none(call, workspace, put_file, more):
     write = allowed(call, 3, 1000)
-    put("a/b", b"1")
+    put_file("a/b", b"1")
     done = write(path="c/d/e", content="2", **more)
     assert failed(done, "FILE_CHANGED" if more else "QUOTA_EXCEEDED") and names(workspace) == ["a"]
     assert write(path="a/c", content="2").status == "Success"
 
 
-def test_a_workspace_holds_no_more_files_than_it_may(call, put):
+def test_a_workspace_holds_no_more_files_than_it_may(call, put_file):
     write = allowed(call, 3, 1000)
-    put("a", b"1")
-    put("below/b", b"2")
+    put_file("a", b"1")
+    put_file("below/b", b"2")
     assert failed(write(path="c", content="3"), "QUOTA_EXCEEDED")
     assert write(path="below/b", content="3").status == "Success"
 

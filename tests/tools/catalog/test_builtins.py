@@ -1,12 +1,12 @@
-from tests import builtins, factories
-from tools.builtin.workspace import workspace_of
+from tests import factories
+from tools.builtin.workspaces import workspace_of
 from tools.catalog.builtins import install_builtins
 from tools.models import Tool
 
 
 def test_a_new_organization_has_its_built_in_tools_and_a_workspace(organization):
     names = set(Tool.objects.filter(organization=organization).values_list("name", flat=True))
-    assert sorted(names) == builtins.NAMES
+    assert sorted(names) == factories.BUILTIN_NAMES
     assert workspace_of(organization.slug).is_dir()
 
 

@@ -8,7 +8,7 @@ from audit.actions import Actor
 from tests import factories
 from tools.catalog import actions
 from tools.catalog.imports.importing import import_items
-from tools.definitions.dialects import documents, items
+from tools.definitions.dialects import import_documents, import_entries
 from tools.models import Tool
 
 FIVE = """
@@ -57,8 +57,8 @@ def put(organization):
     """Imports items and returns the results by key."""
 
     def run(source):
-        (document,) = documents.parse_documents(source)
-        found = items.split_document(document, items.detect_source(document))
+        (document,) = import_documents.parse_documents(source)
+        found = import_entries.split_document(document, import_entries.detect_source(document))
         by = factories.by(organization)
         done = import_items(organization=organization, items=found, by=by)
         return {one.key: one for one in done}

@@ -7,9 +7,9 @@ import pytest
 from django.db.models.functions import Now
 
 from tests import factories
+from tests.conditions import until
 from tests.tools.shapes import check_error
 from tests.tools.snapshots import closed_now, group, snapshot, tool
-from tests.waiting import until
 from tools.catalog.actions import save_group
 from tools.catalog.group_openings import ALL_OPEN, Cause, OpeningsWatch, good_until, openings_of
 from tools.catalog.load import Figure, Load, Processors, oldest_wait_s

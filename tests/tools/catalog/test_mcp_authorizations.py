@@ -11,10 +11,10 @@ from django.utils import timezone
 
 from audit.models import AuditRecord
 from tests import factories
-from tests.stubs.oauth import consented, guarded_serving
+from tests.conditions import until
+from tests.stubs.identity_provider import consented, guarded_serving
 from tests.stubs.web import Reply
-from tests.tools.held import over
-from tests.waiting import until
+from tests.tools.approval_requests import over
 from tools.catalog.mcp import mcp_consents, mcp_import, mcp_servers, mcp_tokens
 from tools.catalog.mcp.upstreams import hub
 from tools.errors import Conflict, Malformed, NotFound, Unavailable

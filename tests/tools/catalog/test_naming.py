@@ -6,7 +6,7 @@ import string
 from django.db.models import TextField, Value
 
 from tests import factories
-from tools.definitions.texts.visible import skeleton
+from tools.definitions.texts.lookalikes import skeleton
 from tools.models import Organization
 from tools.models.tool import Skeleton
 

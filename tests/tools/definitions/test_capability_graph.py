@@ -5,21 +5,31 @@ from typing import Any
 import pytest
 
 from tests.factories import definition
-from tools.definitions.capability import fits, ports
-from tools.definitions.capability.drafts import draft_proposal
-from tools.definitions.capability.fits import Fit, link_ports
-from tools.definitions.capability.graph import CapabilityEdge, CapabilityGraph, CapabilityNode
-from tools.definitions.capability.plans import MOST_PLANS, CapabilityPlan, find_plans
-from tools.definitions.capability.ports import input_ports, output_ports
-from tools.definitions.capability.search import MOST_STEPS
-from tools.definitions.capability.wishes import (
+from tools.definitions.capability import ports
+from tools.definitions.capability.capability_search import (
+    MOST_STEPS,
     PlanningTarget,
     given_ports,
     schema_of_example,
     target_port,
 )
-from tools.definitions.chains.types import Interface
-from tools.definitions.chains.written import chain_definition
+from tools.definitions.capability.graph import (
+    CapabilityEdge,
+    CapabilityGraph,
+    CapabilityNode,
+    Fit,
+    _compare_schemas,
+    link_ports,
+)
+from tools.definitions.capability.ports import input_ports, output_ports
+from tools.definitions.capability.proposals import (
+    MOST_PLANS,
+    CapabilityPlan,
+    draft_proposal,
+    find_plans,
+)
+from tools.definitions.chains.chain_document import chain_definition
+from tools.definitions.chains.type_check import Interface
 from tools.definitions.tool import Definition, ToolDefinition, read_definition
 
 TEXT, WHOLE = {"type": "string"}, {"type": "integer"}
@@ -478,7 +488,7 @@ def test_parts_of_an_input_schema_are_one():
 def test_what_a_caller_makes_up_is_not_kept_and_pushes_nothing_out():
     known = [tool("first", ["city"], ["weather"]), tool("second", ["weather"], ["report"])]
     assert len(edges(*known)) == 1
-    kept = [one.cache_info() for one in (ports._port_keys, fits._compare_schemas)]
+    kept = [one.cache_info() for one in (ports._port_keys, _compare_schemas)]
     for number in range(20):
         schema = {"type": "string", "title": f"Made up {number}", "maxLength": number + 1}
         for wish in (
@@ -486,5 +496,5 @@ def test_what_a_caller_makes_up_is_not_kept_and_pushes_nothing_out():
             PlanningTarget(value=target_port(f"w{number}")),
         ):
             planned(known, {"city": schema, f"name{number}": schema}, wish)
-    now = [one.cache_info() for one in (ports._port_keys, fits._compare_schemas)]
+    now = [one.cache_info() for one in (ports._port_keys, _compare_schemas)]
     assert [one.currsize for one in now] == [one.currsize for one in kept]

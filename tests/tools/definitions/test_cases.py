@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tools.definitions.dialects import documents, items
-from tools.definitions.dialects.items import ImportSource
-from tools.definitions.dialects.settling import KnownReferences, resolve_references
+from tools.definitions.dialects import import_documents, import_entries
+from tools.definitions.dialects.import_entries import ImportSource
+from tools.definitions.dialects.import_references import KnownReferences, resolve_references
 from tools.definitions.tool import read_definition
 from tools.errors import InvalidDefinition
 
@@ -27,8 +27,8 @@ KNOWN = KnownReferences(
 
 
 def the_item(name):
-    (document,) = documents.parse_documents((CASES / name).read_text("utf-8"))
-    (item,) = items.split_document(document, ImportSource.DEFINITIONS)
+    (document,) = import_documents.parse_documents((CASES / name).read_text("utf-8"))
+    (item,) = import_entries.split_document(document, ImportSource.DEFINITIONS)
     return item
 
 

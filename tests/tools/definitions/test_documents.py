@@ -2,18 +2,23 @@
 
 import pytest
 
-from tools.definitions.dialects import documents
-from tools.definitions.dialects.items import MAX_ITEMS, ImportSource, detect_source, split_document
+from tools.definitions.dialects import import_documents
+from tools.definitions.dialects.import_entries import (
+    MAX_ITEMS,
+    ImportSource,
+    detect_source,
+    split_document,
+)
 from tools.errors import Malformed, TooLarge
 
 
 def values(text):
-    return [document.value for document in documents.parse_documents(text)]
+    return [document.value for document in import_documents.parse_documents(text)]
 
 
 def complaint(text):
     with pytest.raises(Malformed) as caught:
-        documents.parse_documents(text)
+        import_documents.parse_documents(text)
     (flaw,) = caught.value.details["errors"]
     return flaw["line"]
 
@@ -35,7 +40,7 @@ def test_a_yaml_scalar_is_what_yaml_1_2_says_or_a_text(written, meant):
 
 
 def test_documents_of_one_text_know_their_lines_each():
-    first, second = documents.parse_documents("a: 1\n---\nb:\n- c: 2\n- d-e: 3\n")
+    first, second = import_documents.parse_documents("a: 1\n---\nb:\n- c: 2\n- d-e: 3\n")
     assert (first.lines.of("a"), second.lines.of("b[1].d_e"), second.lines.of("b[7].x")) == (
         1,
         5,
@@ -44,7 +49,9 @@ def test_documents_of_one_text_know_their_lines_each():
 
 
 def test_json_knows_its_lines_too():
-    (document,) = documents.parse_documents('{"a": [\n {"b,}": 1},\n {"c":\n "\\"]"}],\n "d": 2}')
+    (document,) = import_documents.parse_documents(
+        '{"a": [\n {"b,}": 1},\n {"c":\n "\\"]"}],\n "d": 2}'
+    )
     places = ("a", "a[0]", "a[1].c", "d", "nowhere")
     assert [document.lines.of(place) for place in places] == [1, 2, 3, 5, 1]
 
@@ -78,17 +85,17 @@ def test_an_anchor_stands_for_a_bounded_amount():
 
 def test_a_document_has_bounds():
     with pytest.raises(TooLarge):
-        documents.parse_documents("x" * (documents.MAX_BYTES + 1))
+        import_documents.parse_documents("x" * (import_documents.MAX_BYTES + 1))
     with pytest.raises(TooLarge):
-        documents.decode_document(b"x" * (documents.MAX_BYTES + 1))
-    (document,) = documents.parse_documents([{}] * (MAX_ITEMS + 1))
+        import_documents.decode_document(b"x" * (import_documents.MAX_BYTES + 1))
+    (document,) = import_documents.parse_documents([{}] * (MAX_ITEMS + 1))
     with pytest.raises(TooLarge):
         split_document(document, ImportSource.DEFINITIONS)
 
 
 def test_bytes_that_are_no_text_are_refused():
     with pytest.raises(Malformed):
-        documents.decode_document(b"\xff\xfe")
+        import_documents.decode_document(b"\xff\xfe")
 
 
 @pytest.mark.parametrize(
@@ -104,7 +111,7 @@ def test_bytes_that_are_no_text_are_refused():
     ],
 )  # fmt: skip
 def test_what_a_document_is_shows_in_its_looks(value, source):
-    (document,) = documents.parse_documents(value)
+    (document,) = import_documents.parse_documents(value)
     assert detect_source(document) == source
 
 
@@ -120,7 +127,7 @@ VS_CODE = """\ufeff// See the README
 
 
 def test_what_desktop_clients_write_may_have_comments_and_commas_at_the_end():
-    (document,) = documents.parse_documents(VS_CODE)
+    (document,) = import_documents.parse_documents(VS_CODE)
     assert document.value["servers"] == {
         "docs": {"type": "http", "url": "http://127.0.0.1:8232/mcp//plain"},
         "odd": {"command": "x", "args": ["/* none */", "a,]", '"//\\', ",}"]},

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.crib import CHECKOUT
-from tools.definitions.dialects.settling import KnownReferences, resolve_references
+from tools.definitions.dialects.import_references import KnownReferences, resolve_references
 from tools.definitions.services import config_flaws, read_service
 from tools.definitions.tool import read_definition
 from tools.errors import InvalidDefinition

@@ -25,9 +25,8 @@ def nothing_ran(organization):
 
 def test_the_gates_stand_in_the_order_of_the_specification():
     assert [step.__name__ for step in ADMISSION] == [
-        "resolve", "nested", "accountable", "shed_load", "limit_fan_out", "enter_session",
-        "available", "permitted", "licensed", "limit_rate", "check_json", "resolve_references",
-        "validate_arguments",
+        "resolve", "arrive", "enter_session", "authorize", "limit_rate", "check_json",
+        "resolve_references", "validate_arguments",
     ]  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from django.db.models.functions import Now
 
 from audit.models import AuditRecord
 from tests import factories
-from tests.waiting import until
+from tests.conditions import until
 from tools.accounts import account_actions as policy
 from tools.catalog import actions as catalog
 from tools.catalog.mcp import mcp_servers

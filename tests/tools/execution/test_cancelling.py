@@ -9,9 +9,9 @@ from django.db.models.functions import Now
 from audit.models import AuditRecord
 from sandbox.spec import RunOutcome, SandboxResult
 from tests import factories
-from tests.tools.held import at_the_browser
+from tests.conditions import blocks_another_connection, until
+from tests.tools.approval_requests import at_the_browser
 from tests.tools.limits.allowing import bound, budget, standing
-from tests.waiting import blocks_another_connection, until
 from tools.errors import Conflict, Forbidden
 from tools.execution import actions, claiming, outcomes, performance, returning, stumbling
 from tools.models import Execution, Resolution

@@ -12,9 +12,9 @@ from django.db.models.functions import Now
 
 from audit.models import AuditRecord
 from tests import factories
+from tests.conditions import until
 from tests.tools.execution.workers import stopped, worker
 from tests.tools.limits.allowing import bound as bound_allowance
-from tests.waiting import until
 from tools.definitions.results import Status
 from tools.execution import actions, capacity, claiming
 from tools.execution.confirmations import of_executions

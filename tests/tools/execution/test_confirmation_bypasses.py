@@ -9,9 +9,9 @@ from django.db import connection
 from django.utils import timezone
 
 from tests import factories
+from tests.conditions import until
 from tests.factories import definition
-from tests.tools.database import tamper
-from tests.tools.held import (
+from tests.tools.approval_requests import (
     approve,
     approver,
     at_the_browser,
@@ -22,7 +22,7 @@ from tests.tools.held import (
     with_a_token,
     word,
 )
-from tests.waiting import until
+from tests.tools.database import tamper
 from tools.accounts import account_actions as policy
 from tools.approvals import decisions
 from tools.approvals.confirmation_rules import create_rule, delete_rule

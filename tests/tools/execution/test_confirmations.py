@@ -9,7 +9,8 @@ from django.utils import timezone
 from audit.models import AuditRecord
 from audit.records import payloads
 from tests import factories
-from tests.tools.held import (
+from tests.conditions import until
+from tests.tools.approval_requests import (
     approve,
     approver,
     at_the_browser,
@@ -19,7 +20,6 @@ from tests.tools.held import (
     never_began,
     word,
 )
-from tests.waiting import until
 from tools.approvals import decisions, expiry
 from tools.errors import Conflict, TooManyHeld
 from tools.execution import actions, claiming

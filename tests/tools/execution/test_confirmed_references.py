@@ -5,7 +5,7 @@ import pytest
 from audit.models import AuditRecord
 from audit.records import payloads
 from tests import factories
-from tests.tools.held import approve, approver, attempted
+from tests.tools.approval_requests import approve, approver, attempted
 from tools.execution.pipeline import admit
 from tools.models import Confirmation, Execution
 from tools.shapes import confirmation_shape

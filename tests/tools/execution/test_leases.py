@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 
 from config import timeouts
 from tests import factories
-from tests.waiting import LIMIT_S, until
+from tests.conditions import LIMIT_S, until
 from tools.execution.leases import CANCELLED, Keeper, Lease, look_after
 from tools.execution.returning import HANDED_BACK, LEASE_LOST
 from tools.models import Execution

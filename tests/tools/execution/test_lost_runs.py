@@ -12,16 +12,17 @@ from audit.models import AuditRecord
 from sandbox.errors import ErrorCode
 from sandbox.spec import RunOutcome, SandboxResult
 from tests import factories
-from tests.tools.held import attempted_in_thread
-from tests.waiting import LIMIT_S, until
+from tests.conditions import LIMIT_S, until
+from tests.tools.approval_requests import attempted_in_thread
 from tools.catalog.sandbox import profiles
 from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidDefinition, Refused
-from tools.execution import actions, performance
+from tools.execution import actions, admission, performance
 from tools.execution.pipeline import perform
 from tools.models import Execution
-from tools.runners.base import Runner, sandbox
-from tools.runners.registry import RUNNERS
+from tools.policy.questions import Gate
+from tools.runners.tool_runs import Runner, sandbox
+from tools.runners.tool_types import RUNNERS
 
 pytestmark = pytest.mark.usefixtures("committed")
 ROOT = Path(__file__).resolve().parents[3]
@@ -229,7 +230,7 @@ def test_a_stored_tool_that_cannot_be_transactional_is_refused_at_the_door(agent
 
 def test_one_that_was_accepted_before_is_refused_at_the_claim(agent, stored, monkeypatch):
     with monkeypatch.context() as earlier:
-        earlier.setattr("tools.execution.admission.check_delivery", lambda _: None)
+        earlier.setitem(admission.SKIPPED, Gate.DELIVERY, "An earlier release had no such gate.")
         execution = factories.execution(agent, "keeps")
     perform(execution.pk)
     row = until(lambda: row_of(execution) if row_of(execution).over else None)

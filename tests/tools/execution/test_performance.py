@@ -10,12 +10,12 @@ from django.db.models.functions import Now
 from audit.models import AuditRecord
 from audit.records import payloads
 from tests import factories
+from tests.conditions import LIMIT_S, until
 from tests.factories import definition
+from tests.tools.approval_requests import attempted, attempted_in_thread
 from tests.tools.database import no_evidence_for, no_lease_for, tamper
-from tests.tools.held import attempted, attempted_in_thread
-from tests.waiting import LIMIT_S, until
 from tools.accounts import account_actions as policy
-from tools.builtin.workspace import workspace_of
+from tools.builtin.workspaces import workspace_of
 from tools.catalog import actions as catalog
 from tools.catalog.registry import registry
 from tools.execution import actions

@@ -9,8 +9,8 @@ from audit.log import anchors, checkpoints, key_files
 from audit.log.checkpoints import CheckpointStatement
 from audit.models import AuditRecord
 from tests import factories
+from tests.conditions import until
 from tests.tools.execution.workers import stopped, worker
-from tests.waiting import until
 from tools.models import Execution
 
 pytestmark = pytest.mark.usefixtures("committed")

@@ -10,8 +10,8 @@ from guardian.shortcuts import assign_perm
 from audit.models import AuditRecord
 from audit.records import payloads
 from tests import factories
-from tests.tools.held import approve, approver
-from tests.waiting import until
+from tests.conditions import until
+from tests.tools.approval_requests import approve, approver
 from tools.accounts import account_actions as policy
 from tools.accounts.callers import caller_of_token, caller_of_user
 from tools.errors import InvalidCall

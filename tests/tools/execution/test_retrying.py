@@ -6,7 +6,7 @@ import pytest
 
 from audit.models import AuditRecord
 from tests import factories
-from tests.tools.held import at_the_browser
+from tests.tools.approval_requests import at_the_browser
 from tools.definitions.callers import Caller
 from tools.errors import Conflict, Forbidden
 from tools.execution import actions, retrying

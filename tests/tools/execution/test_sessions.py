@@ -12,9 +12,9 @@ from django.db.models.functions import Now
 
 from audit.models import AuditRecord
 from tests import factories
+from tests.conditions import LIMIT_S, until
+from tests.tools.approval_requests import attempted, attempted_in_thread
 from tests.tools.database import no_transition_for
-from tests.tools.held import attempted, attempted_in_thread
-from tests.waiting import LIMIT_S, until
 from tools import metrics
 from tools.accounts import account_actions as policy
 from tools.accounts.callers import caller_of_user

@@ -13,7 +13,7 @@ from sandbox.egress.rules.egress_policy import EgressAttempt
 from sandbox.errors import ErrorCode
 from sandbox.spec import ResourceUsage, RunOutcome, SandboxResult
 from tests import factories
-from tests.tools.held import attempted
+from tests.tools.approval_requests import attempted
 from tools import metrics
 from tools.catalog.registry import registry
 from tools.catalog.sandbox import credentials, profiles

@@ -13,8 +13,8 @@ from django.db import connection
 from django.db.models.functions import Now
 from django.test import override_settings
 
+from tests.conditions import until
 from tests.crib import CHECKOUT, Crib, free_port
-from tests.waiting import until
 from tools.models import Execution
 
 Process = subprocess.Popen[bytes]

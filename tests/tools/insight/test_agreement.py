@@ -15,7 +15,8 @@ from tests import factories
 from tests.tools.policy import catalog_of as made
 from tools.accounts.callers import caller_of_agent
 from tools.accounts.grants.grants import ToolGrants, grants
-from tools.authorization.listings import visible_tool, visible_tools
+from tools.authorization.facts import CURRENT, check_groups, question_of
+from tools.authorization.listings import usable_tools, visible_tool, visible_tools
 from tools.catalog.actions import set_enabled
 from tools.catalog.registry import Snapshot, registry
 from tools.definitions.callers import Caller
@@ -25,9 +26,9 @@ from tools.insight.explain import Explanation
 from tools.insight.tool_reach import reaches
 from tools.licensing.tiers import set_tier
 from tools.models import Execution, Organization
-from tools.policy import gates
-from tools.policy.availability import group_open, told
-from tools.policy.questions import DEFAULT_STATE, AccessRequest, EffectiveRequest
+from tools.policy import call_gates, gates
+from tools.policy.availability import group_open, reason_for_caller
+from tools.policy.questions import DEFAULT_STATE, EffectiveRequest, RequestQuestion
 
 GROUPS = ["default", "read", "write", "a/b", "*", "Read"]
 STATES = ["undefined", "analysis", "*", ""]
@@ -121,7 +122,7 @@ def gates_pass(explanation: Explanation, tool: Any) -> bool:
 @given(catalogs(), callers(), requests())
 def test_what_is_listed_is_what_is_explained_as_passed(snapshot, caller, asked):
     explanation = Explanation(caller, asked, snapshot, everything=True)
-    listed = {tool.name for tool in gates.usable_tools(caller, asked, snapshot)}
+    listed = {tool.name for tool in usable_tools(caller, asked, snapshot)}
     passed = {tool.name for tool in snapshot.sorted_tools if gates_pass(explanation, tool)}
     assert listed == passed
     available = {tool.name for tool in snapshot.sorted_tools if explanation.available(tool)}
@@ -132,7 +133,7 @@ def test_what_is_listed_is_what_is_explained_as_passed(snapshot, caller, asked):
 @given(catalogs(), callers(), requests())
 def test_a_call_is_refused_by_the_first_gate_that_is_explained_as_refusing(snapshot, caller, asked):
     for tool in snapshot.sorted_tools:
-        question = AccessRequest(caller, tool, asked, snapshot)
+        question = question_of(caller, tool, asked, snapshot)
         refusals = [one for one in gates.explain(question) if not one.passed]
         refusal = refusal_of(lambda asking=question: gates.authorize(asking))
         if refusal is None:
@@ -140,7 +141,7 @@ def test_a_call_is_refused_by_the_first_gate_that_is_explained_as_refusing(snaps
         else:
             first = refusals[0]
             assert (refusal.code, refusal.details["gate"]) == (first.code, first.gate)
-            assert refusal.message == told(first, question)
+            assert refusal.message == reason_for_caller(first, question)
 
 
 @pytest.mark.part("matrices")
@@ -149,9 +150,9 @@ def test_a_call_is_refused_by_the_first_gate_that_is_explained_as_refusing(snaps
 def test_a_request_is_refused_as_it_is_explained(snapshot, caller, asked):
     rows = Explanation(caller, asked, snapshot, everything=True).request
     refusals = [row.code for row in rows if not row.passed]
-    standing = refusal_of(lambda: gates.check_standing(caller))
-    beyond = refusal_of(lambda: gates.check_groups(caller, asked, snapshot))
-    assert [bool(standing), bool(beyond)] == [not row.passed for row in rows]
+    standing = not call_gates.standing(RequestQuestion(caller, asked, snapshot, CURRENT)).passed
+    beyond = refusal_of(lambda: check_groups(caller, asked, snapshot))
+    assert [standing, bool(beyond)] == [not row.passed for row in rows]
     assert beyond is None or beyond.code in refusals
 
 
@@ -167,7 +168,7 @@ def test_one_tool_is_shown_exactly_when_the_list_shows_it(snapshot, caller, aske
             with pytest.raises(NotFound):
                 visible_tool(caller, snapshot, name)
         every_group = EffectiveRequest(caller.granted_groups, DEFAULT_STATE)
-        now = group_open(AccessRequest(caller, snapshot.tools[name], every_group, snapshot)).passed
+        now = group_open(question_of(caller, snapshot.tools[name], every_group, snapshot)).passed
         reached = name in seen and caller.active and now
         assert reached == reaches(caller, snapshot.tools[name], snapshot)
 
@@ -195,8 +196,8 @@ def test_a_tool_in_no_group_is_told_to_a_caller_who_was_granted_all_groups():
 @given(catalogs(), callers(), requests(), names(GROUPS))
 def test_requesting_more_groups_never_takes_a_tool_away(snapshot, caller, asked, more):
     wider = replace(asked, groups=asked.groups | frozenset(more))
-    before = {tool.name for tool in gates.usable_tools(caller, asked, snapshot)}
-    assert before <= {tool.name for tool in gates.usable_tools(caller, wider, snapshot)}
+    before = {tool.name for tool in usable_tools(caller, asked, snapshot)}
+    assert before <= {tool.name for tool in usable_tools(caller, wider, snapshot)}
 
 
 @pytest.mark.part("matrices")
@@ -209,8 +210,8 @@ def test_taking_a_grant_away_never_adds_a_tool(snapshot, caller, asked, data):
     poorer = replace(
         grants.suppose(caller, less), granted_permissions=caller.granted_permissions & fewer
     )
-    after = {tool.name for tool in gates.usable_tools(poorer, asked, snapshot)}
-    assert after <= {tool.name for tool in gates.usable_tools(caller, asked, snapshot)}
+    after = {tool.name for tool in usable_tools(poorer, asked, snapshot)}
+    assert after <= {tool.name for tool in usable_tools(caller, asked, snapshot)}
 
 
 @pytest.mark.part("matrices")

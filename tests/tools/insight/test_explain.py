@@ -15,15 +15,17 @@ from tools.accounts.callers import caller_of_agent
 from tools.accounts.grants.grants import EVERY_TOOL, ToolGrants, grants
 from tools.catalog.actions import set_enabled
 from tools.catalog.registry import registry
-from tools.insight.explain import Explanation
+from tools.insight.explain import SKIPPED, Explanation
 from tools.insight.remedies import REMEDIES
 from tools.licensing.tiers import set_tier
 from tools.models import ConfirmationRule, Execution, ToolGroup, ToolStatus
 from tools.policy import gates
+from tools.policy.gates import Stage
 from tools.policy.questions import EffectiveRequest
 
 pytestmark = pytest.mark.django_db
-GATE_MODULES = list(dict.fromkeys(inspect.getmodule(gate) for gate in gates.GATES))
+ACCESS = gates.select(Stage.ACCESS, skip=SKIPPED)
+GATE_MODULES = list(dict.fromkeys(inspect.getmodule(check.decide) for check in ACCESS))
 
 
 def codes_in(module: ModuleType) -> Iterator[str]:

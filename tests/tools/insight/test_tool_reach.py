@@ -6,26 +6,27 @@ from types import SimpleNamespace
 import pytest
 
 from tests import bulk, factories
+from tools.authorization.listings import usable_tools
 from tools.catalog import group_openings
 from tools.catalog.actions import save_group, set_enabled
 from tools.catalog.registry import Snapshot, registry
 from tools.insight.changes import Tier
 from tools.insight.tool_reach import (
-    OF_ITS_KIND,
-    OF_THE_TOOL,
+    SKIPPED,
     CallerToolReach,
+    checks_of_callers,
     known_callers,
     reach_of,
     reaches,
 )
 from tools.licensing.kinds import kinds_in
 from tools.models import Agent, LicenseTier, Organization
-from tools.policy.availability import in_state
-from tools.policy.gates import GATES, usable_tools
-from tools.policy.permissions import object_permission
+from tools.policy import gates
+from tools.policy.gates import Scope
 from tools.policy.questions import EffectiveRequest
 
 pytestmark = pytest.mark.django_db
+ACCESS = gates.select(skip=SKIPPED)
 
 
 def snapshot_of(organization: Organization) -> Snapshot:
@@ -34,8 +35,9 @@ def snapshot_of(organization: Organization) -> Snapshot:
 
 
 def test_every_gate_is_asked_of_the_tool_of_its_kind_or_by_itself() -> None:
-    asked = {*OF_THE_TOOL, *OF_ITS_KIND, object_permission, in_state}
-    assert asked == set(GATES)
+    by_itself = [check for check in gates.GATES if check.scope == Scope.TOOL]
+    met = {check.name for check in (*by_itself, *checks_of_callers())}
+    assert met - SKIPPED.keys() == {check.name for check in ACCESS if check.scope != Scope.REQUEST}
 
 
 @pytest.fixture

@@ -18,11 +18,11 @@ from tests.stubs import web
 from tools.builtin.manifest import DEFINITIONS
 from tools.catalog.registry import Snapshot
 from tools.definitions.tool import ToolDefinition, read_definition
-from tools.httpclient.upstreams import RequestBounds, UpstreamPool
-from tools.knowledge import endpoint, entities, terms
+from tools.httpclient.upstream_pool import RequestBounds
+from tools.knowledge import entities, rdf_terms, sparql_endpoint
 from tools.models import LicenseTier
 from tools.runners import knowledge
-from tools.runners.base import ToolRun
+from tools.runners.tool_runs import ToolRun
 
 pytestmark = pytest.mark.django_db
 
@@ -40,8 +40,8 @@ class Two:
     entity: str
 
     def ask(self, query, organization=None, *, output_bytes=None, timeout_s=30.0, **more):
-        places = {"$OTHER": terms.graph_of(self.others, None)}
-        places |= {"$OWN": terms.graph_of(self.ours, None), "$ENTITY": self.entity}
+        places = {"$OTHER": rdf_terms.graph_of(self.others, None)}
+        places |= {"$OWN": rdf_terms.graph_of(self.ours, None), "$ENTITY": self.entity}
         for name, iri in places.items():
             query = query.replace(name, iri)
         constraints = RAW["constraints"] | (
@@ -65,17 +65,16 @@ class Two:
 
 @pytest.fixture(scope="module")
 def two(servers_in):
-    upstream, ours, others = UpstreamPool(), uuid4(), uuid4()
-    place = endpoint.SparqlEndpoint(settings.SPARQL_URL, settings.SPARQL_UPDATE_URL)
+    ours, others = uuid4(), uuid4()
+    place = sparql_endpoint.SparqlEndpoint(settings.SPARQL_URL, settings.SPARQL_UPDATE_URL)
     for organization, name in ((ours, OURS), (others, SECRET)):
         properties = {f"p{at}": [f"{name} {at}", at] for at in range(STATEMENTS // 2)}
         given = {"type": "Thing", "name": name, "key": "x", "properties": properties}
         entity = entities.read(organization, given)
-        text = entities.creation(terms.graph_of(organization, None), entity, call="c", merge=True)
-        endpoint.update(
-            upstream, place, text, RequestBounds(threading.Event(), time.monotonic() + 30)
-        )
-    upstream.close()
+        graph = rdf_terms.graph_of(organization, None)
+        text = entities.creation(graph, entity, call="c", merge=True)
+        bounds = RequestBounds(threading.Event(), time.monotonic() + 30)
+        sparql_endpoint.update(place, text, bounds)
     return Two(ours, others, entity.iri)
 
 
@@ -375,6 +374,6 @@ def test_an_answer_over_the_cap_of_rows_is_cut_and_says_so(two, query, part):
 def test_a_name_that_is_none_is_refused_in_words_that_can_be_kept(name, field):
     for value in (7, "text", {"value": "x", "datatype": name}, {"type": name, "key": name}):
         given = {"type": "T", "name": "n", field: {name: value}}
-        with pytest.raises(terms.BadTerm) as refusal:
+        with pytest.raises(rdf_terms.BadTerm) as refusal:
             entities.read(uuid4(), given)
         assert str(refusal.value).isprintable()

@@ -11,11 +11,11 @@ from tools.catalog.registry import Snapshot, registry
 from tools.catalog.sandbox import profiles
 from tools.insight.changes import Tier, ToolGroups
 from tools.insight.tool_reach import is_licensed, there_for_somebody
+from tools.licensing.coverage import includes
 from tools.licensing.kinds import kinds_after, kinds_among, kinds_in, kinds_of, names_of, passing
 from tools.licensing.licenses import preview
 from tools.licensing.tiers import change_tier, set_tier
 from tools.models import LicenseTier, Organization, Tool
-from tools.policy.license_gates import includes
 
 pytestmark = pytest.mark.django_db
 

@@ -7,16 +7,16 @@ import pytest
 from django.utils import timezone
 
 from audit.models import AuditRecord
-from tests import builtins, factories, licenses
+from tests import factories, licenses
 from tests.tools.policy.test_licensing import ends, move, status, tier, tools
 from tests.tools.snapshots import current_catalog
 from tools.catalog import actions
 from tools.catalog.sandbox import profiles
+from tools.catalog.tiers import state_now, tier_now
 from tools.errors import Conflict, Malformed, NotFound, ToolcribError
 from tools.licensing import licenses as ours
 from tools.licensing import tiers
 from tools.models import LicenseTier, Organization, Tool
-from tools.policy import license_gates
 from tools.worker.tasks import apply_license_expiry
 
 
@@ -130,7 +130,7 @@ def test_a_change_names_tools_that_are_refused_and_profiles_that_stop_working(or
     factories.tool(organization, "t1", constraints={"required_isolation": "Strict"})
     change = move(organization, "WriterPro")
     assert (change.disabled, change.profiles) == ((), ("mine",))
-    gated = tuple(sorted([*builtins.BEYOND_CORE, "t0", "t1"]))
+    gated = tuple(sorted([*factories.BUILTINS_BEYOND_CORE, "t0", "t1"]))
     assert change.gated == gated
     assert move(organization, "Enterprise").opened == gated
 
@@ -154,7 +154,7 @@ def test_a_change_of_the_lowest_tier_reaches_those_whose_licence_has_ended(organ
     apply_license_expiry()
     tiers.change_tier(tier=tier("Core"), by=factories.by(organization), max_custom_tools=2)
     assert custom(organization, "active") == [*names(0, 1)]
-    assert license_gates.tier_now(current_catalog(organization)).max_custom_tools == 2
+    assert tier_now(current_catalog(organization)).max_custom_tools == 2
 
 
 def test_a_new_lowest_tier_is_what_is_left_of_a_licence_that_has_ended(organization):
@@ -162,8 +162,8 @@ def test_a_new_lowest_tier_is_what_is_left_of_a_licence_that_has_ended(organizat
     before = current_catalog(organization)
     name = f"least-{uuid4().hex[:8]}"
     tiers.create_tier(by=factories.by(organization), name=name, rank=0, max_custom_tools=0)
-    assert license_gates.tier_now(before).name == "Core"
-    assert license_gates.tier_now(current_catalog(organization)).name == name
+    assert tier_now(before).name == "Core"
+    assert tier_now(current_catalog(organization)).name == name
 
 
 def test_tools_of_another_organization_are_left_alone(organization):
@@ -224,7 +224,7 @@ def test_a_licence_that_is_not_for_here_and_now_is_refused(organization, fields,
 
 def test_a_licence_in_its_days_of_grace_is_installed(organization):
     install(organization, issued_at=licenses.moment(-60), expires_at=licenses.moment(-3))
-    assert license_gates.state_now(current_catalog(organization)) == "grace"
+    assert state_now(current_catalog(organization)) == "grace"
 
 
 def test_an_older_licence_does_not_come_back_not_even_after_a_removal(organization):

@@ -10,7 +10,7 @@ from django.db import OperationalError
 from audit.errors import Unwritable
 from audit.models import AuditRecord
 from tests import factories
-from tests.waiting import until
+from tests.conditions import until
 from tools.definitions.callers import Caller, CallerKind
 from tools.definitions.results import Status
 from tools.errors import Overloaded, Shed
@@ -247,7 +247,7 @@ def test_what_has_no_room_does_not_make_the_queue_old(agent, organization):
 
 
 def full(admission):
-    admission.shed = Shed("full")
+    admission.limits.shed = Shed("full")
 
 
 def test_an_answer_that_is_known_is_given_all_the_same(agent, organization):

@@ -8,15 +8,15 @@ import pytest
 
 from tests.stubs import llm
 from tests.stubs.web import Raw, Reply
-from tools.httpclient.upstreams import RequestBounds, UpstreamPool
-from tools.llm import chat, moves
-from tools.llm.calls import ModelToolCall
+from tools.httpclient.upstream_pool import RequestBounds, UpstreamPool
+from tools.llm import chat, model_replies
+from tools.llm.model_answers import ModelToolCall
 
 MODEL = chat.Model("http://unused", "small", "sk-secret")
 ASKED = [{"role": "user", "content": "What is 1 + 1?"}]
 TOOLS = [{"type": "function", "function": {"name": "add", "description": "", "parameters": {}}}]
 SPOKEN = 'Thought: Für 1 € — 𝄞.\nAction: add\nArguments: {"a": "ü\\n}"}\nObservation: 3\nAnswer: 3'
-READ = moves.ModelAction("add", {"a": "ü\n}"})
+READ = model_replies.ModelAction("add", {"a": "ü\n}"})
 CALLED = llm.calls("add", '{"a": "ü\\n}"}', "Für 1 €.")
 WHOLE = {"whole": True}
 MANNERS = [{"letters": 1}, {"letters": 3, "bytewise": True}, {"letters": 1_000}, WHOLE]
@@ -46,9 +46,9 @@ def ask(upstream, endpoint, *, max_bytes=10_000, max_tokens=1_000, **fields):
 
 
 def move(said):
-    reader = moves.ModelReplyParser()
+    reader = model_replies.ModelReplyParser()
     reader.feed(said.text)
-    return moves.native(said.text, said.call) if said.call else reader.close()
+    return model_replies.native(said.text, said.call) if said.call else reader.close()
 
 
 @pytest.mark.part("agents", but_each=3)

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from tests import crib as cribs
+from tests.conditions import LIMIT_S
 from tests.config.test_up import stores_of_its_own
 from tests.journeys.client import Answer, Http
-from tests.waiting import LIMIT_S
 
 pytestmark = pytest.mark.part("walks")
 GRAPH = cribs.CHECKOUT / "examples" / "elements.ttl"

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from tests import factories
-from tests.tools.definitions.openapi.documents import one, petstore
+from tests.tools.definitions.openapi.openapi_documents import one, petstore
 from tools.models import Tool
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from tests import builtins, factories
+from tests import factories
 from tests.api import Api
 from tools.catalog.actions import save_group, set_enabled
 
@@ -12,7 +12,8 @@ def names(ran):
 def test_without_an_agent_every_tool_is_listed(typed, organization, here):
     tool = factories.tool(organization, "hidden", group=[])
     set_enabled(tool=tool, enabled=False, by=factories.by(organization))
-    assert names(typed("list_tools", *here, "--json")) == sorted([*builtins.NAMES, "hidden"])
+    every = sorted([*factories.BUILTIN_NAMES, "hidden"])
+    assert names(typed("list_tools", *here, "--json")) == every
 
 
 def test_each_line_has_the_price_in_tokens_that_the_api_tells(typed, organization, here, agent):

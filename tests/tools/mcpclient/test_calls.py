@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.conditions import until
 from tests.stubs.mcp import Error, Tool, as_json, streamed, text
 from tests.stubs.web import Held, Raw, Reply
-from tests.waiting import until
 from tools.mcpclient.errors import (
     Answered,
     Changed,

@@ -9,7 +9,7 @@ import pytest
 
 from tests.stubs.mcp import Tool, as_json, streamed, text
 from tests.stubs.web import Raw, Reply, endless
-from tools.httpclient.loop import EventLoopThread
+from tools.httpclient.outbound import EventLoopThread
 from tools.mcpclient.errors import Lost, NotAllowed, Unusable, UpstreamFailure
 from tools.mcpclient.hub import Stopped, _Watch
 from tools.mcpclient.listing import LONGEST_LIST

@@ -5,9 +5,9 @@ import pytest
 
 from sandbox.egress.dial import Dialer, Resolver, client_context
 from sandbox.egress.rules.addresses import AddressGate, read_network
-from tests.stubs.oauth import oauth_serving
+from tests.stubs.identity_provider import oauth_serving
 from tests.stubs.web import Reply, endless
-from tools.httpclient.loop import EventLoopThread
+from tools.httpclient.outbound import EventLoopThread
 from tools.mcpclient.challenge import NOTHING_SAID, Challenge, read_challenge
 from tools.mcpclient.errors import NeverBegan, Unusable
 from tools.mcpclient.fetching import AuthorizationFailed, Fetcher

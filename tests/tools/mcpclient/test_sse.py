@@ -7,8 +7,8 @@ from contextlib import contextmanager
 import pytest
 
 from sandbox.egress.rules.grammar import Url
+from tests.conditions import until
 from tests.stubs.web import Reply, serving
-from tests.waiting import until
 from tools.mcpclient.errors import Changed, Lost, NeverBegan, NotAllowed, Unusable
 from tools.mcpclient.hub import Stopped
 from tools.mcpclient.sse_channel import Sse

@@ -11,9 +11,9 @@ from django.conf import settings
 from sandbox.errors import ErrorCode, RunRefused
 from sandbox.server_client import start_server
 from sandbox.spec import ServerSpec
+from tests.conditions import until
 from tests.sandbox.watching import pidfds_of
 from tests.stubs.stdio_server import MODERN
-from tests.waiting import until
 from tools.mcpclient import hub as hubs
 from tools.mcpclient import stdio
 from tools.mcpclient.errors import Lost, NeverBegan, Unusable

@@ -5,10 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tools.snapshots import anybody, closed_now, group, snapshot, tool
+from tools.authorization.facts import question_of
+from tools.authorization.listings import usable_tools
 from tools.definitions.tool import ToolDefinition
 from tools.policy.availability import group_open, in_group, matches_groups, matches_state
-from tools.policy.gates import usable_tools
-from tools.policy.questions import AccessRequest, EffectiveRequest
+from tools.policy.questions import EffectiveRequest
 
 GROUPS = [
     # the tool's groups, the requested groups, whether the tool is available
@@ -109,9 +110,7 @@ def question(groups, requested, closed=()):
     hours = {name: closed_now() if name in closed else [] for name in tree}
     made = [group(name, parent=TREE.get(name), schedule=hours[name]) for name in tree]
     echo = tool("echo", group=groups)
-    return AccessRequest(
-        anybody(), echo, EffectiveRequest.of(requested, None), snapshot(echo, *made)
-    )
+    return question_of(anybody(), echo, EffectiveRequest.of(requested, None), snapshot(echo, *made))
 
 
 @pytest.mark.parametrize(("groups", "requested", "there"), NESTED)

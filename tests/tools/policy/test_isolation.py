@@ -8,8 +8,8 @@ import pytest
 from audit.actions import Actor
 from audit.models import AuditRecord
 from tests import factories
+from tests.tools.approval_requests import attempted
 from tests.tools.database import tamper
-from tests.tools.held import attempted
 from tests.tools.snapshots import current_catalog
 from tools.accounts import account_actions as policy
 from tools.catalog import actions

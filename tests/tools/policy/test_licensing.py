@@ -16,17 +16,17 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.tools.snapshots import current_catalog
 from tools.accounts import account_actions as policy
+from tools.authorization.listings import usable_tools
 from tools.builtin.manifest import DEFINITIONS
-from tools.catalog import actions, seats
+from tools.catalog import actions, seats, tiers
 from tools.catalog.builtins import install_builtins
 from tools.catalog.sandbox import profiles
+from tools.catalog.tiers import state_now, tier_now
 from tools.errors import Forbidden, Malformed, Refused, ToolcribError
 from tools.execution.pipeline import admit, perform
 from tools.licensing import licenses
 from tools.licensing import tiers as tier_actions
 from tools.models import LicenseTier, Organization, Tool, ToolStatus
-from tools.policy import license_gates
-from tools.policy.gates import usable_tools
 from tools.policy.isolation_levels import effective_level
 from tools.policy.questions import EffectiveRequest
 
@@ -77,8 +77,8 @@ def refusal(agent, name="echo", **fields):
 def test_the_tier_counts_until_the_days_of_grace_are_over(organization, days, counts, state):
     ends(organization, days=days)
     here = current_catalog(organization)
-    assert (license_gates.tier_now(here).name, license_gates.state_now(here)) == (counts, state)
-    assert license_gates.tier_of(organization.pk).name == counts
+    assert (tier_now(here).name, state_now(here)) == (counts, state)
+    assert tiers.tier_of(organization.pk).name == counts
 
 
 def test_a_licence_runs_out_by_the_clock_alone(organization, agent):
@@ -110,7 +110,7 @@ def test_asking_which_tier_counts_costs_no_query(organization, django_assert_num
     here = current_catalog(organization)
     with django_assert_num_queries(0):
         for _ in range(100):
-            license_gates.tier_now(here)
+            tier_now(here)
 
 
 def test_answers_carry_a_warning_in_the_days_of_grace_and_only_then(organization, agent, api):
@@ -321,7 +321,7 @@ def test_a_tier_lowered_while_organizations_move_to_it_binds_them_all(tier_of):
 
     at_once(work, 7)
     assert {seats.seated(each.pk).count() for each in places} == {2}
-    limits = {license_gates.tier_now(current_catalog(each)).max_custom_tools for each in places}
+    limits = {tier_now(current_catalog(each)).max_custom_tools for each in places}
     assert limits == {2}
 
 

@@ -14,7 +14,7 @@ from tests.tools.limits import allowing
 from tests.tools.runners.conftest import KEY
 from tools.errors import InvalidCall, QuotaExceeded, Refused
 from tools.execution.pipeline import admit, perform
-from tools.llm import moves
+from tools.llm import model_replies
 from tools.models import Execution
 
 pytestmark = pytest.mark.usefixtures("committed")
@@ -113,10 +113,10 @@ def test_the_conversation_goes_out_in_the_protocols_form(agent, model):
 @pytest.mark.parametrize(
     ("play", "parameters", "flaw"),
     [
-        ("Hm.", {"format": "text"}, moves.NEITHER),
-        ("Observation: 2\nAnswer: 2", {"format": "text"}, moves.MADE_UP),
-        (llm.calls("", "{}"), {"format": "native", "tools": [ADD]}, moves.NAMELESS),
-        ("", {"format": "plain"}, moves.SILENT),
+        ("Hm.", {"format": "text"}, model_replies.NEITHER),
+        ("Observation: 2\nAnswer: 2", {"format": "text"}, model_replies.MADE_UP),
+        (llm.calls("", "{}"), {"format": "native", "tools": [ADD]}, model_replies.NAMELESS),
+        ("", {"format": "plain"}, model_replies.SILENT),
     ],
     ids=range(4),
 )

@@ -8,7 +8,7 @@ import pytest
 from tests import factories
 from tests.stubs import web
 from tests.stubs.web import Raw, Reply
-from tests.tools.held import attempted_in_thread
+from tests.tools.approval_requests import attempted_in_thread
 from tools.execution import actions
 from tools.execution.pipeline import admit, perform
 from tools.models import Execution

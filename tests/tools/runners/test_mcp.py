@@ -7,10 +7,10 @@ from django.db.models.functions import Now
 
 from audit.models import AuditRecord
 from tests import factories
+from tests.conditions import until
 from tests.stubs.mcp import Error, mcp_serving, text
 from tests.stubs.web import Held, Raw, Reply
-from tests.tools.held import attempted_in_thread, over
-from tests.waiting import until
+from tests.tools.approval_requests import attempted_in_thread, over
 from tools.catalog.actions import register_tool
 from tools.catalog.mcp import mcp_import, mcp_servers
 from tools.catalog.mcp.upstreams import endpoint_of, hub

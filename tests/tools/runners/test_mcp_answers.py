@@ -10,11 +10,11 @@ import pytest
 from audit.models import AuditRecord
 from audit.records import payloads
 from tests import factories
+from tests.conditions import until
 from tests.stubs.mcp import Error, mcp_serving, streamed, text
 from tests.stubs.web import Reply
+from tests.tools.approval_requests import over
 from tests.tools.execution.working import work_off
-from tests.tools.held import over
-from tests.waiting import until
 from tools.agents.call_rows import call_rows
 from tools.agents.steps import observation_of
 from tools.catalog.actions import update_tool

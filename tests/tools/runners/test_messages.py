@@ -10,13 +10,13 @@ import pytest
 from django.db import connection, transaction
 
 from tests import factories
-from tests.stubs.post_office import open_office
+from tests.stubs.mail import open_office
 from tests.stubs.web import Authority, Raw, Reply, serving
-from tests.tools.held import approve, approver, attempted, held, never_began
+from tests.tools.approval_requests import approve, approver, attempted, held, never_began
 from tools.catalog.actions import update_tool
 from tools.errors import Malformed
 from tools.execution.performance import RUN, claim
-from tools.messaging import bounces, channels, outbox
+from tools.messaging import message_channels, outbox
 from tools.models import Execution, InboxItem, Message, MessageChannel
 
 pytestmark = pytest.mark.usefixtures("committed", "loopback_is_open")
@@ -50,7 +50,7 @@ def hook():
 
 def channel(organization, **fields):
     by = factories.by(organization)
-    return channels.create_channel(organization=organization, channel=fields, by=by)
+    return message_channels.create_channel(organization=organization, channel=fields, by=by)
 
 
 def sent(agent, **parameters):
@@ -190,7 +190,9 @@ def test_who_is_not_allowed_is_not_written_to(organization, sender, office, to):
 
 def test_a_channel_that_was_switched_off_meanwhile_sends_nothing(organization, sender, office):
     row, _ = channel(organization, **MAIL, port=office.port)
-    channels.change_channel(row=row, changes={"enabled": False}, by=factories.by(organization))
+    message_channels.change_channel(
+        row=row, changes={"enabled": False}, by=factories.by(organization)
+    )
     assert sent(sender, channel="post").error_code == "CHANNEL_DISABLED"
 
 
@@ -258,7 +260,7 @@ def test_a_bounce_that_is_reported_before_the_receiver_has_answered_stays(
     def report_first(seen):
         with closing(connection):
             sent_as = seen.headers["idempotency-key"]
-            bounces.note_bounce(channel=row, message_id=sent_as, reason="gone")
+            outbox.note_bounce(channel=row, message_id=sent_as, reason="gone")
         return Reply(status)
 
     hook.replies["/secret-path"] = report_first
@@ -319,14 +321,14 @@ def test_secrets_stand_sealed_and_are_shown_to_nobody(organization):
     row, key = channel(organization, **MAIL, port=25, username="crib", password="swordfish")
     kept = MessageChannel.objects.get(pk=row.pk)
     assert b"swordfish" not in bytes(kept.sealed) and key.encode() not in bytes(kept.sealed)
-    assert channels.written(kept)["password"] == "…"
-    assert channels.opened(kept) == {"password": "swordfish", "key": key}
+    assert message_channels.written(kept)["password"] == "…"
+    assert message_channels.opened(kept) == {"password": "swordfish", "key": key}
 
 
 def test_a_password_does_not_follow_to_another_server(organization):
     row, _ = channel(organization, **MAIL, port=25, username="crib", password="swordfish")
     with pytest.raises(Malformed):
-        channels.change_channel(
+        message_channels.change_channel(
             row=row, changes={"host": "evil.example"}, by=factories.by(organization)
         )
 

@@ -9,7 +9,7 @@ import pytest
 from tests import factories
 from tests.stubs import llm
 from tests.stubs.web import Raw, Reply
-from tests.tools.held import attempted_in_thread
+from tests.tools.approval_requests import attempted_in_thread
 from tests.tools.limits import allowing
 from tests.tools.runners.conftest import KEY
 from tools.errors import QuotaExceeded

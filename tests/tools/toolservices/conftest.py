@@ -13,16 +13,16 @@ from django.conf import settings
 
 from tests.crib import CHECKOUT
 from tests.tools.toolservices.services import QUEUE
-from toolcrib_service import elsewhere, worker
-from toolcrib_service.wire import Queue
-from tools.toolservices.client import ToolServiceClient, ToolServiceRequest
+from toolcrib_service import kombu_worker, redis_worker
+from toolcrib_service.queue_protocol import Queue
+from tools.toolservices.redis_client import ToolServiceClient, ToolServiceRequest
 
 
 @pytest.fixture(autouse=True)
 def _services_stop_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test stops services, so their readers check more often."""
-    monkeypatch.setattr(worker, "_BLOCK_MS", 20)
-    monkeypatch.setattr(elsewhere, "_WAIT_S", 0.02)
+    monkeypatch.setattr(redis_worker, "_BLOCK_MS", 20)
+    monkeypatch.setattr(kombu_worker, "_WAIT_S", 0.02)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import os
 import threading
 from pathlib import Path
 
-from tests.waiting import until
+from tests.conditions import until
 from toolcrib_service import DynamicToolService, ToolFailed
 
 QUEUE = "non-persistent://tests/request"

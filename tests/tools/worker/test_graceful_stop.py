@@ -7,8 +7,8 @@ from django.db.models.functions import Now
 
 from audit.models import AuditRecord
 from tests import factories
+from tests.conditions import LIMIT_S, until
 from tests.tools.execution.workers import killed, taken_by, worker
-from tests.waiting import LIMIT_S, until
 from tools.models import Execution
 
 pytestmark = pytest.mark.usefixtures("committed")

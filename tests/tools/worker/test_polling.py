@@ -11,8 +11,8 @@ import pytest
 from django.db.models.functions import Now
 
 from tests import factories
+from tests.conditions import until
 from tests.tools.execution.workers import taken_by, worker
-from tests.waiting import until
 from tools.execution import capacity
 from tools.execution.claiming import Turn
 from tools.models import Execution
@@ -110,7 +110,7 @@ os.environ["REDIS_URL"] = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
 import django
 django.setup()
 from uuid import uuid4
-from tests.waiting import until
+from tests.conditions import until
 from tools.execution import bell, hints
 callers = [threading.Thread(target=hints.tell, args=[[uuid4()]]) for _ in range(4)]
 for caller in callers:

@@ -9,8 +9,8 @@ from django.db.models.functions import Now
 
 from audit.models import AuditRecord
 from tests import factories
+from tests.conditions import until
 from tests.tools.database import no_evidence_for, overwrite
-from tests.waiting import until
 from tools.models import Execution
 from tools.worker import reaper
 

@@ -10,8 +10,8 @@ from django.conf import settings
 from audit.models import AuditRecord
 from tests import factories
 from tests.tools.toolservices.conftest import broker, url
-from toolcrib_service.announcing import statement
-from toolcrib_service.wire import Queue, announcements
+from toolcrib_service.queue_protocol import Queue, announcements
+from toolcrib_service.service import statement
 from tools.catalog.services.announcements import approve_service
 from tools.models import ToolService
 from tools.worker import service_listener

@@ -3,8 +3,8 @@
 import pytest
 
 from tests import factories
+from tests.tools.approval_requests import approve, approver
 from tests.tools.execution.working import calls_of, work_off
-from tests.tools.held import approve, approver
 from tools.execution import actions
 from tools.models import Confirmation, Execution
 

@@ -3,8 +3,8 @@
 import pytest
 
 from tests import factories
+from tests.tools.approval_requests import approve, approver, at_the_browser, word
 from tests.tools.execution.working import calls_of, work_off
-from tests.tools.held import approve, approver, at_the_browser, word
 from tests.tools.workflows.test_chains import (
     SAYS,
     begun,
@@ -15,11 +15,11 @@ from tests.tools.workflows.test_chains import (
     step,
 )
 from tools.approvals import decisions
-from tools.definitions.chains.document import MOST_ITEMS, MOST_STEPS
+from tools.definitions.chains.chain_document import MOST_ITEMS, MOST_STEPS
 from tools.errors import InvalidDefinition
 from tools.execution import actions, composing, session_actions
-from tools.execution.admission import MOST_DEPTH
 from tools.models import Confirmation
+from tools.policy.call_gates import MOST_DEPTH
 
 pytestmark = pytest.mark.usefixtures("alone")
 MANY = "def main(parameters):\n    return list(range(int(parameters['text'])))\n"

@@ -4,7 +4,7 @@ import pytest
 
 from tests import factories
 from tests.tools.execution.working import work_off
-from tools.definitions.texts.token_price import definition_tokens, estimate_tokens
+from tools.definitions.tool import definition_tokens, estimate_tokens
 from tools.execution import actions
 from tools.models import Execution
 

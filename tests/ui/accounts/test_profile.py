@@ -17,8 +17,7 @@ from tests.ui.pages import inline_code, notes, text
 from tools.accounts.login import lockout
 from tools.accounts.roles import role_of
 from tools.models import Agent, Organization, PersonSession, Token, User
-from tools.ui.accounts.browsers import browser
-from tools.ui.accounts.profile import VERBS
+from tools.ui.accounts.profile import VERBS, browser
 
 OLD, NEW = "correct horse", "a good long one 7"
 CHANGE = {"old_password": OLD, "new_password1": NEW, "new_password2": NEW}

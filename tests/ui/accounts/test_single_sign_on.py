@@ -14,7 +14,7 @@ from django.test import Client
 
 from audit.models import AuditRecord
 from tests import factories
-from tests.stubs.openid import CLIENT, SECRET, OpenIdStub, openid_serving, rsa_key
+from tests.stubs.identity_provider import CLIENT, SECRET, OpenIdStub, openid_serving, rsa_key
 from tests.ui.pages import codes, inline_code, notes, text
 from tests.ui.second_factors import is_in, password, with_app
 from tools.accounts.login.identity_provider import _made

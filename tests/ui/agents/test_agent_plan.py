@@ -6,8 +6,7 @@ from django.template.loader import render_to_string
 
 from tests.ui.pages import notes
 from tools.models import Organization
-from tools.ui.agents.agent_plan import shown_plan
-from tools.ui.agents.agent_steps import reading_of
+from tools.ui.agents.agent_steps import reading_of, shown_plan
 
 
 def told(**more: Any) -> dict[str, Any]:

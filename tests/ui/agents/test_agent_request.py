@@ -8,13 +8,13 @@ from django.test import Client
 
 from audit.models import AuditRecord
 from tests import agent_runs, factories
-from tests.tools.held import held
+from tests.tools.approval_requests import held
 from tests.ui.conftest import Grant
 from tests.ui.pages import htmx, inline_code, notes, text
 from tools.accounts.callers import caller_of_user
 from tools.definitions.results import Status
 from tools.models import Agent, Execution, Organization, User
-from tools.ui.agents.agent_request import TO_DO
+from tools.ui.agents.agent_requests import TO_DO
 from tools.ui.agents.agent_steps import MOST_OBSERVATION
 
 pytestmark = pytest.mark.usefixtures("has_a_model")

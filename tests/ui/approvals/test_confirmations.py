@@ -10,14 +10,14 @@ from django.utils import timezone
 
 from audit.models import AuditRecord
 from tests import factories
-from tests.tools.held import approve, approver, at_the_browser, held
+from tests.tools.approval_requests import approve, approver, at_the_browser, held
 from tests.ui.conftest import Grant
 from tests.ui.pages import notes, text
 from tools.approvals import decisions
 from tools.execution import actions
 from tools.models import Agent, Confirmation, Organization, Tool
 from tools.ui.approvals.confirmations import LONGEST
-from tools.ui.visible import mixed_words, pieces
+from tools.ui.display import mixed_words, pieces
 
 ADDRESS = "/confirmations/"
 

@@ -12,7 +12,7 @@ from tools.authorization.pins import set_pins
 from tools.catalog.actions import update_tool
 from tools.catalog.signatures import keys, verification
 from tools.models import Organization, Tool, ToolVersion
-from tools.ui.catalog.versions import FLAWS
+from tools.ui.catalog.tool_versions import FLAWS
 
 PAGE = "/tools/echo/difference/"
 HOSTILE = "<script>alert(1)</script>\"><img src=x onerror=alert(2)>'"

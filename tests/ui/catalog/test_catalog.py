@@ -4,15 +4,15 @@ import pytest
 from django.test import Client
 
 from audit.models import AuditRecord
-from tests import builtins, factories
+from tests import factories
 from tests.api import Api
 from tests.ui.pages import htmx, notes, text
 from tools.models import Organization, Tool
-from tools.ui.catalog.facets import LABELS
+from tools.ui.catalog.catalog import LABELS
 
 FILES = ["read_file", "write_file"]
-ALL = sorted([*builtins.NAMES, "alpha", "beta"])
-CATEGORIES = builtins.CATEGORIES | {"alpha": "Network", "beta": "System"}
+ALL = sorted([*factories.BUILTIN_NAMES, "alpha", "beta"])
+CATEGORIES = factories.BUILTIN_CATEGORIES | {"alpha": "Network", "beta": "System"}
 
 
 def names(response) -> list[str]:
@@ -80,13 +80,13 @@ def facet(page: str, name: str) -> dict[str, int]:
 
 def test_facets_count_what_each_value_would_leave(admin_client: Client, tools: None) -> None:
     page = text(admin_client.get("/"))
-    assert facet(page, "type") == {"builtin": len(builtins.NAMES), "code": 2}
+    assert facet(page, "type") == {"builtin": len(factories.BUILTIN_NAMES), "code": 2}
     assert facet(page, "status") == {"active": len(ALL)}
     assert facet(page, "group")["barn"] == 1
     assert facet(page, "tier")["WriterPro"] == 2
     narrowed = text(admin_client.get("/?type=code"))
     assert facet(narrowed, "group") == {"barn": 1, "default": 1}
-    assert facet(narrowed, "type") == {"builtin": len(builtins.NAMES)}
+    assert facet(narrowed, "type") == {"builtin": len(factories.BUILTIN_NAMES)}
     assert facet(narrowed, "origin") == {"product": 2}
 
 

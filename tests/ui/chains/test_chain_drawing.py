@@ -4,9 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from tools.definitions.chains.document import Chain
-from tools.ui.chains.chain_drawing import StepStatus, draw
-from tools.ui.chains.chain_words import condition_words
+from tools.definitions.chains.chain_document import Chain
+from tools.ui.chains.chain_drawing import StepStatus, condition_words, draw
 
 
 def step(name, **more):

@@ -14,7 +14,7 @@ from tests.ui.pages import codes, htmx, inline_code, notes, text
 from tools.catalog.actions import find_tool
 from tools.execution.pipeline import perform
 from tools.models import Organization
-from tools.ui.chains.chain_words import condition_words
+from tools.ui.chains.chain_drawing import condition_words
 from tools.ui.chains.chains import CHANGED, RENAMED
 
 

@@ -65,7 +65,7 @@ def test_a_large_output_is_shown_in_pieces_and_never_as_a_whole(
         query = "?" + page.split('rel="next" href="')[1].split('"')[0].partition("?")[2]
         query = query.replace("&amp;", "&")
     assert shown.encode() == content
-    assert max(read) <= outputs.PIECE + 4
+    assert max(read) <= outputs.PIECE_BYTES + 4
 
 
 @pytest.mark.part("matrices", but_each=3)
@@ -87,7 +87,7 @@ def test_secrets_are_masked_in_both(admin_client: Client, call: Execution) -> No
 def test_in_what_is_too_large_to_fold_too(
     admin_client: Client, call: Execution, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outputs, "MOST_FOLDED", 10)
+    monkeypatch.setattr(outputs, "MOST_TREE_BYTES", 10)
     stored(call, b'{"password": "swordfish", "pin":1234567, "b": [1]}', "application/json")
     page = page_of(admin_client, call, "?as=folded")
     assert "swordfish" not in page and "1234567" not in page and "&quot;b&quot;" in page

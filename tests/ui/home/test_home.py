@@ -16,8 +16,8 @@ from audit.log.log_status import log_status
 from audit.log.sealer import seal_logs
 from config.local import unix_accounts
 from tests import factories
-from tests.tools.held import held
-from tests.ui.approvals.test_changes import says
+from tests.tools.approval_requests import held
+from tests.ui.approvals.test_upstream_changes import says
 from tests.ui.conftest import Grant
 from tests.ui.pages import htmx, inline_code, notes, text
 from tools.models import Agent, Execution, LicenseTier, Organization

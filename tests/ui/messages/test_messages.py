@@ -8,7 +8,7 @@ from django.test import Client
 from tests import factories
 from tests.ui.conftest import Grant
 from tests.ui.pages import inline_code, notes, text
-from tools.messaging import channels
+from tools.messaging import message_channels
 from tools.models import InboxItem, Message, MessageChannel, Organization, User
 
 HOSTILE = "<script>alert(1)</script>\u202e"
@@ -17,7 +17,7 @@ HOSTILE = "<script>alert(1)</script>\u202e"
 def channel(organization: Organization, **fields: Any) -> MessageChannel:
     said = {"name": "desk", "kind": "inbox"} | fields
     by = factories.by(organization)
-    return channels.create_channel(organization=organization, channel=said, by=by)[0]
+    return message_channels.create_channel(organization=organization, channel=said, by=by)[0]
 
 
 def letter(to: User, **fields: Any) -> InboxItem:
@@ -117,11 +117,14 @@ def test_a_channel_is_made_changed_given_a_key_and_removed(
     changed = admin_client.post("/channels/post/edit/", change, follow=True)
     assert "post" in notes(changed)["message-success"][0]
     row.refresh_from_db()
-    kept = channels.opened(row)
+    kept = message_channels.opened(row)
     assert (row.most_an_hour, row.enabled, kept["password"]) == (7, False, "swordfish")
     shown = text(admin_client.post("/channels/post/key"))
     row.refresh_from_db()
-    assert channels.opened(row)["key"] in shown and channels.opened(row)["key"] != kept["key"]
+    assert (
+        message_channels.opened(row)["key"] in shown
+        and message_channels.opened(row)["key"] != kept["key"]
+    )
     assert "post" in notes(admin_client.get("/channels/post/remove/"))["asks-to-remove"][0]
     admin_client.post("/channels/post/remove/")
     assert not organization.message_channels.exists()
@@ -137,7 +140,7 @@ def test_an_address_is_kept_where_nothing_is_typed(
     page = admin_client.post("/channels/hook/edit/", said | {"url": ""}, follow=True)
     assert "hook" in notes(page)["message-success"][0] and "s3cret" not in text(page)
     row = organization.message_channels.get()
-    assert channels.opened(row)["url"] == "https://hooks.example/s3cret"
+    assert message_channels.opened(row)["url"] == "https://hooks.example/s3cret"
 
 
 @pytest.mark.part("matrices", but_each=3)

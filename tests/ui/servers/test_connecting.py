@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 from django.test import Client
 
-from tests.stubs.oauth import Guarded, consented, guarded_serving
+from tests.stubs.identity_provider import Guarded, consented, guarded_serving
 from tests.ui.pages import inline_code, notes, text
 from tests.ui.sources import server
 from tools.catalog.mcp.upstreams import hub

@@ -23,7 +23,7 @@ from tools.definitions.callers import Caller, CallerKind
 from tools.definitions.texts import names
 from tools.errors import Forbidden, Malformed, NotFound
 from tools.models import Agent, Organization, Tool, ToolGroup, User
-from tools.models.grant_rows import GrantRow
+from tools.models.permission import GrantRow
 
 AGENT, PERSON, PEOPLE = "agent", "user", "people_group"
 SUBJECTS = {AGENT: "change_agent", PERSON: "change_user", PEOPLE: "change_user"}

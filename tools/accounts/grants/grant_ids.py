@@ -5,7 +5,7 @@ import binascii
 import json
 
 from tools.definitions.values import strict_json
-from tools.models.grant_rows import GrantRow
+from tools.models.permission import GrantRow
 
 _LONGEST = 2_000
 

@@ -3,7 +3,7 @@
 from tools.accounts.grants.grant_actions import AGENT, PEOPLE, PERSON
 from tools.accounts.user_permissions import may, require
 from tools.definitions.callers import Caller
-from tools.models.grant_rows import GrantRow, Sought, grant_rows
+from tools.models.permission import GrantRow, Sought, grant_rows
 
 _SEEN_BY = {AGENT: "view_agent", PERSON: "view_user", PEOPLE: "view_user"}
 

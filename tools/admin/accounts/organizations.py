@@ -12,10 +12,10 @@ from sandbox.spec import IsolationLevel
 from tools.accounts import account_actions
 from tools.admin.base import ActionAdmin, ActionForm, Guarded, HostsField, LinesField
 from tools.catalog.builtins import install_builtins
+from tools.catalog.tiers import standing_of
 from tools.licensing import tiers as tier_actions
 from tools.licensing.licenses import TierImpact
 from tools.models import LicenseTier, Organization
-from tools.policy.license_gates import standing_of
 
 _NAMED = 20
 LIMITS = ("max_concurrency", "max_queue_depth")

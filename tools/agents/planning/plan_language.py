@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tools.definitions.chains import values
-from tools.definitions.chains.document import STEP_ID
+from tools.definitions.chains import expressions
+from tools.definitions.chains.chain_document import STEP_ID
 from tools.definitions.texts import names
 from tools.definitions.values import strict_json
 
@@ -22,7 +22,7 @@ MOST_REFERENCES = 100
 MOST_WHY = 2_000  # characters
 _MOST_TOLD = 10
 _KEYS = ("id", "tool", "arguments", "depends_on", "confidence", "why")
-_STANDING = (values.STEP, values.LITERAL)
+_STANDING = (expressions.STEP, expressions.LITERAL)
 
 
 class UnfitPlan(ValueError):
@@ -165,15 +165,15 @@ class _PlanReader:
         return raw
 
     def _arguments(self, raw: Any, place: str, others: frozenset[str]) -> dict[str, Any]:
-        if not isinstance(raw, dict) or values.reference_key(raw) is not None:
+        if not isinstance(raw, dict) or expressions.reference_key(raw) is not None:
             self._wrong(place, "must be an object, each argument by its name")
             return {}
-        found = list(values.find_references(raw, place))
+        found = list(expressions.find_references(raw, place))
         self._references_left -= len(found)
         if self._references_left < 0:
             self._wrong(place, f"stands after {MOST_REFERENCES} references, which is the most")
             return {}
-        flaws = list(_amiss(found, others)) or values.reference_flaws(
+        flaws = list(_amiss(found, others)) or expressions.reference_flaws(
             raw, place, steps=others, loop=False
         )
         for where, message in flaws:
@@ -185,21 +185,23 @@ def _is_id(raw: Any) -> bool:
     return isinstance(raw, str) and STEP_ID.fullmatch(raw) is not None
 
 
-def _amiss(found: list[values.ValueReference], steps: frozenset[str]) -> Iterator[tuple[str, str]]:
+def _amiss(
+    found: list[expressions.ValueReference], steps: frozenset[str]
+) -> Iterator[tuple[str, str]]:
     """Errors of references: forms that only chains have, and unknown steps."""
     for one in found:
         if one.mark not in _STANDING:
             yield one.place, f"may be $step or $literal, not {one.mark}"
-        elif one.mark == values.STEP and one.raw[values.STEP] not in [*steps]:
+        elif one.mark == expressions.STEP and one.raw[expressions.STEP] not in [*steps]:
             yield one.place, "$step names no other step"
 
 
 def _referred(arguments: dict[str, Any]) -> list[str]:
-    return [str(one.raw[values.STEP]) for one in _to_steps(arguments)]
+    return [str(one.raw[expressions.STEP]) for one in _to_steps(arguments)]
 
 
-def _to_steps(arguments: dict[str, Any]) -> Iterator[values.ValueReference]:
-    return (one for one in values.find_references(arguments) if one.mark == values.STEP)
+def _to_steps(arguments: dict[str, Any]) -> Iterator[expressions.ValueReference]:
+    return (one for one in expressions.find_references(arguments) if one.mark == expressions.STEP)
 
 
 def _in_order(steps: list[PlanStep], known: frozenset[str]) -> list[PlanStep]:

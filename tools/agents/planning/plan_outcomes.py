@@ -26,7 +26,7 @@ from tools.definitions.results import REFUSED, Status
 from tools.execution.chain_boundary import last_attempt
 from tools.execution.composing import Made
 from tools.models import Execution
-from tools.models.execution import ExecutionQuerySet
+from tools.models.execution_queryset import ExecutionQuerySet
 
 PLANS, FLAWS, SETTLED, STOPPED, ANSWER = "plans", "flaws", "settled", "stopped", "answer_at"
 PLANNED, RUNNING, WAITING = "planned", "running", "waiting"

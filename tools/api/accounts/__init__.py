@@ -1,1 +1,3 @@
-"""API of organizations, agents, grants, tokens and tiers."""
+"""API of organizations, tiers, agents, grants and tokens. Requests to agents are in
+`agent_requests`.
+"""

@@ -1,6 +1,7 @@
 """`/api/v1/agents`: agents, their grants and their tokens. For people only."""
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -8,38 +9,145 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework import status
+from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tools.accounts import account_actions
 from tools.accounts.grants import grant_actions, grants_of_many
-from tools.accounts.grants.impersonation import check_may_issue
-from tools.api.common.bodies import (
-    AgentAnswer,
-    AgentBody,
-    AgentChange,
-    AgentPage,
-    NewTokenAnswer,
-    RotationBody,
-    SuspendBody,
-    TokenBody,
-    TokenPage,
-)
 from tools.api.common.conditional import ConditionalView, Representation, conditional
-from tools.api.common.filters import filtered
+from tools.api.common.pagination import Page, filtered
+from tools.api.common.serializer_fields import (
+    Flag,
+    Items,
+    Strict,
+    Text,
+    Whole,
+    texts,
+)
 from tools.authorization import pins
+from tools.catalog.bounds import MOST
 from tools.definitions.callers import Scope
 from tools.definitions.values import strict_json
 from tools.errors import NotFound
 from tools.limits import allowances
+from tools.limits.allowances import AMOUNT, MOST_QUOTAS
 from tools.models import Agent, Token, User
-from tools.shapes import agent_shape, allowances_shape, token_shape
-from tools.web.pages import CursorPages, by_name, newest, paging
-from tools.web.proof import Proof, by_method
+from tools.models.agent import Kind, Period
+from tools.shapes import agent_shape, allowances_shape
+from tools.web.cursor_pagination import CursorPages, by_name, paging_parameters
+from tools.web.reauthentication import Proof, by_method
 
 GRANTS = ("groups", "tools", "tool_groups", "permissions")
 BOUNDS = ("budget", "quotas")
+
+
+class AllowanceAmountField(serializers.CharField):
+    """A decimal text such as "2.50", or a whole number: a fraction as a number is not exact."""
+
+    def to_internal_value(self, data: Any) -> Decimal:  # type: ignore[override]
+        text = str(data) if isinstance(data, int) and not isinstance(data, bool) else data
+        if not isinstance(text, str) or not AMOUNT.fullmatch(text):
+            raise serializers.ValidationError(
+                'This must be a decimal text of at most six places, such as "2.50".'
+            )
+        return Decimal(text)
+
+
+class BudgetBody(Strict):
+    amount = AllowanceAmountField()
+    period = serializers.ChoiceField(choices=Period.values)
+
+
+class QuotaBody(Strict):
+    tool = Text(max_length=128, required=False, allow_null=True, default=None)
+    kind = serializers.ChoiceField(choices=Kind.values)
+    period = serializers.ChoiceField(choices=Period.values)
+    amount = AllowanceAmountField()
+
+
+class BudgetAnswer(serializers.Serializer[Any]):
+    amount = serializers.CharField()
+    period = serializers.ChoiceField(choices=Period.values)
+    used = serializers.CharField()
+    held = serializers.CharField(help_text="By calls that are not over.")
+    resets_at = serializers.DateTimeField()
+
+
+class QuotaAnswer(BudgetAnswer):
+    tool = serializers.CharField(allow_null=True, help_text="Null: all tools together.")
+    kind = serializers.ChoiceField(choices=Kind.values)
+
+
+class AgentBody(Strict):
+    slug = Text(max_length=63)
+    description = Text(required=False, max_length=500, allow_blank=True)
+    groups = texts(required=False, allow_null=True)
+    tools = texts(required=False, allow_null=True)
+    tool_groups = texts(required=False, allow_null=True)
+    permissions = texts(required=False, allow_null=True)
+    strict = Flag(required=False)
+
+
+class AgentChange(Strict):
+    description = Text(required=False, max_length=500, allow_blank=True)
+    groups = texts(required=False)
+    tools = texts(required=False)
+    tool_groups = texts(required=False)
+    permissions = texts(required=False)
+    strict = Flag(required=False)
+    active = Flag(required=False)
+    max_in_flight = Whole(
+        required=False,
+        allow_null=True,
+        min_value=1,
+        max_value=MOST,
+        help_text="How many of its calls may be open at once; null is no limit.",
+    )
+    pins = serializers.DictField(
+        child=Text(allow_null=True, max_length=40),
+        required=False,
+        help_text="Versions by the names of tools; null takes a pin away, others stay.",
+    )
+    budget = BudgetBody(
+        required=False, allow_null=True, help_text="The cost of all tools; null removes it."
+    )
+    quotas = Items(
+        child=QuotaBody(),
+        required=False,
+        max_length=MOST_QUOTAS,
+        help_text="Replaces the list. The budget stays unless an entry is for the cost of all.",
+    )
+
+
+class SuspendBody(Strict):
+    reason = Text(
+        required=False,
+        max_length=500,
+        allow_blank=True,
+        default="",
+        help_text="Stands in the record.",
+    )
+
+
+class AgentAnswer(serializers.Serializer[Any]):
+    slug = serializers.CharField()
+    description = serializers.CharField()
+    active = serializers.BooleanField()
+    strict = serializers.BooleanField()
+    max_in_flight = serializers.IntegerField(allow_null=True)
+    groups = serializers.ListField(child=serializers.CharField())
+    tools = serializers.ListField(child=serializers.CharField())
+    tool_groups = serializers.ListField(child=serializers.CharField())
+    permissions = serializers.ListField(child=serializers.CharField())
+    created_at = serializers.DateTimeField()
+    pins = serializers.DictField(child=serializers.CharField())
+    budget = BudgetAnswer(allow_null=True)
+    quotas = QuotaAnswer(many=True)
+
+
+class AgentPage(Page):
+    results = AgentAnswer(many=True)
 
 
 def agent_shapes(agents: Sequence[Agent]) -> list[dict[str, object]]:
@@ -102,7 +210,7 @@ class AgentList(OneAgent):
         parameters=[
             OpenApiParameter("q", OpenApiTypes.STR, description="In slug or description."),
             OpenApiParameter("active", OpenApiTypes.BOOL),
-            *paging(by_name("slug")),
+            *paging_parameters(by_name("slug")),
         ],
         responses=AgentPage,
     )
@@ -194,113 +302,5 @@ class AgentSuspend(OneAgent):
         return self.answer(self.representation(slug))
 
 
-class TokenList(AgentView):
-    secret = ("token",)
-    proof = by_method(post=Proof.NEEDED)
-
-    @extend_schema(
-        operation_id="list_agent_tokens", parameters=paging(newest()), responses=TokenPage
-    )
-    def get(self, request: Request, slug: str) -> Response:
-        self.require("view_token")
-        tokens = self.agent(slug).service_account.tokens.all()
-        pages = CursorPages()
-        page: list[Token] = pages.paginate_queryset(tokens, request, self) or []
-        return pages.get_paginated_response([token_shape(token) for token in page])
-
-    def check_replay(self, **place: Any) -> None:
-        narrowing = self.body(TokenBody, optional=True)
-        check_may_issue(
-            self.caller,
-            self.agent(place["slug"]).service_account,
-            groups=narrowing.get("groups"),
-            tools=narrowing.get("tools"),
-        )
-
-    @extend_schema(
-        operation_id="create_agent_token",
-        request=TokenBody,
-        responses={201: NewTokenAnswer},
-    )
-    def post(self, request: Request, slug: str) -> Response:
-        """A new token for the agent; it is shown in this answer and never again.
-
-        A token cannot permit more than you hold: narrow it by `groups` and `tools`, or ask a user
-        who holds as much.
-        """
-        self.require("add_token")
-        agent = self.agent(slug)
-        token, text = account_actions.create_token(
-            user=agent.service_account,
-            by=self.actor,
-            giver=self.caller,
-            **self.body(TokenBody, optional=True),
-        )
-        return issued(token, text, request.path)
-
-
-class OneToken(AgentView):
-    volatile = frozenset({"last_used_at"})
-
-    def representation(self, slug: str, token_id: UUID) -> Representation:
-        return Representation(token_shape(self.token(self.agent(slug), token_id)))
-
-
-class TokenDetail(OneToken):
-    proof = by_method(delete=Proof.NOT_NEEDED)
-
-    @extend_schema(operation_id="revoke_agent_token", responses={204: None})
-    @conditional("delete_token")
-    def delete(self, request: Request, slug: str, token_id: UUID) -> Response:
-        """Revoke it: refused from the next request on."""
-        account_actions.revoke_token(token=self.token(self.agent(slug), token_id), by=self.actor)
-        return Response(status=status.HTTP_204_NO_CONTENT)
-
-
 def _allowed(quota: dict[str, Any]) -> dict[str, Any]:
     return {field: quota[field] for field in quota.keys() - {"used", "held", "resets_at"}}
-
-
-def _may_replace(view: ConditionalView) -> None:
-    view.require("add_token")
-    view.require("delete_token")
-
-
-class TokenRotation(OneToken):
-    proof = by_method(post=Proof.NEEDED)
-    secret = ("token",)
-
-    @extend_schema(
-        operation_id="rotate_agent_token",
-        request=RotationBody,
-        responses={201: NewTokenAnswer},
-    )
-    @conditional(_may_replace)
-    def post(self, request: Request, slug: str, token_id: UUID) -> Response:
-        """A new token with the same scopes, groups and tools; the old one ends after the overlap.
-
-        It is shown in this answer and never again, and lasts as long as the old one did.
-        """
-        wanted = self.body(RotationBody, optional=True)
-        return rotated(self, self.token(self.agent(slug), token_id), wanted)
-
-
-def issued(token: Token, text: str, address: str) -> Response:
-    """The one answer that shows a new token. `address` is where tokens of its holder are."""
-    ends = token_shape(token)["expires_at"]
-    shape = {"id": str(token.pk), "token": text, "expires_at": ends}
-    headers = {"Location": f"{address}/{token.pk}"}
-    return Response(shape, status.HTTP_201_CREATED, headers=headers)
-
-
-def rotated(
-    view: ConditionalView, token: Token, wanted: dict[str, Any], *, renew: bool = True
-) -> Response:
-    made, text = account_actions.rotate_token(
-        token=token,
-        by=view.actor,
-        giver=view.caller,
-        overlap_s=wanted.get("overlap", 0),
-        renew=renew,
-    )
-    return issued(made, text, view.request.path.rsplit("/", 2)[0])

@@ -1,8 +1,10 @@
 """`/api/v1/grants`: who may do what. For people only."""
 
+from typing import Any
+
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework import status
+from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -10,18 +12,68 @@ from tools.accounts.grants import grant_actions
 from tools.accounts.grants.grant_actions import KINDS, SUBJECTS
 from tools.accounts.grants.grant_ids import grant_id, read_grant_id
 from tools.accounts.grants.granted import granted
-from tools.api.accounts.grants_bodies import GrantBody, GrantList, GrantPage
-from tools.api.common.base import CallerView
 from tools.api.common.conditional import ConditionalView, Representation, conditional
+from tools.api.common.pagination import Page
+from tools.api.common.serializer_fields import Items, Strict, Text
+from tools.api.common.views import CallerView
 from tools.definitions.callers import Scope
 from tools.errors import Malformed, NotFound
-from tools.models.grant_rows import GrantRow, Sought
-from tools.web.pages import bad_cursor, paging, reference, size_of
-from tools.web.proof import Proof, by_method
+from tools.models.permission import GrantRow, Sought
+from tools.web.cursor_pagination import (
+    cursor_error,
+    page_reference,
+    paging_parameters,
+    parse_page_size,
+)
+from tools.web.reauthentication import Proof, by_method
 
 FILTERS = (*SUBJECTS, "tool", "group")
 _DESCENDING = "-subject"
 _ORDERS = {"subject": "subject", _DESCENDING: _DESCENDING}
+
+
+def _items(help_text: str) -> Items:
+    return Items(child=Text(max_length=128), max_length=200, required=False, help_text=help_text)
+
+
+class GrantBody(Strict):
+    """One of `agent`, `user` and `people_group`, and the grants."""
+
+    agent = Text(required=False, max_length=63)
+    user = Text(required=False, max_length=150)
+    people_group = Text(required=False, max_length=150)
+    tools = _items("Tools it may execute; * is all.")
+    tool_groups = _items("Groups whose every tool it may execute.")
+    groups = _items("Groups it may request; * is all. Not of a group of people.")
+    permissions = _items("What tools require; * is all. Not of a group of people.")
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        subjects = [kind for kind in SUBJECTS if kind in attrs]
+        if len(subjects) != 1:
+            raise serializers.ValidationError(f"Name one of {', '.join(SUBJECTS)}.")
+        if not any(attrs.get(what) for what in KINDS):
+            raise serializers.ValidationError(f"Name something of {', '.join(KINDS)}.")
+        return attrs
+
+
+class GrantSubject(serializers.Serializer[Any]):
+    kind = serializers.ChoiceField(choices=[*SUBJECTS])
+    name = serializers.CharField()
+
+
+class GrantAnswer(serializers.Serializer[Any]):
+    id = serializers.CharField(help_text="Stable: the same grant has it again.")
+    subject = GrantSubject()
+    kind = serializers.ChoiceField(choices=[*KINDS.values()])
+    name = serializers.CharField()
+
+
+class GrantList(serializers.Serializer[Any]):
+    results = GrantAnswer(many=True)
+
+
+class GrantPage(Page):
+    results = GrantAnswer(many=True)
 
 
 class Grants(CallerView):
@@ -32,13 +84,13 @@ class Grants(CallerView):
         operation_id="list_grants",
         parameters=[
             *(OpenApiParameter(name, OpenApiTypes.STR) for name in FILTERS),
-            *paging(_ORDERS),
+            *paging_parameters(_ORDERS),
         ],
         responses=GrantPage,
     )
     def get(self, request: Request) -> Response:
         """One row per grant. Grants that people hold through a group are listed at the group."""
-        size = size_of(request)
+        size = parse_page_size(request)
         before, beside = _cursor(self.query.get("cursor"))
         descending = self.query.get("ordering") == _DESCENDING
         rows = granted(
@@ -124,9 +176,9 @@ def _cursor(raw: str | None) -> tuple[bool, GrantRow | None]:
     side, _, text = raw.partition(".")
     row = read_grant_id(text)
     if side not in {"after", "before"} or row is None:
-        raise bad_cursor()
+        raise cursor_error()
     return side == "before", row
 
 
 def _address(request: Request, side: str, row: GrantRow) -> str:
-    return reference(request, f"{side}.{grant_id(row)}")
+    return page_reference(request, f"{side}.{grant_id(row)}")

@@ -1,47 +1,190 @@
 """`/api/v1/organizations` and `/api/v1/tiers`: they span organizations, so they are for
 superusers."""
 
+from typing import Any
+
 from django.db import transaction
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework import status
+from rest_framework import serializers, status
 from rest_framework.permissions import SAFE_METHODS
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from sandbox.spec import IsolationLevel
 from tools.accounts import account_actions
-from tools.api.accounts.license_bodies import (
-    OrganizationChanged,
-    TierChanged,
-    TierFollows,
-    TierWanted,
-)
-from tools.api.common.bodies import (
-    OrganizationAnswer,
-    OrganizationBody,
-    OrganizationChange,
-    OrganizationPage,
-    TierAnswer,
-    TierChange,
-    TierPage,
-)
 from tools.api.common.conditional import ConditionalView, Representation, conditional
-from tools.api.common.filters import filtered
 from tools.api.common.idempotency import Keying
+from tools.api.common.pagination import Page, filtered
+from tools.api.common.serializer_fields import (
+    LEVELS,
+    Flag,
+    Items,
+    Strict,
+    Text,
+    Whole,
+    texts,
+)
+from tools.catalog.bounds import MOST, MOST_BYTES, MOST_DAYS
 from tools.catalog.builtins import install_builtins
+from tools.catalog.sandbox.hosts import MOST_RULES
 from tools.definitions.callers import Scope
+from tools.definitions.licenses import LicenseState
 from tools.errors import Forbidden, NotFound
 from tools.licensing import tiers as tier_actions
 from tools.licensing.licenses import preview
 from tools.models import LicenseTier, Organization
 from tools.shapes import organization_shape, tier_shape
-from tools.web.pages import CursorPages, by_name, paging
-from tools.web.proof import Proof, by_method
+from tools.web.cursor_pagination import CursorPages, by_name, paging_parameters
+from tools.web.reauthentication import Proof, by_method
 
 _TIERS = {"rank": "rank", "-rank": "-rank", "name": "name", "-name": "-name"}
 LIMITS = ("max_concurrency", "max_queue_depth")
 QUOTA = ("workspace_max_files", "workspace_max_bytes")
+
+
+class TierWanted(Strict):
+    tier = Text(max_length=60)
+
+
+class TierFollows(serializers.Serializer[Any]):
+    """What another tier means: names of tools and profiles."""
+
+    tier_before = serializers.CharField(help_text="The tier that counted before.")
+    tier = serializers.CharField(help_text="The tier that counts then.")
+    disabled = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="Custom tools beyond the limit, the newest first.",
+    )
+    enabled = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="Custom tools that the licence had disabled, the oldest first.",
+    )
+    gated = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="Tools in use that are refused then, and stay enabled.",
+    )
+    opened = serializers.ListField(
+        child=serializers.CharField(), help_text="Tools in use that are no longer refused."
+    )
+    profiles = serializers.ListField(
+        child=serializers.CharField(), help_text="Sandbox profiles that stop working."
+    )
+
+
+class OrganizationBody(Strict):
+    slug = Text(max_length=63)
+    name = Text(max_length=200)
+    tier = Text(max_length=60, required=False, default="Core")
+
+
+class OrganizationChange(Strict):
+    name = Text(max_length=200, required=False)
+    tier = Text(max_length=60, required=False)
+    minimum_isolation = serializers.ChoiceField(choices=LEVELS, required=False)
+    allowed_hosts = Items(
+        child=serializers.JSONField(),
+        required=False,
+        max_length=MOST_RULES,
+        help_text="What web_fetch may reach: hosts, or objects as a sandbox profile has them.",
+    )
+    time_zone = Text(
+        max_length=64,
+        required=False,
+        help_text="Such as Europe/Berlin, in which windows of groups and days of quotas are meant.",
+    )
+    max_concurrency = Whole(
+        required=False,
+        allow_null=True,
+        min_value=1,
+        max_value=MOST,
+        help_text="How many of its calls run at once; null is no limit.",
+    )
+    max_queue_depth = Whole(
+        required=False,
+        min_value=1,
+        max_value=MOST,
+        help_text="How many of its calls may wait for a worker; one more is refused.",
+    )
+    workspace_max_files = Whole(
+        required=False,
+        min_value=1,
+        max_value=MOST,
+        help_text="How many files and folders its workspace may hold; write_file refuses one more.",
+    )
+    workspace_max_bytes = Whole(
+        required=False,
+        min_value=1,
+        max_value=MOST_BYTES,
+        help_text="How many bytes its workspace may hold; write_file refuses more.",
+    )
+    output_days = Whole(
+        required=False,
+        allow_null=True,
+        min_value=1,
+        max_value=MOST_DAYS,
+        help_text="For how many days outputs are kept; null keeps them without an end.",
+    )
+
+
+class LicenseAnswer(serializers.Serializer[Any]):
+    """The current state of the organization's license."""
+
+    id = serializers.CharField(allow_null=True)
+    expires_at = serializers.DateTimeField(allow_null=True)
+    grace_ends_at = serializers.DateTimeField(allow_null=True)
+    state = serializers.ChoiceField(choices=[*LicenseState])
+    effective_tier = serializers.CharField()
+
+
+class OrganizationAnswer(serializers.Serializer[Any]):
+    slug = serializers.CharField()
+    name = serializers.CharField()
+    tier = serializers.CharField()
+    license = LicenseAnswer()
+    minimum_isolation = serializers.ChoiceField(choices=LEVELS)
+    allowed_hosts = serializers.ListField(child=serializers.JSONField())
+    time_zone = serializers.CharField()
+    max_concurrency = serializers.IntegerField(allow_null=True)
+    max_queue_depth = serializers.IntegerField()
+    workspace_max_files = serializers.IntegerField()
+    workspace_max_bytes = serializers.IntegerField()
+    output_days = serializers.IntegerField(allow_null=True)
+    created_at = serializers.DateTimeField()
+
+
+class OrganizationPage(Page):
+    results = OrganizationAnswer(many=True)
+
+
+class TierChange(Strict):
+    builtin_tools = texts(required=False, allow_null=True)
+    max_custom_tools = Whole(required=False, allow_null=True, min_value=0, max_value=1_000_000)
+    isolation_levels = texts(required=False, allow_null=True)
+    custom_sandbox_profiles = Flag(required=False)
+
+
+class TierAnswer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    rank = serializers.IntegerField()
+    builtin_tools = serializers.ListField(child=serializers.CharField(), allow_null=True)
+    max_custom_tools = serializers.IntegerField(allow_null=True)
+    isolation_levels = serializers.ListField(child=serializers.CharField(), allow_null=True)
+    custom_sandbox_profiles = serializers.BooleanField()
+
+
+class TierPage(Page):
+    results = TierAnswer(many=True)
+
+
+class OrganizationChanged(OrganizationAnswer):
+    tier_change = TierFollows(required=False, help_text="Where a tier was given.")
+
+
+class TierChanged(TierAnswer):
+    organizations = serializers.DictField(
+        child=TierFollows(), help_text="What follows, by the slugs of organizations."
+    )
 
 
 class PlatformView(ConditionalView):
@@ -82,7 +225,7 @@ class OrganizationList(OrganizationView):
         parameters=[
             OpenApiParameter("q", OpenApiTypes.STR, description="In its slug."),
             OpenApiParameter("tier", OpenApiTypes.STR, description="A tier's name."),
-            *paging(by_name("slug")),
+            *paging_parameters(by_name("slug")),
         ],
         responses=OrganizationPage,
     )
@@ -185,7 +328,9 @@ class TierPreview(PlatformView):
 
 
 class TierList(PlatformView):
-    @extend_schema(operation_id="list_tiers", parameters=paging(_TIERS), responses=TierPage)
+    @extend_schema(
+        operation_id="list_tiers", parameters=paging_parameters(_TIERS), responses=TierPage
+    )
     def get(self, request: Request) -> Response:
         """The license tiers, the smallest first."""
         self.require("view_licensetier")

@@ -8,27 +8,213 @@ from uuid import UUID
 from django.contrib.auth import authenticate
 from django.http.response import HttpResponseBase
 from drf_spectacular.utils import extend_schema
-from rest_framework import status
+from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tools.accounts import account_actions
 from tools.accounts.callers import actor_of, caller_of_user
+from tools.accounts.grants.impersonation import check_may_issue
 from tools.accounts.grants.narrowing import check_own_token, manages_some
 from tools.accounts.login import lockout, second_factors
 from tools.accounts.login.codes import factor_of
-from tools.api.accounts.agents import issued, rotated
+from tools.api.accounts.agents import AgentView
 from tools.api.common.authentication import source_ip
-from tools.api.common.base import CallerView
-from tools.api.common.bodies import LoginBody, NewTokenAnswer, RotationBody, TokenPage
 from tools.api.common.conditional import ConditionalView, Representation, conditional
 from tools.api.common.idempotency import Keying, answered_once, request_of
+from tools.api.common.pagination import Page
+from tools.api.common.serializer_fields import (
+    Duration,
+    Items,
+    Strict,
+    Text,
+    Whole,
+    texts,
+)
+from tools.api.common.views import CallerView
 from tools.definitions.callers import Caller, Scope
 from tools.errors import Forbidden, NotFound, Unauthenticated
 from tools.models import Token, User
 from tools.shapes import token_shape
-from tools.web.pages import CursorPages, newest, paging
-from tools.web.proof import Proof, by_method
+from tools.web.cursor_pagination import CursorPages, newest_first, paging_parameters
+from tools.web.reauthentication import Proof, by_method
+
+LONGEST_OVERLAP_S = 7 * 86_400.0
+
+
+class TokenBody(Strict):
+    label = Text(required=False, max_length=100, allow_blank=True, default="")  # type: ignore[assignment]
+    scopes = Items(
+        child=serializers.ChoiceField(choices=[Scope.READ.value, Scope.EXECUTE.value]),
+        required=False,
+        allow_empty=False,
+    )
+    days = Whole(required=False, min_value=1, max_value=365)
+    groups = texts(required=False, allow_null=True, help_text="Narrower than the holder's.")
+    tools = texts(required=False, allow_null=True, help_text="The only tools it is good for.")
+
+
+class RotationBody(Strict):
+    overlap = Duration(
+        required=False,
+        least_s=0,
+        longest_s=LONGEST_OVERLAP_S,
+        help_text="For how long the old token stays good, such as PT1H; P7D at most. Absent: not.",
+    )
+
+
+class LoginBody(Strict):
+    username = Text(max_length=150)
+    password = Text(max_length=4096, style={"input_type": "password"})
+    code = Text(
+        required=False,
+        max_length=40,
+        help_text="Of the authenticator app, or a recovery code: for who has a second factor.",
+    )
+    label = Text(required=False, max_length=100, allow_blank=True, default="")  # type: ignore[assignment]
+    days = Whole(required=False, min_value=1, max_value=365)
+    scopes = Items(
+        child=serializers.ChoiceField(choices=[scope.value for scope in Scope]),
+        required=False,
+        allow_empty=False,
+    )
+    groups = texts(required=False, allow_null=True, help_text="Narrower than the holder's.")
+    tools = texts(required=False, allow_null=True, help_text="The only tools it is good for.")
+
+
+class NewTokenAnswer(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    token = serializers.CharField(
+        allow_null=True, help_text="Shown this once; null where a replay withholds it."
+    )
+    expires_at = serializers.DateTimeField()
+
+
+class TokenAnswer(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    label = serializers.CharField()  # type: ignore[assignment]
+    prefix = serializers.CharField()
+    scopes = serializers.ListField(child=serializers.CharField())
+    groups = serializers.ListField(child=serializers.CharField(), allow_null=True)
+    tools = serializers.ListField(child=serializers.CharField(), allow_null=True)
+    created_at = serializers.DateTimeField()
+    expires_at = serializers.DateTimeField()
+    last_used_at = serializers.DateTimeField(allow_null=True)
+    revoked_at = serializers.DateTimeField(allow_null=True)
+
+
+class TokenPage(Page):
+    results = TokenAnswer(many=True)
+
+
+class TokenList(AgentView):
+    secret = ("token",)
+    proof = by_method(post=Proof.NEEDED)
+
+    @extend_schema(
+        operation_id="list_agent_tokens",
+        parameters=paging_parameters(newest_first()),
+        responses=TokenPage,
+    )
+    def get(self, request: Request, slug: str) -> Response:
+        self.require("view_token")
+        tokens = self.agent(slug).service_account.tokens.all()
+        pages = CursorPages()
+        page: list[Token] = pages.paginate_queryset(tokens, request, self) or []
+        return pages.get_paginated_response([token_shape(token) for token in page])
+
+    def check_replay(self, **place: Any) -> None:
+        narrowing = self.body(TokenBody, optional=True)
+        check_may_issue(
+            self.caller,
+            self.agent(place["slug"]).service_account,
+            groups=narrowing.get("groups"),
+            tools=narrowing.get("tools"),
+        )
+
+    @extend_schema(
+        operation_id="create_agent_token",
+        request=TokenBody,
+        responses={201: NewTokenAnswer},
+    )
+    def post(self, request: Request, slug: str) -> Response:
+        """A new token for the agent; it is shown in this answer and never again.
+
+        A token cannot permit more than you hold: narrow it by `groups` and `tools`, or ask a user
+        who holds as much.
+        """
+        self.require("add_token")
+        agent = self.agent(slug)
+        token, text = account_actions.create_token(
+            user=agent.service_account,
+            by=self.actor,
+            giver=self.caller,
+            **self.body(TokenBody, optional=True),
+        )
+        return issued(token, text, request.path)
+
+
+class OneToken(AgentView):
+    volatile = frozenset({"last_used_at"})
+
+    def representation(self, slug: str, token_id: UUID) -> Representation:
+        return Representation(token_shape(self.token(self.agent(slug), token_id)))
+
+
+class TokenDetail(OneToken):
+    proof = by_method(delete=Proof.NOT_NEEDED)
+
+    @extend_schema(operation_id="revoke_agent_token", responses={204: None})
+    @conditional("delete_token")
+    def delete(self, request: Request, slug: str, token_id: UUID) -> Response:
+        """Revoke it: refused from the next request on."""
+        account_actions.revoke_token(token=self.token(self.agent(slug), token_id), by=self.actor)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+def _may_replace(view: ConditionalView) -> None:
+    view.require("add_token")
+    view.require("delete_token")
+
+
+class TokenRotation(OneToken):
+    proof = by_method(post=Proof.NEEDED)
+    secret = ("token",)
+
+    @extend_schema(
+        operation_id="rotate_agent_token",
+        request=RotationBody,
+        responses={201: NewTokenAnswer},
+    )
+    @conditional(_may_replace)
+    def post(self, request: Request, slug: str, token_id: UUID) -> Response:
+        """A new token with the same scopes, groups and tools; the old one ends after the overlap.
+
+        It is shown in this answer and never again, and lasts as long as the old one did.
+        """
+        wanted = self.body(RotationBody, optional=True)
+        return rotated(self, self.token(self.agent(slug), token_id), wanted)
+
+
+def issued(token: Token, text: str, address: str) -> Response:
+    """The one answer that shows a new token. `address` is where tokens of its holder are."""
+    ends = token_shape(token)["expires_at"]
+    shape = {"id": str(token.pk), "token": text, "expires_at": ends}
+    headers = {"Location": f"{address}/{token.pk}"}
+    return Response(shape, status.HTTP_201_CREATED, headers=headers)
+
+
+def rotated(
+    view: ConditionalView, token: Token, wanted: dict[str, Any], *, renew: bool = True
+) -> Response:
+    made, text = account_actions.rotate_token(
+        token=token,
+        by=view.actor,
+        giver=view.caller,
+        overlap_s=wanted.get("overlap", 0),
+        renew=renew,
+    )
+    return issued(made, text, view.request.path.rsplit("/", 2)[0])
 
 
 class PersonalTokens(CallerView):
@@ -48,11 +234,15 @@ class PersonalTokens(CallerView):
         asked: Any = self.request  # none while the API's document is written
         return asked is None or asked.method in {"GET", "HEAD"}
 
-    @extend_schema(operation_id="list_own_tokens", parameters=paging(newest()), responses=TokenPage)
+    @extend_schema(
+        operation_id="list_own_tokens",
+        parameters=paging_parameters(newest_first()),
+        responses=TokenPage,
+    )
     def get(self, request: Request) -> Response:
         """The caller's own tokens, the newest first, ended ones too; never a secret."""
         found = Token.objects.filter(user_id=self.caller.user_id)
-        pages = CursorPages(newest())
+        pages = CursorPages(newest_first())
         page: list[Token] = pages.paginate_queryset(found, request, self) or []
         return pages.get_paginated_response([token_shape(token) for token in page])
 

@@ -1,3 +1,3 @@
-"""API of tools: definitions, versions, changes, import and export, content schemas, signing keys,
-the capability graph.
+"""API of the catalog: tools with their versions and upstream changes, groups, workflow states,
+explanations, imports, content schemas and signing keys. Calls of tools are in `executions`.
 """

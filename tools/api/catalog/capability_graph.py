@@ -1,29 +1,228 @@
 """`/api/v1/tools/graph` and `/api/v1/chains/proposals`: which tool's output fits which tool's
 input."""
 
+import json
 from typing import Any
 
 from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools.api.catalog.capability_bodies import ChainProposalsAnswer, ProposalsBody, ToolGraphAnswer
 from tools.api.catalog.tools import LISTING, Listing
-from tools.api.common.base import CallerView
 from tools.api.common.idempotency import Keying
+from tools.api.common.pagination import Page
+from tools.api.common.serializer_fields import State, Strict, Text, texts
+from tools.api.common.views import CallerView
+from tools.api.executions.chains import ChainBody
+from tools.authorization.listings import usable_tools
 from tools.catalog.registry import CatalogTool
 from tools.catalog.workflow.capabilities import graph_of, proposals
 from tools.definitions.callers import Scope
-from tools.definitions.capability.drafts import Proposal
-from tools.definitions.capability.graph import CapabilityEdge, CapabilityNode
+from tools.definitions.capability.capability_search import (
+    PlanningTarget,
+    given_ports,
+    schema_of_example,
+    target_port,
+)
+from tools.definitions.capability.graph import CapabilityEdge, CapabilityNode, Fit
 from tools.definitions.capability.ports import normalize_key
-from tools.definitions.capability.wishes import PlanningTarget, given_ports, target_port
-from tools.definitions.chains.values import OUTPUT
-from tools.policy import gates
+from tools.definitions.capability.proposals import Proposal
+from tools.definitions.chains.expressions import OUTPUT
+from tools.definitions.schemas.json_schemas import BadSchema, compile_schema
+from tools.definitions.texts.names import flaw_in_text
 from tools.policy.questions import EffectiveRequest
-from tools.web.proof import Proof, by_method
+from tools.web.reauthentication import Proof, by_method
 
+MOST_HAD = 50
+_LONGEST_NAME = 100
+# Characters of all given values, as JSON. The time to check that a schema is harmless grows with
+# its size, and faster where it refers to itself: any agent may ask, so it is kept short.
+_LARGEST = 20_000
+_REFERENCES = ('"$ref"', '"$dynamicRef"', '"$recursiveRef"')
+_FITS = [str(one) for one in Fit]
 MOST_EDGES = 1_000
+
+
+class ValueName(Text):
+    """A name by which a value can be found: there are letters or digits in it."""
+
+    def to_internal_value(self, data: Any) -> str:
+        name = super().to_internal_value(data)
+        flaw = flaw_in_text(name, longest=_LONGEST_NAME)
+        if flaw is None and not normalize_key(name):
+            flaw = "holds no letter and no digit"
+        if flaw is not None:
+            raise serializers.ValidationError(f"This {flaw}.")
+        return name
+
+
+class SchemaField(serializers.JSONField):
+    """A JSON Schema, as an object, in which nothing refers to anything."""
+
+    def to_internal_value(self, data: Any) -> dict[str, Any]:
+        if not isinstance(data, dict):
+            raise serializers.ValidationError("A schema is an object.")
+        text = json.dumps(data)
+        if len(text) > _LARGEST:
+            raise serializers.ValidationError(f"This is larger than {_LARGEST} characters.")
+        if any(word in text for word in _REFERENCES):
+            raise serializers.ValidationError("Write out what is meant, without $ref.")
+        try:
+            compile_schema(data)
+        except BadSchema as error:
+            raise serializers.ValidationError(
+                f"This is no schema that may be used: {error}"
+            ) from None
+        return data
+
+
+class HadBody(Strict):
+    """A given value. `{}` where only its name is known."""
+
+    schema = SchemaField(required=False)
+    example = serializers.JSONField(required=False, allow_null=True)
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if len(attrs) > 1:
+            raise serializers.ValidationError("Give a schema or an example, not both.")
+        return attrs
+
+
+class WantBody(Strict):
+    value = ValueName(required=False, help_text="A value, by its name.")
+    schema = SchemaField(required=False, help_text="Of the value.")
+    capability = ValueName(required=False, help_text="Any tool that declares it.")
+    tool = Text(required=False, max_length=128, help_text="This very tool.")
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if len(attrs.keys() & {"value", "capability", "tool"}) != 1:
+            raise serializers.ValidationError("Name one: a value, a capability or a tool.")
+        if "schema" in attrs and "value" not in attrs:
+            raise serializers.ValidationError({"schema": ["This is for a value."]})
+        return attrs
+
+
+class HadField(serializers.DictField):
+    """By name the schema of each value; None where nothing is known of it."""
+
+    child = HadBody()
+
+    def to_internal_value(self, data: Any) -> dict[str, Any]:
+        if isinstance(data, dict):
+            self._check(data)
+        read = super().to_internal_value(data)
+        return {name: self._schema(one) for name, one in read.items()}
+
+    def _check(self, data: dict[str, Any]) -> None:
+        if len(data) > MOST_HAD:
+            raise serializers.ValidationError(f"These are more than {MOST_HAD} values.")
+        if len(json.dumps(data)) > _LARGEST:
+            raise serializers.ValidationError(f"This is larger than {_LARGEST} characters.")
+        name = ValueName()
+        for one in data:
+            try:
+                name.run_validation(one)
+            except serializers.ValidationError as error:
+                raise serializers.ValidationError({str(one)[:60]: error.detail}) from None
+
+    def _schema(self, one: dict[str, Any]) -> Any:
+        if "example" in one:
+            return schema_of_example(one["example"])
+        return one.get("schema")
+
+
+class ProposalsBody(Strict):
+    have = HadField(required=False, default=dict)
+    want = WantBody()
+    group = texts(required=False, allow_null=True, default=None)
+    state = State()
+
+
+class ConsumedAnswer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    # The field's name is also an attribute's of DRF's serializers.
+    required = serializers.BooleanField()  # type: ignore[assignment]
+    means = serializers.CharField(allow_null=True, help_text="What its schema declares (x-means).")
+
+
+class ProducedAnswer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    path = serializers.CharField(help_text="In what it gives back, such as /output/url.")
+    always = serializers.BooleanField()
+    means = serializers.CharField(allow_null=True)
+
+
+class ToolNodeAnswer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    title = serializers.CharField(allow_null=True)
+    consumes = ConsumedAnswer(many=True)
+    produces = ProducedAnswer(many=True)
+    capabilities = serializers.ListField(child=serializers.CharField())
+    side_effects = serializers.BooleanField()
+    requires_confirmation = serializers.BooleanField()
+    cost = serializers.CharField()
+
+
+class ToolEdgeAnswer(serializers.Serializer[Any]):
+    path = serializers.CharField(help_text="In what the first gives back.")
+    to = serializers.CharField()
+    parameter = serializers.CharField()
+    fit = serializers.ChoiceField(choices=_FITS)
+    why = serializers.ListField(child=serializers.CharField(), help_text="What is doubtful.")
+
+    def get_fields(self) -> dict[str, Any]:
+        """`from` is a keyword of Python."""
+        return {"from": serializers.CharField(), **super().get_fields()}
+
+
+class ToolGraphAnswer(Page):
+    nodes = ToolNodeAnswer(many=True)
+    edges = ToolEdgeAnswer(many=True, help_text="From and to the nodes of this page.")
+    more_edges = serializers.BooleanField(help_text="There may be more than are shown.")
+    warnings = serializers.ListField(child=serializers.CharField())
+
+
+class LinkAnswer(serializers.Serializer[Any]):
+    step = serializers.CharField()
+    parameter = serializers.CharField()
+    fit = serializers.ChoiceField(choices=_FITS)
+    why = serializers.ListField(child=serializers.CharField(), help_text="What is doubtful.")
+
+    def get_fields(self) -> dict[str, Any]:
+        """`from` is a keyword of Python."""
+        origin = serializers.DictField(help_text="`given`, or `step` and `path`.")
+        return {**super().get_fields(), "from": origin}
+
+
+class LackAnswer(serializers.Serializer[Any]):
+    name = serializers.CharField(help_text="The parameter of the chain that asks for it.")
+    step = serializers.CharField()
+    parameter = serializers.CharField()
+    schema = serializers.DictField()
+
+
+class ChainProposalAnswer(serializers.Serializer[Any]):
+    document = ChainBody(help_text="As POST /chains takes it.")
+    tools = serializers.ListField(child=serializers.CharField())
+    effort = serializers.IntegerField(
+        help_text="Its steps, and in steps its doubts and what it lacks: the least comes first."
+    )
+    links = LinkAnswer(many=True)
+    lacks = LackAnswer(many=True)
+    side_effects = serializers.BooleanField()
+    confirmations = serializers.ListField(
+        child=serializers.CharField(), help_text="Tools for which a person is asked."
+    )
+    cost = serializers.CharField()
+    warnings = serializers.ListField(
+        child=serializers.DictField(), help_text="What may not fit, as when a chain is saved."
+    )
+
+
+class ChainProposalsAnswer(serializers.Serializer[Any]):
+    results = ChainProposalAnswer(many=True)
+    warnings = serializers.ListField(child=serializers.CharField())
 
 
 class ToolGraph(Listing):
@@ -67,7 +266,7 @@ class ChainProposals(CallerView):
         given = self.body(ProposalsBody)
         asked, snapshot = EffectiveRequest.of(given["group"], given["state"]), self.snapshot
         warnings = self.granted(asked, snapshot)
-        tools = gates.usable_tools(self.caller, asked, snapshot)
+        tools = usable_tools(self.caller, asked, snapshot)
         usable = frozenset(tool.name for tool in tools)
         wish = _wish(given["want"])
         found = proposals(snapshot, usable, given_ports(given["have"]), wish)

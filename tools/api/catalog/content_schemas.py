@@ -1,27 +1,60 @@
 """`/api/v1/content-schemas`: the named schemas of `validate_content`, with all their versions."""
 
+from typing import Any
+
 from drf_spectacular.utils import extend_schema
-from rest_framework import status
+from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools.api.catalog.content_schema_bodies import (
-    ContentSchemaBody,
-    ContentSchemaChange,
-    ContentSchemaPage,
-    ContentSchemaVersionAnswer,
-    ContentSchemaWhole,
-)
-from tools.api.common import streams
-from tools.api.common.base import CallerView
+from tools.api.common import event_streams
 from tools.api.common.conditional import ConditionalView, Representation, conditional
+from tools.api.common.pagination import Page
+from tools.api.common.views import CallerView
 from tools.catalog.sandbox import content_schemas
 from tools.definitions.callers import Scope
 from tools.definitions.values.strict_json import MAX_VALUES
-from tools.models import ContentSchema
+from tools.models import ContentSchema, SchemaKind
 from tools.shapes import content_schema_shape, content_schema_version_shape
-from tools.web.pages import CursorPages, by_name, paging
-from tools.web.proof import Proof, by_method
+from tools.web.cursor_pagination import CursorPages, by_name, paging_parameters
+from tools.web.reauthentication import Proof, by_method
+
+
+class ContentSchemaChange(serializers.Serializer[Any]):
+    document = serializers.JSONField(help_text="The schema: an object, or the text of an XSD.")
+    note = serializers.CharField(required=False, help_text="Why, for those who read versions.")
+
+
+class ContentSchemaBody(ContentSchemaChange):
+    name = serializers.CharField()
+    kind = serializers.ChoiceField(choices=SchemaKind.values, required=False)
+    description = serializers.CharField(required=False)
+
+
+class ContentSchemaVersionAnswer(serializers.Serializer[Any]):
+    number = serializers.IntegerField()
+    document = serializers.JSONField()
+    digest = serializers.CharField()
+    note = serializers.CharField()
+    created_by = serializers.CharField()
+    created_at = serializers.DateTimeField()
+
+
+class ContentSchemaAnswer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    kind = serializers.ChoiceField(choices=SchemaKind.values)
+    description = serializers.CharField()
+    versions = serializers.IntegerField(help_text="The number of the newest.")
+    created_at = serializers.DateTimeField()
+    updated_at = serializers.DateTimeField()
+
+
+class ContentSchemaWhole(ContentSchemaAnswer):
+    current = ContentSchemaVersionAnswer()
+
+
+class ContentSchemaPage(Page):
+    results = ContentSchemaAnswer(many=True)
 
 
 class ContentSchemaView(ConditionalView):
@@ -38,7 +71,7 @@ class ContentSchemaList(ContentSchemaView):
 
     @extend_schema(
         operation_id="list_content_schemas",
-        parameters=paging(by_name()),
+        parameters=paging_parameters(by_name()),
         responses=ContentSchemaPage,
     )
     def get(self, request: Request) -> Response:
@@ -58,7 +91,7 @@ class ContentSchemaList(ContentSchemaView):
     def post(self, request: Request) -> Response:
         """The schema is tried once inside the sandbox before it is stored."""
         self.require("add_contentschema")
-        with streams.waiting(self.caller):
+        with event_streams.waiting(self.caller):
             row = content_schemas.create_schema(
                 organization=self.organization, schema=self.given(), by=self.actor
             )
@@ -85,7 +118,7 @@ class ContentSchemaDetail(ContentSchemaView):
         """A new version, unless it is unchanged; earlier ones are kept."""
         self.require("change_contentschema")
         row, change = self._row(name), self.given()
-        with streams.waiting(self.caller):
+        with event_streams.waiting(self.caller):
             content_schemas.try_version(row=row, change=change)
         with self.changing(name=name):
             content_schemas.keep_version(row=row, change=change, by=self.actor)

@@ -7,16 +7,16 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools.api.common.base import CallerView
-from tools.api.common.bodies import Page
 from tools.api.common.conditional import ConditionalView, Representation, conditional
+from tools.api.common.pagination import Page
+from tools.api.common.views import CallerView
 from tools.catalog.signatures import keys
 from tools.definitions.callers import Scope
 from tools.errors import NotFound
 from tools.models import SigningKey
 from tools.shapes import signing_key_shape
-from tools.web.pages import CursorPages, newest, paging
-from tools.web.proof import Proof, by_method
+from tools.web.cursor_pagination import CursorPages, newest_first, paging_parameters
+from tools.web.reauthentication import Proof, by_method
 
 
 class SigningKeyAnswer(serializers.Serializer[Any]):
@@ -38,7 +38,7 @@ class SigningKeyList(CallerView):
 
     @extend_schema(
         operation_id="list_signing_keys",
-        parameters=paging(newest()),
+        parameters=paging_parameters(newest_first()),
         responses=SigningKeyPage,
     )
     def get(self, request: Request) -> Response:

@@ -6,40 +6,49 @@ from typing import Any
 
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, PolymorphicProxySerializer, extend_schema
-from rest_framework import status
+from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools.api.common.base import CallerView
-from tools.api.common.bodies import (
-    DefinitionAnswer,
-    DefinitionBody,
-    ToldPage,
-    ToolPage,
-    VersionPage,
-)
+from sandbox.spec import IsolationLevel
 from tools.api.common.conditional import ConditionalView, Representation, conditional
-from tools.api.common.filters import IN_SESSION
-from tools.api.common.pagination import BY_NAME, page_of_ranked, page_of_tools, tool_key
-from tools.api.documentation.schema import CODE_TOOL
+from tools.api.common.pagination import (
+    BY_NAME,
+    IN_SESSION,
+    Page,
+    page_of_ranked,
+    page_of_tools,
+    tool_key,
+)
+from tools.api.common.serializer_fields import (
+    one_of,
+)
+from tools.api.common.views import CallerView
+from tools.api.documentation import CODE_TOOL
 from tools.authorization import request_records
-from tools.authorization.listings import visible_tool
+from tools.authorization.listings import usable_tools, visible_tool
 from tools.catalog import actions
 from tools.catalog.registry import CatalogTool
 from tools.catalog.search.questions import note_search
 from tools.catalog.search.search import ranked, relevant
 from tools.catalog.signatures.verified import check_current
 from tools.definitions.callers import Scope
-from tools.definitions.texts.told import FORMATTERS, ToolTextFormat
+from tools.definitions.texts.tool_formats import FORMATTERS, ToolTextFormat
 from tools.definitions.tool import Definition
 from tools.definitions.values.strict_json import MAX_VALUES
-from tools.definitions.vocabulary import Category
+from tools.definitions.vocabulary import (
+    ArgumentValidation,
+    Category,
+    Delivery,
+    ParameterType,
+    ToolType,
+)
 from tools.insight.workflow_findings import findings_about
 from tools.models import ToolVersion
-from tools.policy import gates
+from tools.models.tool import Origin, ToolStatus
 from tools.shapes import tool_here, tool_shape, version_shape
-from tools.web.pages import PAGING, CursorPages, paging
-from tools.web.proof import Proof, by_method
+from tools.web.cursor_pagination import PAGING_PARAMETERS, CursorPages, paging_parameters
+from tools.web.reauthentication import Proof, by_method
 
 DEFINITION = "definition"
 FORMAT = OpenApiParameter(
@@ -48,7 +57,6 @@ FORMAT = OpenApiParameter(
     enum=[DEFINITION, *ToolTextFormat],
     description="How each is told: for a model of that kind, or as text for a prompt.",
 )
-TOOL_LIST = PolymorphicProxySerializer("ToolList", [ToolPage, ToldPage], None)
 REQUEST = [
     OpenApiParameter("group", OpenApiTypes.STR, many=True, description="Requested groups."),
     OpenApiParameter("state", OpenApiTypes.STR, description="Current workflow state."),
@@ -67,8 +75,126 @@ LISTING = [
         "name, title, description, capabilities or parameters.",
     ),
     BY_NAME,
-    *PAGING,
+    *PAGING_PARAMETERS,
 ]
+ENABLES = by_method(post=Proof.NEEDED)
+DISABLES = by_method(post=Proof.NOT_NEEDED)
+_VERSIONS = {"-number": "-number", "number": "number"}
+
+
+class ParameterBody(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    type = one_of(ParameterType)
+    description = serializers.CharField()
+    required = serializers.BooleanField(required=False)  # type: ignore[assignment]
+    default = serializers.JSONField(required=False, allow_null=True)
+    enum = serializers.ListField(required=False, allow_null=True)
+    schema = serializers.DictField(required=False, allow_null=True)
+
+
+class ConstraintsBody(serializers.Serializer[Any]):
+    max_execution_time = serializers.CharField(required=False)
+    max_output_size = serializers.IntegerField(required=False)
+    allow_side_effects = serializers.BooleanField(required=False)
+    required_isolation = serializers.CharField(required=False)
+    sandbox_profile = serializers.CharField(required=False)
+
+
+class DefinitionBody(serializers.Serializer[Any]):
+    """A tool definition. `tools.definitions` reads it and names every wrong field."""
+
+    name = serializers.CharField(max_length=128)
+    type = one_of(ToolType)
+    title = serializers.CharField(required=False, allow_null=True)
+    description = serializers.CharField()
+    category = serializers.CharField(required=False)
+    parameters = ParameterBody(many=True, required=False)
+    input_schema = serializers.DictField(required=False)
+    output_schema = serializers.DictField(required=False)
+    constraints = ConstraintsBody(required=False)
+    required_permissions = serializers.ListField(child=serializers.CharField(), required=False)
+    requires_confirmation = serializers.BooleanField(required=False)
+    group = serializers.ListField(child=serializers.CharField(), required=False, allow_null=True)
+    state = serializers.CharField(required=False, allow_null=True)
+    available_in_states = serializers.ListField(
+        child=serializers.CharField(), required=False, allow_null=True
+    )
+    rate_limit_per_minute = serializers.IntegerField(required=False, allow_null=True)
+    cost_per_invocation = serializers.CharField(required=False)
+    cost_per_cache_hit = serializers.CharField(required=False)
+    cache_ttl = serializers.CharField(required=False, allow_null=True)
+    transform = serializers.DictField(
+        required=False, help_text="`select`, `redact` and `observation`: what becomes of an output."
+    )
+    delivery = one_of(Delivery, required=False)
+    argument_validation = one_of(ArgumentValidation, required=False)
+    capabilities = serializers.ListField(child=serializers.CharField(), required=False)
+    implementation = serializers.DictField(required=False)
+    version = serializers.CharField(required=False)
+    metadata = serializers.DictField(required=False)
+    enabled = serializers.BooleanField(required=False)
+    max_concurrency = serializers.IntegerField(
+        required=False,
+        allow_null=True,
+        help_text="How many of its calls run at once; null is no limit. Set by PUT and PATCH.",
+    )
+    critical = serializers.BooleanField(
+        required=False, help_text="Every call needs the consent of two people."
+    )
+
+
+class DefinitionAnswer(DefinitionBody):
+    """A tool definition, with what the catalog knows about it."""
+
+    category = one_of(Category, required=False)  # type: ignore[assignment]  # a request may alias
+    token_estimate = serializers.IntegerField(help_text="What it costs a model's context, about.")
+    status = one_of(ToolStatus)
+    status_reason = serializers.CharField()
+    origin = one_of(Origin)
+    effective_isolation = one_of(
+        IsolationLevel,
+        required=False,
+        help_text="The level it runs at here; shown of one tool, not in lists.",
+    )
+    digest = serializers.CharField()
+    signature = serializers.DictField()
+    authentic = serializers.BooleanField(
+        help_text="Whether it is what was signed; what is not is never run."
+    )
+    findings = serializers.ListField(
+        child=serializers.DictField(),
+        required=False,
+        help_text="What the linter says of it; shown when it was saved. See lint_tools.",
+    )
+
+
+class ToolPage(Page):
+    results = DefinitionAnswer(many=True)
+    warnings = serializers.ListField(child=serializers.CharField())
+
+
+class ToldPage(Page):
+    results = serializers.ListField(child=serializers.DictField())
+    warnings = serializers.ListField(child=serializers.CharField())
+
+
+class VersionAnswer(serializers.Serializer[Any]):
+    version = serializers.CharField()
+    number = serializers.IntegerField()
+    digest = serializers.CharField()
+    signature = serializers.DictField()
+    created_at = serializers.DateTimeField()
+    created_by = serializers.CharField()
+    change_note = serializers.CharField()
+    origin = one_of(Origin)
+    definition = serializers.JSONField(help_text="As it is stored, authentic or not.")
+
+
+class VersionPage(Page):
+    results = VersionAnswer(many=True)
+
+
+TOOL_LIST = PolymorphicProxySerializer("ToolList", [ToolPage, ToldPage], None)
 
 
 class Listing(CallerView):
@@ -81,7 +207,7 @@ class Listing(CallerView):
         began, asked = time.perf_counter(), self.asked()
         request_records.count(asked, self.snapshot)
         warnings = self.granted(asked, self.snapshot)
-        tools = gates.usable_tools(self.caller, asked, self.snapshot)
+        tools = usable_tools(self.caller, asked, self.snapshot)
         request_records.listed(self.caller, asked, self.snapshot, shown=len(tools), began=began)
         return tools, warnings
 
@@ -220,10 +346,6 @@ def shown_now(view: CallerView, name: str) -> Representation:
     return Representation(tool_here(snapshot.tools[name], snapshot) | {"findings": found})
 
 
-ENABLES = by_method(post=Proof.NEEDED)
-DISABLES = by_method(post=Proof.NOT_NEEDED)
-
-
 class ToolSwitch(ToolView):
     """`enable` and `disable`."""
 
@@ -242,13 +364,10 @@ class ToolSwitch(ToolView):
         return self.answer(shown_now(self, name))
 
 
-_VERSIONS = {"-number": "-number", "number": "number"}
-
-
 class ToolVersions(CallerView):
     @extend_schema(
         operation_id="list_tool_versions",
-        parameters=paging(_VERSIONS),
+        parameters=paging_parameters(_VERSIONS),
         responses=VersionPage,
     )
     def get(self, request: Request, name: str) -> Response:

@@ -1,3 +1,3 @@
-"""What all API endpoints share: authentication, errors, conditional and idempotent requests,
-pagination, streams. No endpoint is here.
+"""What all API endpoints share: authentication, errors, content types, serializer fields,
+pagination, conditional and idempotent requests, event streams. No endpoint is here.
 """

@@ -4,14 +4,19 @@ session."""
 from typing import Any
 
 from rest_framework.authentication import BaseAuthentication, SessionAuthentication
+from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
+from rest_framework.throttling import BaseThrottle
 
 from config.http import request_queue
 from tools.accounts.callers import caller_of_token, caller_of_user
+from tools.accounts.grants.narrowing import check_not_narrowed
 from tools.accounts.organizations import acting_in
 from tools.accounts.user_permissions import may
-from tools.definitions.callers import Caller, CallerKind
-from tools.errors import Unauthenticated
+from tools.definitions.callers import MANAGING_SCOPES, Caller, CallerKind, Scope
+from tools.definitions.results import Rate
+from tools.errors import Forbidden, Unauthenticated
+from tools.limits import ratelimits
 
 HEADER = 'Bearer realm="toolcrib"'
 
@@ -75,3 +80,45 @@ class PersonAuthentication(SessionAuthentication):
 def source_ip(request: Request) -> str:
     """Of the client, behind trusted proxies too (config/server.py)."""
     return str(request.META.get("REMOTE_ADDR", ""))[:45]
+
+
+_MANAGING = MANAGING_SCOPES | {Scope.MANAGE}
+
+
+class MayUseApi(BasePermission):
+    """Deny by default: a caller is needed, and a token whose scopes cover the method.
+
+    A view may name the scope of its unsafe methods as `scope`; without one all managing scopes are
+    needed. A token that is narrowed to groups or tools manages only where the view says
+    `narrowable`, and checks its row.
+    """
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        if not isinstance(request.auth, Caller):
+            return False
+        needed = (
+            Scope.READ if request.method in SAFE_METHODS else getattr(view, "scope", Scope.MANAGE)
+        )
+        if not request.auth.allows(needed):
+            raise Forbidden(f"This token lacks the scope {needed}.", code="scope_missing")
+        if needed in _MANAGING and not getattr(view, "narrowable", False):
+            check_not_narrowed(request.auth)
+        return True
+
+
+READING = frozenset({"GET", "HEAD"})
+
+
+def note_rate(request: Request, name: str, rate: Rate | None) -> None:
+    """For the headers of the answer (config/middleware.py)."""
+    request._request.rate = (name, rate)  # type: ignore[attr-defined]
+
+
+class Reads(BaseThrottle):
+    """Calls have limits of their own, and changes cost a row of evidence each."""
+
+    def allow_request(self, request: Request, view: Any) -> bool:
+        """Raises `RateLimited`, which has more details than DRF's error."""
+        if request.method in READING and isinstance(request.auth, Caller):
+            note_rate(request, "read", ratelimits.count_read(request.auth))
+        return True

@@ -21,7 +21,7 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools.api.common.base import CallerView
+from tools.api.common.views import CallerView
 from tools.catalog.registry import Snapshot, registry
 from tools.errors import ChangedMeanwhile, Malformed
 from tools.models import Organization

@@ -9,16 +9,40 @@ from django.core.exceptions import ValidationError as DjangoValidationError
 from django.db import DataError, InterfaceError, OperationalError
 from django.http import Http404, HttpResponse
 from psycopg_pool import PoolTimeout
-from rest_framework import exceptions
+from rest_framework import exceptions, serializers
 
 from audit.errors import Unwritable
 from config.database import is_conflict, replace_dead_connections
 from config.http.errors import CODES, NOT_FOUND, encode_json, error_body
-from tools.api.common.fields import MOST_FLAWS
+from tools.api.common.serializer_fields import MOST_FLAWS, one_of
+from tools.definitions.results import Status
 from tools.errors import Conflict, RateLimited, ToolcribError, Unavailable
 from tools.shapes import refusal_shape
 
 log = logging.getLogger(__name__)
+
+
+class ErrorAnswer(serializers.Serializer[Any]):
+    code = serializers.CharField()
+    message = serializers.CharField()
+    details = serializers.DictField()
+    request_id = serializers.CharField()
+    client_request_id = serializers.CharField(required=False)
+    status = one_of(Status, required=False)
+    execution_id = serializers.UUIDField(required=False)
+    limit = serializers.JSONField(required=False, help_text="With 429: calls, or a cost as text.")
+    used = serializers.JSONField(required=False)
+    resets_in_s = serializers.IntegerField(required=False)
+
+
+class ProblemAnswer(ErrorAnswer):
+    """An error for whom accepts `application/problem+json` (RFC 9457)."""
+
+    type = serializers.CharField()
+    title = serializers.CharField()
+    status = serializers.IntegerField()  # type: ignore[assignment] # as RFC 9457 has it
+    detail = serializers.CharField()
+    instance = serializers.CharField()
 
 
 def answer(error: Exception, context: dict[str, Any]) -> HttpResponse | None:

@@ -3,16 +3,43 @@ keeps its position while tools are added and removed."""
 
 import base64
 import binascii
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from django.db.models import QuerySet
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
+from rest_framework import serializers
 from rest_framework.request import Request
 
 from tools.catalog.registry import CatalogTool
 from tools.errors import Malformed
-from tools.web.pages import bad_cursor, reference, size_of
+from tools.web.cursor_pagination import PageReference, cursor_error, page_reference, parse_page_size
+
+AGENT = OpenApiParameter("agent", OpenApiTypes.STR, description="An agent's slug.")
+TOOL = OpenApiParameter("tool", OpenApiTypes.STR, description="A tool's name.")
+SESSION = OpenApiParameter("session", OpenApiTypes.UUID, description="A session's id.")
+IN_SESSION = OpenApiParameter(
+    "session", OpenApiTypes.STR, description="A session of the caller: as the catalog is in it."
+)
+PERIOD = [
+    OpenApiParameter("since", OpenApiTypes.DATETIME, description="From this time on."),
+    OpenApiParameter("until", OpenApiTypes.DATETIME, description="Before this time."),
+]
+
+
+def filtered[Rows: QuerySet[Any]](
+    rows: Rows, query: Mapping[str, Any], columns: Mapping[str, str]
+) -> Rows:
+    """The rows that have in each column what the parameter beside it asks for, where it does."""
+    asked = {column: query[name] for name, column in columns.items() if name in query}
+    return rows.filter(**asked) if asked else rows
+
+
+def in_period(column: str) -> dict[str, str]:
+    """The columns of `PERIOD`, for `filtered`."""
+    return {"since": f"{column}__gte", "until": f"{column}__lt"}
+
 
 BY_NAME = OpenApiParameter(
     "ordering",
@@ -20,6 +47,11 @@ BY_NAME = OpenApiParameter(
     enum=["name", "-name"],
     description="By what; `-` is descending.",
 )
+
+
+class Page(serializers.Serializer[Any]):
+    next = PageReference(allow_null=True)
+    previous = PageReference(allow_null=True)
 
 
 def tool_key(tool: CatalogTool) -> str:
@@ -35,10 +67,10 @@ def page_of[Item](
     if descending:
         items, keys = items[::-1], keys[::-1]
     backwards, name = _cursor(request)
-    size, start = size_of(request), 0
+    size, start = parse_page_size(request), 0
     if name is not None:
         before = sum(one > name if descending else one < name for one in keys)
-        start = max(0, before - size_of(request)) if backwards else before + (name in keys)
+        start = max(0, before - parse_page_size(request)) if backwards else before + (name in keys)
     return _page(request, items, key, start, size)
 
 
@@ -50,7 +82,7 @@ def page_of_tools(request: Request, tools: Sequence[CatalogTool]) -> dict[str, A
 def page_of_ranked(request: Request, tools: Sequence[CatalogTool]) -> dict[str, Any]:
     """The same for tools in the order of their rank. A page begins next to the tool that its cursor
     names; raises `Malformed` when that tool is not found any more."""
-    size, start = size_of(request), 0
+    size, start = parse_page_size(request), 0
     backwards, name = _cursor(request)
     if name is not None:
         at = next((at for at, tool in enumerate(tools) if tool_key(tool) == name), None)
@@ -79,11 +111,11 @@ def _cursor(request: Request) -> tuple[bool, str | None]:
     try:
         side, colon, name = base64.urlsafe_b64decode(raw.encode("ascii")).decode().partition(":")
     except (binascii.Error, UnicodeError, ValueError):
-        raise bad_cursor() from None
+        raise cursor_error() from None
     if side not in {"after", "before"} or not colon:
-        raise bad_cursor()
+        raise cursor_error()
     return side == "before", name
 
 
 def _reference(request: Request, side: str, key: str) -> str:
-    return reference(request, base64.urlsafe_b64encode(f"{side}:{key}".encode()).decode())
+    return page_reference(request, base64.urlsafe_b64encode(f"{side}:{key}".encode()).decode())

@@ -4,30 +4,111 @@ from typing import Any
 from uuid import UUID
 
 from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools.api.common.base import CallerView
 from tools.api.common.idempotency import Keying, key_of
-from tools.api.executions.batch_bodies import BatchAnswer, BatchBody, BatchCancelBody
-from tools.api.executions.executions import WAIT, call_of, made, waited_for
+from tools.api.common.serializer_fields import Flag, Items, State, Strict, Text, Whole, texts
+from tools.api.common.views import CallerView
+from tools.api.executions.executions import (
+    WAIT,
+    ExecutionAnswer,
+    InputAnswer,
+    OptionsBody,
+    call_of,
+    made,
+    waited_for,
+)
+from tools.definitions.batches import LONGEST_TOOL_NAME, MOST_INPUTS
 from tools.definitions.callers import Caller, Scope
-from tools.definitions.implementations.builtin import RUN_BATCH
+from tools.definitions.implementations.tool_types import RUN_BATCH
 from tools.definitions.results import FINAL, Status
 from tools.definitions.values.strict_json import MAX_VALUES
 from tools.execution.confirmations import of_executions
 from tools.models import Execution
 from tools.shapes import execution_shape
-from tools.web.proof import Proof, by_method
+from tools.web.reauthentication import Proof, by_method
 from tools.workflows import batches
+from tools.workflows.batch import MOST_PARALLEL
 from tools.workflows.batches import BatchRow
+
+MODES = ("sequential", "parallel")
+_ASKED = ("inputs", "mode", "max_parallel", "stop_on_error")
+
+
+class BatchInputBody(Strict):
+    tool_name = Text(max_length=LONGEST_TOOL_NAME)
+    parameters = serializers.DictField(required=False, default=dict)
+
+
+class BatchBody(Strict):
+    """Many calls. In a session they move its state one after the other."""
+
+    inputs = Items(
+        child=BatchInputBody(), min_length=1, max_length=MOST_INPUTS, help_text="In their order."
+    )
+    mode = serializers.ChoiceField(choices=MODES, required=False, default="sequential")
+    max_parallel = Whole(
+        required=False,
+        default=8,
+        min_value=1,
+        max_value=MOST_PARALLEL,
+        help_text="How many may be open at once, where it is parallel.",
+    )
+    stop_on_error = Flag(required=False, default=False)
+    group = texts(required=False, allow_null=True, default=None)
+    state = State()
+    session = Text(required=False, allow_null=True, default=None, max_length=64)
+    options = OptionsBody(required=False)
+
+
+class BatchCancelBody(Strict):
+    positions = Items(
+        child=Whole(min_value=0, max_value=MOST_INPUTS - 1),
+        required=False,
+        allow_null=True,
+        default=None,
+        max_length=MOST_INPUTS,
+        help_text="Which of its calls; absent: all of it.",
+    )
+
+
+class BatchLineAnswer(serializers.Serializer[Any]):
+    """An execution with its position; an input without one has the reason."""
+
+    position = serializers.IntegerField()
+    execution_id = serializers.UUIDField(allow_null=True)
+    status = serializers.ChoiceField(choices=[str(status) for status in Status])
+    input = InputAnswer()
+    output = serializers.JSONField(allow_null=True)
+    output_href = serializers.CharField(
+        required=False,
+        help_text="Where its output is read: there was no room for it among those before it.",
+    )
+    error_code = serializers.CharField(allow_null=True)
+    error_message = serializers.CharField(allow_null=True)
+
+
+class BatchAnswer(serializers.Serializer[Any]):
+    batch_id = serializers.UUIDField(help_text="The id of its own execution.")
+    status = serializers.ChoiceField(choices=[str(status) for status in Status])
+    mode = serializers.ChoiceField(choices=MODES)
+    total = serializers.IntegerField()
+    succeeded = serializers.IntegerField()
+    failed = serializers.IntegerField()
+    cancelled = serializers.IntegerField()
+    open = serializers.IntegerField(help_text="Begun, and not over.")
+    waiting = serializers.IntegerField(help_text="Not begun yet.")
+    results = BatchLineAnswer(many=True)
+    execution = ExecutionAnswer(help_text="The batch as the execution that it is.")
+
 
 ANSWERS = {
     200: BatchAnswer,
     202: BatchAnswer,
     429: None,
 }
-_ASKED = ("inputs", "mode", "max_parallel", "stop_on_error")
 
 
 class BatchList(CallerView):

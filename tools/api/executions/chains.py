@@ -2,53 +2,163 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 from uuid import UUID
 
 from drf_spectacular.utils import extend_schema
-from rest_framework import status
+from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools.api.catalog.tools import REQUEST, shown_now
-from tools.api.common.base import CallerView
-from tools.api.common.bodies import ToolCallBody
+from tools.api.catalog.tools import REQUEST, ParameterBody, shown_now
 from tools.api.common.conditional import ConditionalView, Representation, conditional
-from tools.api.common.filters import IN_SESSION
+from tools.api.common.content_types import StrictJSONParser, YamlParser
 from tools.api.common.idempotency import Keying, key_of
-from tools.api.common.pagination import BY_NAME, page_of_tools
-from tools.api.common.parsers import StrictJSONParser, YamlParser
-from tools.api.executions.chain_bodies import (
-    ChainBody,
-    ChainPage,
-    ChainRunAnswer,
-    RehearsalAnswer,
-    RehearsalBody,
-)
+from tools.api.common.pagination import BY_NAME, IN_SESSION, Page, page_of_tools
+from tools.api.common.serializer_fields import State, Strict, texts
+from tools.api.common.views import CallerView
 from tools.api.executions.executions import (
     WAIT,
+    ExecutionAnswer,
+    ToolCallBody,
     call_of,
     made,
     waited_for,
 )
-from tools.authorization.listings import visible_tool
+from tools.authorization.listings import usable_tools, visible_tool
 from tools.catalog import actions
 from tools.catalog.registry import CatalogTool
 from tools.catalog.signatures.verified import check_current
 from tools.catalog.workflow.chains import doubts_about
 from tools.definitions.callers import Scope
-from tools.definitions.chains.written import chain_definition, chain_document, chain_field
+from tools.definitions.chains.chain_document import (
+    ON_CANCEL,
+    ON_ERROR,
+    chain_definition,
+    chain_document,
+    chain_field,
+)
+from tools.definitions.results import Status
 from tools.definitions.values.strict_json import MAX_VALUES
 from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidDefinition, Malformed, NotFound
 from tools.execution.confirmations import of_executions
 from tools.models import Execution, Tool
-from tools.policy import gates
 from tools.policy.questions import EffectiveRequest
 from tools.shapes import execution_shape, tool_here
-from tools.web.pages import PAGING
-from tools.web.proof import Proof, by_method
+from tools.web.cursor_pagination import PAGING_PARAMETERS
+from tools.web.reauthentication import Proof, by_method
 from tools.workflows import chain_actions
 from tools.workflows.chain_dry_run import rehearse
+
+
+class CallBodyOfChain(serializers.Serializer[Any]):
+    tool_name = serializers.CharField()
+    parameters = serializers.DictField(
+        help_text="Values, `$input`, `$step`, `$item`, `$text` or `$literal`."
+    )
+
+
+class RetriesBody(serializers.Serializer[Any]):
+    attempts = serializers.IntegerField(required=False)
+    wait = serializers.CharField(required=False, help_text="After the first, such as PT1S.")
+    factor = serializers.IntegerField(required=False, help_text="By which each wait is longer.")
+
+
+class UndoingBody(CallBodyOfChain):
+    retries = RetriesBody(required=False, allow_null=True)
+    timeout = serializers.CharField(required=False, allow_null=True)
+
+
+class StepBody(UndoingBody):
+    id = serializers.CharField()
+    when = serializers.DictField(required=False, allow_null=True)
+    for_each = serializers.JSONField(required=False, allow_null=True)
+    parallel = serializers.IntegerField(required=False)
+    on_error = serializers.ChoiceField(choices=ON_ERROR, required=False)
+    compensate_with = UndoingBody(required=False, allow_null=True)
+
+
+class ChainBody(serializers.Serializer[Any]):
+    """A chain. Other fields of a tool's definition may be beside its steps."""
+
+    name = serializers.CharField(max_length=128)
+    description = serializers.CharField()
+    parameters = ParameterBody(many=True, required=False)
+    steps = StepBody(many=True)
+    output = serializers.JSONField(required=False, help_text="Absent: the last step's output.")
+    on_cancel = serializers.ChoiceField(choices=ON_CANCEL, required=False)
+    group = serializers.ListField(child=serializers.CharField(), required=False, allow_null=True)
+    requires_confirmation = serializers.BooleanField(required=False)
+    output_schema = serializers.DictField(required=False)
+    version = serializers.CharField(required=False)
+    warnings = serializers.ListField(
+        child=serializers.DictField(),
+        required=False,
+        help_text="In answers: what may not fit between steps, by the schemas of their tools.",
+    )
+
+
+class ChainPage(Page):
+    results = ChainBody(many=True)
+
+
+class RehearsalBody(Strict):
+    parameters = serializers.DictField(required=False, default=dict)
+    group = texts(required=False, allow_null=True, default=None)
+    state = State()
+
+
+class RefusalAnswer(serializers.Serializer[Any]):
+    code = serializers.CharField()
+    message = serializers.CharField()
+
+
+class RehearsedCallAnswer(serializers.Serializer[Any]):
+    refused = RefusalAnswer(allow_null=True)
+    confirmation = serializers.ListField(child=serializers.CharField(), allow_null=True)
+
+
+class RehearsedStepAnswer(RehearsedCallAnswer):
+    id = serializers.CharField()
+    tool_name = serializers.CharField()
+    runs = serializers.ChoiceField(choices=["yes", "no", "unknown"])
+    items = serializers.IntegerField(allow_null=True, help_text="Of its loop, where known.")
+    parameters = serializers.DictField(help_text="`$unknown` where a step must have run.")
+    # The field's name is also an attribute's of DRF's serializers.
+    errors = serializers.ListField(  # type: ignore[assignment]
+        child=serializers.DictField()
+    )
+    on_error = serializers.ChoiceField(choices=ON_ERROR)
+    compensated_by = serializers.CharField(allow_null=True)
+    compensation = RehearsedCallAnswer(allow_null=True, help_text="Of the tool that undoes it.")
+
+
+class RehearsalAnswer(RehearsedCallAnswer):
+    """Of the chain itself; its steps where it would take the parameters."""
+
+    errors = serializers.ListField(  # type: ignore[assignment]
+        child=serializers.DictField()
+    )
+    steps = RehearsedStepAnswer(many=True)
+
+
+class RunStepAnswer(serializers.Serializer[Any]):
+    place = serializers.CharField(help_text="`page`, `page/3`, `page#2`, `undo:page`.")
+    execution_id = serializers.UUIDField(allow_null=True)
+    tool_name = serializers.CharField()
+    status = serializers.ChoiceField(choices=[str(status) for status in Status])
+    error_code = serializers.CharField(allow_null=True)
+    error_message = serializers.CharField(allow_null=True)
+
+
+class ChainRunAnswer(serializers.Serializer[Any]):
+    run_id = serializers.UUIDField(help_text="The id of its own execution.")
+    chain = serializers.CharField()
+    status = serializers.ChoiceField(choices=[str(status) for status in Status])
+    steps = RunStepAnswer(many=True)
+    execution = ExecutionAnswer()
+
 
 RUN = {200: ChainRunAnswer, 202: ChainRunAnswer}
 
@@ -71,14 +181,14 @@ class ChainList(ChainView):
 
     @extend_schema(
         operation_id="list_chains",
-        parameters=[*REQUEST, BY_NAME, *PAGING],
+        parameters=[*REQUEST, BY_NAME, *PAGING_PARAMETERS],
         responses=ChainPage,
     )
     def get(self, request: Request) -> Response:
         """The chains that the caller may run in this request."""
         asked, snapshot = self.asked(), self.snapshot
         warnings = self.granted(asked, snapshot)
-        usable = gates.usable_tools(self.caller, asked, snapshot)
+        usable = usable_tools(self.caller, asked, snapshot)
         chains = [tool for tool in usable if tool.definition.type == ToolType.CHAIN]
         page = page_of_tools(self.request, chains)
         page["results"] = [chain_document(tool_here(tool, snapshot)) for tool in page["results"]]

@@ -6,23 +6,27 @@ from uuid import UUID
 from django.http.response import HttpResponseBase
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools.api.common import streams
-from tools.api.common.base import CallerView
-from tools.api.common.bodies import (
-    CallBody,
-    ExecutionAnswer,
-    ExecutionPage,
-    ResolutionBody,
-    ToolCallBody,
-)
-from tools.api.common.filters import AGENT, PERIOD, SESSION, TOOL, filtered, in_period
+from tools.api.common import event_streams
+from tools.api.common.authentication import note_rate
+from tools.api.common.content_types import EventStreamRenderer, JSONRenderer
 from tools.api.common.idempotency import Keying, key_of
-from tools.api.common.renderers import EventStreamRenderer, JSONRenderer
-from tools.api.common.throttling import note_rate
-from tools.api.documentation.schema import CALL, CALL_OF_TOOL, RESULT
+from tools.api.common.pagination import AGENT, PERIOD, SESSION, TOOL, Page, filtered, in_period
+from tools.api.common.serializer_fields import (
+    Duration,
+    Flag,
+    Seconds,
+    State,
+    Strict,
+    Text,
+    one_of,
+    texts,
+)
+from tools.api.common.views import CallerView
+from tools.api.documentation import CALL, CALL_OF_TOOL, RESULT
 from tools.definitions.callers import Caller, Scope
 from tools.definitions.results import Status
 from tools.definitions.values.strict_json import MAX_VALUES
@@ -32,14 +36,9 @@ from tools.execution.call import Call
 from tools.execution.reading import readable
 from tools.models import Agent, Execution, ExecutionEvent, Resolution
 from tools.shapes import execution_shape
-from tools.web.pages import CursorPages, newest, paging
-from tools.web.proof import Proof, by_method
+from tools.web.cursor_pagination import CursorPages, newest_first, paging_parameters
+from tools.web.reauthentication import Proof, by_method
 
-ANSWERS = {
-    200: ExecutionAnswer,
-    202: ExecutionAnswer,
-    429: None,
-}
 _COLUMNS = {
     "tool": "tool_name",
     "agent": "agent__in",
@@ -53,6 +52,121 @@ MOST_WAIT_S = 60
 WAIT = OpenApiParameter(
     "wait_s", OpenApiTypes.INT, description="Answer when it is over, after 60 seconds at most."
 )
+
+
+class OptionsBody(Strict):
+    timeout = Duration(required=False, help_text="At most the tool's own, such as PT10S.")
+    require_confirmation = Flag(required=False, default=False)
+    wait_s = Seconds(required=False, default=30, min_value=0, max_value=60)
+    # The field has the name of an attribute of DRF's serializers, here and where noted below.
+    context = serializers.DictField(  # type: ignore[assignment]
+        required=False, help_text="Never read by a gate."
+    )
+    execution_id = Text(required=False, max_length=200, help_text="An idempotency key.")
+
+
+class ToolCallBody(Strict):
+    """A call of the tool in the address."""
+
+    tool_name = Text(required=False, max_length=128)
+    parameters = serializers.DictField(required=False, default=dict)
+    group = texts(required=False, allow_null=True, default=None)
+    state = State()
+    session = Text(required=False, allow_null=True, default=None, max_length=64)
+    options = OptionsBody(required=False)
+
+
+class CallBody(ToolCallBody):
+    tool_name = Text(max_length=128)
+
+
+class ResolutionBody(Strict):
+    outcome = serializers.ChoiceField(choices=Resolution.choices)
+    reason = Text(max_length=500, help_text="How you know.")
+
+
+class InputAnswer(serializers.Serializer[Any]):
+    tool_name = serializers.CharField()
+    parameters = serializers.DictField()
+
+
+class MetadataAnswer(serializers.Serializer[Any]):
+    execution_id = serializers.UUIDField()
+    tool_version = serializers.CharField()
+    started_at = serializers.DateTimeField(allow_null=True)
+    completed_at = serializers.DateTimeField(allow_null=True)
+    duration_ms = serializers.FloatField(allow_null=True)
+    output_size = serializers.IntegerField(allow_null=True)
+    sandbox_id = serializers.CharField(allow_null=True)
+    execution_metrics = serializers.DictField()
+
+
+class RateAnswer(serializers.Serializer[Any]):
+    limit = serializers.IntegerField(help_text="Calls a minute.")
+    used = serializers.IntegerField(help_text="This one included.")
+    resets_in_s = serializers.IntegerField(help_text="Until the oldest of them no longer counts.")
+
+
+class StoredOutputAnswer(serializers.Serializer[Any]):
+    href = serializers.CharField(help_text="Where it is read, in ranges if one likes.")
+    content_type = serializers.CharField()
+    digest = serializers.CharField()
+
+
+class ReferenceAnswer(serializers.Serializer[Any]):
+    place = serializers.CharField(help_text="In the parameters, as a JSON Pointer.")
+    execution_id = serializers.UUIDField()
+    path = serializers.CharField(help_text="In that execution, such as /output/items/0.")
+    bytes = serializers.IntegerField(help_text="Of the value, as JSON.")
+
+
+class ParentAnswer(serializers.Serializer[Any]):
+    execution_id = serializers.UUIDField()
+    place = serializers.CharField(help_text="By which its parent knows it.")
+
+
+class ExecutionAnswer(serializers.Serializer[Any]):
+    execution_id = serializers.UUIDField()
+    status = one_of(Status)
+    parent = ParentAnswer(allow_null=True, help_text="The call that made this one.")
+    input = InputAnswer()
+    references = ReferenceAnswer(many=True, help_text="Outputs put into the parameters.")
+    output = serializers.JSONField(allow_null=True)
+    stored_output = StoredOutputAnswer(
+        allow_null=True, help_text="Where `output` is that is too large to stand here."
+    )
+    output_expired_at = serializers.DateTimeField(
+        allow_null=True, help_text="When the organization's time for outputs was over."
+    )
+    observation = serializers.CharField()
+    error_code = serializers.CharField(allow_null=True)
+    error_message = serializers.CharField(allow_null=True)
+    error_details = serializers.DictField(
+        help_text="`effect_possible` where an effect may have happened all the same."
+    )
+    cached = serializers.BooleanField()
+    cost = serializers.CharField()
+    metadata = MetadataAnswer()
+    session = serializers.DictField(allow_null=True)
+    confirmation = serializers.DictField(allow_null=True)
+    resolution = serializers.DictField(
+        allow_null=True, help_text="A person's word on an outcome that was not known."
+    )
+    warnings = serializers.ListField(child=serializers.CharField())
+    rate = RateAnswer(
+        required=False, help_text="To who made the call, where the tool has a limit per minute."
+    )
+
+
+class ExecutionPage(Page):
+    results = ExecutionAnswer(many=True)
+
+
+ANSWERS = {
+    200: ExecutionAnswer,
+    202: ExecutionAnswer,
+    429: None,
+}
 
 
 class ToolExecute(CallerView):
@@ -94,7 +208,7 @@ class ExecutionList(CallerView):
             AGENT,
             SESSION,
             *PERIOD,
-            *paging(newest()),
+            *paging_parameters(newest_first()),
         ],
     )
     def get(self, request: Request) -> Response:
@@ -189,13 +303,13 @@ class ExecutionEvents(CallerView):
     @extend_schema(
         operation_id="follow_execution",
         responses={(200, "text/event-stream"): OpenApiTypes.STR},
-        parameters=[streams.LAST_EVENT],
+        parameters=[event_streams.LAST_EVENT],
     )
     def get(self, request: Request, execution_id: UUID) -> HttpResponseBase:
         """Server-Sent Events: what happened, then what happens, until it is over."""
         execution = actions.one_of(self.caller, execution_id)
-        after = streams.last_event(request)
-        return streams.streamed(self.caller, events.follow(execution.pk, after), _sent)
+        after = event_streams.last_event(request)
+        return event_streams.streamed(self.caller, events.follow(execution.pk, after), _sent)
 
 
 def call_of(wanted: dict[str, Any], key: str | None = None, *, at_its_door: bool = False) -> Call:
@@ -220,7 +334,7 @@ def _execute(view: CallerView, wanted: dict[str, Any]) -> Response:
 def made(view: CallerView, call: Call, wanted: dict[str, Any]) -> Execution:
     """The execution of a call, over or as it is after `wait_s`. Raises what refused it."""
     wait_s = (wanted.get("options") or {}).get("wait_s", 30)
-    with streams.place(view.caller) as free:  # without one it is answered 202
+    with event_streams.place(view.caller) as free:  # without one it is answered 202
         wait_s = wait_s if free else 0
         execution = actions.execute(caller=view.caller, call=call, wait_s=wait_s)
     note_rate(view.request, "call", execution.rate)
@@ -234,7 +348,7 @@ def waited_for(caller: Caller, request: Request, execution: Execution) -> Execut
     """With `wait_s` in the URL, waits up to so long for the end."""
     wait_s = _wait_s(request.query_params.get("wait_s"))
     if wait_s and not execution.over:
-        with streams.place(caller) as free:
+        with event_streams.place(caller) as free:
             return actions.wait_for(execution, wait_s) if free else execution
     return execution
 
@@ -268,4 +382,4 @@ def _sent(event: ExecutionEvent) -> bytes:
         "message": event.message,
         "timestamp": event.created_at.isoformat().replace("+00:00", "Z"),
     }
-    return streams.event(event.sequence, event.type, body)
+    return event_streams.event(event.sequence, event.type, body)

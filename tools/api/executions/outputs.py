@@ -10,23 +10,36 @@ from django.db import connection
 from django.http import HttpResponse, StreamingHttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
 from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
+from rest_framework.response import Response
 
-from tools.api.common.base import CallerView
-from tools.api.common.places import CallerConcurrency
-from tools.api.common.renderers import JSONRenderer
-from tools.definitions.callers import Caller
+from tools.api.common.content_types import JSONRenderer
+from tools.api.common.event_streams import CallerConcurrency
+from tools.api.common.serializer_fields import Strict, Text
+from tools.api.common.views import CallerView
+from tools.definitions.callers import Caller, Scope
 from tools.errors import ToolcribError, Unavailable
-from tools.execution import actions, outputs
+from tools.execution import actions, cache, outputs
 from tools.execution.outputs import Content
+from tools.web.reauthentication import Proof, by_method
 
 PIECE = 256 * 1024
 _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
-
-
 # A slow reader keeps a thread, though never a connection to the database.
 _places = CallerConcurrency(settings.WAITING_PLACES)
+
+
+class InvalidationBody(Strict):
+    """Neither of the two is the whole organization."""
+
+    tool = Text(required=False, max_length=128)
+    group = Text(required=False, max_length=100)
+
+
+class InvalidationAnswer(serializers.Serializer[Any]):
+    forgotten = serializers.IntegerField()
 
 
 class BadRange(ToolcribError):
@@ -156,3 +169,20 @@ class _Pieces:
         if self._open:
             self._open = False
             _places.give_back(self._caller)
+
+
+class CacheInvalidation(CallerView):
+    scope = Scope.CATALOG
+    proof = by_method(post=Proof.NOT_NEEDED)
+
+    @extend_schema(
+        operation_id="invalidate_cache",
+        request=InvalidationBody,
+        responses=InvalidationAnswer,
+    )
+    def post(self, request: Request) -> Response:
+        """Forget the results of a tool, of a group's tools, or of the organization."""
+        self.require("change_tool")
+        wanted = self.body(InvalidationBody)
+        count = cache.invalidate(organization=self.organization, by=self.actor, **wanted)
+        return Response({"forgotten": count})

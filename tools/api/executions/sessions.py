@@ -5,31 +5,24 @@ from uuid import UUID
 
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework import status
+from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools.api.common.base import CallerView
 from tools.api.common.conditional import ConditionalView, Representation
-from tools.api.common.filters import AGENT, PERIOD, filtered, in_period
-from tools.api.executions.session_bodies import (
-    HistoryPage,
-    OpenedSession,
-    SessionBody,
-    SessionDetailAnswer,
-    SessionPage,
-)
+from tools.api.common.pagination import AGENT, PERIOD, Page, filtered, in_period
+from tools.api.common.serializer_fields import State, Strict, Text, texts
+from tools.api.common.views import CallerView
 from tools.authorization.pins import session_pins
 from tools.definitions.callers import Scope
+from tools.definitions.results import Status
 from tools.execution import session_actions as actions
 from tools.models import Session
 from tools.shapes import session_shape, step_shape, transition_shape
-from tools.web.pages import OLDEST, CursorPages, newest, paging
-from tools.web.proof import Proof, by_method
+from tools.web.cursor_pagination import OLDEST_FIRST, CursorPages, newest_first, paging_parameters
+from tools.web.reauthentication import Proof, by_method
 
 MOST_STEPS = 50  # of a session's history, shown with it
-
-
 _COLUMNS = {
     "open": "closed_at__isnull",
     "state": "state",
@@ -38,8 +31,82 @@ _COLUMNS = {
 }
 
 
+class SessionBody(Strict):
+    group = texts(
+        required=False,
+        allow_null=True,
+        default=None,
+        help_text='Absent is ["default"], [] is none.',
+    )
+    state = State(help_text="To begin in.")
+    pins = serializers.DictField(
+        child=Text(allow_null=True, max_length=40),
+        required=False,
+        help_text="Versions by the names of tools, kept as long as the session.",
+    )
+
+
+class SessionAnswer(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    group = serializers.ListField(child=serializers.CharField())
+    state = serializers.CharField()
+    caller = serializers.CharField(help_text="Whose it is: an agent's slug or a person's name.")
+    created_at = serializers.DateTimeField()
+    entered_at = serializers.DateTimeField(help_text="When it came into its state.")
+    closed_at = serializers.DateTimeField(allow_null=True)
+
+
+class OpenedSession(SessionAnswer):
+    pins = serializers.DictField(child=serializers.CharField())
+    warnings = serializers.ListField(child=serializers.CharField())
+
+
+class StepAnswer(serializers.Serializer[Any]):
+    execution_id = serializers.UUIDField()
+    tool_name = serializers.CharField()
+    arguments = serializers.DictField(
+        allow_null=True, help_text="null when they are large: read the execution."
+    )
+    status = serializers.ChoiceField(choices=[str(status) for status in Status])
+    observation = serializers.CharField(help_text="Its beginning.")
+    error_code = serializers.CharField(allow_null=True)
+    cached = serializers.BooleanField()
+    state_before = serializers.CharField()
+    state_after = serializers.CharField()
+    created_at = serializers.DateTimeField()
+    completed_at = serializers.DateTimeField(allow_null=True)
+
+
+class TransitionAnswer(serializers.Serializer[Any]):
+    tool = serializers.CharField()
+    to = serializers.CharField()
+    timestamp = serializers.DateTimeField()
+    execution_id = serializers.UUIDField()
+
+    def get_fields(self) -> dict[str, Any]:
+        """`from` is a keyword of Python."""
+        return {"from": serializers.CharField(), **super().get_fields()}
+
+
+class SessionDetailAnswer(SessionAnswer):
+    pins = serializers.DictField(child=serializers.CharField())
+    tools = serializers.ListField(
+        child=serializers.CharField(), help_text="Those that exist in it now."
+    )
+    transitions = TransitionAnswer(many=True, help_text="The latest 200, in order.")
+    history = StepAnswer(many=True, help_text="The latest 50 calls, in order.")
+
+
+class SessionPage(Page):
+    results = SessionAnswer(many=True)
+
+
+class HistoryPage(Page):
+    results = StepAnswer(many=True)
+
+
 class HistoryPages(CursorPages):
-    orders = OLDEST
+    orders = OLDEST_FIRST
 
 
 class SessionList(CallerView):
@@ -55,7 +122,7 @@ class SessionList(CallerView):
             OpenApiParameter("state", OpenApiTypes.STR, description="Only those in it."),
             AGENT,
             *PERIOD,
-            *paging(newest()),
+            *paging_parameters(newest_first()),
         ],
     )
     def get(self, request: Request) -> Response:
@@ -128,7 +195,7 @@ class SessionHistory(CallerView):
     @extend_schema(
         operation_id="list_session_history",
         responses=HistoryPage,
-        parameters=paging(OLDEST),
+        parameters=paging_parameters(OLDEST_FIRST),
     )
     def get(self, request: Request, session_id: UUID) -> Response:
         """The calls of a session in their order, refused ones too."""

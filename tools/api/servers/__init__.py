@@ -1,1 +1,3 @@
-"""API of MCP servers, tool services, sandbox profiles and egress credentials."""
+"""API of MCP servers with their authorizations, tool services, sandbox profiles and egress
+credentials. The tools that they provide are in `catalog`.
+"""

@@ -4,30 +4,67 @@ from typing import Any
 
 from django.urls import reverse
 from drf_spectacular.utils import extend_schema
-from rest_framework import status
+from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tools.api.common.conditional import Representation, conditional
-from tools.api.common.fields import check_known
 from tools.api.common.idempotency import Keying
-from tools.api.servers.mcp_authorization_bodies import (
-    McpAuthorizationBegun,
-    McpAuthorizationBody,
-    McpAuthorizations,
-    McpOAuthClientAnswer,
-    McpOAuthClientBody,
-)
+from tools.api.common.pagination import Page
+from tools.api.common.serializer_fields import check_known
 from tools.api.servers.mcp_servers import McpServerView
 from tools.catalog.mcp import mcp_consents, owners
 from tools.errors import Malformed
 from tools.models import Grant, McpAuthorization, McpOAuthClient, User
 from tools.shapes import mcp_authorization_shape, moment
-from tools.web.pages import CursorPages, newest, paging
-from tools.web.proof import Proof, by_method
+from tools.web.cursor_pagination import CursorPages, newest_first, paging_parameters
+from tools.web.reauthentication import Proof, by_method
 
-_ORDERS = {"owner": "owner", "-owner": "-owner", **newest()}
+_ORDERS = {"owner": "owner", "-owner": "-owner", **newest_first()}
 EVERYBODY = "organization"  # in a URL, which cannot have an empty owner
+
+
+class McpAuthorizationBody(serializers.Serializer[Any]):
+    owner = serializers.CharField(
+        required=False,
+        help_text="As the server's credential_scope says: nothing, agent:<slug> or user:<name>.",
+    )
+
+
+class McpAuthorizationBegun(serializers.Serializer[Any]):
+    authorization_url = serializers.URLField(allow_null=True)
+    expires_at = serializers.DateTimeField(allow_null=True)
+
+
+class McpAuthorizationAnswer(serializers.Serializer[Any]):
+    owner = serializers.CharField(allow_blank=True)
+    issuer = serializers.CharField()
+    scope = serializers.ListField(child=serializers.CharField())
+    good = serializers.BooleanField()
+    flaw = serializers.CharField(help_text="Why only a new consent helps.")
+    expires_at = serializers.DateTimeField(allow_null=True, help_text="It is renewed before.")
+    connected_by = serializers.CharField()
+    created_at = serializers.DateTimeField()
+    updated_at = serializers.DateTimeField()
+
+
+class McpOAuthClientAnswer(serializers.Serializer[Any]):
+    client_id = serializers.CharField()
+    client_secret = serializers.CharField(allow_null=True, help_text="••• where there is one.")
+    grant = serializers.ChoiceField(choices=Grant.values)
+
+
+class McpOAuthClientBody(serializers.Serializer[Any]):
+    client_id = serializers.CharField()
+    client_secret = serializers.CharField(
+        required=False, help_text="Kept encrypted; ••• leaves it, an empty text removes it."
+    )
+    grant = serializers.ChoiceField(choices=Grant.values, required=False)
+
+
+class McpAuthorizations(Page):
+    client = McpOAuthClientAnswer(allow_null=True)
+    results = McpAuthorizationAnswer(many=True)
 
 
 class McpAuthorizationList(McpServerView):
@@ -37,7 +74,7 @@ class McpAuthorizationList(McpServerView):
 
     @extend_schema(
         operation_id="list_mcp_authorizations",
-        parameters=paging(_ORDERS),
+        parameters=paging_parameters(_ORDERS),
         responses=McpAuthorizations,
     )
     def get(self, request: Request, name: str) -> Response:

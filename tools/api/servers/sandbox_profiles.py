@@ -4,21 +4,102 @@ from collections.abc import Callable
 from typing import Any
 
 from drf_spectacular.utils import extend_schema
-from rest_framework import status
+from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools.api.common.bodies import ProfileAnswer, ProfileBody, ProfileChange, ProfilePage
+from sandbox.spec import Backend
 from tools.api.common.conditional import ConditionalView, Representation, conditional
-from tools.api.documentation.schema import PROFILE
-from tools.catalog.sandbox import profiles
+from tools.api.common.pagination import Page
+from tools.api.common.serializer_fields import (
+    LEVELS,
+    Items,
+    Strict,
+    Text,
+)
+from tools.api.documentation import PROFILE
+from tools.catalog.sandbox import credentials, profiles
 from tools.definitions.callers import Scope
-from tools.models import SandboxProfile
-from tools.shapes import profile_shape
-from tools.web.pages import CursorPages, by_name, paging
-from tools.web.proof import Proof, by_method
+from tools.models import EgressCredential, SandboxProfile
+from tools.shapes import credential_shape, profile_shape
+from tools.web.cursor_pagination import CursorPages, by_name, paging_parameters
+from tools.web.reauthentication import Proof, by_method
+
+
+class PathBody(serializers.Serializer[Any]):
+    path = serializers.CharField()
+    mode = serializers.ChoiceField(choices=["ro", "rw"], required=False)
+
+
+class ProfileChange(serializers.Serializer[Any]):
+    """A sandbox profile. `tools.catalog.sandbox.profiles` reads it and names every wrong field."""
+
+    description = serializers.CharField(required=False)
+    backend = serializers.ChoiceField(choices=[str(one) for one in Backend], required=False)
+    minimum_isolation = serializers.ChoiceField(choices=LEVELS, required=False)
+    allow_filesystem = serializers.BooleanField(required=False)
+    allowed_paths = PathBody(many=True, required=False)
+    allow_network = serializers.BooleanField(required=False)
+    allowed_hosts = Items(
+        child=serializers.JSONField(),
+        required=False,
+        help_text="Hosts, or objects of host, ports, methods, paths and credential.",
+    )
+    proxy = serializers.BooleanField(required=False)
+    network_when_restricted = serializers.BooleanField(required=False)
+    max_memory_bytes = serializers.IntegerField(required=False)
+    max_cpu_time = serializers.CharField(required=False)
+    max_processes = serializers.IntegerField(required=False, allow_null=True)
+    max_disk_bytes = serializers.IntegerField(required=False)
+    max_files = serializers.IntegerField(required=False)
+    quota_bytes = serializers.IntegerField(required=False)
+    quota_files = serializers.IntegerField(required=False)
+
+
+class ProfileBody(ProfileChange):
+    name = serializers.CharField(max_length=63)
+
+
+class ProfileAnswer(ProfileBody):
+    created_at = serializers.DateTimeField()
+    updated_at = serializers.DateTimeField()
+
+
+class ProfilePage(Page):
+    results = ProfileAnswer(many=True)
+
+
+class CredentialChange(serializers.Serializer[Any]):
+    header = serializers.CharField(max_length=64, required=False)
+    value = serializers.CharField(required=False, write_only=True)
+
+
+class CredentialReplacement(Strict):
+    name = Text(required=False, max_length=63, help_text="As it is; it cannot be changed.")
+    header = Text(max_length=64)
+    value = Text(max_length=8192)
+
+
+class CredentialBody(serializers.Serializer[Any]):
+    name = serializers.CharField(max_length=63)
+    header = serializers.CharField(max_length=64, help_text="Such as Authorization.")
+    value = serializers.CharField(help_text="Such as Bearer …; kept encrypted, never shown again.")
+
+
+class CredentialAnswer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    header = serializers.CharField()
+    value = serializers.CharField(help_text="Always …")
+    created_at = serializers.DateTimeField()
+    updated_at = serializers.DateTimeField()
+
+
+class CredentialPage(Page):
+    results = CredentialAnswer(many=True)
+
 
 CHANGED = {200: ProfileAnswer}
+CHANGED_CREDENTIAL = {200: CredentialAnswer}
 
 
 class ProfileView(ConditionalView):
@@ -32,7 +113,7 @@ class ProfileList(ProfileView):
 
     @extend_schema(
         operation_id="list_sandbox_profiles",
-        parameters=paging(by_name()),
+        parameters=paging_parameters(by_name()),
         responses=ProfilePage,
     )
     def get(self, request: Request) -> Response:
@@ -106,3 +187,90 @@ class ProfileDetail(ProfileView):
 
     def _row(self, name: str) -> SandboxProfile:
         return profiles.find_profile(self.organization, name)
+
+
+class CredentialView(ConditionalView):
+    def representation(self, name: str) -> Representation:
+        row = credentials.find_credential(self.organization, name)
+        return Representation(credential_shape(row), (row.sealed,))
+
+
+class CredentialList(CredentialView):
+    scope = Scope.ORGANIZATION
+    proof = by_method(post=Proof.NEEDED)
+
+    @extend_schema(
+        operation_id="list_egress_credentials",
+        parameters=paging_parameters(by_name()),
+        responses=CredentialPage,
+    )
+    def get(self, request: Request) -> Response:
+        self.require("view_egresscredential")
+        rows = EgressCredential.objects.filter(organization_id=self.caller.organization_id)
+        pages = CursorPages(by_name())
+        page: list[EgressCredential] = pages.paginate_queryset(rows, request, self) or []
+        return pages.get_paginated_response([credential_shape(row) for row in page])
+
+    @extend_schema(
+        operation_id="create_egress_credential",
+        request=CredentialBody,
+        responses={201: CredentialAnswer},
+    )
+    def post(self, request: Request) -> Response:
+        """A list of hosts names it; the broker adds it to requests to that host."""
+        self.require("add_egresscredential")
+        row = credentials.create_credential(
+            organization=self.organization, credential=self.given(), by=self.actor
+        )
+        headers = {"Location": f"/api/v1/egress-credentials/{row.name}"}
+        return self.answer(self.representation(row.name), status.HTTP_201_CREATED, headers)
+
+
+class CredentialDetail(CredentialView):
+    scope = Scope.ORGANIZATION
+    proof = by_method(put=Proof.NEEDED, patch=Proof.NEEDED, delete=Proof.NEEDED)
+
+    @extend_schema(operation_id="get_egress_credential", responses=CHANGED_CREDENTIAL)
+    def get(self, request: Request, name: str) -> Response:
+        self.require("view_egresscredential")
+        return self.answer(self.representation(name))
+
+    @extend_schema(
+        operation_id="replace_egress_credential",
+        request=CredentialReplacement,
+        responses=CHANGED_CREDENTIAL,
+    )
+    @conditional("change_egresscredential")
+    def put(self, request: Request, name: str) -> Response:
+        """Header and value; runs that begin now use them. The mask in place of the value keeps
+        it."""
+        row = self._row(name)
+        wanted = {"name": row.name} | self.body(CredentialReplacement)
+        changed = credentials.replace_credential(row=row, credential=wanted, by=self.actor)
+        return self.answer(self.representation(changed.name))
+
+    @extend_schema(
+        operation_id="change_egress_credential",
+        request=CredentialChange,
+        responses=CHANGED_CREDENTIAL,
+    )
+    @conditional("change_egresscredential")
+    def patch(self, request: Request, name: str) -> Response:
+        """Another header, another value, or both; runs that begin now use it."""
+        row = self._row(name)
+        wanted = {"name": row.name, "header": row.header} | self.given()
+        credentials.replace_credential(row=row, credential=wanted, by=self.actor)
+        return self.answer(self.representation(name))
+
+    @extend_schema(
+        operation_id="delete_egress_credential",
+        responses={204: None},
+    )
+    @conditional("delete_egresscredential")
+    def delete(self, request: Request, name: str) -> Response:
+        """Refused while a list of hosts names it."""
+        credentials.delete_credential(row=self._row(name), by=self.actor)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+    def _row(self, name: str) -> EgressCredential:
+        return credentials.find_credential(self.organization, name)

@@ -9,18 +9,18 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from toolcrib_service.wire import Queue
-from tools.api.common.bodies import Page
+from toolcrib_service.queue_protocol import Queue
 from tools.api.common.conditional import ConditionalView, Representation, conditional
-from tools.api.common.fields import Strict, Text
+from tools.api.common.pagination import Page
+from tools.api.common.serializer_fields import Strict, Text
 from tools.catalog.services import announcements, services
 from tools.definitions.callers import Scope
 from tools.errors import Unavailable
 from tools.models import ServiceStatus, ToolService
 from tools.runners.service import client
 from tools.shapes import service_shape
-from tools.web.pages import CursorPages, by_name, paging
-from tools.web.proof import Proof, by_method
+from tools.web.cursor_pagination import CursorPages, by_name, paging_parameters
+from tools.web.reauthentication import Proof, by_method
 
 
 class ParameterOfService(serializers.Serializer[Any]):
@@ -105,7 +105,7 @@ class ServiceList(ServiceView):
 
     @extend_schema(
         operation_id="list_tool_services",
-        parameters=paging(by_name()),
+        parameters=paging_parameters(by_name()),
         responses=ServicePage,
     )
     def get(self, request: Request) -> Response:

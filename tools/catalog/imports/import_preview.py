@@ -19,10 +19,14 @@ from tools.catalog.imports.importing import ImportOptions, import_items
 from tools.catalog.imports.importing_items import REFUSED, ItemImportResult, name_of
 from tools.catalog.imports.importing_sources import kept_server, service_descriptor
 from tools.catalog.imports.openapi_import import import_openapi
-from tools.definitions.dialects.given import ImportContents, ImportEntry
-from tools.definitions.dialects.items import ImportItem, ImportItemKind
+from tools.definitions.dialects.import_entries import (
+    ImportContents,
+    ImportEntry,
+    ImportItem,
+    ImportItemKind,
+)
 from tools.definitions.differences import DefinitionDifference, DifferenceKind, compare_definitions
-from tools.definitions.openapi.overview import read_overview
+from tools.definitions.openapi.operations import read_overview
 from tools.models import McpServer, Organization, Tool, ToolService
 
 LEFT_OUT = "left out"

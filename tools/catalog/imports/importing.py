@@ -42,8 +42,8 @@ from tools.catalog.imports.importing_sources import (
 )
 from tools.catalog.signatures.verified import trusted
 from tools.definitions.descriptors import Flaws
-from tools.definitions.dialects.items import ImportItem, ImportItemKind
-from tools.definitions.dialects.settling import (
+from tools.definitions.dialects.import_entries import ImportItem, ImportItemKind
+from tools.definitions.dialects.import_references import (
     KnownReferences,
     read_prompt,
     resolve_references,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tools.definitions.descriptors import Flaws, canonical_key
-from tools.definitions.dialects.items import ImportItem, ImportItemKind
+from tools.definitions.dialects.import_entries import ImportItem, ImportItemKind
 from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidDefinition, ToolcribError
 

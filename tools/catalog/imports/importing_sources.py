@@ -15,7 +15,7 @@ from tools.catalog.services.services import (
 )
 from tools.definitions import services
 from tools.definitions.descriptors import canonical_key
-from tools.definitions.dialects.settling import KnownReferences
+from tools.definitions.dialects.import_references import KnownReferences
 from tools.definitions.servers import MASK, ServerDescriptor, ServerTransport
 from tools.definitions.services import Descriptor
 from tools.models import McpServer, Organization, ToolService

@@ -16,6 +16,7 @@ from django.db import transaction
 from audit.actions import Actor
 from tools.catalog.actions import changing, register_tool, update_tool
 from tools.catalog.imports.importing_items import CREATED, REFUSED, REVIEW, UNCHANGED, UPDATED
+from tools.catalog.locked_catalog import LockedCatalog
 from tools.catalog.signatures import drift
 from tools.catalog.signatures.verified import check_current
 from tools.definitions.openapi import (
@@ -24,7 +25,7 @@ from tools.definitions.openapi import (
     draft_operations,
     operation_identity,
 )
-from tools.definitions.openapi.drafts import LONGEST_NAME, OPENAPI_SOURCE
+from tools.definitions.openapi.operations import LONGEST_NAME, OPENAPI_SOURCE
 from tools.definitions.texts.names import with_digest
 from tools.definitions.tool import Definition, read_definition
 from tools.errors import Malformed, ToolcribError
@@ -68,6 +69,7 @@ def import_openapi(
     if not dry_run:
         return [work.imported(draft) for draft in found]
     with transaction.atomic():
+        work.catalog = LockedCatalog.for_many(work.organization, by)
         rows = [work.imported(draft) for draft in found]
         transaction.set_rollback(True)
     return rows
@@ -75,12 +77,14 @@ def import_openapi(
 
 @dataclass
 class _OpenApiImport:
-    """`moved`: whether this import sets the server's URL."""
+    """`moved`: whether this import sets the server's URL. `catalog`: where everything is one
+    transaction."""
 
     organization: Organization
     group: list[str] | None
     by: Actor
     moved: bool
+    catalog: LockedCatalog | None = None
     headers: dict[str, str] = field(init=False)  # of credentials, by their names
     names: dict[str, UUID] = field(init=False)  # of tools, without a difference of case
     operations: dict[tuple[str, str], list[tuple[str, UUID]]] = field(init=False)
@@ -123,7 +127,10 @@ class _OpenApiImport:
         pk = pk or self.names.get(draft.name.casefold())
         if pk is None:
             made = register_tool(
-                organization=self.organization, definition=draft.definition, by=self.by
+                organization=self.organization,
+                definition=draft.definition,
+                by=self.by,
+                catalog=self.catalog,
             )
             self.names[made.name.casefold()] = made.pk
             return {"name": made.name, "result": CREATED}

@@ -2,32 +2,27 @@
 
 import threading
 import time
-from functools import lru_cache
 
 from tools.errors import Malformed, ToolcribError, Unavailable
-from tools.httpclient.upstreams import RequestBounds, TimeUp, UpstreamPool
-from tools.knowledge import endpoint, index
+from tools.httpclient.upstream_pool import RequestBounds, TimeUp
+from tools.knowledge import entity_index, sparql_endpoint
 from tools.models import GraphScope
 
-Failed = (endpoint.EndpointFailure, TimeUp)
+Failed = (sparql_endpoint.EndpointFailure, TimeUp)
 _ROWS_BYTES = 64 * 1024 * 1024
 _COUNT = "SELECT (COUNT(*) AS ?count) WHERE { ?s ?p ?o }"
-
-
-@lru_cache(maxsize=1)
-def upstream() -> UpstreamPool:
-    """Connections to the SPARQL endpoint; kept, never made in a call."""
-    return UpstreamPool()
 
 
 def within(seconds: float) -> RequestBounds:
     return RequestBounds(threading.Event(), time.monotonic() + seconds)
 
 
-def select(scope: GraphScope, text: str, bounds: RequestBounds, limit: int) -> endpoint.QueryRows:
+def select(
+    scope: GraphScope, text: str, bounds: RequestBounds, limit: int
+) -> sparql_endpoint.QueryRows:
     """Raises what `Failed` names."""
-    graph = index.graph_of(scope)
-    return endpoint.select(upstream(), graph, text, bounds, limit=limit, most_bytes=_ROWS_BYTES)
+    graph = entity_index.graph_of(scope)
+    return sparql_endpoint.select(graph, text, bounds, limit=limit, most_bytes=_ROWS_BYTES)
 
 
 def size(scope: GraphScope, bounds: RequestBounds) -> int:
@@ -35,16 +30,16 @@ def size(scope: GraphScope, bounds: RequestBounds) -> int:
     return number(select(scope, _COUNT, bounds, 1))
 
 
-def number(found: endpoint.QueryRows) -> int:
+def number(found: sparql_endpoint.QueryRows) -> int:
     """The result of a query for one count. Raises `Failure`."""
     try:
         return int(found.rows[0]["count"]["value"])
     except (LookupError, ValueError):
         message = "The knowledge store's answer is no count."
-        raise endpoint.EndpointFailure("KNOWLEDGE_UNREADABLE", message) from None
+        raise sparql_endpoint.EndpointFailure("KNOWLEDGE_UNREADABLE", message) from None
 
 
-def refusal(failure: endpoint.EndpointFailure | TimeUp) -> ToolcribError:
+def refusal(failure: sparql_endpoint.EndpointFailure | TimeUp) -> ToolcribError:
     if isinstance(failure, TimeUp):
         return Unavailable("The knowledge store did not answer in time.", code="knowledge_timeout")
     if failure.code == "OUTPUT_LIMIT":

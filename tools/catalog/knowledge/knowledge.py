@@ -11,9 +11,9 @@ from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from tools.catalog.knowledge import graph_store
 from tools.errors import Malformed, Unavailable
-from tools.httpclient.upstreams import TimeUp
-from tools.knowledge import documents, endpoint, index
-from tools.knowledge.documents import BadGraphDocument, Contents, Syntax
+from tools.httpclient.upstream_pool import TimeUp
+from tools.knowledge import entity_index, graph_documents, sparql_endpoint
+from tools.knowledge.graph_documents import BadGraphDocument, Contents, Syntax
 from tools.models import GraphScope, KnowledgeEntry, Organization
 
 TIMEOUT_S = 60.0
@@ -45,7 +45,7 @@ def preview_import(
 ) -> GraphImportPreview:
     """Nothing is written. Raises `Malformed` with every flaw."""
     with _flaws_told():
-        found = documents.contents(data, syntax)
+        found = graph_documents.contents(data, syntax)
     rows = KnowledgeEntry.objects.within(GraphScope.of(organization.pk, collection))
     known = rows.filter(iri__in=found.entities).values_list("iri", flat=True)
     return GraphImportPreview(found, frozenset(known))
@@ -59,16 +59,16 @@ def import_graph(
     Existing statements are unchanged. Raises `Malformed` with every flaw, `Unavailable`.
     """
     scope = GraphScope.of(organization.pk, collection)
-    graph, bounds = index.graph_of(scope), graph_store.within(TIMEOUT_S)
+    graph, bounds = entity_index.graph_of(scope), graph_store.within(TIMEOUT_S)
     with _flaws_told():
-        wanted = documents.insertion(graph.iri, data, syntax)
+        wanted = graph_documents.insertion(graph.iri, data, syntax)
     try:
         before = graph_store.size(scope, bounds)
     except graph_store.Failed as failure:
         raise graph_store.refusal(failure) from None
     try:
-        with index.in_step(organization.pk, wanted.subjects, collection):
-            endpoint.update(graph_store.upstream(), graph.endpoint, wanted.text, bounds)
+        with entity_index.in_step(organization.pk, wanted.subjects, collection):
+            sparql_endpoint.update(graph.endpoint, wanted.text, bounds)
     except graph_store.Failed as failure:
         # A store that did not answer may have applied the update: the audit record says so.
         if isinstance(failure, TimeUp) or failure.lost:
@@ -84,7 +84,7 @@ def export_graph(
 ) -> IO[bytes]:
     """Every statement of the graph, in a file that the caller closes; memory use is bounded. Raises
     `Unavailable`, `Malformed` where it is too large."""
-    graph = index.graph_of(GraphScope.of(organization.pk, collection))
+    graph = entity_index.graph_of(GraphScope.of(organization.pk, collection))
     with ExitStack() as opened:
         written = opened.enter_context(SpooledTemporaryFile(_IN_MEMORY))
         try:
@@ -103,7 +103,7 @@ def index_graph(
     """The number of searchable entities; `tell` is called with the progress. Raises
     `Unavailable`."""
     try:
-        return index.rebuild(GraphScope.of(organization.pk, collection), tell)
+        return entity_index.rebuild(GraphScope.of(organization.pk, collection), tell)
     except graph_store.Failed as failure:
         raise graph_store.refusal(failure) from None
 
@@ -117,19 +117,21 @@ def _flaws_told() -> Iterator[None]:
         raise Malformed("The document cannot be imported.", errors=errors) from None
 
 
-def _write_all(graph: endpoint.EndpointGraph, syntax: Syntax, into: IO[bytes]) -> None:
+def _write_all(graph: sparql_endpoint.EndpointGraph, syntax: Syntax, into: IO[bytes]) -> None:
     with SpooledTemporaryFile(_IN_MEMORY) as said:
         _fetch(graph, said)
-        documents.write(said, syntax, into)
+        graph_documents.write(said, syntax, into)
     into.seek(0)
 
 
-def _fetch(graph: endpoint.EndpointGraph, into: IO[bytes]) -> None:
+def _fetch(graph: sparql_endpoint.EndpointGraph, into: IO[bytes]) -> None:
     size, bounds = 0, graph_store.within(TIMEOUT_S)
-    for piece in endpoint.stated(graph_store.upstream(), graph, _EVERYTHING, bounds):
+    for piece in sparql_endpoint.stated(graph, _EVERYTHING, bounds):
         size += len(piece)
         if size > MOST_EXPORTED:
-            raise endpoint.EndpointFailure("OUTPUT_LIMIT", "The graph is too large to be exported.")
+            raise sparql_endpoint.EndpointFailure(
+                "OUTPUT_LIMIT", "The graph is too large to be exported."
+            )
         into.write(piece)
     into.seek(0)
 
@@ -143,7 +145,7 @@ def _size_after(scope: GraphScope) -> int | None:
 
 
 def _record(
-    by: Actor, graph: endpoint.EndpointGraph, done: GraphImportResult, *, lost: bool
+    by: Actor, graph: sparql_endpoint.EndpointGraph, done: GraphImportResult, *, lost: bool
 ) -> None:
     details = {
         "statements": done.count,

@@ -5,10 +5,10 @@ from typing import Any
 
 from tools.catalog.knowledge import graph_store
 from tools.errors import Malformed, NotFound
-from tools.knowledge import entries, finding, listing, neighbours
-from tools.knowledge.endpoint import QueryRows
-from tools.knowledge.listing import Named
-from tools.knowledge.portrait import Portrait, neighbours_counted, portrait
+from tools.knowledge import entity_index, entity_search, entity_statements
+from tools.knowledge.entity_search import Named
+from tools.knowledge.entity_statements import Portrait, neighbours_counted, portrait
+from tools.knowledge.sparql_endpoint import QueryRows
 from tools.models import GraphScope, KnowledgeEntry, Organization
 
 TIMEOUT_S = 20.0
@@ -30,16 +30,16 @@ class EntityView:
 
 
 def search(
-    organization: Organization, wanted: finding.EntitySearchQuery
-) -> finding.EntitySearchResult:
+    organization: Organization, wanted: entity_search.EntitySearchQuery
+) -> entity_search.EntitySearchResult:
     """Entities by words, or all where no word is given."""
     scope = GraphScope.of(organization.pk, None)
-    found = finding.find if wanted.query.strip() else listing.listed
+    found = entity_search.find if wanted.query.strip() else entity_search.listed
     return found(scope, wanted)
 
 
 def kinds(organization: Organization) -> list[tuple[str, int]]:
-    return listing.kinds(GraphScope.of(organization.pk, None), _MOST_KINDS)
+    return entity_search.kinds(GraphScope.of(organization.pk, None), _MOST_KINDS)
 
 
 def size(organization: Organization) -> int:
@@ -47,13 +47,13 @@ def size(organization: Organization) -> int:
     return KnowledgeEntry.objects.within(GraphScope.of(organization.pk, None)).count()
 
 
-def standing(organization: Organization) -> finding.EntityIndexStatus:
-    return finding.standing(GraphScope.of(organization.pk, None))
+def standing(organization: Organization) -> entity_search.EntityIndexStatus:
+    return entity_search.standing(GraphScope.of(organization.pk, None))
 
 
 def entity(organization: Organization, iri: str, depth: int = 1) -> EntityView:
     """Raises `Malformed`, `NotFound` where it has no statement, `Unavailable`."""
-    if not entries.fits(iri):
+    if not entity_index.fits(iri):
         raise Malformed("That is no IRI of an entity.", code="invalid")
     scope = GraphScope.of(organization.pk, None)
     bounds = graph_store.within(TIMEOUT_S)
@@ -65,11 +65,11 @@ def entity(organization: Organization, iri: str, depth: int = 1) -> EntityView:
         drawn = portrait(iri, select)
         if drawn.empty:
             raise NotFound("The graph says nothing of this entity.", code="entity_not_found")
-        edges, more = neighbours.around([iri], depth, select, of_each=_OF_EACH)
+        edges, more = entity_statements.around([iri], depth, select, of_each=_OF_EACH)
         count = graph_store.number(select(neighbours_counted(iri), 1))
     except graph_store.Failed as failure:
         raise graph_store.refusal(failure) from None
-    return EntityView(drawn, edges, count, more, listing.named(scope, _iris(drawn, edges)))
+    return EntityView(drawn, edges, count, more, entity_search.named(scope, _iris(drawn, edges)))
 
 
 def _iris(drawn: Portrait, edges: list[dict[str, Any]]) -> list[str]:

@@ -9,8 +9,7 @@ from django.conf import settings
 
 from sandbox.egress.dial import Dialer, Resolver, client_context
 from sandbox.egress.rules.addresses import AddressGate, read_network
-from tools.httpclient.loop import EventLoopThread
-from tools.httpclient.outbound import OperatorNetworkGate
+from tools.httpclient.outbound import EventLoopThread, OperatorNetworkGate
 from tools.mcpclient.fetching import Fetcher
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from tools.catalog.actions import amended
 from tools.catalog.signatures.verified import check_current
 from tools.definitions.mcp.listed_tools import approval_digest
-from tools.definitions.texts.told import UPSTREAM
+from tools.definitions.texts.tool_formats import UPSTREAM
 from tools.definitions.vocabulary import Category, ToolType
 from tools.errors import Malformed
 from tools.models import Tool

@@ -20,11 +20,15 @@ from tools.catalog.mcp.mcp_servers import tools_of
 from tools.catalog.mcp.owners import key_of
 from tools.catalog.mcp.upstreams import endpoint_of, hub
 from tools.catalog.signatures import drift
-from tools.definitions.mcp.listed_tools import APPROVED_FIELDS, approval_digest, review_digest
+from tools.definitions.mcp.listed_tools import (
+    APPROVED_FIELDS,
+    approval_digest,
+    find_suspicions,
+    review_digest,
+)
 from tools.definitions.mcp.repairs import LONGEST_MESSAGE
-from tools.definitions.mcp.suspicions import find_suspicions
 from tools.definitions.texts.names import TOOL_NAME
-from tools.definitions.texts.told import UPSTREAM
+from tools.definitions.texts.tool_formats import UPSTREAM
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Malformed, NotFound, ToolcribError, Unavailable
 from tools.mcpclient.errors import Unauthorized, UpstreamFailure

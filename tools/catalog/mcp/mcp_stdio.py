@@ -14,7 +14,7 @@ from sandbox.egress.rules.egress_policy import EgressLimits, EgressPolicy
 from sandbox.egress.ticket_client import EgressClient
 from sandbox.server_client import start_server
 from sandbox.spec import Mount, Network, ServerSpec
-from tools.builtin.workspace import workspace_of
+from tools.builtin.workspaces import workspace_of
 from tools.catalog.mcp.mcp_catalog import CatalogServer
 from tools.catalog.sandbox.hosts import Item, rules_of
 from tools.mcpclient.errors import NeverBegan

@@ -14,7 +14,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from tools.catalog.registry import CatalogTool, Snapshot
-from tools.definitions.texts.words import split_words
+from tools.definitions.texts.names import split_words
 
 _FIELDS = (("name", 4.0), ("title", 3.0), ("capabilities", 3.0), ("category", 1.0),
            ("description", 1.0))  # fmt: skip

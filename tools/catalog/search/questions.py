@@ -20,9 +20,9 @@ from tools.catalog.registry import CatalogTool
 from tools.catalog.search.words import forget_questions, locked, note_question
 from tools.definitions.callers import Caller
 from tools.definitions.results import Status
-from tools.definitions.texts.words import split_words
+from tools.definitions.texts.names import split_words
 from tools.models import Execution, ToolSearch
-from tools.models.tool_words import LONGEST_QUESTION
+from tools.models.tool import LONGEST_QUESTION
 
 WITHIN = timedelta(minutes=10)  # after a search a call counts as what it led to
 DUE_AFTER = WITHIN

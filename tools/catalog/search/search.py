@@ -15,7 +15,7 @@ from uuid import UUID
 from django.db import connection, transaction
 
 from tools.catalog.registry import CatalogTool, Snapshot
-from tools.definitions.texts.words import split_words
+from tools.definitions.texts.names import split_words
 
 MOST_FOUND = 300  # and ranked
 _MOST_WORDS = 32  # of a question

@@ -2,7 +2,7 @@
 
 Of each tool the words of its current version, by their weight: A of its name, B of its title and
 of what it can do, C of its description and category, D of its parameters, and of questions that it
-answered before. Words are compared as `tools.definitions.texts.words` has them.
+answered before. Words are compared as `tools.definitions.texts.names` has them.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from django.db import connection, transaction
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
-from tools.definitions.texts.words import split_words
+from tools.definitions.texts.names import split_words
 from tools.definitions.tool import Definition
 from tools.models import Tool, ToolQuestion, ToolWords
 

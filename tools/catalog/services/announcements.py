@@ -14,8 +14,8 @@ from audit.actions import Actor, difference, record
 from audit.events import Event, Outcome
 from tools.catalog.actions import register_tool, set_enabled, update_tool
 from tools.catalog.services import services
-from tools.definitions.announcements import Announcement, has_valid_signature, read_announcement
 from tools.definitions.callers import CallerKind
+from tools.definitions.services import Announcement, has_valid_signature, read_announcement
 from tools.definitions.tool import Definition
 from tools.errors import Conflict, Forbidden, InvalidDefinition
 from tools.models import Organization, ServiceStatus, Tool, ToolService, ToolStatus

@@ -8,10 +8,10 @@ from tools.catalog.signatures import versions
 from tools.catalog.signatures.keys import keys_of
 from tools.catalog.signatures.newest import SignatureFileState, newest
 from tools.definitions.tool import ToolDefinition
+from tools.definitions.vocabulary import SIGNATURE_INVALID
 from tools.errors import Conflict
 from tools.models import Tool, ToolVersion
 
-INVALID = "SIGNATURE_INVALID"
 ALTERED = "The tool's stored definition is not the one that was signed."
 ROLLED_BACK = "The tool was put back to an older version than was in use, not by way of a restore."
 
@@ -68,7 +68,7 @@ def check_current(tool: Tool) -> None:
     """
     assert tool.version is not None
     if _rolled_back(tool):
-        raise Conflict(f"{ROLLED_BACK} An operator must see to it.", code=INVALID)
+        raise Conflict(f"{ROLLED_BACK} An operator must see to it.", code=SIGNATURE_INVALID)
     check_version(tool, tool.version)
 
 
@@ -78,5 +78,5 @@ def check_version(tool: Tool, version: ToolVersion) -> None:
         raise Conflict(
             f"The stored version {version.label[:40]} of {tool.name} is not what was signed; "
             "nothing builds on it. An operator must see to it, or delete the tool.",
-            code=INVALID,
+            code=SIGNATURE_INVALID,
         )

@@ -9,7 +9,7 @@ from uuid import UUID
 from django.conf import settings
 
 from tools.definitions import signing
-from tools.definitions.schemas.schemas import Validator
+from tools.definitions.schemas.json_schemas import Validator
 from tools.definitions.tool import ToolDefinition
 from tools.models import VOUCHED
 

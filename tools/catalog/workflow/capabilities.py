@@ -4,12 +4,11 @@ Parsed definitions are cached by digest, so that a change of one tool parses one
 """
 
 from tools.catalog.registry import CatalogTool, Snapshot
-from tools.definitions.capability.drafts import Proposal, draft_proposal
+from tools.definitions.capability.capability_search import PlanningTarget
 from tools.definitions.capability.graph import CapabilityGraph, CapabilityNode
-from tools.definitions.capability.plans import find_plans
 from tools.definitions.capability.ports import Port
-from tools.definitions.capability.wishes import PlanningTarget
-from tools.definitions.chains.types import Interface
+from tools.definitions.capability.proposals import Proposal, draft_proposal, find_plans
+from tools.definitions.chains.type_check import Interface
 
 _KEPT = 20_000
 _nodes: dict[str, CapabilityNode] = {}

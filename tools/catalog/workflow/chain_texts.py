@@ -7,10 +7,10 @@ from typing import Any
 from tools.catalog.actions import read
 from tools.catalog.imports.exporting import OnOneLine, as_yaml
 from tools.catalog.workflow.chains import check_chain, doubts_about
-from tools.definitions.chains import values
-from tools.definitions.chains.written import chain_definition, chain_document, chain_field
-from tools.definitions.dialects import documents
-from tools.definitions.dialects.lines import Lines
+from tools.definitions.chains import expressions
+from tools.definitions.chains.chain_document import chain_definition, chain_document, chain_field
+from tools.definitions.dialects import import_documents
+from tools.definitions.dialects.import_documents import Lines
 from tools.definitions.tool import Definition, ordered_definition
 from tools.errors import InvalidDefinition, Malformed, TooLarge
 from tools.models import Organization
@@ -89,7 +89,7 @@ def _step_in_order(step: dict[str, Any]) -> dict[str, Any]:
 
 def _compact(value: Any) -> Any:
     """A value expression is written on one line, with its marking key first."""
-    if isinstance(value, dict) and (mark := values.reference_key(value)) is not None:
+    if isinstance(value, dict) and (mark := expressions.reference_key(value)) is not None:
         return OnOneLine({mark: value[mark]} | value)
     if isinstance(value, dict):
         return type(value)({key: _compact(one) for key, one in value.items()})
@@ -108,9 +108,9 @@ def _reads_as(written: dict[str, Any], definition: Definition) -> bool:
 
 
 def _one_document(text: str) -> tuple[Any, Lines]:
-    found = documents.parse_documents(text)
+    found = import_documents.parse_documents(text)
     if len(found) != 1:
-        raise documents.unreadable_document("must be one chain, and not several")
+        raise import_documents.unreadable_document("must be one chain, and not several")
     return found[0].value, found[0].lines
 
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 from django.db.models import Q
 
-from tools.definitions.chains import types
-from tools.definitions.chains.document import Chain
-from tools.definitions.chains.types import Doubt, Interface
+from tools.definitions.chains import type_check
+from tools.definitions.chains.chain_document import Chain
+from tools.definitions.chains.type_check import Doubt, Interface
 from tools.definitions.tool import Definition
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Conflict, InvalidDefinition
@@ -62,7 +62,7 @@ def doubts_about(organization: Organization, definition: Definition) -> list[Dou
     """Certain and possible mismatches between its steps, by the schemas of their tools."""
     chain = _chain_of(definition)
     known = _definitions(organization, {tool for _, tool in chain.tools()})
-    return types.find_type_doubts(
+    return type_check.find_type_doubts(
         chain, Interface.of(definition), {name: Interface.of(one) for name, one in known.items()}
     )
 

@@ -14,14 +14,14 @@ from typing import Any
 
 from tools.definitions.schemas.schema_parts import (
     ANNOTATIONS,
-    child_pointer,
     intersect_schemas,
     listed_values,
     members,
     resolve_schema,
     with_definitions,
 )
-from tools.definitions.texts.words import split_words
+from tools.definitions.texts.names import split_words
+from tools.definitions.values.json_pointers import child_pointer
 
 MEANING_KEYWORD = (
     "x-means"  # in a schema: the meaning of the value, regardless of its property's name

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tools.definitions.chains import values
-from tools.definitions.chains.values import ChainScope, MissingValue, ValueTooLarge
+from tools.definitions.chains import expressions
+from tools.definitions.chains.expressions import ChainScope, MissingValue, ValueTooLarge
 
 DEEPEST_CONDITION, MOST_CONDITIONS = 8, 50
 _COMPARISONS = ("equals", "less", "less_or_equal", "greater", "greater_or_equal", "contains")
@@ -37,7 +37,7 @@ def condition_flaws(
         if not isinstance(about, list) or len(about) != 2:
             yield here, "must be a list of two values"
         else:
-            yield from values.reference_flaws(about, here, steps=steps, loop=loop)
+            yield from expressions.reference_flaws(about, here, steps=steps, loop=loop)
     elif word in _COMBINATIONS:
         yield from _combination_flaws(about, here, steps=steps, loop=loop, depth=depth)
     elif word in STEP_STATES:
@@ -88,13 +88,13 @@ def evaluate_condition(condition: Any, run: ConditionScope) -> bool:
         return run.state(about) == word
     if word == "exists":
         return _evaluate_exists(about, run)
-    left, right = (values.resolve_value(one, run) for one in about)
+    left, right = (expressions.resolve_value(one, run) for one in about)
     return _evaluate_comparison(word, left, right)
 
 
 def _evaluate_exists(about: Any, run: ConditionScope) -> bool:
     try:
-        return values.resolve_value(about, run) is not None
+        return expressions.resolve_value(about, run) is not None
     except ValueTooLarge:
         raise
     except MissingValue:
@@ -145,7 +145,11 @@ def _combination_flaws(
 def _exists_flaws(
     about: Any, place: str, *, steps: frozenset[str], loop: bool
 ) -> Iterator[tuple[str, str]]:
-    if values.reference_key(about) not in (values.INPUT, values.STEP, values.ITEM):
+    if expressions.reference_key(about) not in (
+        expressions.INPUT,
+        expressions.STEP,
+        expressions.ITEM,
+    ):
         yield place, "must be a $input, $step or $item"
         return
-    yield from values.reference_flaws(about, place, steps=steps, loop=loop)
+    yield from expressions.reference_flaws(about, place, steps=steps, loop=loop)

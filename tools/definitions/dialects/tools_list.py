@@ -8,17 +8,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tools.definitions.dialects.documents import ImportDocument, unreadable_document
-from tools.definitions.dialects.gates import is_reserved_key
-from tools.definitions.dialects.lines import Lines
+from tools.definitions.dialects.import_documents import ImportDocument, Lines, unreadable_document
 from tools.definitions.mcp.listed_tools import (
     APPROVED_FIELDS,
     CLIENT_FIELDS,
     BadTool,
+    find_suspicions,
     review_digest,
     well_formed_tool,
 )
-from tools.definitions.mcp.suspicions import find_suspicions
+from tools.definitions.services import is_reserved_key
 from tools.definitions.vocabulary import ToolType
 
 _KNOWN_FIELDS = frozenset({*APPROVED_FIELDS, *CLIENT_FIELDS})

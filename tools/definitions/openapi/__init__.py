@@ -5,7 +5,7 @@ Pure: nothing is fetched. A reference to another document, or a request that we 
 error of the operation that needs it and of no other.
 """
 
-from tools.definitions.openapi.document import BadOpenApiDocument, operation_identity
-from tools.definitions.openapi.drafts import OperationDraft, draft_operations
+from tools.definitions.openapi.openapi_document import BadOpenApiDocument, operation_identity
+from tools.definitions.openapi.operations import OperationDraft, draft_operations
 
 __all__ = ["BadOpenApiDocument", "OperationDraft", "draft_operations", "operation_identity"]

@@ -8,8 +8,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from tools.definitions.implementations.http import Style
-from tools.definitions.openapi.document import (
+from tools.definitions.implementations.http_tools import Style
+from tools.definitions.openapi.openapi_document import (
     OpenApiDescription,
     Operation,
     OperationFlaw,
@@ -18,7 +18,11 @@ from tools.definitions.openapi.document import (
     object_in,
     text_in,
 )
-from tools.definitions.openapi.schemas import LONGEST_DESCRIPTION, OperationSchemas, normalize_text
+from tools.definitions.openapi.openapi_schemas import (
+    LONGEST_DESCRIPTION,
+    OperationSchemas,
+    normalize_text,
+)
 from tools.definitions.texts.names import PARAMETER_NAME, plain_name
 
 DEFAULT_STYLES = {"path": "simple", "query": "form", "header": "simple", "cookie": "form"}

@@ -1,4 +1,4 @@
-"""Rules for names that people and models read."""
+"""Rules for names and addresses that people and models read, and the words of a text."""
 
 import hashlib
 import re
@@ -33,6 +33,17 @@ _INVISIBLE = re.compile(
     "[\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\U000e0000-\U000e007f]"
 )
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_WORD = re.compile(r"[^\W_]+")
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")  # readFile is two words
+_LONGEST = 40
+LONGEST_ADDRESS = 254
+# The subset that all mail servers parse alike: no quotes, comments, routes or line ends.
+_LOCAL = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]{1,64}"
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_DOMAIN = rf"{_LABEL}(?:\.{_LABEL})*"
+_ADDRESS = re.compile(rf"{_LOCAL}@{_DOMAIN}")
+_WHOLE_DOMAIN = re.compile(rf"@{_DOMAIN}")
+_NAME = re.compile(r"[\w.@+-]{1,150}")
 
 
 def plain_name(text: str, *, longest: int, joint: str = "_") -> str:
@@ -77,3 +88,50 @@ def flaw_in_group(name: str) -> str | None:
     if name != unicodedata.normalize("NFC", name) or flaw_in_text(name, longest=100):
         return "holds invisible, control or unnormalised characters"
     return None
+
+
+def split_words(text: str) -> list[str]:
+    """Words in one spelling: no case, no accents, no plural."""
+    plain = _HUMP.sub(" ", text).casefold()
+    if not plain.isascii():
+        apart = unicodedata.normalize("NFKD", plain)
+        plain = "".join(char for char in apart if not unicodedata.combining(char)).casefold()
+    return [_singular(word[:_LONGEST]) for word in _WORD.findall(plain)]
+
+
+def _singular(word: str) -> str:
+    """Tables and table are one word, queries and query too: crude, but applied to both sides."""
+    if len(word) > 4 and word.endswith("ies"):
+        return word[:-3] + "y"
+    if len(word) > 3 and word.endswith("s") and not word.endswith("ss"):
+        return word[:-1]
+    return word
+
+
+def flaw_in_address(text: str) -> str | None:
+    fits = len(text) <= LONGEST_ADDRESS and _ADDRESS.fullmatch(text)
+    return None if fits else "must be a plain e-mail address"
+
+
+def flaw_in_mail_entry(text: str) -> str | None:
+    """The error of an entry in the allowlist."""
+    domain = len(text) <= LONGEST_ADDRESS and _WHOLE_DOMAIN.fullmatch(text)
+    if domain or flaw_in_address(text) is None:
+        return None
+    return "must be an e-mail address, or a domain such as @example.com"
+
+
+def flaw_in_person_entry(text: str) -> str | None:
+    return None if _NAME.fullmatch(text) else "must be the name of a person"
+
+
+def uncovered_recipients(recipients: Iterable[str], allowed: Iterable[str]) -> list[str]:
+    """The recipients that no entry covers. A domain covers its own addresses, none of a
+    subdomain."""
+    entries = {entry.casefold() for entry in allowed}
+    return [one for one in recipients if not _is_covered(one.casefold(), entries)]
+
+
+def _is_covered(recipient: str, entries: set[str]) -> bool:
+    _, at, domain = recipient.rpartition("@")
+    return recipient in entries or bool(at and f"@{domain}" in entries)

@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from tools.catalog.knowledge.knowledge import export_graph
-from tools.knowledge.documents import Syntax
+from tools.knowledge.graph_documents import Syntax
 from tools.management import agents, arguments
 from tools.management.command import DONE, ToolcribCommand
 

@@ -7,7 +7,7 @@ from django.core.management.base import CommandParser
 
 from tools.catalog.knowledge.knowledge import import_graph
 from tools.errors import Malformed
-from tools.knowledge.documents import MOST_BYTES, Syntax
+from tools.knowledge.graph_documents import MOST_BYTES, Syntax
 from tools.management import agents, arguments
 from tools.management.command import DONE, ToolcribCommand, operator
 

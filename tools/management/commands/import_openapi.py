@@ -9,7 +9,7 @@ from django.core.management.base import CommandParser
 
 from tools.catalog.imports.importing_items import CREATED, UPDATED
 from tools.catalog.imports.openapi_import import Row, import_openapi
-from tools.definitions.dialects import documents
+from tools.definitions.dialects import import_documents
 from tools.errors import Malformed, TooLarge
 from tools.management import agents, arguments
 from tools.management.command import DONE, FAILED, ToolcribCommand, flaw_text, operator
@@ -76,11 +76,17 @@ def pair(text: str) -> tuple[str, str]:
 def read_document(name: str) -> Any:
     """Raises `Malformed`."""
     try:
-        raw = sys.stdin.buffer.read(documents.MAX_BYTES + 1) if name == "-" else _start(Path(name))
+        raw = (
+            sys.stdin.buffer.read(import_documents.MAX_BYTES + 1)
+            if name == "-"
+            else _start(Path(name))
+        )
     except OSError as error:
         raise Malformed(f"{name} cannot be read: {error.strerror}.") from None
     try:
-        found = documents.parse_documents(documents.decode_document(raw), openapi=True)
+        found = import_documents.parse_documents(
+            import_documents.decode_document(raw), openapi=True
+        )
     except (Malformed, TooLarge) as error:
         raise Malformed(f"{name}: {error.message}") from None
     if len(found) != 1:
@@ -90,7 +96,7 @@ def read_document(name: str) -> Any:
 
 def _start(path: Path) -> bytes:
     with path.open("rb") as file:
-        return file.read(documents.MAX_BYTES + 1)
+        return file.read(import_documents.MAX_BYTES + 1)
 
 
 def _shown(rows: list[Row]) -> str:

@@ -5,8 +5,8 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from tools.catalog.imports.importing import ImportOptions, import_items
-from tools.definitions.dialects import items
-from tools.definitions.dialects.items import ImportItem, ImportSelection, ImportSource
+from tools.definitions.dialects import import_entries
+from tools.definitions.dialects.import_entries import ImportItem, ImportSelection, ImportSource
 from tools.management import agents, arguments
 from tools.management.command import ToolcribCommand, operator
 from tools.management.importing import files_of, items_of, report
@@ -50,7 +50,7 @@ class Command(ToolcribCommand):
         )
         imported = import_items(
             organization=organization,
-            items=items.limit_items(item for item, _ in found),
+            items=import_entries.limit_items(item for item, _ in found),
             by=operator(organization.slug),
             way=way,
         )

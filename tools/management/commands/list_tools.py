@@ -4,10 +4,11 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
+from tools.authorization.facts import check_groups
+from tools.authorization.listings import usable_tools
 from tools.catalog.registry import CatalogTool, Snapshot, registry
 from tools.management import agents, arguments, text
 from tools.management.command import DONE, ToolcribCommand
-from tools.policy import gates
 from tools.policy.availability import matches_groups, matches_state
 from tools.policy.questions import EffectiveRequest
 from tools.shapes import tool_shape
@@ -42,8 +43,8 @@ def tools_for_agent(options: dict[str, Any]) -> Found:
     caller = agents.acting_as(options["organization"], options["agent"])
     snapshot = registry.snapshot(caller.organization_id, caller.revision)
     asked = EffectiveRequest.of(arguments.groups_of(options), options["state"])
-    warnings = gates.check_groups(caller, asked, snapshot)
-    return gates.usable_tools(caller, asked, snapshot), warnings, snapshot
+    warnings = check_groups(caller, asked, snapshot)
+    return usable_tools(caller, asked, snapshot), warnings, snapshot
 
 
 def all_tools(options: dict[str, Any]) -> Found:

@@ -9,7 +9,7 @@ from tools.catalog.imports.importing_items import CREATED, UPDATED
 from tools.catalog.mcp import mcp_import
 from tools.catalog.mcp import mcp_servers as servers
 from tools.definitions.mcp.listed_tools import review_digest
-from tools.definitions.texts.visible import make_visible
+from tools.definitions.texts.lookalikes import make_visible
 from tools.management import agents, arguments, text
 from tools.management.command import DONE, FAILED, ToolcribCommand, flaw_text, operator
 from tools.management.importing import lint_of

@@ -5,8 +5,8 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from tools.catalog.imports.importing import import_items
-from tools.definitions.dialects import documents, items
-from tools.definitions.dialects.items import ImportItem
+from tools.definitions.dialects import import_documents, import_entries
+from tools.definitions.dialects.import_entries import ImportItem
 from tools.management import agents, arguments, config_items
 from tools.management.command import ToolcribCommand, operator
 from tools.management.importing import STDIN, read_text, report
@@ -35,7 +35,7 @@ class Command(ToolcribCommand):
 
 def _item(key: str, text: str) -> ImportItem:
     """Raises `Malformed` for what is not one document."""
-    found = documents.parse_documents(text)
+    found = import_documents.parse_documents(text)
     if len(found) != 1:
-        raise documents.unreadable_document("holds more than one item, or none")
-    return items.parse_item(key, found[0].value, found[0].lines)
+        raise import_documents.unreadable_document("holds more than one item, or none")
+    return import_entries.parse_item(key, found[0].value, found[0].lines)

@@ -11,8 +11,8 @@ from django.core.management.base import CommandParser
 
 from config.external_servers import find_broker
 from toolcrib_service.__main__ import add_options, load
-from toolcrib_service.running import keep, run
 from toolcrib_service.service import DynamicToolService
+from toolcrib_service.service_process import keep, run
 from tools.errors import Malformed, Unavailable
 from tools.management.agents import find_organization
 from tools.management.command import ToolcribCommand

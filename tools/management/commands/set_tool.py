@@ -8,7 +8,7 @@ from tools.catalog.actions import amended
 from tools.catalog.imports.importing import import_items
 from tools.catalog.signatures.verified import check_current
 from tools.definitions.descriptors import FLAT_KEYS
-from tools.definitions.dialects.items import ImportItem, ImportItemKind
+from tools.definitions.dialects.import_entries import ImportItem, ImportItemKind
 from tools.definitions.vocabulary import ArgumentValidation, ToolType
 from tools.errors import InvalidDefinition
 from tools.management import agents, arguments

@@ -1,33 +1,133 @@
-"""Login by password and second factor, and logout by POST. Both write audit records."""
+"""Login by password and second factor, and logout by POST. All write audit records.
 
+After the first factor (password or single sign-on) the second factor is asked for, where the
+user has one. Until then no user is logged in; the session holds the pending login for minutes.
+"""
+
+import time
+from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
-from django.contrib.auth import authenticate, logout
+from django.contrib.auth import authenticate, login, logout
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect, render, resolve_url
+from django.utils.crypto import constant_time_compare
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
 from audit.actions import record
 from audit.events import Event, Outcome
-from tools.accounts.callers import actor_of
-from tools.accounts.login import identity_provider
-from tools.accounts.login.lockout import guarded
+from config.http.browser_security import safe_redirect_path
+from tools.accounts.callers import actor_of, caller_of_user
+from tools.accounts.login import freshness, identity_provider, second_factors, security_keys
+from tools.accounts.login.codes import factor_of
+from tools.accounts.login.lockout import SECOND_FACTOR, guarded
+from tools.accounts.login.login import PeopleBackend
 from tools.errors import ToolcribError
 from tools.models import AuthenticatorApp, User
 from tools.ui.access import PageRequest, address_of, page
-from tools.ui.accounts import entering, proving
-from tools.ui.accounts.entering import Entering, admit, safe_next
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 PAGE, SECOND = "accounts/login.html", "accounts/second_factor.html"
 WRONG = "That name and password do not belong together. Check both and try again."
 WRONG_CODE = "That code is not right, or was used before. Wait for the next one and try again."
 AGAIN = "That page was open for too long, or your browser keeps no cookies. Log in again."
 WRONG_KEY = "That key was not accepted. Try again."
+_BACKEND = f"{PeopleBackend.__module__}.{PeopleBackend.__name__}"
+_WAITS = "entering"
+_LASTS_S = 600
+
+
+@dataclass(frozen=True)
+class Entering:
+    """A pending login: the user, the first factor, and the page to open afterwards."""
+
+    user: User
+    how: str
+    onwards: str
+
+
+def factor_proven(
+    request: HttpRequest, user: User, *, code: str, key: str, recovers: bool = False
+) -> str:
+    """The second factor that was verified; empty where none was. Raises `TooManyAttempts`."""
+    address = address_of(request)
+    with guarded(username=user.username, source_ip=address, what=SECOND_FACTOR) as attempt:
+        found = _proven(request, user, code, key, recovers)
+        if found:
+            attempt.succeeded()
+    return found
+
+
+def key_options(request: HttpRequest, user: User) -> str:
+    """The WebAuthn request options for the user's keys; empty where they have none at this host."""
+    place = security_keys.place_of(request)
+    if not security_keys.usable(user, place):
+        return ""
+    return security_keys.begin_proving(user, place, request.session)
+
+
+def refused(
+    request: HttpRequest, template: str, context: dict[str, object], refusal: ToolcribError
+) -> HttpResponse:
+    """The page again with the refusal, and with `Retry-After`."""
+    said = context | {"message": refusal.message}
+    answer = render(request, template, said, status=refusal.http_status)
+    wait_s = refusal.details.get("resets_in_s") or getattr(refusal, "retry_after_s", None)
+    if wait_s:
+        answer["Retry-After"] = str(wait_s)
+    return answer
+
+
+def admit(
+    request: HttpRequest, user: User, onwards: str, *, how: str, factor: str = ""
+) -> HttpResponse:
+    """Log in, or ask for the user's second factor unless `factor` is proven already."""
+    if factor or not second_factors.has_factor(user):
+        return enter(request, Entering(user, how, onwards), factor)
+    request.session.flush()  # logs the previous user out
+    request.session[_WAITS] = {
+        "user": str(user.pk),
+        "hash": user.get_session_auth_hash(),
+        "how": how,
+        "onwards": onwards,
+        "until": int(time.time()) + _LASTS_S,
+    }
+    request.session.set_expiry(_LASTS_S)
+    return redirect("second-factor")
+
+
+def waiting(request: HttpRequest) -> Entering | None:
+    """The pending login; None once it expired, the password changed or the account was closed."""
+    held = request.session.get(_WAITS)
+    if not held or held["until"] < time.time():
+        return None
+    user = PeopleBackend().get_user(held["user"])
+    if user is None or not constant_time_compare(held["hash"], user.get_session_auth_hash()):
+        return None
+    return Entering(user, held["how"], held["onwards"])
+
+
+def enter(request: HttpRequest, who: Entering, factor: str = "") -> HttpResponse:
+    request.session.pop(_WAITS, None)
+    request.session.pop(freshness.FACTOR, None)
+    login(request, who.user, backend=_BACKEND)
+    request.session.set_expiry(None)  # the lifetime of every session
+    if factor:
+        freshness.prove(request.session, factor)
+    by = actor_of(caller_of_user(who.user, source_ip=address_of(request)))
+    details = {"by": who.how, "second_factor": factor or "none"}
+    record(Event.LOGIN, by=by, outcome=Outcome.SUCCESS, details=details)
+    return redirect(who.onwards)
+
+
+def safe_next(request: HttpRequest, otherwise: str = "home") -> str:
+    """The page to open afterwards: always an address of the product (no open redirect)."""
+    wanted = request.POST.get("next") or request.GET.get("next") or ""
+    return safe_redirect_path(wanted, resolve_url(otherwise))
 
 
 @proof(Proof.NOT_NEEDED)
@@ -50,18 +150,18 @@ def log_in(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def second_factor(request: HttpRequest) -> HttpResponse:
     """Asks for the second factor of a pending login; without one, redirects to the login."""
-    who = entering.waiting(request)
+    who = waiting(request)
     if who is None:
         return redirect("login")
     if request.method != "POST":
         return render(request, SECOND, _second_context(request, who))
     code, key = (request.POST.get(name, "") for name in ("code", "key"))
     try:
-        factor = proving.factor_proven(request, who.user, code=code, key=key, recovers=True)
+        factor = factor_proven(request, who.user, code=code, key=key, recovers=True)
     except ToolcribError as refusal:
-        return proving.refused(request, SECOND, _second_context(request, who), refusal)
+        return refused(request, SECOND, _second_context(request, who), refusal)
     if factor:
-        return entering.enter(request, who, factor)
+        return enter(request, who, factor)
     context = _second_context(request, who) | {"message": WRONG_KEY if key else WRONG_CODE}
     return render(request, SECOND, context, status=401)
 
@@ -75,6 +175,15 @@ def log_out(request: PageRequest) -> HttpResponseBase:
     return redirect("login")
 
 
+def _proven(request: HttpRequest, user: User, code: str, key: str, recovers: bool) -> str:
+    if key:
+        place, session = security_keys.place_of(request), request.session
+        good = security_keys.verify(user=user, answer=key, place=place, session=session)
+        return second_factors.KEY if good else ""
+    by = actor_of(caller_of_user(user, source_ip=address_of(request)))
+    return factor_of(user=user, code=code, by=by, recovers=recovers)
+
+
 def _try_to_enter(request: HttpRequest, onwards: str) -> HttpResponse:
     username = request.POST.get("username", "")[:150]
     password = request.POST.get("password", "")
@@ -82,7 +191,7 @@ def _try_to_enter(request: HttpRequest, onwards: str) -> HttpResponse:
     try:
         user = _known(request, username, password)
     except ToolcribError as refusal:
-        return proving.refused(request, PAGE, context, refusal)
+        return refused(request, PAGE, context, refusal)
     if user is None:
         return render(request, PAGE, context | {"message": WRONG}, status=401)
     return admit(request, user, onwards, how="password")
@@ -106,5 +215,5 @@ def _second_context(request: HttpRequest, who: Entering) -> dict[str, Any]:
     return {
         "who": who.user,
         "has_app": AuthenticatorApp.objects.filter(user=who.user).exists(),
-        "options": proving.key_options(request, who.user),
+        "options": key_options(request, who.user),
     }

@@ -29,10 +29,9 @@ from tools.definitions.callers import Scope
 from tools.errors import NotFound, ToolcribError
 from tools.models import PersonSession, SingleSignOn
 from tools.ui.access import PageRequest, page
-from tools.ui.accounts import factors, proving
-from tools.ui.accounts.browsers import browser
+from tools.ui.accounts import login, second_factors
 from tools.ui.inputs import FormInput, Widget
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 PAGE, PASSWORD = "accounts/profile.html", "accounts/profile_password.html"
 MOST_SHOWN = 100
@@ -48,6 +47,11 @@ SCOPES = {
     Scope.ORGANIZATION: "Organization: change organizations, tiers, people, keys and credentials",
     Scope.MANAGE: "Manage: all of these four",
 }
+# The first match counts: most browsers name others too.
+_BROWSERS = (("Edg", "Edge"), ("OPR/", "Opera"), ("Firefox/", "Firefox"), ("Chrome/", "Chrome"),
+             ("Safari/", "Safari"), ("curl/", "curl"))  # fmt: skip
+_SYSTEMS = (("Windows", "Windows"), ("Android", "Android"), ("iPhone", "iPhone"), ("iPad", "iPad"),
+            ("Mac OS X", "macOS"), ("Linux", "Linux"))  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,14 @@ class BrowserRow:
     session: PersonSession
     browser: str
     here: bool
+
+
+def browser(user_agent: str) -> str:
+    name = _first(_BROWSERS, user_agent)
+    system = _first(_SYSTEMS, user_agent)
+    if not name:
+        return user_agent[:40] or "An unknown program"
+    return f"{name} on {system}" if system else name
 
 
 @require_safe
@@ -141,12 +153,14 @@ def change_password(request: PageRequest) -> HttpResponseBase:
     try:
         good = _checked(request, form)
     except ToolcribError as refusal:
-        return proving.refused(
-            request, PASSWORD, {"form": PasswordChangeForm(request.user)}, refusal
-        )
+        return login.refused(request, PASSWORD, {"form": PasswordChangeForm(request.user)}, refusal)
     if not good:
         return render(request, PASSWORD, {"form": form}, status=400)
     return _change_password(request, form)
+
+
+def _first(known: tuple[tuple[str, str], ...], text: str) -> str:
+    return next((word for mark, word in known if mark in text), "")
 
 
 def _checked(request: PageRequest, form: PasswordChangeForm) -> bool:
@@ -189,7 +203,7 @@ def _context(
         "inputs": inputs,
         "scopes": [(one.value, SCOPES[one], one in chosen) for one in Scope],
         "sessions": _sessions(request),
-        **factors.section(request),
+        **second_factors.section(request),
         "provider": settings.OIDC_NAME if identity_provider.configured() else "",
         "connected": SingleSignOn.objects.filter(user=user).exists(),
     }

@@ -18,9 +18,9 @@ from tools.accounts.login.identity_provider import ProviderIdentity
 from tools.errors import Forbidden, NotFound, ToolcribError
 from tools.models import User
 from tools.ui.access import PageRequest, address_of, page
-from tools.ui.accounts import again
-from tools.ui.accounts.entering import admit, safe_next
-from tools.web.proof import Proof, proof
+from tools.ui.accounts import reauthentication
+from tools.ui.accounts.login import admit, safe_next
+from tools.web.reauthentication import Proof, proof
 
 LOGIN, GO = "accounts/login.html", "accounts/single_sign_on.html"
 HOW = "single sign-on"
@@ -110,7 +110,7 @@ def _for_who_is_in(
         raise Forbidden("That is another person than the one who is logged in.")
     if abs(time.time() - identity.at) > _JUST_NOW_S:
         raise Forbidden("The identity provider did not ask you anew. Use another way.")
-    again.passed(request, user, HOW)
+    reauthentication.passed(request, user, HOW)
     return redirect(onwards)
 
 

@@ -1,5 +1,6 @@
-"""The steps of an agent request as readers see them: without secrets, with hidden characters
-named, and in a replay with the differences from the recorded run."""
+"""The steps and the plan of an agent request as readers see them: without secrets, with hidden
+characters named, and in a replay with the differences from the recorded run.
+"""
 
 import json
 from dataclasses import dataclass, field
@@ -12,16 +13,24 @@ from tools.agents.agent_requests import AgentRunReport
 from tools.agents.call_rows import MOST_OBSERVATION, Spent
 from tools.agents.steps import AgentStep
 from tools.definitions.results import OPEN, Status
-from tools.definitions.texts.visible import make_visible
+from tools.definitions.texts.lookalikes import make_visible
 from tools.execution.redacted import redacted
 from tools.models import Confirmation, Execution
 from tools.shapes import money
-from tools.ui.shown import milliseconds, pretty
-from tools.ui.visible import VisiblePiece, pieces
+from tools.ui.charts import Gauge
+from tools.ui.display import VisiblePiece, milliseconds, pieces, pretty
 
 FOLDED = 600  # characters; what is longer is folded
 _ITEMS = 1_000
 _NAME = 128  # characters of the tool name that a model wrote
+_CHIPS = {
+    "running": "Running",
+    "waiting": "RequiresConfirmation",
+    "succeeded": "Success",
+    "failed": "Failed",
+    "refused": "PermissionDenied",
+    "skipped": "Cancelled",
+}
 
 
 @dataclass(frozen=True)
@@ -67,6 +76,25 @@ class Reading:
         return pieces(said)
 
 
+@dataclass(frozen=True)
+class PlannedStep:
+    """`below`: the confidence is below the threshold, so the step needed approval."""
+
+    told: dict[str, Any]
+    tool: list[VisiblePiece]
+    why: list[VisiblePiece]
+    message: list[VisiblePiece]
+    chip: str
+    sure: Gauge
+    below: bool
+
+
+@dataclass(frozen=True)
+class ShownPlan:
+    revisions: int
+    steps: list[PlannedStep]
+
+
 def reading_of(organization: str, steps: tuple[AgentStep, ...] = ()) -> Reading:
     """Uses two queries for all of the steps. The caller has checked that they may be read."""
     room = redactor_of(organization).with_room(MOST_OBSERVATION, _ITEMS)
@@ -86,6 +114,13 @@ def shown_steps(
         _shown(one, reading, _difference(one, before.get(one.number)) if recorded else "")
         for one in report.steps
     ]
+
+
+def shown_plan(plan: dict[str, Any] | None, reading: Reading) -> ShownPlan | None:
+    """None for a request without a plan, or without one yet."""
+    if not plan or not plan.get("steps"):
+        return None
+    return ShownPlan(plan["revisions"], [_planned_step(one, reading) for one in plan["steps"]])
 
 
 def _shown(step: AgentStep, reading: Reading, differs: str) -> ShownStep:
@@ -158,3 +193,17 @@ def _difference(step: AgentStep, before: AgentStep | None) -> str:
         return f"The recorded run called {make_visible(was.name[:_NAME])} here."
     same = json.dumps(was.arguments, sort_keys=True) == json.dumps(action.arguments, sort_keys=True)
     return "" if same else "The recorded run called it with other arguments."
+
+
+def _planned_step(told: dict[str, Any], reading: Reading) -> PlannedStep:
+    sure, threshold = told["confidence"], told["threshold"]
+    below = sure < threshold
+    return PlannedStep(
+        told,
+        reading.clean(told["tool"]),
+        reading.clean(told["why"]),
+        reading.clean(told["error_message"] or ""),
+        _CHIPS.get(told["outcome"], ""),
+        Gauge(sure * 100, 0.0, "warn" if below else "good", f"{sure:g}, asked below {threshold:g}"),
+        below,
+    )

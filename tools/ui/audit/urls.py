@@ -1,29 +1,29 @@
 from django.urls import URLPattern, path
 
-from tools.ui.audit import alert_views, export_views, proof_views, rule_views, views
+from tools.ui.audit import alert_rules, alerts, audit_exports, audit_proofs, audit_records
 
 urlpatterns: list[URLPattern] = [
-    path("", views.record_list, name="audit"),
-    path("records/<uuid:record_id>/", views.record_detail, name="audit-record"),
-    path("records/<uuid:record_id>/verify/", proof_views.record_proof, name="audit-record-verify"),
-    path("records/<uuid:record_id>/line", proof_views.record_line, name="audit-record-line"),
-    path("toolcrib_verify.py", proof_views.verifier, name="audit-verifier"),
-    path("checkpoints/", proof_views.checkpoint_list, name="audit-checkpoints"),
-    path("checkpoints/<int:checkpoint_id>/note", proof_views.checkpoint_note, name="audit-note"),
-    path("checkpoints/<int:checkpoint_id>/growth", proof_views.growth, name="audit-growth"),
-    path("exports/", export_views.export_list, name="audit-exports"),
-    path("exports/<uuid:export_id>/", export_views.export_file, name="audit-export-file"),
+    path("", audit_records.record_list, name="audit"),
+    path("records/<uuid:record_id>/", audit_records.record_detail, name="audit-record"),
+    path("records/<uuid:record_id>/verify/", audit_proofs.record_proof, name="audit-record-verify"),
+    path("records/<uuid:record_id>/line", audit_proofs.record_line, name="audit-record-line"),
+    path("toolcrib_verify.py", audit_proofs.verifier, name="audit-verifier"),
+    path("checkpoints/", audit_proofs.checkpoint_list, name="audit-checkpoints"),
+    path("checkpoints/<int:checkpoint_id>/note", audit_proofs.checkpoint_note, name="audit-note"),
+    path("checkpoints/<int:checkpoint_id>/growth", audit_proofs.growth, name="audit-growth"),
+    path("exports/", audit_exports.export_list, name="audit-exports"),
+    path("exports/<uuid:export_id>/", audit_exports.export_file, name="audit-export-file"),
     path(
-        "exports/<uuid:export_id>/remove/", export_views.export_remove, name="audit-export-remove"
+        "exports/<uuid:export_id>/remove/", audit_exports.export_remove, name="audit-export-remove"
     ),
-    path("alerts/rules/", rule_views.rule_list, name="alert-rules"),
-    path("alerts/rules/new/", rule_views.rule_new, name="alert-rule-new"),
-    path("alerts/rules/<int:rule_id>/", rule_views.rule_edit, name="alert-rule"),
-    path("alerts/", alert_views.alert_list, name="alerts"),
+    path("alerts/rules/", alert_rules.rule_list, name="alert-rules"),
+    path("alerts/rules/new/", alert_rules.rule_new, name="alert-rule-new"),
+    path("alerts/rules/<int:rule_id>/", alert_rules.rule_edit, name="alert-rule"),
+    path("alerts/", alerts.alert_list, name="alerts"),
     path(
         "alerts/<uuid:alert_id>/acknowledge/",
-        alert_views.alert_acknowledge,
+        alerts.alert_acknowledge,
         name="alert-acknowledge",
     ),
-    path("alerts/channels/<uuid:channel_id>/test/", alert_views.channel_test, name="channel-test"),
+    path("alerts/channels/<uuid:channel_id>/test/", alerts.channel_test, name="channel-test"),
 ]

@@ -1,8 +1,13 @@
-"""`/`: the tool catalog with search, filters in the URL, and a switch for each tool."""
+"""`/`: the tool catalog with search, filters, facets and a switch for each tool; and its export.
 
-from collections.abc import Callable, Iterable, Mapping
+All filters are in the URL, so a view can be bookmarked. A facet is a filter with the number of
+tools that each value would leave; a chip removes an active filter.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 from uuid import UUID
 
@@ -19,16 +24,27 @@ from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import may, require
 from tools.authorization.listings import visible_tools
 from tools.catalog.actions import find_tool, set_enabled
+from tools.catalog.imports.exporting import CatalogExportFormat, ExportedCatalog, exported
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.search.search import ranked, relevant
 from tools.definitions.vocabulary import Category, ToolType
+from tools.errors import Conflict, Malformed
+from tools.licensing.coverage import LowestTiers, lowest_tiers
 from tools.models import ToolStatus
-from tools.policy.license_gates import LowestTiers, lowest_tiers
-from tools.ui.access import PageRequest, current_snapshot, page, snapshot_of
-from tools.ui.catalog.facets import LABELS, CatalogFacet, Kinds, chips, counted, facets, kinds_of
-from tools.ui.results import page_or_results
-from tools.web.proof import proof
+from tools.ui.access import PageRequest, current_snapshot, page, page_or_results, snapshot_of
+from tools.ui.display import pretty
+from tools.web.reauthentication import Proof, proof
 
+MOST_SHOWN = 8  # values of a facet before "more"
+LABELS = {
+    "category": "Category",
+    "group": "Group",
+    "type": "Type",
+    "tier": "Licence from",
+    "status": "Status",
+    "origin": "Origin",
+}
+FACETS = ("group", "type", "tier", "status", "origin")
 PAGE_SIZE = 25
 SORTS: dict[str, Callable[[CatalogTool], Any]] = {
     "name": lambda tool: tool.name.lower(),
@@ -37,6 +53,48 @@ SORTS: dict[str, Callable[[CatalogTool], Any]] = {
 }
 TEMPLATE = "catalog/catalog.html"
 UNDO = "catalog-undo"  # key of the last change that can be undone, in the session and on a message
+_CHIPS = {"q": "Search", **LABELS}
+type Kinds = Counter["ToolFacetValues"]
+
+
+class ToolFacetValues(NamedTuple):
+    """The values of all facets that a group of tools shares; often hundreds share them."""
+
+    category: str
+    group: frozenset[str]
+    type: str
+    tier: str
+    status: str
+    origin: str
+
+    def has(self, name: str, value: str) -> bool:
+        held = getattr(self, name)
+        return value in held if name == "group" else value == held
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogFacetChoice:
+    value: str
+    count: int
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogFacet:
+    """The most frequent values are in `choices`, the others in `more`."""
+
+    label: str
+    choices: list[CatalogFacetChoice]
+    more: list[CatalogFacetChoice]
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogFilterChip:
+    """An active filter; its address is the view without it."""
+
+    label: str
+    value: str
+    address: str
 
 
 @dataclass(frozen=True)
@@ -106,6 +164,50 @@ class CatalogSearch:
         return self.sort or ("" if self.q else "name")
 
 
+def kinds_of(tools: Sequence[CatalogTool], snapshot: Snapshot, tiers: LowestTiers) -> Kinds:
+    """How many tools there are of each kind; computed once for a whole catalog."""
+    if tools is not snapshot.sorted_tools:
+        return _kinds(tools, snapshot, tiers)
+    return snapshot.remember(("kinds", tiers.terms), lambda: _kinds(tools, snapshot, tiers))
+
+
+def counted(kinds: Kinds, chosen: Mapping[str, str]) -> dict[str, Counter[str]]:
+    """By facet and value, the number of tools that match all other facets: a filter narrows the
+    other facets, never its own."""
+    counts: dict[str, Counter[str]] = {name: Counter() for name in FACETS}
+    for kind, number in kinds.items():
+        barred = [name for name, value in chosen.items() if not kind.has(name, value)]
+        for name in FACETS if not barred else barred if len(barred) == 1 else ():
+            if name == "group":
+                counts[name].update(dict.fromkeys(kind.group, number))
+            elif name in counts:
+                counts[name][getattr(kind, name)] += number
+    return counts
+
+
+def facets(
+    counts: Mapping[str, Counter[str]],
+    chosen: Mapping[str, str],
+    address: Callable[..., str],
+) -> list[CatalogFacet]:
+    """The facets that leave a choice. An active value is not offered again."""
+    found = []
+    for name in FACETS:
+        ordered = sorted(counts[name].items(), key=lambda item: (-item[1], item[0]))
+        offered = [
+            CatalogFacetChoice(value, count, address(**{name: value}))
+            for value, count in ordered
+            if value and value != chosen.get(name)
+        ]
+        if offered:
+            found.append(CatalogFacet(LABELS[name], offered[:MOST_SHOWN], offered[MOST_SHOWN:]))
+    return found
+
+
+def chips(chosen: Mapping[str, str], without: Callable[[str], str]) -> Sequence[CatalogFilterChip]:
+    return [CatalogFilterChip(_CHIPS[name], value, without(name)) for name, value in chosen.items()]
+
+
 @require_safe
 @page
 def tool_list(request: PageRequest) -> HttpResponse:
@@ -155,6 +257,44 @@ def switch(request: PageRequest, name: str, enabled: bool) -> HttpResponseBase:
 def back_of(request: PageRequest, given: QueryDict) -> str:
     """The page that a form names as its origin, if it belongs to the product; else the catalog."""
     return safe_redirect_path(given.get("next", ""), reverse("catalog"))
+
+
+@proof(Proof.ALWAYS)
+@require_safe
+@page
+def export_catalog(request: PageRequest) -> HttpResponse:
+    require(request.caller, "view_tool")
+    place = request.user.organization
+    return _file(request, exported(place), f"{place.slug}-catalog")
+
+
+@proof(Proof.ALWAYS)
+@require_safe
+@page
+def export_tool(request: PageRequest, name: str) -> HttpResponse:
+    require(request.caller, "view_tool")
+    tool = find_tool(request.user.organization, name)
+    if tool.type == ToolType.BUILTIN:
+        raise Conflict("A built-in tool comes with the product.", code="tool_is_builtin")
+    found = exported(request.user.organization, tool)
+    if found.left_out:
+        message = f"The stored version of {tool.name} is not what was signed."
+        raise Conflict(message, code="not_verified")
+    return _file(request, found, tool.name)
+
+
+def _kinds(tools: Sequence[CatalogTool], snapshot: Snapshot, tiers: LowestTiers) -> Kinds:
+    return Counter(
+        ToolFacetValues(
+            tool.definition.raw["category"],
+            snapshot.groups_of(tool),
+            tool.definition.raw["type"],
+            tiers.of.get(tool.id, ""),
+            tool.status,
+            tool.origin,
+        )
+        for tool in tools
+    )
 
 
 def _counts(kinds: Kinds) -> dict[str, int]:
@@ -216,3 +356,20 @@ def _links(search: CatalogSearch, shown: Page[CatalogTool]) -> dict[str, str]:
         "clear": reverse("catalog"),
         "view": search.address(),
     }
+
+
+def _file(request: PageRequest, found: ExportedCatalog, name: str) -> HttpResponse:
+    wanted = request.GET.get("format", CatalogExportFormat.DEFINITIONS)
+    if wanted not in set(CatalogExportFormat):
+        raise Malformed(f"format must be one of {', '.join(CatalogExportFormat)}.", code="invalid")
+    if wanted == CatalogExportFormat.YAML:
+        return _attached(found.yaml(), f"{name}.yaml", "application/yaml")
+    items = {"items": found.items(), "left_out": found.left_out}
+    document = items if wanted == CatalogExportFormat.TRUSTGRAPH else found.document
+    return _attached(pretty(document) + "\n", f"{name}.json", "application/json")
+
+
+def _attached(text: str, name: str, kind: str) -> HttpResponse:
+    response = HttpResponse(text, content_type=f"{kind}; charset=utf-8")
+    response["Content-Disposition"] = f'attachment; filename="{name}"'
+    return response

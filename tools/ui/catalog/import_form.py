@@ -10,12 +10,16 @@ from dataclasses import asdict, dataclass, field
 from django.core.files.uploadedfile import UploadedFile
 
 from tools.catalog.imports.import_preview import Choices
-from tools.definitions.dialects.documents import MAX_BYTES
-from tools.definitions.dialects.given import ImportFile, decode_file
-from tools.definitions.dialects.items import MAX_ITEMS, ImportSource
+from tools.definitions.dialects.import_documents import MAX_BYTES
+from tools.definitions.dialects.import_entries import (
+    MAX_ITEMS,
+    ImportFile,
+    ImportSource,
+    decode_file,
+)
 from tools.errors import Malformed, TooLarge
 from tools.models import User
-from tools.ui import kept
+from tools.ui import sealed_forms as kept
 from tools.ui.access import PageRequest
 
 MOST_FILES = 100

@@ -1,14 +1,23 @@
-"""`/tools/<name>/`: one tool with its versions and a form that calls it."""
+"""`/tools/<name>/`: one tool with its versions and a form that calls it, the agents that may use
+it, and its usage.
+"""
 
+from dataclasses import dataclass
+from datetime import date, timedelta
 from typing import Any
+from urllib.parse import urlencode
 
+from django.core.paginator import Page, Paginator
 from django.http import Http404, HttpResponse, QueryDict
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
-from tools.accounts.user_permissions import may
+from tools.accounts.user_permissions import may, require
 from tools.authorization.listings import visible_tool
+from tools.authorization.pins import snapshot_for
 from tools.catalog.actions import find_tool
 from tools.catalog.group_openings import openings_of
 from tools.catalog.membership import Through, memberships
@@ -19,31 +28,56 @@ from tools.definitions.differences import make_value_visible
 from tools.errors import ToolcribError
 from tools.execution import actions
 from tools.execution.call import Call
-from tools.insight.tool_reach import MOST_AGENTS, agents_that_reach
+from tools.insight.explain import Explanation
+from tools.insight.tool_reach import MOST_AGENTS, agents_that_reach, known_callers
 from tools.insight.workflow_findings import findings_about
-from tools.models import Execution, ToolVersion
+from tools.models import Agent, Execution, ToolVersion
 from tools.policy.questions import EffectiveRequest
+from tools.shapes import money
 from tools.ui.access import PageRequest, page, snapshot_of
-from tools.ui.catalog.versions import flaw_of, shown_upstream, shown_versions
-from tools.ui.chains.chains import drawn
-from tools.ui.chains.rehearsing import can_be_rehearsed, rehearsed
-from tools.ui.executions.executions import shown_execution
-from tools.ui.playground.attempts import PlaygroundAttempt, attempt_of
-from tools.ui.shown import difference, pretty
-from tools.ui.workflow.workflow import shown_finding
-from tools.web.proof import Proof, proof
+from tools.ui.catalog.tool_versions import flaw_of, shown_upstream, shown_versions
+from tools.ui.chains.chains import can_be_rehearsed, drawn, rehearsed
+from tools.ui.display import difference, pretty
+from tools.ui.executions.executions import execution_context
+from tools.ui.home.usage import usage_charts
+from tools.ui.playground.call_form import PlaygroundAttempt, default_state, new_attempt
+from tools.ui.workflow.explanations import GATE_LABELS
+from tools.ui.workflow.workflow import finding_row
+from tools.usage.usage_reports import Usage, UsageQuery, UsageTotals, durations, usage
+from tools.web.reauthentication import Proof, proof
 
 TEMPLATE = "catalog/tool.html"
 WAIT_S = 20.0
 LIVE_WAIT_S = 1.5  # after that, the part that htmx loaded follows the execution
 THROUGH = {Through.OWN: "", Through.SOURCE: "from its source", Through.PARENT: "as a parent"}
+PAGE_SIZE = 25
+DAYS = 14
+
+
+@dataclass(frozen=True)
+class ToolAgentRow:
+    """An agent; `gate` and `reason` are empty where it may use the tool."""
+
+    agent: str
+    description: str
+    gate: str
+    reason: str
+    explain: str
+
+
+@dataclass(frozen=True)
+class Day:
+    day: date
+    figures: UsageTotals
+    cost: str
+    p95: float | None
 
 
 @require_safe
 @page
 def tool_page(request: PageRequest, name: str) -> HttpResponse:
     tool = visible_tool(request.caller, snapshot_of(request), name)
-    return _page(request, tool, attempt_of(tool, request.caller, snapshot_of(request)))
+    return _page(request, tool, new_attempt(tool, request.caller, snapshot_of(request)))
 
 
 @proof(Proof.NOT_NEEDED)
@@ -54,7 +88,7 @@ def try_tool(request: PageRequest, name: str) -> HttpResponseBase:
     if request.method == "GET":
         return redirect("tool", name=name)
     tool = visible_tool(request.caller, snapshot_of(request), name)
-    attempt = attempt_of(tool, request.caller, snapshot_of(request))
+    attempt = new_attempt(tool, request.caller, snapshot_of(request))
     attempt.fill(request.POST)
     parameters = attempt.form.parameters()
     if not attempt.form.flawed and _rehearses(tool, request.POST):
@@ -87,7 +121,59 @@ def version_page(request: PageRequest, name: str, number: int) -> HttpResponse:
         "lines": difference(before.definition if before else None, found[0].definition),
         "definition": pretty(make_value_visible(found[0].definition)),
     }
-    return render(request, "catalog/version.html", context)
+    return render(request, "catalog/tool_version.html", context)
+
+
+@require_safe
+@page
+def who_page(request: PageRequest, name: str) -> HttpResponse:
+    snapshot = snapshot_of(request)
+    tool = visible_tool(request.caller, snapshot, name)
+    for permission in ("view_agent", "view_tool"):
+        require(request.caller, permission)
+    q = request.GET.get("q", "").strip()[:63]
+    rows = Agent.objects.filter(organization_id=snapshot.organization_id).order_by("slug")
+    found = rows.filter(slug__icontains=q) if q else rows
+    shown = Paginator(found, PAGE_SIZE).get_page(request.GET.get("page"))
+    agents = _agents(shown, tool, snapshot)
+    context = {
+        "tool": tool,
+        "q": q,
+        "shown": shown,
+        "agents": agents,
+        "yes": sum(not row.gate for row in agents),
+        "state": default_state(tool),
+        "links": _links(tool, q, shown),
+    }
+    return render(request, "catalog/tool_access.html", context)
+
+
+@require_safe
+@page
+def usage_page(request: PageRequest, name: str) -> HttpResponse:
+    snapshot = snapshot_of(request)
+    tool = visible_tool(request.caller, snapshot, name)
+    until = timezone.now().astimezone(snapshot.time_zone).date()
+    since = until - timedelta(days=DAYS - 1)
+    wanted = UsageQuery(since=since, until=until, tool=tool.name)
+    found = usage(request.caller, snapshot, wanted)
+    total = sum((figures for _, figures in found.rows), UsageTotals())
+    took = durations(request.caller, snapshot, wanted, total.calls)
+    context = {
+        "tool": tool,
+        "found": found,
+        "days": _days(found, took),
+        "total": total,
+        "cost": money(total.cost),
+        "p95": took.get(None),
+        "most_calls": max((figures.calls for _, figures in found.rows), default=0),
+        **usage_charts(found),
+        "everyone": may(request.caller, "view_execution"),
+        "time_zone": snapshot.time_zone.key,
+        "since": since,
+        "until": until,
+    }
+    return render(request, "catalog/tool_usage.html", context)
 
 
 def _page(request: PageRequest, tool: CatalogTool, attempt: PlaygroundAttempt) -> HttpResponse:
@@ -138,7 +224,7 @@ def _findings(request: PageRequest, tool: CatalogTool) -> list[dict[str, Any]]:
     """The linter's findings, for users who may view every tool, since findings name others too."""
     if not may(request.caller, "view_tool"):
         return []
-    return [shown_finding(one) for one in findings_about(snapshot_of(request), tool.name)]
+    return [finding_row(one) for one in findings_about(snapshot_of(request), tool.name)]
 
 
 def _facts(tool: CatalogTool) -> list[tuple[str, Any]]:
@@ -176,7 +262,50 @@ def _execute(caller: Caller, attempt: PlaygroundAttempt, call: Call, wait_s: flo
         execution = actions.execute(caller=caller, call=call, wait_s=wait_s)
     except ToolcribError as refusal:
         recorded = attempt.refused(refusal)
-        attempt.execution = shown_execution(recorded) if recorded else None
+        attempt.execution = execution_context(recorded) if recorded else None
     else:
         written = Execution.objects.get(pk=execution.pk)  # its times are the database's
-        attempt.execution = shown_execution(written)
+        attempt.execution = execution_context(written)
+
+
+def _agents(shown: Page[Agent], tool: CatalogTool, snapshot: Snapshot) -> list[ToolAgentRow]:
+    """The agents of the page, evaluated with all of their grants, in a state that has the tool."""
+    agents = list(shown.object_list)
+    about = {agent.slug: agent.description for agent in agents}
+    callers = known_callers(agents, snapshot.revision)
+    return [_row(caller, about[caller.name], tool) for caller in callers]
+
+
+def _row(caller: Caller, description: str, tool: CatalogTool) -> ToolAgentRow:
+    own = snapshot_for(caller)  # with the versions that are pinned for the agent
+    asked = EffectiveRequest(caller.granted_groups, default_state(tool))
+    explanation = Explanation(caller, asked, own, everything=True)
+    refusal = explanation.refusal(own.tools.get(tool.name, tool))
+    query = {"agent": caller.name, "q": tool.name, "state": asked.state}
+    return ToolAgentRow(
+        agent=caller.name,
+        description=description,
+        gate=GATE_LABELS.get(refusal.gate, refusal.gate) if refusal else "",
+        reason=refusal.reason if refusal else "",
+        explain=f"{reverse('explain')}?{urlencode(query)}",
+    )
+
+
+def _links(tool: CatalogTool, q: str, shown: Page[Agent]) -> dict[str, str]:
+    def address(number: int) -> str:
+        query = {name: value for name, value in (("q", q), ("page", number)) if value}
+        return f"{reverse('tool-who', args=[tool.name])}?{urlencode(query)}"
+
+    return {
+        "previous": address(shown.number - 1) if shown.has_previous() else "",
+        "next": address(shown.number + 1) if shown.has_next() else "",
+    }
+
+
+def _days(found: Usage, took: dict[date | None, float]) -> list[Day]:
+    """The latest first; days without a call are left out."""
+    lines: list[tuple[dict[str, Any], UsageTotals]] = found.rows[::-1]
+    return [
+        Day(values["day"], figures, money(figures.cost), took.get(values["day"]))
+        for values, figures in lines
+    ]

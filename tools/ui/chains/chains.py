@@ -1,4 +1,6 @@
-"""`/chains/`: the list of chains and their editor. Each chain is a tool and has a tool's page."""
+"""`/chains/`: the list of chains, their editor, and their dry run. Each chain is a tool and has a
+tool's page.
+"""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,18 +16,22 @@ from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import may, require
 from tools.authorization.listings import visible_tools
 from tools.catalog.actions import find_tool, register_tool, update_tool
-from tools.catalog.registry import CatalogTool
+from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.signatures.verified import check_current
 from tools.catalog.workflow.chain_texts import ChainText, Remark, read_text, text_of
-from tools.definitions.chains.document import Chain
+from tools.definitions.callers import Caller
+from tools.definitions.chains.chain_document import Chain
 from tools.definitions.tool import Definition
 from tools.definitions.vocabulary import ToolType
 from tools.errors import NotFound, ToolcribError
 from tools.models import Tool
+from tools.policy.questions import EffectiveRequest
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.chains.chain_drawing import ChainDrawing, draw, inputs_of
+from tools.ui.display import cut, pretty
 from tools.ui.inputs import plain
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
+from tools.workflows.chain_dry_run import rehearse
 
 LIST, FORM = "chains/chains.html", "chains/chain_form.html"
 PAGE_SIZE = 25
@@ -51,6 +57,7 @@ steps:
     format: json
 output: {$step: check, path: /output/valid}
 """
+_RUNS = {"yes": "runs", "no": "is skipped", "unknown": "is decided when it is there"}
 
 
 @dataclass
@@ -132,6 +139,26 @@ def check(request: PageRequest) -> HttpResponse:
     return render(request, f"{FORM}#checked", {"draft": draft})
 
 
+def can_be_rehearsed(tool: CatalogTool) -> bool:
+    return tool.definition.type == ToolType.CHAIN
+
+
+def rehearsed(
+    caller: Caller,
+    tool: CatalogTool,
+    parameters: dict[str, Any],
+    asked: EffectiveRequest,
+    snapshot: Snapshot,
+) -> list[dict[str, Any]]:
+    """A line for the chain itself where it has a finding, and one for each step; no tool is
+    called."""
+    found = rehearse(tool, parameters, caller=caller, asked=asked, snapshot=snapshot)
+    lines = [_line(line) for line in found["steps"]]
+    if found["refused"] or found["confirmation"] or found["errors"]:
+        lines.insert(0, _itself(tool, parameters, found))
+    return lines
+
+
 def _sent(request: PageRequest, tool: Tool | None) -> ChainDraft:
     given = plain(request.POST)
     text = given.get("text", "").replace("\r\n", "\n")
@@ -180,3 +207,21 @@ def _shown(request: PageRequest, draft: ChainDraft, *, status: int = 200) -> Htt
 def _row(tool: CatalogTool) -> dict[str, Any]:
     chain = tool.definition.chain
     return {"tool": tool, "steps": [(step.id, step.tool_name) for step in chain.steps]}
+
+
+def _itself(tool: CatalogTool, parameters: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    return found | {
+        "tool_name": tool.name,
+        "words": "is the chain itself",
+        "shown": cut(pretty(parameters)),
+        "flaws": found["errors"],
+    }
+
+
+def _line(line: dict[str, Any]) -> dict[str, Any]:
+    many = "" if line["items"] is None else f", {line['items']} times"
+    return line | {
+        "words": f"{_RUNS[line['runs']]}{many}",
+        "shown": cut(pretty(line["parameters"])),
+        "flaws": line["errors"],
+    }

@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from tools.catalog.imports.exporting import as_yaml
-from tools.definitions.dialects import documents
-from tools.definitions.schemas import schemas
+from tools.definitions.dialects import import_documents
+from tools.definitions.schemas import json_schemas
 from tools.definitions.vocabulary import ParameterType
 from tools.errors import ToolcribError
-from tools.ui.editor.argument_rows import CELLS, ArgumentRow, rows_of
-from tools.ui.editor.drafts import ARGUMENTS_TEXT as KEY
-from tools.ui.editor.drafts import SyncedTexts, ToolDraft
-from tools.ui.shown import on_one_line, pretty
+from tools.ui.display import on_one_line, pretty
+from tools.ui.editor.argument_table import CELLS, ArgumentRow, rows_of
+from tools.ui.editor.tool_drafts import ARGUMENTS_TEXT as KEY
+from tools.ui.editor.tool_drafts import SyncedTexts, ToolDraft
 
 TABLE, TEXT = "table", "text"
 _KINDS = {kind.lower(): str(kind) for kind in ParameterType}
@@ -108,13 +108,13 @@ def _read(text: str) -> list[ArgumentRow]:
     """Raises `_UnreadableArguments`, `ToolcribError`."""
     if not text.strip():
         return []
-    found = documents.parse_documents(text)
+    found = import_documents.parse_documents(text)
     if len(found) != 1 or not isinstance(found[0].value, list):
         raise _UnreadableArguments(
             "Write one list: each argument begins with a dash, or stands in [ ]."
         )
-    if len(found[0].value) > schemas.MAX_PROPERTIES:
-        raise _UnreadableArguments(f"A tool takes at most {schemas.MAX_PROPERTIES} arguments.")
+    if len(found[0].value) > json_schemas.MAX_PROPERTIES:
+        raise _UnreadableArguments(f"A tool takes at most {json_schemas.MAX_PROPERTIES} arguments.")
     return rows_of([_parameter(at, one) for at, one in enumerate(found[0].value, start=1)])
 
 

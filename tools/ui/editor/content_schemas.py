@@ -16,13 +16,12 @@ from tools.definitions.values import strict_json
 from tools.errors import Malformed, ToolcribError
 from tools.models import ContentSchema, ContentSchemaVersion, SchemaKind
 from tools.ui.access import PageRequest, page
+from tools.ui.display import mixed_words, pieces, pretty, text_difference
 from tools.ui.inputs import FormInput, Widget, choices, placed, plain
-from tools.ui.shown import pretty, text_difference
-from tools.ui.visible import mixed_words, pieces
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
-LIST, ONE = "editor/schemas.html", "editor/schema.html"
-FORM, REMOVE = "editor/schema_form.html", "editor/schema_remove.html"
+LIST, ONE = "editor/content_schemas.html", "editor/content_schema.html"
+FORM, REMOVE = "editor/content_schema_form.html", "editor/content_schema_remove.html"
 PAGE_SIZE = 50
 
 

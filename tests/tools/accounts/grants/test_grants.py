@@ -16,14 +16,16 @@ from tests import factories
 from tools.accounts.callers import caller_of_agent, caller_of_user, callers_of_agents
 from tools.accounts.grants import grant_actions
 from tools.accounts.grants.grants import grants
+from tools.authorization.facts import question_of
+from tools.authorization.listings import usable_tools
 from tools.catalog import actions as catalog
 from tools.catalog.registry import registry
 from tools.definitions.callers import Caller
 from tools.errors import Forbidden, NotFound
 from tools.models import Agent, Organization, Tool, ToolGroup, User
-from tools.models.grant_rows import GrantRow
-from tools.policy.gates import explain, usable_tools
-from tools.policy.questions import AccessRequest, EffectiveRequest
+from tools.models.permission import GrantRow
+from tools.policy.gates import explain
+from tools.policy.questions import EffectiveRequest
 
 Names = Callable[[], list[str]]
 
@@ -178,7 +180,7 @@ def test_the_refusal_says_whom_to_ask(organization):
     factories.tool(organization)
     caller = caller_of_agent(bare(organization))
     snapshot = registry.snapshot(organization.pk, caller.revision)
-    question = AccessRequest(
+    question = question_of(
         caller, snapshot.tools["echo"], EffectiveRequest.of(None, None), snapshot
     )
     verdict = next(one for one in explain(question) if one.gate == "object_permission")
@@ -194,7 +196,7 @@ def missing(caller: Caller, needs: list[str]) -> list[str]:
     factories.tool(organization, "needy", required_permissions=needs)
     organization.refresh_from_db()
     snapshot = registry.snapshot(organization.pk, organization.revision)
-    question = AccessRequest(
+    question = question_of(
         caller, snapshot.tools["needy"], EffectiveRequest.of(None, None), snapshot
     )
     verdict = next(one for one in explain(question) if one.gate == "required_permissions")

@@ -11,7 +11,7 @@ from tests.api import Api
 from tests.tools.shapes import check_error
 from tools.accounts.grants.grant_ids import grant_id, read_grant_id
 from tools.models import User
-from tools.models.grant_rows import GrantRow
+from tools.models.permission import GrantRow
 
 
 def rows(api, query: str = "") -> list[tuple[str, str, str, str]]:

@@ -16,10 +16,10 @@ from django.utils import timezone
 from audit.models import AuditRecord
 from tests import factories
 from tests.api import Api
+from tests.conditions import until
 from tests.savepoints import read_catalogs, rolled_back
 from tests.tools.api.test_authorization_matrix import ADDRESSES, WRITTEN, Side, methods_of
 from tests.tools.shapes import check_error
-from tests.waiting import until
 from tools.catalog.registry import registry
 from tools.models import (
     Agent,

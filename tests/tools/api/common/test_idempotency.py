@@ -16,9 +16,9 @@ from audit.events import Event
 from audit.models import AuditRecord
 from tests import factories
 from tests.api import Api
-from tests.tools.api.approvals.test_confirmations import Browser, said
+from tests.tools.api.test_approvals import Browser, said
 from tests.tools.api.test_authorization_matrix import ADDRESSES
-from tests.tools.held import approver
+from tests.tools.approval_requests import approver
 from tests.tools.shapes import check_error
 from tools.accounts import idempotency
 from tools.api.common import idempotency as hook

@@ -5,9 +5,9 @@ from uuid import uuid4
 import pytest
 
 from tests import factories
-from tests.tools.held import approve, approver
+from tests.conditions import until
+from tests.tools.approval_requests import approve, approver
 from tests.tools.shapes import check_error, check_execution
-from tests.waiting import until
 from tools.models import Confirmation, Execution
 
 pytestmark = pytest.mark.usefixtures("committed", "crib")

@@ -10,9 +10,9 @@ from django.db import connection
 from audit.models import AuditRecord
 from tests import factories
 from tests.api import Api
+from tests.conditions import until
 from tests.savepoints import rolled_back
 from tests.tools.shapes import check_error, check_execution
-from tests.waiting import until
 from tools.execution.pipeline import perform
 from tools.models import Execution, Session
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests import factories
 from tests.api import Api
-from tests.stubs.oauth import guarded_serving
+from tests.stubs.identity_provider import guarded_serving
 from tests.tools.shapes import check_error
 from tools.models import McpAuthorization, McpOAuthClient, McpServer
 

@@ -9,9 +9,9 @@ from django.db import transaction
 from config.external_servers import read_stdio_servers
 from tests import factories
 from tests.api import Api
+from tests.conditions import blocks_another_connection, until
 from tests.stubs.mcp import Tool, mcp_serving
 from tests.stubs.web import Reply
-from tests.waiting import blocks_another_connection, until
 from tools.catalog.mcp.mcp_catalog import catalog_servers
 from tools.catalog.mcp.mcp_values import MASK, opened_values
 from tools.catalog.mcp.upstreams import endpoint_of, hub

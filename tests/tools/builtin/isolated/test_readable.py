@@ -2,7 +2,7 @@ import resource
 
 import pytest
 
-from tests.tools.builtin.isolated.pages import ARTICLE, SENTENCES, page
+from tests.tools.builtin.isolated.conftest import ARTICLE, SENTENCES, page
 
 URL = "http://good.example/news/today?x=1"
 

@@ -5,16 +5,20 @@ import gzip
 import json
 import re
 import tomllib
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sandbox.inside.toolcrib import ToolError
+from sandbox.spec import IsolationLevel, Limits, Preloaded, SandboxSpec
+from tests.sandbox.conftest import GROUPS, Daemon, remove_groups, short_directory
 from tests.sandbox.egress.conftest import NAME
 from tests.stubs.web import Held, Raw, Reply, serving, zipped
-from tests.tools.builtin.isolated.pages import ARTICLE, SENTENCES, page
-from tools.builtin.manifest import DEFINITIONS
-from tools.definitions.schemas import schemas
+from tests.tools.builtin.isolated.conftest import ARTICLE, SENTENCES, page
+from tools.builtin.manifest import DEFINITIONS, ISOLATED
+from tools.definitions.schemas import json_schemas
 
 (DEFINITION,) = (one for one in DEFINITIONS if one["name"] == "web_fetch")
 PDF = b"%PDF-1.7\n" + bytes(range(256))
@@ -38,7 +42,7 @@ def failure(fetch, *asked, **parameters):
 def test_a_page_is_answered_in_the_shape_the_definition_promises(fetch, web):
     web.replies["/a"] = html(ARTICLE)
     found = fetch("/a")
-    assert schemas.compile_schema(DEFINITION["output_schema"]).flaws(found) == []
+    assert json_schemas.compile_schema(DEFINITION["output_schema"]).flaws(found) == []
     assert SENTENCES in found.pop("content")
     assert found == {
         "url": web.url("/a", host=NAME), "status": 200, "content_type": "text/html",
@@ -256,3 +260,32 @@ def test_a_server_that_takes_too_long_is_left(fetch, web, inside, monkeypatch):
 def test_a_broken_answer_is_a_failure(fetch, web):
     web.replies["/a"] = Raw([b"HTTP/1.1 200 X\r\nContent-Length: 100\r\n\r\nshort"])
     assert failure(fetch, "/a").code == "RESPONSE_INVALID"
+
+
+__all__ = ["short_directory"]
+_OWN_GROUPS = f"web-{GROUPS}"  # another sandboxd may run for the whole session
+
+
+@pytest.fixture(scope="module")
+def daemon(short_directory: str) -> Iterator[Daemon]:
+    one = Daemon(short_directory, _OWN_GROUPS)
+    one.start()
+    yield one
+    one.stop()
+    remove_groups(_OWN_GROUPS)
+
+
+@pytest.mark.part("sandbox", but_each=4)
+@pytest.mark.parametrize("level", IsolationLevel)
+def test_the_tool_is_ready_with_what_its_profile_mounts(daemon, level):
+    builtin = ISOLATED["web_fetch"]
+    spec = SandboxSpec(
+        organization="acme",
+        profile=replace(builtin.profile("acme"), level=level),
+        limits=Limits(),
+        program=Preloaded(builtin.module),
+        parameters={"url": "http://good.example/", "format": "text", "max_bytes": 1_000},
+    )
+    result = daemon.client.run(spec)
+    assert (result.outcome, result.error_code) == ("FAILED", "NETWORK_OFF"), result.error_message
+    assert (result.stdout, result.stderr) == ("", "")

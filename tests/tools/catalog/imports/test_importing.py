@@ -12,8 +12,8 @@ from tools.catalog import actions
 from tools.catalog.imports import exporting
 from tools.catalog.imports.importing import ImportOptions, import_items
 from tools.catalog.registry import registry
-from tools.definitions.dialects import documents, items
-from tools.definitions.dialects.items import ImportSelection, ImportSource
+from tools.definitions.dialects import import_documents, import_entries
+from tools.definitions.dialects.import_entries import ImportSelection, ImportSource
 from tools.models import McpServer, Organization, Tool, ToolService, ToolVersion
 
 SERVICE = {
@@ -59,9 +59,9 @@ def text_tool(name, **fields):
 def bring(organization):
     def run(source, kind=None, *, server="", pick=(), **way):
         found = []
-        for document in documents.parse_documents(source):
-            as_what = kind or items.detect_source(document)
-            found += items.split_document(document, as_what, ImportSelection(server, pick))
+        for document in import_documents.parse_documents(source):
+            as_what = kind or import_entries.detect_source(document)
+            found += import_entries.split_document(document, as_what, ImportSelection(server, pick))
         return import_items(
             organization=organization, items=found, by=factories.by(organization),
             way=ImportOptions(server=server, **way),
@@ -318,9 +318,9 @@ def test_an_export_in_each_format_is_imported_as_unchanged(organization, bring):
 def test_an_export_is_created_in_another_organization(organization, bring):
     bring([text_tool("a"), text_tool("b", group=["x"], version="3.1.4")])
     other = factories.organization(f"{organization.slug[:20]}-b")
-    (document,) = documents.parse_documents(exporting.exported(organization).yaml())
+    (document,) = import_documents.parse_documents(exporting.exported(organization).yaml())
     done = import_items(
-        organization=other, items=items.split_document(document, ImportSource.DEFINITIONS),
+        organization=other, items=import_entries.split_document(document, ImportSource.DEFINITIONS),
         by=factories.by(other),
     )  # fmt: skip
     assert results(done) == ["created", "created"]

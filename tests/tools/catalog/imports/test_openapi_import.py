@@ -7,14 +7,14 @@ from django.test.utils import CaptureQueriesContext
 
 from audit.models import AuditRecord
 from tests import factories
-from tests.tools.definitions.openapi.documents import one, petstore
+from tests.tools.definitions.openapi.openapi_documents import one, petstore
 from tools.catalog.actions import amended, update_tool
 from tools.catalog.imports.openapi_import import import_openapi
 from tools.catalog.sandbox.credentials import create_credential
 from tools.catalog.signatures.drift import approve_change, difference_of, reject_change
 from tools.catalog.signatures.verified import trusted
-from tools.definitions.dialects import documents
-from tools.definitions.schemas.schemas import Validator
+from tools.definitions.dialects import import_documents
+from tools.definitions.schemas.json_schemas import Validator
 from tools.errors import Malformed
 from tools.models import Organization, Tool, ToolStatus
 
@@ -278,7 +278,7 @@ def test_large_numbers_of_a_document_are_kept_where_they_bind_and_refuse_nothing
             {{"name": "id", "in": "path", "required": true, "schema": {schema}}},
             {{"name": "ratio", "in": "query", "schema": {ratio}}}]}}}},
         "/all": {{"get": {{"operationId": "all", "description": "cut \\ud83d"}}}}}}}}"""
-    (document,) = documents.parse_documents(text, openapi=True)
+    (document,) = import_documents.parse_documents(text, openapi=True)
     one_id, everything = imported(document.value)
     assert (one_id["result"], everything["result"]) == ("created", "created")
     assert one_id["notes"] == ["maximum was left out of a schema: no number of JSON is as large"]

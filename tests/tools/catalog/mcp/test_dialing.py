@@ -11,16 +11,16 @@ import pytest
 
 from audit.alerts.alert_channels import DeliveryFailed
 from sandbox.egress.rules.grammar import Url
-from tests.waiting import until
+from tests.conditions import until
 from tools.catalog.mcp import dialing
 from tools.httpclient import outbound
 from tools.mcpclient.errors import UpstreamFailure
 from tools.mcpclient.streamable import Streamable
-from tools.messaging import mailing
+from tools.messaging import smtp
 
 HEADERS = [("content-type", "application/json")]
 PER_ORGANIZATION = 8
-LETTER = mailing.Letter("1", ["ada@a.example"], "s", "b")
+LETTER = smtp.Letter("1", ["ada@a.example"], "s", "b")
 
 
 def webhook(name: str, organization: str) -> None:
@@ -29,7 +29,7 @@ def webhook(name: str, organization: str) -> None:
 
 def mail(name: str, organization: str) -> None:
     options = {"host": name, "port": 25, "security": "tls"}
-    mailing.mail(options, "", LETTER, 30, organization)
+    smtp.mail(options, "", LETTER, 30, organization)
 
 
 def authorization(name: str, organization: str) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.tools.snapshots import snapshot, tool
 from tools.catalog.registry import Snapshot
 from tools.catalog.search.likeness import MOST_READ, build, ranked, relevant
-from tools.definitions.texts.words import split_words
+from tools.definitions.texts.names import split_words
 
 PLACE = snapshot(
     tool("csv_summary", description="Counts the rows of a table.", capabilities=["table", "csv"]),

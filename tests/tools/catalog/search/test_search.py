@@ -8,8 +8,8 @@ import pytest
 from django.db import connection, transaction
 
 from tests import factories
+from tests.conditions import blocks_another_connection, until
 from tests.tools.execution.working import work_off
-from tests.waiting import blocks_another_connection, until
 from tools.catalog.actions import delete_tool, find_tool, update_tool
 from tools.catalog.registry import registry
 from tools.catalog.search import questions, search, words

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from audit.models import AuditRecord
 from tests import factories
-from toolcrib_service.announcing import digest_of, statement
+from toolcrib_service.service import digest_of, statement
 from tools.catalog.registry import registry
 from tools.catalog.services import announcements
 from tools.catalog.services.services import change_service, create_service

@@ -14,8 +14,9 @@ from tools.catalog import actions as catalog
 from tools.catalog.imports.exporting import exported
 from tools.catalog.registry import registry
 from tools.catalog.signatures import keys, newest, verification
-from tools.catalog.signatures.verified import INVALID, signed
+from tools.catalog.signatures.verified import signed
 from tools.definitions import signing
+from tools.definitions.vocabulary import SIGNATURE_INVALID
 from tools.errors import Conflict, Refused
 from tools.management import config_items
 from tools.models import Organization, Origin, SigningKey, Tool, ToolVersion
@@ -34,6 +35,7 @@ def write(sql, *values):
         cursor.execute("ALTER TABLE tools_toolversion DISABLE TRIGGER USER")
         cursor.execute(sql, values)
         cursor.execute("ALTER TABLE tools_toolversion ENABLE TRIGGER USER")
+        cursor.execute("SET CONSTRAINTS ALL DEFERRED")
 
 
 def edit(version, **columns):
@@ -88,7 +90,7 @@ def test_what_a_distrusted_key_signed_is_refused_until_it_is_signed_again(organi
     keys.distrust_key(organization=organization, key_id=tool.version.key_id, by=by(organization))
     with pytest.raises(Refused) as refusal:
         factories.execution(agent)
-    assert refusal.value.code == INVALID
+    assert refusal.value.code == SIGNATURE_INVALID
     again = verification.resign(tool=tool, by=by(organization))
     assert (again.version.number, again.version.label) == (2, "1.0.1")
     assert again.version.digest == tool.version.digest
@@ -334,7 +336,7 @@ def test_what_is_no_definition_any_more_closes_one_tool_alone(organization, defi
     registry.forget()
     with pytest.raises(Refused) as refusal:
         factories.execution(agent)
-    assert refusal.value.code == INVALID
+    assert refusal.value.code == SIGNATURE_INVALID
     factories.execution(agent, "other")
 
 
@@ -410,4 +412,4 @@ def test_tampered_with_it_does_not_run(organization, tampering):
     registry.forget()
     with pytest.raises(Refused) as refusal:
         factories.execution(agent)
-    assert refusal.value.code == INVALID
+    assert refusal.value.code == SIGNATURE_INVALID

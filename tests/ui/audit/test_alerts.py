@@ -1,0 +1,95 @@
+"""The page of alerts: who is told, what could not be told, what is watched for."""
+
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from audit.actions import Actor
+from audit.alerts import alert_channels
+from audit.models import Alert, AlertDelivery, AlertRule, AuditRecord
+from tests.stubs.mail import open_office
+from tests.ui.pages import notes, text
+from tools.models import Organization
+from tools.ui.audit import alerts
+
+HOOK = "https://hooks.example/T0KEN"
+
+
+@pytest.fixture
+def hook(organization: Organization):
+    by = Actor("person", "eve", organization.slug)
+    return alert_channels.create_channel(
+        organization=organization.slug, name="ops hook", kind="webhook", target=HOOK, by=by
+    )
+
+
+@pytest.fixture
+def alert(organization: Organization):
+    now = timezone.now()
+    return Alert.objects.create(
+        organization=organization.slug, rule="escalation", severity="critical", actor="magpie",
+        message="magpie asked for every group.", count=1, first_at=now, last_at=now,
+    )  # fmt: skip
+
+
+def test_it_names_the_channels_without_their_secrets(admin_client: Client, hook) -> None:
+    page = text(admin_client.get("/audit/alerts/"))
+    assert "ops hook" in page and "hooks.example" in page
+    assert "T0KEN" not in page and hook[1] not in page
+
+
+def test_channels_are_for_who_may_see_them(client_of, hook) -> None:
+    assert "ops hook" not in text(client_of("audit.view_auditrecord").get("/audit/alerts/"))
+    granted = client_of("audit.view_auditrecord", "audit.view_alertchannel")
+    page = text(granted.get("/audit/alerts/"))
+    assert "ops hook" in page and f"/audit/alerts/channels/{hook[0].pk}/test/" not in page
+
+
+def test_what_could_not_be_told_stands_there_with_its_reason(
+    admin_client: Client, hook, alert
+) -> None:
+    AlertDelivery.objects.create(
+        alert=alert, channel=hook[0], attempts=32, given_up_at=timezone.now(), problem="It is gone."
+    )
+    page = text(admin_client.get("/audit/alerts/"))
+    assert "It is gone." in page and "given-up" in notes(page)
+
+
+def test_the_worst_stand_first_and_how_many_more_there_are(
+    admin_client: Client, alert, monkeypatch
+) -> None:
+    monkeypatch.setattr(alerts, "MOST_OPEN", 2)
+    later = alert.last_at + timedelta(hours=1)
+    for number in range(3):
+        Alert.objects.create(
+            organization=alert.organization, rule="dead_token", severity="warning",
+            actor=f"agent-{number}", message=f"agent-{number} used a dead token.", count=1,
+            first_at=later, last_at=later,
+        )  # fmt: skip
+    page = admin_client.get("/audit/alerts/")
+    assert [one.severity for one in page.context["open"]] == ["critical", "warning"]
+    assert notes(page)["more-open"] == ["2"]
+
+
+def test_a_test_says_what_came_of_it(
+    admin_client: Client, organization: Organization, settings
+) -> None:
+    channel, _ = alert_channels.create_channel(
+        organization=organization.slug, name="mail", kind="email", target="eve@example.com",
+        by=Actor("person", "eve", organization.slug),
+    )  # fmt: skip
+    address = f"/audit/alerts/channels/{channel.pk}/test/"
+    assert "EMAIL_URL" in notes(admin_client.post(address))["not-told"][0]
+    with open_office() as office:
+        settings.EMAIL_OPTIONS = office.options
+        assert "mail" in notes(admin_client.post(address))["told"][0]
+    record = AuditRecord.objects.filter(organization=organization.slug, code="ALERT.TEST").first()
+    assert record is not None and record.source_ip == "127.0.0.1" and record.request_id
+
+
+def test_every_rule_is_listed(admin_client: Client) -> None:
+    page = text(admin_client.get("/audit/alerts/rules/"))
+    assert "unchecked" in page and "26\N{NO-BREAK SPACE}h" in page
+    assert all(rule.name in page for rule in AlertRule.objects.all())

@@ -1,0 +1,111 @@
+"""Run a service in a process of its own, or inside a test."""
+
+import logging
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from toolcrib_service.redis_worker import LEASE_S, Worker
+from toolcrib_service.service import Announcer, DynamicToolService, announcer
+
+if TYPE_CHECKING:
+    from toolcrib_service.kombu_worker import KombuWorker
+
+log = logging.getLogger(__name__)
+GRACE_S = 20.0
+_AGAIN_S = 1.0  # before a process that ended by itself is started again
+
+
+def run(
+    service: DynamicToolService,
+    url: str,
+    *,
+    organization: str = "default",
+    concurrency: int = 4,
+    lease_s: float = LEASE_S,
+    grace_s: float = GRACE_S,
+    announce_with: Path | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> int:
+    """Serve until SIGTERM or SIGINT. The exit code: 0, or 1 where a call had to be given up.
+
+    Call it in as many processes as you like: they share the queue. `options` are those of the
+    transport, for a broker that is not Redis.
+    """
+    stop = _stop_signal()
+    worker = _worker(
+        service, url, organization=organization, concurrency=concurrency, lease_s=lease_s,
+        announcer=_announcer(service, organization, announce_with), options=options,
+    )  # fmt: skip
+    worker.start()
+    log.info("%s listens as %s", service.id, worker.name)
+    stop.wait()
+    return 0 if worker.stop(grace_s) else 1
+
+
+@contextmanager
+def serve(
+    service: DynamicToolService, url: str, **settings: Any
+) -> "Iterator[Worker | KombuWorker]":
+    """The service in this process, against a real broker, for as long as the block lasts."""
+    worker = _worker(service, url, **settings)
+    worker.start()
+    try:
+        yield worker
+    finally:
+        worker.stop(grace_s=5.0)
+
+
+def is_redis(url: str) -> bool:
+    """With all the guarantees; any other broker is reached by kombu."""
+    return url.partition(":")[0] in {"redis", "rediss", "unix"}
+
+
+def keep(command: Sequence[str], processes: int) -> int:
+    """Run that many processes of a command, each restarted when it ends by itself, until SIGTERM or
+    SIGINT, which they receive too and end by."""
+    stop = _stop_signal()
+    running = [subprocess.Popen(command) for _ in range(processes)]
+    while not stop.wait(_AGAIN_S):
+        running = [one if one.poll() is None else subprocess.Popen(command) for one in running]
+    for one in running:
+        if one.poll() is None:
+            one.send_signal(signal.SIGTERM)
+    return max(one.wait() for one in running)
+
+
+def _worker(
+    service: DynamicToolService,
+    url: str,
+    *,
+    options: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> "Worker | KombuWorker":
+    """Raises `SystemExit` where kombu is needed and not there: who needs it installs it."""
+    if is_redis(url):
+        return Worker(service, url, **settings)
+    try:
+        from toolcrib_service.kombu_worker import KombuWorker  # noqa: PLC0415
+    except ImportError:
+        raise SystemExit("This broker is no Redis: install the package kombu.") from None
+    known = {name: settings[name] for name in ("organization", "concurrency") if name in settings}
+    return KombuWorker(service, url, options=options, **known)
+
+
+def _announcer(
+    service: DynamicToolService, organization: str, key_file: Path | None
+) -> Announcer | None:
+    if key_file is None:
+        return None
+    return announcer(service, organization=organization, key_file=key_file)
+
+
+def _stop_signal() -> threading.Event:
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    return stop

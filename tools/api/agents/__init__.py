@@ -1,1 +1,0 @@
-"""API of requests to the product's agents. Agent accounts are in `accounts`."""

@@ -1,1 +1,0 @@
-"""API of calls awaiting approval and of the rules that require one."""

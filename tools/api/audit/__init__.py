@@ -1,1 +1,0 @@
-"""API of the audit log: records, exports, erasure, proofs and checkpoints."""

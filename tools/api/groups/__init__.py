@@ -1,1 +1,0 @@
-"""API of tool groups, workflow states, and explanations of access."""

@@ -1,0 +1,108 @@
+"""What gates read of limits: counted and reserved for a call, or only peeked at.
+
+The gates `load`, `fan_out`, `rate` and `budget` return what an object here answers. It counts when
+its gate is asked, in the order of the gates, so that nothing is counted for a call that an earlier
+gate refuses.
+"""
+
+from uuid import UUID
+
+from tools.definitions.results import Rate
+from tools.errors import QuotaExceeded, RateLimited, Shed
+from tools.limits import budgets, fan_out, pressure, ratelimits
+from tools.limits.pressure import Arrival
+from tools.policy.questions import Gate, Question, Verdict, passed, refused
+
+MOST_DRAFTS_PER_MINUTE = 10
+
+
+class CountedLimits:
+    """Of one call on its way in. What it takes is here, for who settles or releases it."""
+
+    def __init__(self, execution_id: UUID) -> None:
+        self._execution_id = execution_id
+        self.arrival: Arrival | None = None
+        self.shed: Shed | None = None  # there is no room, unless the answer is known already
+        self.rate_state: Rate | None = None
+
+    def load(self, question: Question) -> Verdict:
+        """No query. An answer that is known takes nobody's place."""
+        try:
+            self.arrival = pressure.HERE.enter(question.caller)
+        except Shed as refusal:
+            if question.tool.definition.cache_ttl_s is None:
+                return refused(Gate.LOAD, refusal)
+            self.shed = refusal
+        return passed(Gate.LOAD)
+
+    def fan_out(self, question: Question) -> Verdict:
+        """Calls that make calls are counted apart: they take no worker while they wait for
+        theirs."""
+        return _check_fan_out(question)
+
+    def rate(self, question: Question) -> Verdict:
+        try:
+            self.rate_state = ratelimits.count(question.caller, question.tool, question.snapshot)
+        except RateLimited as refusal:
+            return refused(Gate.RATE, refusal)
+        return passed(Gate.RATE)
+
+    def budget(self, question: Question) -> Verdict:
+        """Asked in the transaction that writes the call's row; a refusal must undo all of it."""
+        try:
+            budgets.reserve(
+                self._execution_id,
+                caller=question.caller,
+                tool=question.tool,
+                asked=question.asked,
+                snapshot=question.snapshot,
+                cost=question.terms.cost,
+            )
+        except QuotaExceeded as refusal:
+            return refused(Gate.BUDGET, refusal)
+        return passed(Gate.BUDGET)
+
+
+class PeekedLimits:
+    """For an explanation: nothing is counted, reserved or waited for."""
+
+    def load(self, question: Question) -> Verdict:
+        return pressure.peek(question)
+
+    def fan_out(self, question: Question) -> Verdict:
+        return _check_fan_out(question)
+
+    def rate(self, question: Question) -> Verdict:
+        return ratelimits.peek(question.caller, question.tool)
+
+    def budget(self, question: Question) -> Verdict:
+        return budgets.peek(question)
+
+
+class DraftLimits(PeekedLimits):
+    """Of a test run of a draft. It is counted like a call and as a draft, and is not paid for."""
+
+    def load(self, question: Question) -> Verdict:
+        """Its room is held by `pressure.hold_room`, which refuses before any gate is asked."""
+        return passed(Gate.LOAD)
+
+    def rate(self, question: Question) -> Verdict:
+        try:
+            ratelimits.count_drafts(question.caller, MOST_DRAFTS_PER_MINUTE)
+            ratelimits.count(question.caller, question.tool, question.snapshot)
+        except RateLimited as refusal:
+            return refused(Gate.RATE, refusal)
+        return passed(Gate.RATE)
+
+
+def _check_fan_out(question: Question) -> Verdict:
+    if question.tool.definition.composite:
+        try:
+            fan_out.check(question.caller, question.terms.depth)
+        except Shed as refusal:
+            return refused(Gate.FAN_OUT, refusal)
+    return passed(Gate.FAN_OUT)
+
+
+PEEKED = PeekedLimits()
+DRAFT = DraftLimits()

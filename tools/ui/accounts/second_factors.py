@@ -1,0 +1,166 @@
+"""`/profile/factors/`: a user sets up, views and removes their second factors."""
+
+from typing import Any
+from uuid import UUID
+
+import segno
+from django.contrib import messages
+from django.http import HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render
+from django.utils.safestring import SafeString, mark_safe
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from tools.accounts.callers import actor_of
+from tools.accounts.login import (
+    authenticator_apps,
+    freshness,
+    person_sessions,
+    recovery_codes,
+    second_factors,
+    security_keys,
+)
+from tools.errors import Conflict, Malformed, ToolcribError
+from tools.ui import sealed_forms
+from tools.ui.access import PageRequest, page
+from tools.web.reauthentication import Proof, proof
+
+PAGE, APP, KEY, CODES = (
+    f"accounts/{name}.html" for name in ("factors", "factor_app", "factor_key", "factor_codes")
+)
+_FORM = "authenticator app"
+_LONGEST_NAME = 60
+
+
+@require_safe
+@page
+def factors_page(request: PageRequest) -> HttpResponseBase:
+    """Users who must have a second factor and have none are redirected here."""
+    return render(request, PAGE, section(request))
+
+
+@proof(Proof.ALWAYS)
+@sensitive_post_parameters("code", "kept")
+@require_http_methods(["GET", "HEAD", "POST"])
+@page
+def app_page(request: PageRequest) -> HttpResponseBase:
+    if request.method != "POST":
+        if second_factors.factors_of(request.user).app:
+            raise Conflict("You have an authenticator app. Remove it first.", code="app_exists")
+        return _app(request, authenticator_apps.new_secret())
+    secret = sealed_forms.opened(request.POST.get("kept", ""), request.user, _FORM)
+    code = "".join(request.POST.get("code", "").split())[:20]
+    by = actor_of(request.caller)
+    try:
+        codes = authenticator_apps.add(user=request.user, secret=secret, code=code, by=by)
+    except Malformed as refusal:
+        return _app(request, secret, refusal)
+    return _set_up(request, second_factors.APP, codes)
+
+
+@proof(Proof.ALWAYS)
+@sensitive_post_parameters("key")
+@require_http_methods(["GET", "HEAD", "POST"])
+@page
+def key_page(request: PageRequest) -> HttpResponseBase:
+    if request.method != "POST":
+        return _key(request)
+    name = request.POST.get("name", "").strip()
+    if not 0 < len(name) <= _LONGEST_NAME:
+        return _key(request, name, f"A name of 1 to {_LONGEST_NAME} characters is needed.")
+    try:
+        codes = security_keys.add(
+            user=request.user,
+            name=name,
+            answer=request.POST.get("key", ""),
+            place=security_keys.place_of(request),
+            session=request.session,
+            by=actor_of(request.caller),
+        )
+    except (Malformed, Conflict) as refusal:
+        return _key(request, name, refusal.message)
+    return _set_up(request, second_factors.KEY, codes)
+
+
+@proof(Proof.NEEDED)
+@require_POST
+@page
+def remove_app(request: PageRequest) -> HttpResponseBase:
+    second_factors.remove_app(user=request.user, by=actor_of(request.caller))
+    return _removed(request, "The authenticator app is removed.")
+
+
+@proof(Proof.NEEDED)
+@require_POST
+@page
+def remove_key(request: PageRequest, factor_id: UUID) -> HttpResponseBase:
+    second_factors.remove_key(user=request.user, key_id=factor_id, by=actor_of(request.caller))
+    return _removed(request, "The security key is removed.")
+
+
+@proof(Proof.NEEDED)
+@require_POST
+@page
+def make_codes(request: PageRequest) -> HttpResponseBase:
+    """Create new recovery codes and show them once; the old ones become invalid."""
+    if not second_factors.has_factor(request.user):
+        raise Conflict("Set up a second factor first.", code="no_second_factor")
+    codes = recovery_codes.make(user=request.user, by=actor_of(request.caller))
+    return render(request, CODES, {"codes": codes, "new": True})
+
+
+def section(request: PageRequest) -> dict[str, Any]:
+    """The profile's section about second factors."""
+    user = request.user
+    return {
+        "factors": second_factors.factors_of(user),
+        "must_have": second_factors.must_have(user) and not freshness.proven(request.session),
+        "keys_possible": security_keys.place_of(request).has_keys,
+        "most_codes": recovery_codes.HOW_MANY,
+    }
+
+
+def _set_up(request: PageRequest, factor: str, codes: list[str]) -> HttpResponse:
+    """Log out other browsers that have not proven it; the first factor comes with codes."""
+    freshness.prove(request.session, factor)
+    if not codes:
+        messages.success(request, f"The {factor} is set up.")
+        return redirect("profile")
+    here = person_sessions.note(request, request.user)
+    person_sessions.end(user=request.user, by=actor_of(request.caller), but=here)
+    return render(request, CODES, {"codes": codes, "factor": factor})
+
+
+def _removed(request: PageRequest, said: str) -> HttpResponse:
+    if not second_factors.has_factor(request.user):
+        request.session.pop(freshness.FACTOR, None)
+    messages.success(request, said)
+    return redirect("profile")
+
+
+def _app(request: PageRequest, secret: str, refusal: ToolcribError | None = None) -> HttpResponse:
+    context = {
+        "square": _square(authenticator_apps.uri(secret, request.user)),
+        "secret": " ".join(secret[at : at + 4] for at in range(0, len(secret), 4)),
+        "kept": sealed_forms.sealed(secret, request.user, _FORM),
+        "message": refusal.message if refusal else "",
+    }
+    return render(request, APP, context, status=400 if refusal else 200)
+
+
+def _key(request: PageRequest, name: str = "", flaw: str = "") -> HttpResponse:
+    place = security_keys.place_of(request)
+    options = ""
+    if place.has_keys:
+        options = security_keys.begin_adding(request.user, place, request.session)
+    context = {"options": options, "host": place.host, "name": name, "flaw": flaw}
+    return render(request, KEY, context, status=400 if flaw else 200)
+
+
+def _square(text: str) -> SafeString:
+    """A QR code, dark on light in both schemes, so that cameras can read it."""
+    drawn = segno.make(text, error="m").svg_inline(
+        scale=5, border=4, dark="#000", light="#fff", omitsize=True
+    )
+    return mark_safe(drawn)  # noqa: S308  # drawn from modules, contains no text

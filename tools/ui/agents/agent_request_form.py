@@ -1,0 +1,394 @@
+"""`/agent/requests/new/`: ask an agent, as the user or as an agent that they may impersonate. The
+form has values, errors, and the call that it makes.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.http import HttpResponse, QueryDict
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods
+
+from tools.agents import agent_requests
+from tools.agents.agent_requests import AgentRunRequest
+from tools.agents.run_parameters import (
+    ITERATIONS,
+    MOST_ITERATIONS,
+    MOST_QUESTION,
+    MOST_TOKENS,
+    PLAN,
+    REACT,
+    THRESHOLD,
+    TOKENS,
+)
+from tools.agents.toolbox import Toolbox, toolbox_of
+from tools.authorization.listings import visible_tools
+from tools.authorization.pins import snapshot_for
+from tools.definitions.texts.names import WILDCARD
+from tools.definitions.tool import DEFAULT_GROUP
+from tools.errors import NotFound, ToolcribError
+from tools.execution import actions as executions
+from tools.execution.call import Call
+from tools.models import Execution, Session
+from tools.policy.questions import DEFAULT_STATE, EffectiveRequest
+from tools.ui.access import PageRequest, page
+from tools.ui.agents.agent_requests import WORDS, on_one_line, ready
+from tools.ui.inputs import FormInput, Widget, choices, words
+from tools.ui.playground.playground import (
+    PlaygroundContext,
+    impersonable_agents,
+    playground_context,
+)
+from tools.web.reauthentication import Proof, proof
+
+PAGE = "agents/agent_request_form.html"
+CONTINUES, REPLAYS = "continues", "replays"
+MOST_OFFERED = 60  # groups and states that the form offers
+MOST_TIME_S = 86_400
+MOST_SHARED, MOST_NAME = 20, 63  # agents, and characters of a name
+_MOST_SESSIONS = 50
+_MONEY = re.compile(r"\d{1,9}(\.\d{1,6})?")
+_SHARE = re.compile(r"0(\.\d{1,6})?|1(\.0{1,6})?")
+_WHOLE = {"max_iterations": MOST_ITERATIONS, "max_tokens": MOST_TOKENS, "timeout_s": MOST_TIME_S}
+_TEXTS = ("question", "pattern", "model", "max_cost")
+_NOT_YET = "?"  # placeholder for a question
+
+
+@dataclass(frozen=True)
+class ToolboxPreview:
+    """The tools that the filter leaves, or why they cannot be determined."""
+
+    toolbox: Toolbox | None = None
+    why_not: str = ""
+
+
+@dataclass
+class Asking:
+    """`kind` says whether the run continues or replays another one, whose groups and state it then
+    uses."""
+
+    standing: PlaygroundContext
+    inputs: dict[str, FormInput]
+    groups: list[str]
+    offered: list[str]
+    state: str
+    states: list[str]
+    kind: str = ""
+    earlier: Execution | None = None
+    other: str = ""
+    refusal: ToolcribError | None = None
+    flaws: list[dict[str, str]] = field(default_factory=list)
+
+    @property
+    def flawed(self) -> bool:
+        return any(one.errors for one in self.inputs.values())
+
+    @property
+    def budgets(self) -> list[FormInput]:
+        return [self.inputs[name] for name in (*_WHOLE, "max_cost")]
+
+    def fill(self, data: QueryDict) -> None:
+        """Read the submitted values, which stay in the form."""
+        for name, one in self.inputs.items():
+            if name in data:
+                one.value = _plain(str(data[name]))[: MOST_QUESTION + 1]
+        if "state" in data:
+            self.groups = [_plain(name)[:100] for name in data.getlist("group")][:MOST_OFFERED]
+            self.other = _plain(data.get("other_group", ""))[:100]
+            self.state = _plain(str(data["state"]))[:100] or DEFAULT_STATE
+
+    def check(self) -> None:
+        """Set the error of each invalid value."""
+        self._check_question()
+        for name, most in _WHOLE.items():
+            _check_whole(self.inputs[name], most)
+        _check_form(self.inputs["max_cost"], _MONEY, "Give an amount such as 2.50.")
+        _check_form(self.inputs["confidence"], _SHARE, "Give a number from 0 to 1, such as 0.7.")
+        for name in ("pattern", "model", "session"):
+            _check_choice(self.inputs[name])
+        _check_names(self.inputs["shared_with"])
+
+    def call(self) -> Call:
+        """The call of a valid form. Raises as `actions.call_of` does."""
+        time = self.inputs["timeout_s"].value.strip()
+        return self._call(self._parameters(), float(time) if time else None)
+
+    def call_so_far(self) -> Call:
+        """A call with the same groups and state, for a form that may be invalid. Raises the
+        same."""
+        return self._call({"question": _NOT_YET} | self._follows())
+
+    def refuse(self, refusal: ToolcribError) -> None:
+        """Set the refusal at the field that it is about."""
+        self.refusal = refusal
+        for flaw in refusal.details.get("errors") or []:
+            self._place(str(flaw.get("place", "")).strip("/"), str(flaw.get("message", "")))
+        if about := self.inputs.get(str(refusal.details.get("field", ""))):
+            about.errors.append(refusal.message)
+
+    def _place(self, place: str, message: str) -> None:
+        owner = self.inputs.get(place.partition("/")[0])
+        if owner is None:
+            self.flaws.append({"field": place, "message": message})
+        else:
+            owner.errors.append(message)
+
+    def _check_question(self) -> None:
+        one = self.inputs["question"]
+        if len(one.value) > MOST_QUESTION:
+            one.errors.append(f"It has more than {MOST_QUESTION:,} characters. Say less.")
+        elif not one.value.strip() and self.kind != REPLAYS:
+            one.errors.append("Write what the agent is to find out or to do.")
+
+    def _call(self, parameters: dict[str, Any], timeout_s: float | None = None) -> Call:
+        own = self.kind == ""
+        session = self.inputs["session"].value if own else ""
+        outside = own and not session
+        wanted = AgentRunRequest(
+            parameters,
+            group=self._asked() if outside else None,
+            state=self.state if outside else None,
+            session=session or None,
+            timeout_s=timeout_s,
+        )
+        return agent_requests.call_of(self.standing.caller, wanted)
+
+    def _parameters(self) -> dict[str, Any]:
+        given: dict[str, Any] = {name: self.inputs[name].value.strip() for name in _TEXTS}
+        given |= {name: _number(self.inputs[name]) for name in ("max_iterations", "max_tokens")}
+        if given["pattern"] == PLAN and self.inputs["confidence"].value.strip():
+            given["confidence"] = float(self.inputs["confidence"].value)
+        given["shared_with"] = words(self.inputs["shared_with"].value)
+        known = {name: one for name, one in given.items() if one not in ("", None, [])}
+        return known | self._follows()
+
+    def _follows(self) -> dict[str, str]:
+        return {self.kind: str(self.earlier.pk)} if self.earlier is not None else {}
+
+    def _asked(self) -> list[str]:
+        other = [self.other] if self.other and self.other not in self.groups else []
+        return self.groups + other
+
+
+@proof(Proof.NOT_NEEDED)
+@require_http_methods(["GET", "HEAD", "POST"])
+@page
+def ask(request: PageRequest) -> HttpResponseBase:
+    data = request.POST if request.method == "POST" else request.GET
+    asking = asking_of(playground_context(request, data.get("as", "")), data)
+    if request.method != "POST":
+        return _form(request, asking)
+    usual = asking.groups
+    asking.fill(data)
+    if data.get("do") == "as":
+        asking.groups, asking.other = usual, ""
+    elif data.get("do") != "preview":
+        return _asked(request, asking)
+    return _form(request, asking)
+
+
+def question(kind: str) -> list[FormInput]:
+    label, about = "Question", "What it is to find out or to do. Its tools are all it has."
+    if kind == CONTINUES:
+        label, about = "Follow-up question", "It knows the steps of the request it goes on from."
+    return [FormInput("question", label, Widget.AREA, help=about, required=kind != REPLAYS)]
+
+
+def ways(standing: PlaygroundContext) -> list[FormInput]:
+    usual = settings.LLM_MODEL or "none"
+    mine = Session.objects.filter(
+        organization_id=standing.caller.organization_id, user_id=standing.caller.user_id
+    )
+    open_ones = [(str(one.pk), _told(one)) for one in mine.open()[:_MOST_SESSIONS]]
+    return [
+        FormInput("session", "Session", Widget.SELECT, value="",
+              options=(("", "One of its own, closed at its end"), *open_ones),
+              help="In a session, groups and state are the session's."),
+        FormInput("pattern", "Pattern", Widget.SELECT, value=REACT, options=tuple(WORDS.items()),
+              help="By a plan, it says how sure it is of each step before it takes any."),
+        FormInput("confidence", "Ask a person below", value=f"{THRESHOLD:g}",
+              help="Of a plan: steps that are less sure than this wait for a person."),
+        FormInput("model", "Model", Widget.SELECT, value="",
+              options=(("", f"The installation's ({usual})"), *choices(agent_requests.models()))),
+        FormInput("shared_with", "Shared with",
+              help="Agents that may go on from it, with commas between them. They need the same"
+              " rights."),
+    ]  # fmt: skip
+
+
+def budgets() -> list[FormInput]:
+    return [
+        FormInput("max_iterations", "Turns", value=str(ITERATIONS),
+              help=f"At most {MOST_ITERATIONS}. In the last one it gives the best answer it has."),
+        FormInput("max_tokens", "Tokens", value=str(TOKENS),
+              help="Of all it asks the model and is told."),
+        FormInput("timeout_s", "Seconds", help="Empty: what the tool allows."),
+        FormInput("max_cost", "Money", help="Empty: what its caller's budget allows."),
+    ]  # fmt: skip
+
+
+def asking_of(standing: PlaygroundContext, data: QueryDict) -> Asking:
+    """A form with the defaults, or with the values of the run that it continues. Raises
+    `NotFound`."""
+    kind, earlier = _earlier(standing, data)
+    offered, usual = _groups(standing)
+    states = _states(standing)
+    asking = Asking(
+        standing, _inputs(kind, standing), usual, offered, DEFAULT_STATE, states, kind, earlier
+    )
+    if earlier is not None:
+        _as_before(asking, earlier)
+    return asking
+
+
+def _asked(request: PageRequest, asking: Asking) -> HttpResponseBase:
+    """Send the request and redirect to its page; show the form again where it is refused."""
+    asking.check()
+    if asking.flawed or not ready():
+        return _form(request, asking, sent=True)
+    try:
+        call = asking.call()
+        made = executions.execute(caller=asking.standing.caller, call=call, wait_s=0.0)
+    except ToolcribError as refusal:
+        asking.refuse(refusal)
+        return _form(request, asking, sent=True)
+    return redirect("agent-request", request_id=made.pk)
+
+
+def _form(request: PageRequest, asking: Asking, *, sent: bool = False) -> HttpResponse:
+    refusal = asking.refusal
+    context = {
+        "asking": asking,
+        "item": asking.inputs,
+        "sent": sent,
+        "agent": asking.standing.agent,
+        "agents": impersonable_agents(request),
+        "ready": ready(),
+        "preview": _preview(asking),
+        "refused_as": refusal.details.get("execution_id") if refusal else None,
+        "earlier": _earlier_question(request, asking),
+    }
+    if request.htmx and request.htmx.target == "toolbox":
+        return render(request, f"{PAGE}#toolbox", context)
+    return render(request, PAGE, context, status=refusal.http_status if refusal else 200)
+
+
+def _earlier_question(request: PageRequest, asking: Asking) -> object:
+    if asking.earlier is None:
+        return None
+    question = str(asking.earlier.parameters.get("question", ""))
+    return on_one_line(question, request.caller.organization)
+
+
+def _preview(asking: Asking) -> ToolboxPreview:
+    """The tools as of now; every gate is evaluated again for each call."""
+    if asking.inputs["session"].value not in dict(asking.inputs["session"].options):
+        return ToolboxPreview(why_not="Choose a session of the list.")
+    question = asking.inputs["question"].value
+    try:
+        call = asking.call_so_far()
+        caller, asked = asking.standing.caller, _filter(call)
+        return ToolboxPreview(
+            toolbox_of(caller, asked, snapshot_for(caller, call.session), question)
+        )
+    except ToolcribError as refusal:
+        return ToolboxPreview(why_not=refusal.message)
+
+
+def _filter(call: Call) -> EffectiveRequest:
+    if call.session is None:
+        return EffectiveRequest.of(call.group, call.state)
+    session = Session.objects.only("groups", "state").get(pk=UUID(call.session))
+    return EffectiveRequest.of(session.groups, session.state)
+
+
+def _groups(standing: PlaygroundContext) -> tuple[list[str], list[str]]:
+    """The groups that are offered, and those of them that are checked initially."""
+    granted = sorted(standing.caller.granted_groups - {WILDCARD})
+    if WILDCARD in standing.caller.granted_groups:
+        granted = [WILDCARD, *sorted({DEFAULT_GROUP, *standing.snapshot.groups})]
+    usual = [DEFAULT_GROUP] if DEFAULT_GROUP in granted else granted[:1]
+    return list(dict.fromkeys([*usual, *granted]))[:MOST_OFFERED], usual
+
+
+def _states(standing: PlaygroundContext) -> list[str]:
+    tools = visible_tools(standing.viewer, standing.snapshot)
+    named = {state for one in tools for state in one.definition.states} - {WILDCARD}
+    return sorted(named | {DEFAULT_STATE})[:MOST_OFFERED]
+
+
+def _told(session: Session) -> str:
+    opened = f"{session.created_at:%d %b %H:%M}"
+    return f"{session.state}, of {opened}, {', '.join(session.groups)}"[:90]
+
+
+def _inputs(kind: str, standing: PlaygroundContext) -> dict[str, FormInput]:
+    found = (
+        *question(kind),
+        *ways(standing),
+        *budgets(),
+    )
+    return {one.key: one for one in found}
+
+
+def _earlier(standing: PlaygroundContext, data: QueryDict) -> tuple[str, Execution | None]:
+    """The kind, and the earlier run, which the user must be allowed to read."""
+    for kind in (CONTINUES, REPLAYS):
+        if text := data.get(kind):
+            return kind, agent_requests.one_of(standing.person, _identifier(text))
+    return "", None
+
+
+def _identifier(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise NotFound("There is no such request of an agent among yours.") from None
+
+
+def _as_before(asking: Asking, earlier: Execution) -> None:
+    """Copy the pattern, model and budgets of the earlier run."""
+    given = earlier.parameters
+    for name in ("pattern", "model", "max_cost", "max_iterations", "max_tokens", "confidence"):
+        if isinstance(given.get(name), str | int | float) and name in asking.inputs:
+            asking.inputs[name].value = str(given[name])
+    if (asked_s := earlier.options.get("timeout_s")) is not None:
+        asking.inputs["timeout_s"].value = f"{float(asked_s):g}"
+
+
+def _plain(text: str) -> str:
+    """Converts the line ends of browsers to a newline."""
+    return text.replace("\r\n", "\n")
+
+
+def _number(one: FormInput) -> int | None:
+    return int(one.value) if one.value.strip() else None
+
+
+def _check_whole(one: FormInput, most: int) -> None:
+    text = one.value.strip()
+    good = text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) <= most
+    if text and not good:
+        one.errors.append(f"Give a whole number from 1 to {most:,}.")
+
+
+def _check_form(one: FormInput, form: re.Pattern[str], says: str) -> None:
+    if one.value.strip() and not form.fullmatch(one.value.strip()):
+        one.errors.append(says)
+
+
+def _check_names(one: FormInput) -> None:
+    names = words(one.value)
+    if len(names) > MOST_SHARED or any(len(name) > MOST_NAME for name in names):
+        one.errors.append(
+            f"Name at most {MOST_SHARED} agents, each with at most {MOST_NAME} characters."
+        )
+
+
+def _check_choice(one: FormInput) -> None:
+    if one.value not in dict(one.options):
+        one.errors.append("This cannot be chosen. Choose one of the list.")

@@ -1,0 +1,137 @@
+"""`/audit/`: inclusion proofs of records, and the signed checkpoints of a log, to download."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+
+from audit.alerts import alerts
+from audit.log import checkpoints, key_files, proofs
+from audit.log.checkpoints import BadNote, CheckpointStatement
+from audit.log.proofs import NotProvable
+from audit.models import Checkpoint
+from audit.records import record_access, record_search
+from audit.verification.record_proofs import ProofStep, prove_record
+from audit.verifier import toolcrib_verify
+from tools.ui.audit.audit_records import actor_of, evidence_page
+
+PAGE_SIZE = 50
+_TEXT = "text/plain; charset=utf-8"
+
+
+@dataclass(frozen=True)
+class ListedCheckpoint:
+    row: Checkpoint
+    root: str
+    statement: CheckpointStatement | None  # None for an invalid note
+    keys: list[str]  # keys of this installation with a valid signature
+
+
+@evidence_page
+def record_proof(request: HttpRequest, record_id: UUID) -> HttpResponse:
+    """Each step of the inclusion proof of one record, computed now."""
+    by = actor_of(request)
+    may_open = request.user.has_perm(record_access.MAY_OPEN)
+    opened = record_access.open_record(record_id, by=by, may_open=may_open)
+    if opened is None:
+        raise Http404
+    steps: list[ProofStep] = []
+    wait = ""
+    try:
+        steps = prove_record(opened.record, opened.payload)
+    except NotProvable as reason:
+        wait = str(reason)
+    context = {
+        "record": opened.record,
+        "steps": steps,
+        "wait": wait,
+        "holds": bool(steps) and all(step.holds for step in steps),
+        "keys": _keys(by.organization),
+        "alerts": alerts.alerts_of(by.organization).open().count(),
+    }
+    return render(request, "audit/proof.html", context)
+
+
+@evidence_page
+def record_line(request: HttpRequest, record_id: UUID) -> HttpResponse:
+    """The record's line, byte for byte as it is sealed. The download is recorded."""
+    by = actor_of(request)
+    if not record_search.organization_records(by.organization).filter(pk=record_id).exists():
+        raise Http404
+    line = proofs.disclose_line(record_id, by=lambda organization: by)
+    return _file(f"{record_id}.line", line)
+
+
+@evidence_page
+def verifier(request: HttpRequest) -> HttpResponse:
+    """The program that verifies a proof without Toolcrib."""
+    source = Path(toolcrib_verify.__file__)
+    return _file(source.name, source.read_text("utf-8"))
+
+
+@evidence_page
+def checkpoint_list(request: HttpRequest) -> HttpResponse:
+    """The checkpoints of the user's log, the newest first."""
+    organization = actor_of(request).organization
+    found = Checkpoint.objects.filter(log__name=organization).order_by("-size", "-id")
+    before = request.GET.get("before", "")
+    if before.isascii() and before.isdecimal() and len(before) < 19:
+        found = found.filter(size__lt=int(before))
+    rows = [*found[: PAGE_SIZE + 1]]
+    shown = [_listed(row, organization) for row in rows[:PAGE_SIZE]]
+    context = {
+        "checkpoints": shown,
+        "older": shown[-1].row.size if len(rows) > PAGE_SIZE else None,
+        "paged": bool(before),
+        "keys": _keys(organization),
+        "alerts": alerts.alerts_of(organization).open().count(),
+    }
+    return render(request, "audit/checkpoints.html", context)
+
+
+@evidence_page
+def growth(request: HttpRequest, checkpoint_id: int) -> HttpResponse:
+    """The consistency proof: since a checkpoint, the log was only appended to."""
+    found = _checkpoint(request, checkpoint_id)
+    try:
+        proof = proofs.growth_proof(found.log.name, found.size)
+    except NotProvable as reason:
+        raise Http404(str(reason)) from None
+    return _file(f"{found.size}.growth-proof", proof)
+
+
+@evidence_page
+def checkpoint_note(request: HttpRequest, checkpoint_id: int) -> HttpResponse:
+    """A checkpoint as it was published, to store it elsewhere."""
+    found = _checkpoint(request, checkpoint_id)
+    return _file(f"{found.size}.note", found.note)
+
+
+def _checkpoint(request: HttpRequest, checkpoint_id: int) -> Checkpoint:
+    mine = Checkpoint.objects.filter(log__name=actor_of(request).organization)
+    return get_object_or_404(mine.select_related("log"), pk=checkpoint_id)
+
+
+def _listed(row: Checkpoint, log: str) -> ListedCheckpoint:
+    root = bytes(row.root).hex()
+    try:
+        keys = checkpoints.signed_by(row.note, key_files.trusted_keys(log))
+        return ListedCheckpoint(row, root, checkpoints.read_note(row.note), keys)
+    except BadNote:
+        return ListedCheckpoint(row, root, None, [])
+
+
+def _keys(log: str) -> list[str]:
+    """The public keys in the verifier's format, the current signing key first."""
+    name = key_files.log_origin(log)
+    return [
+        checkpoints.verifier_key(name, public) for public in key_files.trusted_keys(log).values()
+    ]
+
+
+def _file(name: str, content: Any) -> HttpResponse:
+    disposition = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return HttpResponse(content, content_type=_TEXT, headers=disposition)

@@ -1,0 +1,323 @@
+"""Converts a definition to the inputs of a form, and submitted inputs back to a definition.
+
+The form refuses only values that cannot be parsed, such as broken JSON. `read_definition` validates
+the definition, as it does for every caller.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tools.definitions.implementations.tool_types import READERS
+from tools.definitions.tool import passes_arguments
+from tools.definitions.tool_parameters import parameters_schema
+from tools.definitions.vocabulary import (
+    ArgumentValidation,
+    Category,
+    Delivery,
+    Isolation,
+    ToolType,
+)
+from tools.ui.display import pretty
+from tools.ui.editor.argument_table import ArgumentRow, rows_of, rows_sent
+from tools.ui.inputs import (
+    DEFAULT,
+    GROUPS,
+    NONE,
+    THESE,
+    FormInput,
+    Widget,
+    choices,
+    json_of,
+    listed,
+    placed,
+    words,
+)
+
+_STATES = ((DEFAULT, "every state"), (THESE, "these:"), (NONE, "never"))
+_LANGUAGES = (("python", "Python"), ("javascript", "JavaScript"))
+_KEPT = ("metadata", "cost_per_cache_hit", "transform")
+ARGUMENTS_TEXT = "arguments-text"
+
+
+@dataclass
+class Section:
+    title: str
+    inputs: list[FormInput]
+    help: str = ""
+
+    @property
+    def unfolds(self) -> bool:
+        """Whether it has a schema that may be converted to arguments."""
+        return any(one.key == "input_schema" and one.value.strip() for one in self.inputs)
+
+
+def _arguments_text() -> FormInput:
+    told = "A list, in YAML or JSON. It follows the table, and the table follows it."
+    return FormInput(ARGUMENTS_TEXT, "The same as text", Widget.CODE, told)
+
+
+@dataclass(frozen=True)
+class SyncedTexts:
+    """Fingerprints of the table and the text when the two last agreed."""
+
+    table: str = ""
+    text: str = ""
+
+
+@dataclass
+class ToolDraft:
+    sections: list[Section]
+    rows: list[ArgumentRow]
+    kind: str
+    kept: dict[str, Any] = field(default_factory=dict)  # fields without an input
+    flaws: list[dict[str, str]] = field(default_factory=list)  # errors that belong to no input
+    digest: str = ""  # of the version that is edited
+    text: FormInput = field(default_factory=_arguments_text)  # the rows, as YAML or JSON
+    noted: SyncedTexts = SyncedTexts()
+    torn: bool = False  # rows and text were both changed, and the author must choose
+
+    @property
+    def inputs(self) -> list[FormInput]:
+        return [one for section in self.sections for one in section.inputs]
+
+    @property
+    def every(self) -> list[FormInput]:
+        cells = [one for row in self.rows for one in row.inputs.values()]
+        return [*self.inputs, *cells, self.text]
+
+    @property
+    def cells_wrong(self) -> int:
+        return sum(bool(row.flaws) for row in self.rows)
+
+    @property
+    def flawed(self) -> bool:
+        return bool(self.flaws) or any(one.errors for one in self.every)
+
+    def place(self, flaws: list[dict[str, str]]) -> None:
+        self.flaws += placed(flaws, self.every)
+
+
+def new_draft(kind: str) -> ToolDraft:
+    return _empty(kind, {})
+
+
+def draft_of(definition: dict[str, Any], digest: str) -> ToolDraft:
+    """The form with the values of a definition."""
+    draft = _empty(definition["type"], definition)
+    draft.digest = digest
+    for one in draft.inputs:
+        one.value = _shown(one, definition)
+    draft.rows = rows_of(definition["parameters"])
+    return draft
+
+
+def draft_from(data: Mapping[str, str], definition: dict[str, Any] | None) -> ToolDraft:
+    """The submitted form; `definition` is the definition that is edited."""
+    kind = definition["type"] if definition else data.get("type", "")
+    draft = _empty(kind if kind in READERS else ToolType.CODE, definition or {})
+    draft.digest = data.get("digest", "")[:100]
+    for one in draft.inputs:
+        one.value = data.get(one.key, "").replace("\r\n", "\n")
+    draft.rows = rows_sent(data)
+    draft.text.value = data.get(ARGUMENTS_TEXT, "").replace("\r\n", "\n")
+    return draft
+
+
+def definition_from(draft: ToolDraft) -> dict[str, Any]:
+    """The submitted values, with the fields without an input. Invalid inputs get an error."""
+    told = {one.key: one for one in draft.inputs}
+    raw: dict[str, Any] = {
+        key: told[key].value.strip() or None for key in ("title", "state", "cache_ttl")
+    }
+    raw |= {key: told[key].value for key in ("name", "description", "category", "delivery")}
+    raw |= {key: words(told[key].value) for key in ("required_permissions", "capabilities")}
+    raw["type"] = draft.kind
+    raw["argument_validation"] = told["argument_validation"].value
+    raw["requires_confirmation"] = bool(told["requires_confirmation"].value)
+    raw["group"] = listed(told["group_kind"].value, told["group"].value)
+    raw["available_in_states"] = listed(
+        told["available_in_states_kind"].value, told["available_in_states"].value
+    )
+    raw["rate_limit_per_minute"] = _number(told["rate_limit_per_minute"])
+    raw["cost_per_invocation"] = told["cost_per_invocation"].value.strip() or "0"
+    raw["output_schema"] = json_of(told["output_schema"], {})
+    raw["constraints"] = _constraints(told)
+    raw["implementation"] = _implementation(told)
+    raw |= _interface(draft, told)
+    return draft.kept | raw
+
+
+def _empty(kind: str, definition: dict[str, Any]) -> ToolDraft:
+    kept: dict[str, Any] = {key: definition[key] for key in _KEPT if key in definition}
+    sections = [_identity(), _work(kind), _access(), _running(), _schemas()]
+    return ToolDraft(sections, [], kind, kept)
+
+
+def _identity() -> Section:
+    return Section(
+        "What it is",
+        [
+            FormInput("name", "Name", required=True, help="Letters, digits, '_', '.' and '-'."),
+            FormInput("title", "Title", help="As people read it."),
+            FormInput(
+                "category", "Category", Widget.SELECT, options=choices(Category), value="System"
+            ),
+            FormInput(
+                "description",
+                "Description",
+                Widget.AREA,
+                required=True,
+                help="What models read before they choose it.",
+            ),
+        ],
+    )
+
+
+def _work(kind: str) -> Section:
+    if kind == ToolType.CODE:
+        at = "implementation."
+        return Section(
+            "What runs",
+            [
+                FormInput("language", "Language", Widget.SELECT, place=f"{at}language",
+                      options=_LANGUAGES),
+                FormInput("entry_point", "Function", place=f"{at}entry_point", value="main"),
+                FormInput("source", "Source", Widget.CODE, place=f"{at}source", required=True,
+                      value="def main(parameters):\n    return None\n"),
+            ],
+        )  # fmt: skip
+    asked = "What it is made of, as JSON; see the type's section in the tool authors' guide."
+    return Section("What runs", [
+        FormInput("implementation", "Implementation", Widget.CODE, asked, value="{}")
+    ])  # fmt: skip
+
+
+def _access() -> Section:
+    states = "available_in_states"
+    return Section(
+        "Who may call it, and when",
+        [
+            FormInput("group_kind", "Groups", Widget.SELECT, options=GROUPS, value=DEFAULT),
+            FormInput("group", "Names of groups", help="Separated by commas."),
+            FormInput(f"{states}_kind", "States", Widget.SELECT, options=_STATES, value=DEFAULT),
+            FormInput(states, "Names of states", help="Separated by commas."),
+            FormInput("state", "State after success", help="Empty: the state stays."),
+            FormInput("required_permissions", "Permissions", help="Separated by commas."),
+            FormInput("requires_confirmation", "A person must confirm each call", Widget.CHECK),
+        ],
+    )
+
+
+def _running() -> Section:
+    at = "constraints."
+    return Section(
+        "How it runs",
+        [
+            FormInput("delivery", "Delivery", Widget.SELECT, options=choices(Delivery),
+                  value=Delivery.EXTERNAL, help="external: at most once. pure: no effect at all."),
+            FormInput("argument_validation", "Arguments that do not fit", Widget.SELECT, "", "",
+                      False,
+                  _VALIDATION, ArgumentValidation.ENFORCE),
+            FormInput("max_execution_time", "Time at most", place=f"{at}max_execution_time",
+                  value="PT30S", help="ISO 8601, such as PT30S or PT5M."),
+            FormInput("max_output_size", "Output at most, bytes", place=f"{at}max_output_size",
+                  value="10485760"),
+            FormInput("required_isolation", "Isolation", Widget.SELECT, "",
+                      f"{at}required_isolation",
+                  False, choices(one for one in Isolation if one != Isolation.NONE), "Standard"),
+            FormInput("sandbox_profile", "Sandbox profile", place=f"{at}sandbox_profile"),
+            FormInput("rate_limit_per_minute", "Calls a minute", help="Empty: no limit."),
+            FormInput("cost_per_invocation", "Cost per call", value="0"),
+            FormInput("cache_ttl", "Answers may be kept for", help="Of pure tools only: PT5M."),
+            FormInput("capabilities", "Capabilities", help="Separated by commas."),
+            FormInput("allow_side_effects", "It may have side effects", Widget.CHECK,
+                  place=f"{at}allow_side_effects", value="yes"),
+        ],
+    )  # fmt: skip
+
+
+_VALIDATION = (
+    (ArgumentValidation.ENFORCE, "are refused"),
+    (ArgumentValidation.WARN, "pass with a warning"),
+    (ArgumentValidation.OFF, "pass unchanged"),
+)
+
+
+def _schemas() -> Section:
+    return Section(
+        "Schemas",
+        [
+            FormInput("input_schema", "Input schema instead of arguments", Widget.CODE,
+                  "A JSON Schema, for inputs that a list of arguments cannot tell. Else empty."),
+            FormInput("output_schema", "Output schema", Widget.CODE,
+                  "What it must return. Empty: anything."),
+        ],
+    )  # fmt: skip
+
+
+def _shown(one: FormInput, definition: dict[str, Any]) -> str:
+    """The value of an input, from a definition."""
+    key = one.key
+    if key.endswith("_kind"):
+        names = definition[key.removesuffix("_kind")]
+        return DEFAULT if names is None else THESE if names else NONE
+    if key == "input_schema":
+        return _own_schema(definition)
+    value = _found(one.answers, definition)
+    if isinstance(value, bool):
+        return "yes" if value else ""
+    if one.widget == Widget.CODE and not isinstance(value, str):
+        return _json_text(value)
+    return ", ".join(value) if isinstance(value, list) else "" if value is None else str(value)
+
+
+def _own_schema(definition: dict[str, Any]) -> str:
+    """The input schema; empty where the list of arguments produces the same."""
+    derived = parameters_schema(definition["parameters"], closed=not passes_arguments(definition))
+    listed_ones = definition["parameters"] or definition["input_schema"] == derived
+    return "" if listed_ones else pretty(definition["input_schema"])
+
+
+def _found(place: str, definition: dict[str, Any]) -> Any:
+    value: Any = definition
+    for part in place.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _json_text(value: Any) -> str:
+    return pretty(value) if value else ""
+
+
+def _interface(draft: ToolDraft, told: dict[str, FormInput]) -> dict[str, Any]:
+    parameters = [row.parameter for row in draft.rows]
+    if told["input_schema"].value.strip():
+        return {"parameters": parameters, "input_schema": json_of(told["input_schema"], {})}
+    return {"parameters": parameters}
+
+
+def _constraints(told: dict[str, FormInput]) -> dict[str, Any]:
+    profile = told["sandbox_profile"].value.strip()
+    return {
+        "max_execution_time": told["max_execution_time"].value.strip() or None,
+        "max_output_size": _number(told["max_output_size"]),
+        "required_isolation": told["required_isolation"].value,
+        "allow_side_effects": bool(told["allow_side_effects"].value),
+    } | ({"sandbox_profile": profile} if profile else {})
+
+
+def _implementation(told: dict[str, FormInput]) -> Any:
+    if "implementation" in told:
+        return json_of(told["implementation"], {})
+    return {key: told[key].value for key in ("language", "entry_point", "source")}
+
+
+def _number(one: FormInput) -> int | None:
+    text = one.value.strip().replace(",", "")
+    if not text:
+        return None
+    if text.isascii() and text.isdecimal() and len(text) < 16:
+        return int(text)
+    one.errors.append("Give a whole number.")
+    return None
