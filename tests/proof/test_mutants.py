@@ -67,7 +67,7 @@ def root(tmp_path: Path) -> Path:
         (tmp_path / package).mkdir(parents=True)
         (tmp_path / package / "rows.py").write_text(MODULE)
     (tmp_path / "tools" / "elsewhere.py").write_text(
-        "from audit.inserts import GATES as ALL\nFIRST = ALL[:1]\n\ndef run():\n    return FIRST\n"
+        "from audit.rows import GATES as ALL\nFIRST = ALL[:1]\n\ndef run():\n    return FIRST\n"
     )
     return tmp_path
 
@@ -77,7 +77,7 @@ def _at(text: str, original: str, changed: str = "pass") -> Mutant:
     line = next(number for number, found in enumerate(lines, 1) if text in found)
     column = lines[line - 1].index(original)
     found = lines[line - 1]
-    return Mutant("audit", "audit/inserts.py", line, column, "", original, changed, found)
+    return Mutant("audit", "audit/rows.py", line, column, "", original, changed, found)
 
 
 def test_code_that_a_call_executes_is_changed_and_nothing_else():
@@ -130,21 +130,21 @@ def test_a_line_that_is_gone_is_said():
 def test_a_statement_is_executed_by_its_own_lines(
     root: Path, text: str, original: str, lines: set[int]
 ):
-    assert mutants.executed_by(root, _at(text, original)) == {"audit/inserts.py": lines}
+    assert mutants.executed_by(root, _at(text, original)) == {"audit/rows.py": lines}
 
 
 def test_what_runs_at_import_is_executed_by_those_who_use_its_name(root: Path):
     found = mutants.executed_by(root, _at("GATES = ", "second"))
-    assert found == {"audit/inserts.py": {28}, "tools/elsewhere.py": {5}}
+    assert found == {"audit/rows.py": {28}, "tools/elsewhere.py": {5}}
     most = mutants.executed_by(root, _at("MOST = ", "10"))
-    assert most == {"audit/inserts.py": {17, 18, 19, 20, 21, 22, 24, 25, 26, 28}}
+    assert most == {"audit/rows.py": {17, 18, 19, 20, 21, 22, 24, 25, 26, 28}}
 
 
 def test_a_focus_takes_all_lines_of_its_function(root: Path):
-    mutant = replace(_at("GATES = ", "second"), focus=("audit/inserts.py:accept",))
-    assert mutants.executed_by(root, mutant) == {"audit/inserts.py": {*range(17, 29)}}
+    mutant = replace(_at("GATES = ", "second"), focus=("audit/rows.py:accept",))
+    assert mutants.executed_by(root, mutant) == {"audit/rows.py": {*range(17, 29)}}
     with pytest.raises(Moved, match=r"audit/rows\.py has no function gone"):
-        mutants.executed_by(root, replace(mutant, focus=("audit/inserts.py:gone",)))
+        mutants.executed_by(root, replace(mutant, focus=("audit/rows.py:gone",)))
 
 
 def test_every_gate_is_there():

@@ -16,8 +16,8 @@ from tests.sandbox.conftest import ROOT
 # A slot of Monty without its walls; what it was given before its job counts as nothing.
 SERVE = """
 import socket, sys
-from sandbox.inside import monty
-monty.serve_one(socket.socket(fileno=int(sys.argv[1])), sys.argv[2], 1 << 30)
+from sandbox.inside import monty_run
+monty_run.serve_one(socket.socket(fileno=int(sys.argv[1])), sys.argv[2], 1 << 30)
 """
 
 

@@ -379,10 +379,10 @@ def test_every_jump_stays_inside_the_program():
 
 UNDER_IT = """
 import asyncio, ctypes, errno, fcntl, mmap, os, shutil, socket, sys, tempfile, threading
-from sandbox.inside.filter import calls, seccomp
+from sandbox.inside.filter import call_rules, seccomp
 from sandbox.inside.layers import libc
 os.chdir(sys.argv[2])
-wanted = eval(sys.argv[1], {"FilterRequirements": calls.FilterRequirements})
+wanted = eval(sys.argv[1], {"FilterRequirements": call_rules.FilterRequirements})
 libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
 seccomp.SeccompFilter(os.uname().machine, wanted).load()
 def refused(call, *arguments):
