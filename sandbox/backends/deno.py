@@ -19,7 +19,7 @@ _PROGRAM = struct.Struct("=IIQQQQ")
 _INTERPRETER = 3
 # Where a run with namespaces sees them.
 PROGRAM_INSIDE, SCRIPT_INSIDE = "/runtime/deno", "/runtime/javascript.js"
-SCRIPT = str(Path(deno_run.__file__).with_suffix(".js"))
+SCRIPT = str(Path(deno_run.__file__).with_name("javascript.js"))
 _FIX = "Install the wheel deno, or Deno 2 itself, where sandboxd finds it."
 _PATIENCE_S = 10
 _MEMORY_BYTES = 64 << 20
