@@ -13,7 +13,7 @@ import pytest
 from tests import crib as cribs
 from tests import factories
 from tests.conditions import until
-from tests.tools.approval_requests import held
+from tests.tools.approval_requests import call_awaiting_approval
 from tests.tools.live import stream_client as reads
 from tests.tools.live.stream_client import logged_in, reading
 from tools.accounts.login import person_sessions
@@ -68,7 +68,7 @@ def test_what_is_held_is_told_to_who_decides(
 ) -> None:
     factories.tool(place, requires_confirmation=True)
     with reading(crib, person, "confirmations") as stream:
-        held(factories.agent(place))
+        call_awaiting_approval(factories.agent(place))
         assert stream.hears_within(SOON_S)
 
 
@@ -78,7 +78,7 @@ def test_a_person_without_rights_is_told_nothing_of_others(
 ) -> None:
     factories.tool(place, requires_confirmation=True)
     with reading(crib, factories.person(place), topic) as stream:
-        held(factories.agent(place))
+        call_awaiting_approval(factories.agent(place))
         assert stream.status == 200 and not stream.hears_within(NEVER_S)
 
 

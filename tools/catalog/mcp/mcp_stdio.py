@@ -14,7 +14,7 @@ from sandbox.egress.rules.egress_policy import EgressLimits, EgressPolicy
 from sandbox.egress.ticket_client import EgressClient
 from sandbox.server_client import start_server
 from sandbox.spec import Mount, Network, ServerSpec
-from tools.builtin.workspaces import workspace_of
+from tools.builtin.workspaces import workspace_path
 from tools.catalog.mcp.mcp_catalog import CatalogServer
 from tools.catalog.sandbox.hosts import Item, rules_of
 from tools.mcpclient.errors import NeverBegan
@@ -72,7 +72,7 @@ def _spec(entry: StdioServer, server: CatalogServer, environment: dict[str, str]
 def _workspace(entry: StdioServer, organization: str) -> list[Mount]:
     if entry.workspace == "none":
         return []
-    place, writable = str(workspace_of(organization)), entry.workspace == "write"
+    place, writable = str(workspace_path(organization)), entry.workspace == "write"
     return [Mount(place, WORKSPACE, writable, make=True)]
 
 

@@ -21,7 +21,7 @@ def gave(agent, output, **fields):
     execution = factories.execution(agent)
     parcel = outputs.packed(output)
     outputs.put_away(execution.organization_id, parcel)
-    factories.ended(
+    factories.end_execution(
         execution, output=parcel.output, output_digest=parcel.digest, output_type=parcel.type,
         output_bytes=parcel.size, **fields,
     )  # fmt: skip
@@ -142,7 +142,7 @@ def test_what_is_not_over_or_failed_or_expired_is_told_apart(api, agent):
     waiting = factories.execution(agent)
     place = f"/executions/{waiting.pk}/output"
     assert api.get(place).json()["code"] == "execution_not_over"
-    factories.ended(waiting, status="Failed", error_code="X")
+    factories.end_execution(waiting, status="Failed", error_code="X")
     assert api.get(place).json()["code"] == "output_not_found"
 
 
@@ -185,7 +185,7 @@ def test_a_head_says_how_long_it_is(api, agent):
 
 
 def test_slow_readers_of_one_organization_leave_places_to_others(api, agent, monkeypatch):
-    monkeypatch.setattr(views, "_places", views.CallerConcurrency(4))
+    monkeypatch.setattr(views, "_slots", views.CallerConcurrency(4))
     place = gave(agent, "abc")
     other = factories.agent(factories.organization(f"{agent.organization.slug}-b"))
     theirs = gave(other, "abc")
