@@ -127,7 +127,7 @@ GATES: tuple[Gate, ...] = (
     ),
     (
         "a sandbox without its limit of output",
-        "sandbox/daemon/runs/run.py",
+        "sandbox/daemon/runs/sandbox_run.py",
         "if self._streams[stream].received > self._limits.output_bytes:",
         "if False:",
         (),
@@ -148,7 +148,7 @@ GATES: tuple[Gate, ...] = (
     ),
     (
         "audit records of every organization",
-        "audit/records/search.py",
+        "audit/records/record_search.py",
         "return AuditRecord.objects.filter(organization=organization)",
         "return AuditRecord.objects.all()",
         (),

@@ -11,8 +11,7 @@ from typing import Any
 
 from django.db import transaction
 
-from audit.actions import Actor, record
-from audit.changes import difference
+from audit.actions import Actor, difference, record
 from audit.events import Event, Outcome
 from tools.catalog.registry import CatalogConfirmationRule, Snapshot
 from tools.catalog.uniqueness import unique

@@ -18,7 +18,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from audit.canonical import commitment
-from audit.rows import as_json, insert
+from audit.inserts import insert_row, json_value
 from config.logs import request_id
 from tools import metrics
 from tools.accounts.user_permissions import may
@@ -95,7 +95,7 @@ def write_record(
     """Write the row. An execution's duration is in its own row."""
     found = filter_catalog(asked, snapshot)
     _store_lists(found, snapshot)
-    insert(
+    insert_row(
         RequestRecord,
         {
             "organization_id": caller.organization_id,
@@ -110,7 +110,7 @@ def write_record(
             "initial_state": asked.state,
             "tool_filter_id": found.digest,
             "execution_ms": duration_ms,
-            "state_transitions": as_json([]),
+            "state_transitions": json_value([]),
         },
     )
 

@@ -18,8 +18,7 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from audit.actions import Actor, record
-from audit.changes import difference
+from audit.actions import Actor, difference, record
 from audit.events import Event, Outcome
 from audit.models import AuditRecord
 from tools import metrics

@@ -13,8 +13,7 @@ from zoneinfo import ZoneInfo
 from django.db import transaction
 from django.utils import timezone
 
-from audit.actions import Actor, record
-from audit.changes import difference
+from audit.actions import Actor, difference, record
 from audit.events import Event, Outcome
 from tools.errors import Malformed, NotFound
 from tools.models import Agent, Allowance, AllowanceUse, Organization, Tool

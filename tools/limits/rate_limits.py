@@ -27,7 +27,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError
 from redis.retry import Retry
 
-from audit.rows import insert
+from audit.inserts import insert_row
 from tools import metrics
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
@@ -271,7 +271,7 @@ def count_drafts(caller: Caller, limit: int) -> None:
                 f"{caller.name} may run {limit} drafts a minute, and did. Try again in {wait_s} s.",
                 gate=Gate.RATE.value, limit=limit, used=used, resets_in_s=wait_s,
             )  # fmt: skip
-        insert(
+        insert_row(
             RateHit,
             {
                 "user_id": caller.user_id,
@@ -329,7 +329,7 @@ def _count_in_postgres(bound: _CallerLimit) -> Rate:
         if used >= bound.limit:
             raise bound.refusal(used, leaves_in_s)
         caller = bound.caller
-        insert(
+        insert_row(
             RateHit,
             {
                 "user_id": caller.user_id,

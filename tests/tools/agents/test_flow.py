@@ -470,7 +470,7 @@ def test_a_plan_is_on_record_before_and_after_it_is_carried_out(planned, model):
         ("say", 0.9, 0.7), ("fail", 0.9, 0.7),
     ]  # fmt: skip
     assert "4711" not in json.dumps(accepted.details) and accepted.details["a_commitment"]
-    assert payloads.opened(accepted.pk)["payload"]["a"] == {"text": "4711"}
+    assert payloads.open_payload(accepted.pk)["payload"]["a"] == {"text": "4711"}
     assert accepted.outcome == "started" and ended.outcome == "failure"
     told = [(one["id"], one["outcome"], one["code"]) for one in ended.details["steps"]]
     assert told == [("a", "succeeded", ""), ("b", "failed", "NOT_THERE")]

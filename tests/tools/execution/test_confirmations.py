@@ -87,7 +87,7 @@ def test_a_yes_lets_it_wait_for_a_worker_and_is_on_record(agent, asks, person):
     assert confirmation.execution.status == "Pending"
     record = AuditRecord.objects.get(execution_id=confirmation.execution_id, code="CONFIRM.APPROVE")
     assert (record.actor_kind, record.actor) == ("person", person.username)
-    assert payloads.opened(record.pk)["payload"] == {"parameters": {"text": "x"}}
+    assert payloads.open_payload(record.pk)["payload"] == {"parameters": {"text": "x"}}
     assert record.details["waited_ms"] >= 0
     said = {name: record.details[name] for name in ("decision", "policy_version", "session")}
     revision = confirmation.execution.organization.revision
