@@ -15,10 +15,9 @@ from django.conf import settings
 from django.db import transaction
 
 from audit import canonical
-from audit.actions import Actor, record
-from audit.changes import difference, plain
+from audit.actions import Actor, as_json_value, difference, record
 from audit.events import Event, Outcome
-from audit.log import keyfile
+from audit.log import key_files
 from audit.models import AuditRecord
 from tools.definitions.callers import CallerKind
 from tools.models import Organization
@@ -404,7 +403,7 @@ def _record_for(organization: Organization, now: dict[str, Any], digest: str) ->
 
 
 def _settings_document() -> dict[str, Any]:
-    visible = {name: plain(getattr(settings, name)) for name in VISIBLE}
+    visible = {name: as_json_value(getattr(settings, name)) for name in VISIBLE}
     database = settings.DATABASES["default"]
     address = f"{database['HOST']}:{database['PORT']}/{database['NAME']}"
     hidden = {name: getattr(settings, name) for name in HIDDEN}
@@ -414,7 +413,7 @@ def _settings_document() -> dict[str, Any]:
 
 
 def _keyed_hash(name: str, value: object) -> str:
-    key = keyfile.derived("settings", name)
+    key = key_files.derived_key("settings", name)
     return hmac.new(key, repr(value).encode(), hashlib.sha256).hexdigest()[:12]
 
 
@@ -438,7 +437,7 @@ def setting_statuses() -> dict[str, list[SettingStatus]]:
 
 def _setting_status(described: DescribedSetting) -> SettingStatus:
     name = described.attribute or described.name
-    value = plain(getattr(settings, name)) if name in ON_PAGE else None
+    value = as_json_value(getattr(settings, name)) if name in ON_PAGE else None
     return SettingStatus(described, value, _source(described.name))
 
 

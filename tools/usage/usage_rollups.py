@@ -21,7 +21,7 @@ from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from tools.definitions.results import FAILURES, FINAL, REFUSED, Status
-from tools.limits.periods import midnight
+from tools.limits.allowances import midnight
 from tools.models import DayFigures, DayOfCalls, Execution, Organization, RollupPart
 from tools.models.execution_queryset import ExecutionQuerySet
 

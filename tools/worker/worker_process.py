@@ -21,8 +21,8 @@ from django.conf import settings
 from django.db import DatabaseError, connection
 from psycopg_pool import PoolTimeout
 
-from audit import stand_in
-from audit.log import anchors, publishing
+from audit import tasks
+from audit.log import anchors, checkpoint_publication
 from config import timeouts
 from config.database import CONNECTION_ERRORS, close_connections, replace_dead_connections
 from tools.execution import bell, capacity, leases
@@ -59,7 +59,7 @@ def _begin_loops(**_: Any) -> None:
     ) as flaw:  # of keys or anchors, perhaps
         raise SystemExit(str(flaw)) from flaw  # any other exception Celery would only log
     _begin_loop(Poller().poll, every_s=timeouts.POLL_S, name="poller")
-    _begin_loop(stand_in.look, every_s=stand_in.LOOK_S, name="stand-in")
+    _begin_loop(tasks.replace_silent_beat, every_s=tasks.BEAT_CHECK_S, name="stand-in")
 
 
 def compare_logs() -> None:
@@ -69,9 +69,9 @@ def compare_logs() -> None:
     Without a database, or while a log cannot be halted in it, no call can be taken either, so this
     waits. Anchors that are kept on another machine are compared there.
     """
-    while anchors.kept_here() and not capacity.stopping.is_set():
+    while anchors.has_anchors() and not capacity.stopping.is_set():
         try:
-            publishing.watch()
+            checkpoint_publication.compare_logs()
             return
         except (DatabaseError, PoolTimeout) as error:
             log.warning("the audit logs were not compared with their anchors: %s", error)
