@@ -8,8 +8,7 @@ from tests import factories
 from tests.stubs.mcp import Error, streamed, text
 from tests.stubs.web import Reply
 from tests.tools.runners.conftest import LINK, PNG, PROMISED, ask, part
-from tools.agents.call_rows import call_rows
-from tools.agents.steps import observation_of
+from tools.agents.steps import call_rows, observation_text
 from tools.catalog.actions import update_tool
 from tools.catalog.mcp import mcp_servers
 from tools.catalog.registry import registry
@@ -84,7 +83,7 @@ def test_a_refused_answer_is_a_text_in_the_details_and_no_output_anywhere(agent,
     with pytest.raises(Refused):
         ask(agent, a={"$result": str(done.pk), "path": "/output/note"})
     (read_by_a_model,) = call_rows(None, Execution.objects.filter(pk=done.pk)).values()
-    assert "it was sent" not in observation_of(read_by_a_model)
+    assert "it was sent" not in observation_text(read_by_a_model)
 
 
 def test_a_refused_answer_is_masked_and_bounded(agent, answered, stub):
