@@ -21,7 +21,7 @@ from tools.definitions.tool import ToolDefinition
 from tools.execution.composing import Made, absent_calls
 from tools.models import Execution
 from tools.ui.charts import Gauge, gauge
-from tools.ui.display import milliseconds
+from tools.ui.display import format_duration
 from tools.ui.workflow.explanations import GATE_LABELS
 
 # In the order of evaluation, by the names in refusals.
@@ -171,7 +171,7 @@ def child_calls(execution: Execution) -> ChildCalls | None:
         ).order_by("-created_at", "-pk")[:MOST_CHILD_CALLS]
     )  # fmt: skip
     for row in rows:
-        row.shown_duration = milliseconds(row.duration_ms)  # type: ignore[attr-defined]
+        row.shown_duration = format_duration(row.duration_ms)  # type: ignore[attr-defined]
     absent = list(absent_calls(execution.memory).values())[:MOST_CHILD_CALLS]
     total = sum(one["count"] for one in counts)
     return ChildCalls(
@@ -246,12 +246,12 @@ def _non_negative(value: object) -> float:
 
 
 def _duration_text(length: timedelta) -> str:
-    return milliseconds(length.total_seconds() * 1000)
+    return format_duration(length.total_seconds() * 1000)
 
 
 def _wall_clock_meter(execution: Execution, used: float) -> ExecutionMeter:
     most = execution.timeout_s * 1000
-    return _meter("Wall clock", used, most, milliseconds(used), milliseconds(most))
+    return _meter("Wall clock", used, most, format_duration(used), format_duration(most))
 
 
 def _sandbox_meters(execution: Execution, profile: CatalogProfile | None) -> list[ExecutionMeter]:
@@ -263,7 +263,13 @@ def _sandbox_meters(execution: Execution, profile: CatalogProfile | None) -> lis
     found = []
     if isinstance(used := execution.metrics.get("cpu_time_ms"), int | float):
         found.append(
-            _meter("Processor", used, cpu_s * 1000, milliseconds(used), milliseconds(cpu_s * 1000))
+            _meter(
+                "Processor",
+                used,
+                cpu_s * 1000,
+                format_duration(used),
+                format_duration(cpu_s * 1000),
+            )
         )
     if isinstance(used := execution.metrics.get("peak_memory_bytes"), int | float) and used:
         found.append(_meter("Peak memory", used, memory, _size_text(used), _size_text(memory)))

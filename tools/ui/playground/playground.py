@@ -29,7 +29,7 @@ from tools.execution.reading import readable
 from tools.models import Execution
 from tools.shapes import execution_shape, refusal_shape
 from tools.ui.access import PageRequest, address_of, page
-from tools.ui.display import cut, milliseconds, pretty
+from tools.ui.display import format_duration, pretty, truncate
 from tools.ui.executions.executions import execution_context
 from tools.ui.playground.call_form import PlaygroundAttempt, new_attempt
 from tools.ui.playground.replay import (
@@ -355,7 +355,7 @@ def _call_history(request: PageRequest) -> list[Execution]:
         rows.select_related("agent").only(*_HISTORY_FIELDS).order_by("-created_at")[:MOST_HISTORY]
     )
     for row in found:
-        row.shown_duration = milliseconds(row.duration_ms)  # type: ignore[attr-defined]
+        row.shown_duration = format_duration(row.duration_ms)  # type: ignore[attr-defined]
     return found
 
 
@@ -372,4 +372,4 @@ def _playground_url(asked: dict[str, str]) -> str:
 
 
 def _body_text(value: dict[str, Any]) -> str:
-    return cut(pretty(value))
+    return truncate(pretty(value))
