@@ -25,8 +25,8 @@ from audit.alerts import alerts
 from audit.events import Event, Outcome
 from audit.export import export
 from audit.models import AuditRecord
-from audit.records import reading, search
-from audit.records.search import Position, RecordSearch, tally
+from audit.records import record_access, record_search
+from audit.records.record_search import Position, RecordSearch, tally_newest
 
 RANGES = {
     "1h": ("the last hour", timedelta(hours=1)),
@@ -108,7 +108,7 @@ def record_facets(wanted: RecordSearch, asked: Mapping[str, str]) -> list[AuditF
     """Values among the newest matching records; none for a full-text search."""
     if wanted.text:
         return []
-    rows, found = tally(wanted), []
+    rows, found = tally_newest(wanted), []
     for at, (name, title) in enumerate(_FACETS):
         counted = Counter(row[at] for row in rows).most_common(_MOST_CHOICES)
         if len(counted) > 1:
@@ -130,15 +130,15 @@ def evidence_page(view: View) -> View:
 @evidence_page
 def record_list(request: HttpRequest) -> HttpResponse:
     """Records of the user's organization, the newest first."""
-    asked = {name: query_value(request.GET, name) for name in search.FIELDS}
+    asked = {name: query_value(request.GET, name) for name in record_search.SEARCH_FIELDS}
     agent = asked.pop("agent")
     over = query_value(request.GET, "over")
     asked |= {"actor": asked["actor"] or agent, "over": over if over in RANGES else ""}
-    opened = request.user.has_perm(reading.MAY_OPEN)
+    opened = request.user.has_perm(record_access.MAY_OPEN)
     by = actor_of(request)
     meant = asked | {"since": range_start(asked, timezone.now())}
-    wanted = search.read(by.organization, meant, opened=opened, zone=UTC)
-    page = reading.read_page(wanted, PAGE_SIZE, _read_position(request), by=by)
+    wanted = record_search.read_search(by.organization, meant, opened=opened, zone=UTC)
+    page = record_access.read_page(wanted, PAGE_SIZE, _read_position(request), by=by)
     context = {
         "asked": asked,
         "opened": opened,
@@ -153,8 +153,8 @@ def record_list(request: HttpRequest) -> HttpResponse:
         "chips": filter_chips(asked),
         "view": records_address(asked),
         "facets": record_facets(wanted, asked),
-        "looked_through": search.LOOKED_THROUGH,
-        "ask": f"{reverse('audit-exports')}?{urlencode(wanted.asked)}",
+        "looked_through": record_search.MOST_SCANNED,
+        "ask": f"{reverse('audit-exports')}?{urlencode(wanted.filters)}",
         "older": records_address(asked, cursor=page.older.cursor) if page.older else "",
         "newer": records_address(asked, cursor=page.newer.cursor) if page.newer else "",
         "start": records_address(asked) if page.newer else "",
@@ -166,8 +166,8 @@ def record_list(request: HttpRequest) -> HttpResponse:
 @evidence_page
 def record_detail(request: HttpRequest, record_id: UUID) -> HttpResponse:
     """One record, its sequence number and, with permission, the call's payload."""
-    may_open = request.user.has_perm(reading.MAY_OPEN)
-    opened = reading.open_record(record_id, by=actor_of(request), may_open=may_open)
+    may_open = request.user.has_perm(record_access.MAY_OPEN)
+    opened = record_access.open_record(record_id, by=actor_of(request), may_open=may_open)
     if opened is None:
         raise Http404
     context = {
@@ -231,9 +231,9 @@ def _read_position(request: HttpRequest) -> Position | None:
     """The position where the page begins; an invalid one is the newest."""
     try:
         return Position.read(query_value(request.GET, "cursor"))
-    except search.BadPosition:
+    except record_search.BadPosition:
         return None
 
 
-def _export_address(wanted: search.RecordSearch, name: str) -> str:
-    return f"{reverse('api-audit-export')}?{urlencode({'format': name} | wanted.asked)}"
+def _export_address(wanted: record_search.RecordSearch, name: str) -> str:
+    return f"{reverse('api-audit-export')}?{urlencode({'format': name} | wanted.filters)}"
