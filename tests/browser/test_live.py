@@ -20,8 +20,8 @@ from tools.models import Agent, Execution, Organization, User
 
 pytestmark = pytest.mark.part("browser")
 
-# With a stream a page asks once in a minute by itself: what is there sooner was told.
-TOLD_MS = 10_000
+# With a stream a page asks once in a minute by itself: what is there sooner came with an event.
+NOTIFIED_MS = 10_000
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_a_call_appears_in_the_list_without_a_reload(page: Page, caller: Agent) 
     hears(page)
     mark(page)
     execution = factories.execution(caller)
-    expect(page.locator(f"#row-{execution.pk}")).to_be_visible(timeout=TOLD_MS)
+    expect(page.locator(f"#row-{execution.pk}")).to_be_visible(timeout=NOTIFIED_MS)
     assert marked(page)
 
 
@@ -61,7 +61,7 @@ def test_a_call_ends_on_its_own_page(page: Page, caller: Agent, administrator: U
     person = caller_of_user(administrator)
     actions.cancel(caller=person, execution=actions.one_of(person, execution.pk))
     cancelled = page.locator("#moving .chip.big[data-status=Cancelled]")
-    expect(cancelled).to_be_visible(timeout=TOLD_MS)
+    expect(cancelled).to_be_visible(timeout=NOTIFIED_MS)
     hears(page, soon=False)  # nothing is left to be followed
 
 
@@ -70,7 +70,7 @@ def test_the_queue_says_that_another_call_came(page: Page, place: Organization) 
     page.goto("/confirmations/")
     hears(page)
     held(factories.agent(place))
-    expect(page.locator("[data-note=queue-changed]")).to_be_visible(timeout=TOLD_MS)
+    expect(page.locator("[data-note=queue-changed]")).to_be_visible(timeout=NOTIFIED_MS)
 
 
 def test_a_page_says_that_it_is_not_live_and_mends_itself(
@@ -94,7 +94,7 @@ def test_a_hidden_page_lets_go_and_catches_up(page: Page, caller: Agent) -> None
     hears(page, soon=False)
     execution = factories.execution(caller)
     _show(page, hidden=False)
-    expect(page.locator(f"#row-{execution.pk}")).to_be_visible(timeout=TOLD_MS)
+    expect(page.locator(f"#row-{execution.pk}")).to_be_visible(timeout=NOTIFIED_MS)
     hears(page)
 
 
@@ -117,7 +117,7 @@ def test_a_thousand_changes_are_few_questions(page: Page, caller: Agent) -> None
     for _ in range(1_000):
         bell.announce(execution.pk)
     last = factories.execution(caller)
-    expect(page.locator(f"#row-{last.pk}")).to_be_visible(timeout=TOLD_MS)
+    expect(page.locator(f"#row-{last.pk}")).to_be_visible(timeout=NOTIFIED_MS)
     assert 1 <= len(asked) <= 5
 
 

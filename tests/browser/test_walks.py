@@ -45,11 +45,11 @@ def ran(page: Page) -> Locator:
 def followed(page: Page, wanted: Locator) -> None:
     """Without JavaScript a page moves on when it is loaded again."""
 
-    def there() -> bool:
+    def is_visible() -> bool:
         wanted.is_visible() or page.reload()
         return wanted.is_visible()
 
-    until(there)
+    until(is_visible)
 
 
 def logged_in_again(page: Page, user: User) -> None:

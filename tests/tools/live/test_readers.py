@@ -47,14 +47,14 @@ def test_a_session_that_is_over_is_nobodys(person: User) -> None:
 
 
 @pytest.mark.parametrize("field", ["is_active", "is_service_account"])
-def test_whoever_may_not_log_in_reads_nothing(person: User, field: str) -> None:
+def test_users_who_may_not_log_in_read_nothing(person: User, field: str) -> None:
     key = logged_in(person)
     User.objects.filter(pk=person.pk).update(**{field: field != "is_active"})
     assert load_readers([key]) == {}
 
 
 @pytest.mark.parametrize("held", [{}, {"_auth_user_id": "x"}, {"_auth_user_id": "\x00"}])
-def test_a_session_of_nobody_reads_nothing(db: None, held: dict[str, Any]) -> None:
+def test_a_session_without_a_user_reads_nothing(db: None, held: dict[str, Any]) -> None:
     store = SessionStore()
     store.update(held)
     store.save()

@@ -14,7 +14,7 @@ from tools.models import Agent, Execution, Organization, StateTransition
 
 @pytest.fixture
 def waiting(organization: Organization, agent: Agent) -> Execution:
-    """Accepted, and never run: no worker was told."""
+    """Accepted, and never run: it was dispatched to no worker."""
     factories.tool(organization)
     return admit(factories.caller(agent), factories.call("echo", {"text": "<b>hi"}))
 

@@ -135,7 +135,7 @@ def test_the_other_span_comes_as_a_part(admin_client: Client) -> None:
     assert "<h1>" not in text(part) and text(part).count('class="place"') == 56
 
 
-def test_whoever_may_not_view_calls_sees_their_own_alone(
+def test_users_who_may_not_view_calls_see_only_their_own(
     client_of: Grant, calls: dict[str, Execution]
 ) -> None:
     page = text(client_of().get("/home/"))
@@ -164,7 +164,7 @@ def test_without_calls_the_page_says_how_to_make_the_first(admin_client: Client)
     assert (settings.BASE_DIR / "docs" / "getting-started.md").exists()
 
 
-def test_the_house_is_shown_to_whoever_may_see_its_pages(
+def test_health_is_shown_to_users_who_may_see_its_pages(
     admin_client: Client, client_of: Grant
 ) -> None:
     every = [

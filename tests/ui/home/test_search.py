@@ -22,13 +22,13 @@ def browser(organization: Organization) -> Callable[..., Client]:
     return logged_in
 
 
-def found(client: Client, q: str) -> str:
+def search(client: Client, q: str) -> str:
     return text(client.get("/search/", {"q": q}, headers=htmx("goals")))
 
 
 def test_pages_are_those_of_the_menu(browser: Callable[..., Client]) -> None:
-    assert 'href="/workflow/"' not in found(browser(), "")
-    seen = found(browser("view_tool"), "")
+    assert 'href="/workflow/"' not in search(browser(), "")
+    seen = search(browser("view_tool"), "")
     assert (
         'href="/workflow/"' in seen and 'href="/executions/"' in seen and 'href="/profile/"' in seen
     )
@@ -36,32 +36,32 @@ def test_pages_are_those_of_the_menu(browser: Callable[..., Client]) -> None:
 
 @pytest.mark.parametrize("q", ["exec", "EXEC", " executions ", "e"])
 def test_beginnings_of_words_find_a_page(admin_client: Client, q: str) -> None:
-    assert 'href="/executions/"' in found(admin_client, q)
+    assert 'href="/executions/"' in search(admin_client, q)
 
 
 def test_other_pages_are_left_out(admin_client: Client) -> None:
-    assert 'href="/home/"' not in found(admin_client, "exec")
+    assert 'href="/home/"' not in search(admin_client, "exec")
 
 
 def test_tools_are_found_by_name(admin_client: Client) -> None:
-    assert 'href="/tools/read_file/"' in found(admin_client, "read_file")
+    assert 'href="/tools/read_file/"' in search(admin_client, "read_file")
 
 
 def test_a_tool_that_a_person_may_not_see_is_not_found(
     organization: Organization, browser: Callable[..., Client]
 ) -> None:
     factories.tool(organization, "sesame", group=["hidden"])
-    assert "/tools/sesame/" not in found(browser(), "sesame")
-    assert "/tools/sesame/" in found(browser("view_tool"), "sesame")
+    assert "/tools/sesame/" not in search(browser(), "sesame")
+    assert "/tools/sesame/" in search(browser("view_tool"), "sesame")
 
 
 def test_tools_of_others_are_not_found(admin_client: Client) -> None:
     factories.tool(factories.organization("elsewhere"), "sesame")
-    assert "/tools/sesame/" not in found(admin_client, "sesame")
+    assert "/tools/sesame/" not in search(admin_client, "sesame")
 
 
 def test_nothing_found_says_what_to_do(admin_client: Client) -> None:
-    assert "nothing-found" in notes(found(admin_client, "zzzz"))
+    assert "nothing-found" in notes(search(admin_client, "zzzz"))
 
 
 @pytest.mark.parametrize("q", ["%", "_", "a" * 10_000, "'\"<>&", "()|&!:*"])

@@ -47,7 +47,7 @@ def test_what_was_typed_becomes_a_value(kind: str, text: str, value: Any) -> Non
     [("Integer", "1.5"), ("Integer", "9" * 40), ("Number", "much"), ("Array", "[1,"),
      ("Object", '{"a": 1, "a": 2}')],
 )  # fmt: skip
-def test_what_cannot_be_read_is_told_at_its_field(kind: str, text: str) -> None:
+def test_an_unreadable_value_is_an_error_of_its_field(kind: str, text: str) -> None:
     filled = form({"name": "x", "type": kind}, x=text)
     filled.parameters()
     assert filled.flawed
@@ -80,7 +80,7 @@ def test_defaults_are_filled_in_and_choices_offered() -> None:
     assert choice.options == [("", "– leave out –"), ('"a"', "a"), ('"b"', "b")]
 
 
-def test_flaws_of_the_road_find_their_fields() -> None:
+def test_errors_of_the_pipeline_are_set_at_their_fields() -> None:
     filled = form({"name": "a", "type": "Object", "required": True}, {"name": "b", "type": "Array"})
     left = filled.place(
         [

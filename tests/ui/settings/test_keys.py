@@ -1,4 +1,4 @@
-"""The keys of an organization: seen, made anew, and distrusted, with what that closes."""
+"""The keys of an organization: listed, rotated, and distrusted, with what that closes."""
 
 import pytest
 from django.test import Client

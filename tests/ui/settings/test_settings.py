@@ -10,7 +10,7 @@ from tools.accounts.installation import _source
 from tools.models import Organization
 
 
-def test_each_setting_is_told_with_its_value_and_where_it_is_set(
+def test_each_setting_is_shown_with_its_value_and_its_origin(
     admin_client: Client, settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOKEN_DAYS", "7")

@@ -94,7 +94,7 @@ def try_tool(request: PageRequest, name: str) -> HttpResponseBase:
     if not attempt.form.flawed and _rehearses(tool, request.POST):
         _rehearse(request, tool, attempt, parameters)
     elif not attempt.form.flawed:
-        call = Call(tool.name, parameters, group=attempt.asked, state=attempt.state)
+        call = Call(tool.name, parameters, group=attempt.requested_groups, state=attempt.state)
         _execute(request.caller, attempt, call, LIVE_WAIT_S if request.htmx else WAIT_S)
     if request.htmx:
         context = {"tool": tool, "attempt": attempt, "drawing": can_be_rehearsed(tool)}
@@ -253,7 +253,7 @@ def _rehearses(tool: CatalogTool, data: QueryDict) -> bool:
 def _rehearse(
     request: PageRequest, tool: CatalogTool, attempt: PlaygroundAttempt, parameters: dict[str, Any]
 ) -> None:
-    asked = EffectiveRequest.of(attempt.asked, attempt.state)
+    asked = EffectiveRequest.of(attempt.requested_groups, attempt.state)
     attempt.rehearsal = rehearsed(request.caller, tool, parameters, asked, snapshot_of(request))
 
 

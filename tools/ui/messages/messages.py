@@ -277,8 +277,8 @@ def _render_form(
 ) -> HttpResponse:
     flaws: list[dict[str, str]] = []
     if error is not None:
-        told = error.details.get("errors") or [{"field": "", "message": error.message}]
-        flaws = placed([one | {"field": one["field"].partition("[")[0]} for one in told], inputs)
+        found = error.details.get("errors") or [{"field": "", "message": error.message}]
+        flaws = placed([one | {"field": one["field"].partition("[")[0]} for one in found], inputs)
     context = {
         "inputs": inputs, "row": row, "kind": kind, "kinds": MessageKind.values,
         "flaws": flaws, "refused": error is not None, "tests_to": kind in _RECIPIENT_HELP,
