@@ -1,6 +1,7 @@
 """Open pages follow what happens, say when they cannot, and mend themselves."""
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,11 +13,12 @@ from config.local import orphans
 from tests import crib as cribs
 from tests import factories
 from tests.browser.conftest import context_of
-from tests.browser.test_pages import BARE, mark, marked
+from tests.browser.test_pages import BARE, PHONE, mark, marked
 from tests.tools.approval_requests import held
 from tools.accounts.callers import caller_of_user
+from tools.catalog.signatures.drift import note_upstream
 from tools.execution import actions, bell
-from tools.models import Agent, Execution, Organization, User
+from tools.models import Agent, Execution, Organization, Tool, UpstreamChange, User
 
 pytestmark = pytest.mark.part("browser")
 
@@ -127,3 +129,48 @@ def test_without_javascript_a_reload_shows_what_happened(page: Page, caller: Age
     execution: Execution = factories.execution(caller)
     page.locator("#results noscript a").click()
     expect(page.locator(f"#row-{execution.pk}")).to_be_visible()
+
+
+@pytest.fixture
+def change(place: Organization) -> UpstreamChange:
+    tool = factories.tool(place)
+    assert tool.version is not None
+    seen = tool.version.definition | {"description": "Re\u0430ds\u3164 it."}
+    change = note_upstream(tool=tool, seen=seen, by=factories.by(place))
+    assert change is not None
+    return change
+
+
+@pytest.mark.parametrize("page", [PHONE | BARE], indirect=True)
+def test_a_change_is_read_and_approved_on_a_phone_without_javascript(
+    change: UpstreamChange, page: Page
+) -> None:
+    page.goto("/changes/")
+    page.get_by_role("link", name="echo").click()
+    expect(page.locator("mark", has_text="U+3164").first).to_be_visible()
+    page.locator("[name=word][value=approve]").click()
+    expect(page.locator("[data-note=message-success]")).to_contain_text("1.0.1")
+    assert Tool.objects.get(pk=change.tool_id).status == "active"
+
+
+def test_the_lists_change_without_a_reload(change: UpstreamChange, page: Page) -> None:
+    page.goto("/changes/")
+    page.evaluate("document.body.dataset.mark = 'kept'")
+    page.locator("#state-rejected").click()
+    expect(page.locator("[data-note=none-rejected]")).to_be_visible()
+    expect(page).to_have_url(re.compile(r"/changes/\?state=rejected$"))
+    assert page.evaluate("document.body.dataset.mark === 'kept'")
+    page.go_back()
+    expect(page.locator("#results")).to_contain_text("echo")
+
+
+def test_a_lost_connection_is_said_and_so_is_that_it_is_back(
+    chromium: Browser, crib: cribs.Crib, administrator: User
+) -> None:
+    page = context_of(administrator, chromium, crib).new_page()
+    page.goto("/executions/")
+    page.context.set_offline(True)
+    expect(page.locator("#notice [data-note=no-answer]")).to_be_visible(timeout=15_000)
+    page.context.set_offline(False)
+    expect(page.locator("#notice")).to_be_empty(timeout=15_000)
+    page.context.close()

@@ -1,9 +1,17 @@
 from contextlib import ExitStack
 from dataclasses import replace
+from datetime import timedelta
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from django.contrib.sessions.backends.db import SessionStore
+from django.contrib.sessions.models import Session as BrowserSession
+from django.utils import timezone
 
+from tests import factories
+from tests.tools.live.stream_client import logged_in
+from tools.live.app import is_own_origin
 from tools.live.live_streams import (
     MOST_PER_SESSION,
     MOST_UNAUTHENTICATED_PER_ADDRESS,
@@ -13,7 +21,8 @@ from tools.live.live_streams import (
     StreamLimitReached,
     Topics,
 )
-from tools.live.readers import LiveReader
+from tools.live.readers import LiveReader, load_readers
+from tools.models import Organization, User
 
 HERE, THERE, ME, OTHER = uuid4(), uuid4(), uuid4(), uuid4()
 CALL, PARENT = uuid4(), uuid4()
@@ -150,3 +159,107 @@ def test_many_pages_are_spread_and_few_are_not() -> None:
     for one in held[50:]:
         one.__enter__()
     assert streams.spread_ms == 9_500
+
+
+BESIDE = {"host": "127.0.0.1:8001"}
+
+
+@pytest.fixture(autouse=True)
+def _installed(settings: Any) -> None:
+    settings.WEB_PORT = 8000
+    settings.CSRF_TRUSTED_ORIGINS = ["https://tools.example"]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"origin": "http://127.0.0.1:8000"},
+        {"origin": "http://127.0.0.1:8001"},
+        {"origin": "https://tools.example"},
+        {"sec-fetch-site": "same-origin"},
+        {"host": "[::1]:8001", "origin": "http://[::1]:8000"},
+    ],
+)
+def test_pages_of_the_product_are_its_own(headers: dict[str, str]) -> None:
+    assert is_own_origin(BESIDE | headers)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": "http://127.0.0.1:3000"},
+        {"origin": "http://localhost:8000"},
+        {"origin": "http://127.0.0.1:8000/"},
+        {"origin": "http://127.0.0.1:8000@evil.example"},
+        {"origin": "http://user@127.0.0.1:8000"},
+        {"origin": "http://127.0.0.1:99999"},
+        {"origin": "ftp://127.0.0.1:8000"},
+        {"origin": "null"},
+        {"origin": ""},
+        {"origin": "http://127.0.0.1:8000\r\nx: y"},
+        {"sec-fetch-site": "same-site"},
+        {"sec-fetch-site": "cross-site"},
+        {"host": "evil.example"},
+        {"host": ""},
+    ],
+)
+def test_others_are_not(headers: dict[str, str]) -> None:
+    assert not is_own_origin(BESIDE | headers)
+
+
+@pytest.fixture
+def person(organization: Organization) -> User:
+    return factories.person(organization)
+
+
+def test_a_person_is_known_by_the_session(person: User) -> None:
+    key = logged_in(person)
+    found = load_readers([key, "unknown"])
+    assert set(found) == {key}
+    assert found[key].user_id == person.pk and not found[key].everyone and not found[key].decides
+
+
+@pytest.mark.parametrize(
+    ("permission", "everyone", "decides"),
+    [
+        ("view_execution", True, False),
+        ("view_confirmation", False, True),
+        ("decide_confirmation", False, True),
+    ],
+)
+def test_rights_are_those_that_are_granted(
+    person: User, permission: str, everyone: bool, decides: bool
+) -> None:
+    factories.permit(person, permission)
+    found = next(iter(load_readers([logged_in(person)]).values()))
+    assert (found.everyone, found.decides) == (everyone, decides)
+
+
+def test_a_session_that_is_over_is_nobodys(person: User) -> None:
+    key = logged_in(person)
+    BrowserSession.objects.filter(pk=key).update(expire_date=timezone.now() - timedelta(seconds=1))
+    assert load_readers([key]) == {}
+
+
+@pytest.mark.parametrize("field", ["is_active", "is_service_account"])
+def test_users_who_may_not_log_in_read_nothing(person: User, field: str) -> None:
+    key = logged_in(person)
+    User.objects.filter(pk=person.pk).update(**{field: field != "is_active"})
+    assert load_readers([key]) == {}
+
+
+@pytest.mark.parametrize("held", [{}, {"_auth_user_id": "x"}, {"_auth_user_id": "\x00"}])
+def test_a_session_without_a_user_reads_nothing(db: None, held: dict[str, Any]) -> None:
+    store = SessionStore()
+    store.update(held)
+    store.save()
+    assert store.session_key and load_readers([store.session_key]) == {}
+
+
+def test_many_are_asked_for_at_once(
+    organization: Organization, django_assert_max_num_queries: Any
+) -> None:
+    keys = [logged_in(factories.person(organization)) for _ in range(5)]
+    with django_assert_max_num_queries(6):
+        assert len(load_readers(keys)) == 5
