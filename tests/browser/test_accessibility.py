@@ -203,6 +203,6 @@ def test_axe_finds_nothing_wrong_with_the_way_in(chromium: Browser, crib: cribs.
 def test_findings_of_axe_are_reported_for_each_look(world: World) -> None:
     """Else a page could be fine because nothing was checked."""
     assert read(world.page, "/inbox/") == []
-    world.page.evaluate("document.querySelector('h1').style.color = 'var(--line)'")
+    world.page.evaluate("document.querySelector('h1').style.color = 'var(--border)'")
     found = {" ".join(line.split()[:3]) for line in violations(world.page)}
     assert found == {f"{width} {scheme} color-contrast:" for width, scheme, _ in LOOKS}

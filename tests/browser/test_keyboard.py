@@ -84,9 +84,9 @@ def test_without_javascript_no_button_promises_keys(page: Page) -> None:
 
 @pytest.mark.parametrize("page", [PHONE], indirect=True)
 def test_the_menu_of_a_phone_is_walked_by_keyboard(page: Page) -> None:
-    page.locator(".fold summary").focus()
+    page.locator(".mobile-menu summary").focus()
     page.keyboard.press("Enter")
-    menu = page.locator(".fold nav")
+    menu = page.locator(".mobile-menu nav")
     expect(menu.locator("[data-group=sources]")).to_be_visible()
     page.keyboard.press("Tab")
     expect(menu.get_by_role("link").first).to_be_focused()
@@ -170,7 +170,7 @@ def test_without_javascript_the_button_leads_to_the_same_answers(page: Page) -> 
     search = page.locator("main form[action$='/search/']")
     search.locator("[name=q]").fill("read_file")
     search.locator("button").click()
-    page.locator(".goals a[href='/tools/read_file/']").click()
+    page.locator(".palette-results a[href='/tools/read_file/']").click()
     expect(page).to_have_url("/tools/read_file/")
 
 

@@ -44,8 +44,8 @@ def password(page: Page, user: User) -> None:
 
 
 def log_out(page: Page) -> None:
-    if page.locator(".fold").is_visible():
-        page.locator(".fold summary").click()
+    if page.locator(".mobile-menu").is_visible():
+        page.locator(".mobile-menu summary").click()
     page.locator("form[action$='/logout/'] button").locator("visible=true").first.click()
     page.locator("[name=password]").wait_for()
 

@@ -186,7 +186,7 @@ def test_health_is_shown_to_users_who_may_see_its_pages(
 
 def test_each_line_of_the_house_leads_to_a_page(admin_client: Client) -> None:
     page = text(admin_client.get("/home/"))
-    lines = page.partition('<ul class="house">')[2].partition("</ul>")[0]
+    lines = page.partition('<ul class="health">')[2].partition("</ul>")[0]
     found = re.findall(r'<a href="([^"]+)"', lines)
     assert len(found) == 8
     assert {admin_client.get(address).status_code for address in found} <= {200, 503}
