@@ -14,7 +14,7 @@ from tests import crib as cribs
 from tests import factories
 from tests.browser.conftest import context_of
 from tests.browser.test_pages import BARE, PHONE, mark, marked
-from tests.tools.approval_requests import held
+from tests.tools.approval_requests import call_awaiting_approval
 from tools.accounts.callers import caller_of_user
 from tools.catalog.signatures.drift import note_upstream
 from tools.execution import actions, bell
@@ -71,7 +71,7 @@ def test_the_queue_says_that_another_call_came(page: Page, place: Organization) 
     factories.tool(place, requires_confirmation=True)
     page.goto("/confirmations/")
     hears(page)
-    held(factories.agent(place))
+    call_awaiting_approval(factories.agent(place))
     expect(page.locator("[data-note=queue-changed]")).to_be_visible(timeout=NOTIFIED_MS)
 
 

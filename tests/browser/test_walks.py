@@ -12,7 +12,7 @@ from tests.browser.test_pages import BARE, PHONE
 from tests.browser.test_sources import server_of_one_tool
 from tests.conditions import until
 from tests.stubs.mcp import mcp_serving
-from tests.tools.approval_requests import held
+from tests.tools.approval_requests import call_awaiting_approval
 from tools.execution.actions import execute
 from tools.models import Confirmation, Organization, Tool, User
 from tools.ui.workflow.explanations import GATE_LABELS
@@ -145,7 +145,7 @@ def test_a_smaller_tier_closes_tools_and_undo_opens_them(page: Page, place: Orga
 def test_a_batch_of_held_calls_is_approved_by_keyboard(page: Page, place: Organization) -> None:
     factories.tool(place, requires_confirmation=True)
     clerk = factories.agent(place, "clerk")
-    waiting = [held(clerk, text=text) for text in ("one", "two", "three")]
+    waiting = [call_awaiting_approval(clerk, text=text) for text in ("one", "two", "three")]
     go(page, "/confirmations/")
     expect(page.locator("article.approval")).to_have_count(3)
     if page.locator("html.scripted").count():

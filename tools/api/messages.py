@@ -19,7 +19,7 @@ from tools.api.common.views import CallerView
 from tools.definitions.callers import Scope
 from tools.errors import Conflict, NotFound, TooLarge
 from tools.messaging import message_channels, outbox
-from tools.messaging.outbox import NotWritten
+from tools.messaging.outbox import MessageRefused
 from tools.models import InboxItem, Message, MessageChannel, MessageKind, MessageState
 from tools.runners import messages
 from tools.shapes import channel_shape, inbox_shape, message_shape
@@ -250,7 +250,7 @@ class ChannelTest(ChannelView):
         try:
             with event_streams.waiting(self.caller):
                 message = messages.try_channel(channel=row, recipients=wanted["to"], by=self.actor)
-        except NotWritten as refusal:
+        except MessageRefused as refusal:
             raise Conflict(str(refusal), code=refusal.code.lower()) from None
         return Response(message_shape(message))
 
@@ -274,10 +274,10 @@ class ChannelBounces(QueryView):
         if int(request.META.get("CONTENT_LENGTH") or 0) > _MOST_BYTES:
             raise TooLarge("A report has at most 16 KiB.")
         signature = request.headers.get("Toolcrib-Signature", "")
-        channel = outbox.reporter(channel_id, signature, request.body)
+        channel = outbox.authenticate_report(channel_id, signature, request.body)
         wanted = BounceBody(data=request.data)
         wanted.is_valid(raise_exception=True)
-        outbox.note_bounce(channel=channel, **wanted.validated_data)
+        outbox.record_bounce(channel=channel, **wanted.validated_data)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
@@ -316,7 +316,7 @@ class InboxView(CallerView):
     scope = Scope.READ
 
     def items(self) -> QuerySet[InboxItem]:
-        return outbox.items_of(self.caller.user_id, self.caller.organization_id)
+        return outbox.inbox_items(self.caller.user_id, self.caller.organization_id)
 
 
 class InboxList(InboxView):

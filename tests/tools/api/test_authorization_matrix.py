@@ -765,7 +765,7 @@ class Side:
     @cached_property
     def request(self) -> Execution:
         """A run with one step whose agent waits for the next reply."""
-        run = agent_runs.begun(agent_runs.of_agent(self.agent, group=["*"]))
+        run = agent_runs.claim_agent_run(agent_runs.request_run_by_agent(self.agent, group=["*"]))
         agent_runs.thought(run, 1, "I look first.", (self.tool.name, {"text": "x"}))
         agent_runs.acted(run, 1, self.tool.name, {"text": "x"}, observed='{"echo": "x"}')
         return run

@@ -100,10 +100,10 @@ def more(side: Side, reader: Any, count: int) -> None:
     server = McpServer.objects.get(organization=here, name=f"server-{side.label}")
     called: dict[str, Any] = {"group": [f"desk-{side.label}"], "text": "x"}
     for _ in range(count):
-        agent_runs.of_agent(side.agent)
+        agent_runs.request_run_by_agent(side.agent)
         call = factories.execution(side.agent, side.tool.name, **called)
         Execution.objects.filter(pk=call.pk).update(session=side.session)
-        factories.ended(call)
+        factories.end_execution(call)
         name = uuid4().hex[:8]
         factories.organization(f"org-{name}")
         keys.rotate_key(organization=here, by=side.by)

@@ -13,7 +13,7 @@ import pytest
 from tests import crib as cribs
 from tests import factories
 from tests.conditions import until
-from tests.tools.approval_requests import held
+from tests.tools.approval_requests import call_awaiting_approval
 from tests.tools.live import stream_client as reads
 from tests.tools.live.stream_client import logged_in, reading
 from tools.accounts.login import person_sessions
@@ -70,7 +70,7 @@ def test_users_who_decide_are_notified_of_calls_that_await_approval(
 ) -> None:
     factories.tool(place, requires_confirmation=True)
     with reading(crib, person, "confirmations") as stream:
-        held(factories.agent(place))
+        call_awaiting_approval(factories.agent(place))
         assert stream.hears_within(SOON_S)
 
 
@@ -80,7 +80,7 @@ def test_a_user_without_permissions_is_not_notified_of_calls_of_others(
 ) -> None:
     factories.tool(place, requires_confirmation=True)
     with reading(crib, factories.person(place), topic) as stream:
-        held(factories.agent(place))
+        call_awaiting_approval(factories.agent(place))
         assert stream.status == 200 and not stream.hears_within(NEVER_S)
 
 

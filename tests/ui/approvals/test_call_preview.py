@@ -3,7 +3,7 @@
 from django.test import Client
 
 from tests import factories
-from tests.tools.approval_requests import held
+from tests.tools.approval_requests import call_awaiting_approval
 from tests.ui.pages import notes
 from tools.models import Agent, Organization
 from tools.ui.approvals.call_preview import preview_sentences
@@ -34,7 +34,7 @@ def test_it_stands_where_somebody_decides(
     admin_client: Client, organization: Organization, agent: Agent
 ) -> None:
     factories.tool(organization, description="Turns words round.", requires_confirmation=True)
-    confirmation = held(agent)
+    confirmation = call_awaiting_approval(agent)
     for address in ("/confirmations/", f"/confirmations/{confirmation.pk}/"):
         [said] = notes(admin_client.get(address))["would-do"]
         assert "Turns words round." in said

@@ -100,7 +100,7 @@ def call(agent: Agent, *, age: int, ms: float, status: str = "Success") -> None:
     made = timezone.now() - timedelta(days=age)
     Execution.objects.filter(pk=execution.pk).update(created_at=made)
     over = {"status": status, "completed_at": timezone.now(), "duration_ms": ms}
-    factories.ended(execution, **over, cost=Decimal("0.5"))
+    factories.end_execution(execution, **over, cost=Decimal("0.5"))
 
 
 @pytest.mark.usefixtures("echo")

@@ -18,7 +18,7 @@ from tools.ui.workflow.explanations import GATE_LABELS
 def failed(organization: Organization, agent: Agent) -> Execution:
     factories.tool(organization)
     execution = factories.execution(agent, text="again")
-    factories.ended(execution, status="Failed", error_code="TOOL_FAILED")
+    factories.end_execution(execution, status="Failed", error_code="TOOL_FAILED")
     return Execution.objects.get(pk=execution.pk)
 
 
@@ -52,7 +52,7 @@ def test_what_is_not_known_is_resolved_first(
 ) -> None:
     factories.tool(organization)
     unknown = factories.execution(agent)
-    factories.ended(unknown, status="Failed", error_code="OUTCOME_UNKNOWN")
+    factories.end_execution(unknown, status="Failed", error_code="OUTCOME_UNKNOWN")
     page = text(admin_client.get(f"/executions/{unknown.pk}/"))
     assert codes(page) == ["outcome_unknown"] and "why-not" in notes(page)
     assert f"/executions/{unknown.pk}/retry" not in page
@@ -133,7 +133,9 @@ def test_what_it_used_stands_against_its_limits(
     factories.tool(organization)
     execution = factories.execution(agent)
     used = {"cpu_time_ms": 150_000, "peak_memory_bytes": 250 * 1024**2}
-    factories.ended(execution, metrics=used, sandbox_id="s", duration_ms=300, output_bytes=10)
+    factories.end_execution(
+        execution, metrics=used, sandbox_id="s", duration_ms=300, output_bytes=10
+    )
     page = text(admin_client.get(f"/executions/{execution.pk}/"))
     used = " ".join(notes(page)["used"])
     for amount in ("250.0 MB", "256.0 MB", "2 min 30 s", "5 min 0 s"):

@@ -18,7 +18,7 @@ from tests.stubs.web import Reply
 from tests.ui.conftest import Grant
 from tests.ui.pages import body_of, inline_code, notes, text
 from tools.catalog.knowledge.knowledge import import_graph
-from tools.knowledge.entity_search import Named
+from tools.knowledge.entity_search import EntityLabel
 from tools.knowledge.graph_documents import Syntax
 from tools.models import Organization
 from tools.ui.knowledge import knowledge_import
@@ -132,7 +132,7 @@ def test_nothing_is_drawn_over_anything_else_or_outside() -> None:
         {"subject": start, "predicate": f"urn:{at % 4}", "object": end, "depth": 1 + (at > 15)}
         for at, (start, end) in enumerate(ends)
     ]
-    named = {iri: Named(iri, iri * 12) for pair in ends for iri in pair}
+    named = {iri: EntityLabel(iri, iri * 12) for pair in ends for iri in pair}
     drawing = draw_neighborhood("c", edges, named, lambda iri: f"/{iri}")
     boxes = drawing.things + drawing.labels
     assert len(drawing.things) == 16 and len(drawing.lines) == len(set(ends))

@@ -45,7 +45,7 @@ def preview_import(
 ) -> GraphImportPreview:
     """Nothing is written. Raises `Malformed` with every flaw."""
     with _flaws_told():
-        found = graph_documents.contents(data, syntax)
+        found = graph_documents.document_contents(data, syntax)
     rows = KnowledgeEntry.objects.within(GraphScope.of(organization.pk, collection))
     known = rows.filter(iri__in=found.entities).values_list("iri", flat=True)
     return GraphImportPreview(found, frozenset(known))
@@ -61,13 +61,13 @@ def import_graph(
     scope = GraphScope.of(organization.pk, collection)
     graph, bounds = entity_index.graph_of(scope), graph_store.within(TIMEOUT_S)
     with _flaws_told():
-        wanted = graph_documents.insertion(graph.iri, data, syntax)
+        wanted = graph_documents.document_insertion(graph.iri, data, syntax)
     try:
         before = graph_store.size(scope, bounds)
     except graph_store.Failed as failure:
         raise graph_store.refusal(failure) from None
     try:
-        with entity_index.in_step(organization.pk, wanted.subjects, collection):
+        with entity_index.index_write(organization.pk, wanted.subjects, collection):
             sparql_endpoint.update(graph.endpoint, wanted.text, bounds)
     except graph_store.Failed as failure:
         # A store that did not answer may have applied the update: the audit record says so.
@@ -103,7 +103,7 @@ def index_graph(
     """The number of searchable entities; `tell` is called with the progress. Raises
     `Unavailable`."""
     try:
-        return entity_index.rebuild(GraphScope.of(organization.pk, collection), tell)
+        return entity_index.rebuild_index(GraphScope.of(organization.pk, collection), tell)
     except graph_store.Failed as failure:
         raise graph_store.refusal(failure) from None
 
@@ -120,13 +120,13 @@ def _flaws_told() -> Iterator[None]:
 def _write_all(graph: sparql_endpoint.EndpointGraph, syntax: Syntax, into: IO[bytes]) -> None:
     with SpooledTemporaryFile(_IN_MEMORY) as said:
         _fetch(graph, said)
-        graph_documents.write(said, syntax, into)
+        graph_documents.write_document(said, syntax, into)
     into.seek(0)
 
 
 def _fetch(graph: sparql_endpoint.EndpointGraph, into: IO[bytes]) -> None:
     size, bounds = 0, graph_store.within(TIMEOUT_S)
-    for piece in sparql_endpoint.stated(graph, _EVERYTHING, bounds):
+    for piece in sparql_endpoint.stream_statements(graph, _EVERYTHING, bounds):
         size += len(piece)
         if size > MOST_EXPORTED:
             raise sparql_endpoint.EndpointFailure(

@@ -6,8 +6,12 @@ from typing import Any
 from tools.catalog.knowledge import graph_store
 from tools.errors import Malformed, NotFound
 from tools.knowledge import entity_index, entity_search, entity_statements
-from tools.knowledge.entity_search import Named
-from tools.knowledge.entity_statements import Portrait, neighbours_counted, portrait
+from tools.knowledge.entity_search import EntityLabel
+from tools.knowledge.entity_statements import (
+    EntityStatements,
+    load_statements,
+    neighbor_count_query,
+)
 from tools.knowledge.sparql_endpoint import QueryRows
 from tools.models import GraphScope, KnowledgeEntry, Organization
 
@@ -22,11 +26,11 @@ class EntityView:
     """`edges` are statements around it; `neighbours` how many entities are one step away; `more`
     that the graph has more edges than these. `named` has the label of every IRI."""
 
-    portrait: Portrait
+    portrait: EntityStatements
     edges: list[dict[str, Any]]
     neighbours: int
     more: bool
-    named: dict[str, Named]
+    named: dict[str, EntityLabel]
 
 
 def search(
@@ -34,12 +38,12 @@ def search(
 ) -> entity_search.EntitySearchResult:
     """Entities by words, or all where no word is given."""
     scope = GraphScope.of(organization.pk, None)
-    found = entity_search.find if wanted.query.strip() else entity_search.listed
+    found = entity_search.find_entities if wanted.query.strip() else entity_search.list_entities
     return found(scope, wanted)
 
 
 def kinds(organization: Organization) -> list[tuple[str, int]]:
-    return entity_search.kinds(GraphScope.of(organization.pk, None), _MOST_KINDS)
+    return entity_search.common_types(GraphScope.of(organization.pk, None), _MOST_KINDS)
 
 
 def size(organization: Organization) -> int:
@@ -48,12 +52,12 @@ def size(organization: Organization) -> int:
 
 
 def standing(organization: Organization) -> entity_search.EntityIndexStatus:
-    return entity_search.standing(GraphScope.of(organization.pk, None))
+    return entity_search.index_status(GraphScope.of(organization.pk, None))
 
 
 def entity(organization: Organization, iri: str, depth: int = 1) -> EntityView:
     """Raises `Malformed`, `NotFound` where it has no statement, `Unavailable`."""
-    if not entity_index.fits(iri):
+    if not entity_index.is_indexable(iri):
         raise Malformed("That is no IRI of an entity.", code="invalid")
     scope = GraphScope.of(organization.pk, None)
     bounds = graph_store.within(TIMEOUT_S)
@@ -62,18 +66,20 @@ def entity(organization: Organization, iri: str, depth: int = 1) -> EntityView:
         return graph_store.select(scope, text, bounds, limit)
 
     try:
-        drawn = portrait(iri, select)
+        drawn = load_statements(iri, select)
         if drawn.empty:
             raise NotFound("The graph says nothing of this entity.", code="entity_not_found")
-        edges, more = entity_statements.around([iri], depth, select, of_each=_OF_EACH)
-        count = graph_store.number(select(neighbours_counted(iri), 1))
+        edges, more = entity_statements.find_neighbors([iri], depth, select, of_each=_OF_EACH)
+        count = graph_store.number(select(neighbor_count_query(iri), 1))
     except graph_store.Failed as failure:
         raise graph_store.refusal(failure) from None
-    return EntityView(drawn, edges, count, more, entity_search.named(scope, _iris(drawn, edges)))
+    return EntityView(
+        drawn, edges, count, more, entity_search.load_entity_labels(scope, _iris(drawn, edges))
+    )
 
 
-def _iris(drawn: Portrait, edges: list[dict[str, Any]]) -> list[str]:
+def _iris(drawn: EntityStatements, edges: list[dict[str, Any]]) -> list[str]:
     """Every entity and type that a page of it names."""
-    related = [one.iri for one in (*drawn.leading_out, *drawn.leading_in) if one.iri]
+    related = [one.iri for one in (*drawn.outgoing, *drawn.incoming) if one.iri]
     ends = [end for one in edges for end in (one["subject"], one["object"])]
     return list(dict.fromkeys([drawn.iri, *drawn.types, *related, *ends]))

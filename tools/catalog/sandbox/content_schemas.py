@@ -9,8 +9,8 @@ from audit.actions import Actor, record
 from audit.changes import difference
 from audit.events import Event, Outcome
 from sandbox.spec import Limits, Preloaded, RunOutcome, SandboxSpec
+from tools.builtin.content_definitions import SCHEMAS
 from tools.builtin.manifest import ISOLATED
-from tools.builtin.named_schemas import SCHEMAS
 from tools.catalog.listed import ListedFields
 from tools.catalog.sandbox.wall import sandbox
 from tools.catalog.uniqueness import unique

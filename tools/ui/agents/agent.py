@@ -34,7 +34,7 @@ from tools.execution.reading import readable
 from tools.limits import allowances
 from tools.limits.allowances import AllowanceStatus
 from tools.models import Agent, Session, Token
-from tools.models.agent import Kind
+from tools.models.agent import AllowanceKind
 from tools.models.permission import GrantRow, Sought
 from tools.shapes import money
 from tools.ui.access import PageRequest, page, snapshot_of
@@ -264,7 +264,7 @@ def _bound(one: AllowanceStatus) -> AgentLimitUse:
     left = max(one.amount - one.used - one.held, type(one.amount)(0))
     held = f", {money(one.held)} held by open calls" if one.held else ""
     says = f"{money(one.used)} of {money(one.amount)} used{held}; {money(left)} left"
-    what = "Calls" if one.kind == Kind.CALLS else "Cost"
+    what = "Calls" if one.kind == AllowanceKind.CALLS else "Cost"
     whose = f" of {one.tool_name}" if one.tool_name else " of all tools"
     return AgentLimitUse(
         f"{what}{whose} a {one.period}", one, gauge(one.used, one.amount, says, one.held), says

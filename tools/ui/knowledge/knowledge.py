@@ -25,8 +25,8 @@ from tools.definitions.texts.lookalikes import make_visible
 from tools.errors import Malformed, NotFound
 from tools.knowledge import entity_search
 from tools.knowledge.entity_index import local_name
-from tools.knowledge.entity_search import Named
-from tools.knowledge.entity_statements import Relation, Value
+from tools.knowledge.entity_search import EntityLabel
+from tools.knowledge.entity_statements import Relation, StatementValue
 from tools.knowledge.graph_documents import Syntax
 from tools.policy import gates
 from tools.policy.questions import EffectiveRequest
@@ -125,8 +125,8 @@ def entity_page(request: PageRequest) -> HttpResponse:
         "labels": [_value_row(one) for one in said.labels],
         "descriptions": [_value_row(one) for one in said.descriptions],
         "properties": [_value_row(one) for one in said.properties],
-        "leading_out": [_relation_row(one, seen) for one in said.leading_out],
-        "leading_in": [_relation_row(one, seen) for one in said.leading_in],
+        "outgoing": [_relation_row(one, seen) for one in said.outgoing],
+        "incoming": [_relation_row(one, seen) for one in said.incoming],
         "drawing": drawing,
         "drawn": drawn - 1,
         "left_out": _count_left_out(seen, depth, drawn),
@@ -139,7 +139,10 @@ def entity_page(request: PageRequest) -> HttpResponse:
 
 
 def draw_neighborhood(
-    center: str, edges: list[dict[str, Any]], named: dict[str, Named], url: Callable[[str], str]
+    center: str,
+    edges: list[dict[str, Any]],
+    named: dict[str, EntityLabel],
+    url: Callable[[str], str],
 ) -> LayoutDrawing:
     """Draw a limited number of entities: the nearest first, and some of each relation."""
     stated = _interleave_edges(center, edges)
@@ -207,7 +210,7 @@ def _count_left_out(seen: EntityView, depth: int, drawn: int) -> int:
     return max(0, (near if depth == 1 else max(near, len(ends))) - drawn)
 
 
-def _value_row(one: Value) -> dict[str, Any]:
+def _value_row(one: StatementValue) -> dict[str, Any]:
     """A value with its datatype's name and its language tag."""
     return {
         "predicate": make_visible(local_name(one.predicate)),
@@ -272,6 +275,6 @@ def _next_column(column: int, side: int) -> int:
     return 2 * side if column == 0 else column + (2 if column > 0 else -2)
 
 
-def _entity_box(one: Named, column: int, url: str) -> LayoutBox:
+def _entity_box(one: EntityLabel, column: int, url: str) -> LayoutBox:
     caption = one.type or ("entity" if one.known else "only named")
     return LayoutBox(column, [cut(one.label), cut(caption)], kind="thing", hint=one.label, url=url)

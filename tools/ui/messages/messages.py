@@ -17,8 +17,8 @@ from tools.accounts.user_permissions import may, require
 from tools.catalog.sandbox.credentials import MASK
 from tools.errors import NotFound, ToolcribError
 from tools.messaging import message_channels
-from tools.messaging.message_channels import SECURITIES, find_channel, written
-from tools.messaging.outbox import NotWritten, items_of, mark_read
+from tools.messaging.message_channels import CONNECTION_SECURITIES, channel_fields, find_channel
+from tools.messaging.outbox import MessageRefused, inbox_items, mark_read
 from tools.models import InboxItem, Message, MessageChannel, MessageKind, MessageState
 from tools.runners.messages import try_channel
 from tools.ui.access import PageRequest, page
@@ -73,7 +73,7 @@ def channel_list(request: PageRequest) -> HttpResponseBase:
     require(request.caller, "view_messagechannel")
     rows = MessageChannel.objects.filter(organization_id=request.caller.organization_id)
     context = {
-        "channels": [(row, written(row)) for row in rows],
+        "channels": [(row, channel_fields(row)) for row in rows],
         "tries": may(request.caller, "change_messagechannel"),
     }
     return render(request, "messages/message_channels.html", context)
@@ -89,7 +89,7 @@ def test_channel(request: PageRequest, name: str) -> HttpResponseBase:
     recipients = plain(request.POST).get("to", "").replace(",", " ").split()
     try:
         sent = try_channel(channel=row, recipients=recipients, by=actor_of(request.caller))
-    except NotWritten as refusal:
+    except MessageRefused as refusal:
         notices.error(request, str(refusal))
         return redirect("channel-edit", name=row.name)
     tell = notices.success if sent.state == MessageState.SENT else notices.error
@@ -184,7 +184,7 @@ def remove_channel(request: PageRequest, name: str) -> HttpResponseBase:
 
 
 def _inbox_items(request: PageRequest) -> QuerySet[InboxItem]:
-    return items_of(request.caller.user_id, request.caller.organization_id)
+    return inbox_items(request.caller.user_id, request.caller.organization_id)
 
 
 def _parse_kind(text: str) -> MessageKind:
@@ -209,7 +209,7 @@ def _channel_inputs(kind: MessageKind, row: MessageChannel | None) -> list[FormI
         FormInput("enabled", "It is on", Widget.CHECK, value="yes"),
     ]  # fmt: skip
     if row is not None:
-        _fill_inputs(asked, message_channels.written(row))
+        _fill_inputs(asked, message_channels.channel_fields(row))
     return asked
 
 
@@ -223,7 +223,7 @@ def _transport_inputs(kind: MessageKind, row: MessageChannel | None) -> list[For
     return [
         FormInput("host", "Mail server", required=True),
         FormInput("port", "Port", help="465 for tls, 587 for starttls, where it is empty."),
-        FormInput("security", "Security", Widget.SELECT, options=choices(SECURITIES),
+        FormInput("security", "Security", Widget.SELECT, options=choices(CONNECTION_SECURITIES),
               value="starttls", help="none only into networks that the operator opened."),
         FormInput("username", "User name"),
         FormInput("password", "Password", Widget.HIDDEN,

@@ -27,7 +27,7 @@ from tools.definitions.tool import ordered_definition
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Conflict, InvalidDefinition, Malformed, ToolcribError
 from tools.models import Execution, ServiceStatus, Tool, ToolService
-from tools.runners.service import client
+from tools.runners.service import default_client
 from tools.toolservices.redis_client import ToolServiceQueueStatus
 from tools.ui.access import PageRequest, page
 from tools.ui.display import SourceStatus, VisiblePiece, difference, mixed_words, pieces, pretty
@@ -137,7 +137,7 @@ def queue_status(row: ToolService) -> ToolServiceQueueStatus | None:
     if not row.request_queue:
         return ToolServiceQueueStatus(0, 0, 0.0, 0.0)
     try:
-        return client().life(Queue(row.organization.slug, row.request_queue))
+        return default_client().queue_status(Queue(row.organization.slug, row.request_queue))
     except redis.RedisError:
         return None
 
