@@ -27,8 +27,8 @@ from django.contrib.auth.models import Permission  # noqa: E402
 from django.db.models.functions import Now  # noqa: E402
 
 from tests import crib, factories  # noqa: E402
-from tools.accounts.callers import caller_of_token  # noqa: E402
 from tools.accounts.grants.grants import EXECUTE  # noqa: E402
+from tools.accounts.token_authentication import caller_of_token  # noqa: E402
 from tools.authorization.listings import usable_tools  # noqa: E402
 from tools.catalog.registry import registry  # noqa: E402
 from tools.definitions.callers import Caller  # noqa: E402

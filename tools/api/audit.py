@@ -116,7 +116,9 @@ class ErasureBody(serializers.Serializer[Any]):
         """Nothing is coerced and no field is ignored, since an erasure is permanent."""
         if isinstance(data, dict):
             wrong = {
-                str(name)[:60]: flaw for name, value in data.items() if (flaw := _flaw(name, value))
+                str(name)[:60]: flaw
+                for name, value in data.items()
+                if (flaw := _find_flaw(name, value))
             }
             if wrong:
                 raise ValidationError(wrong)
@@ -211,16 +213,16 @@ class RecordList(EvidenceView):
     )
     def get(self, request: Request) -> Response:
         """Records, the newest first. That they were read is on record, with the filters."""
-        wanted = _wanted(self)
-        size, position = parse_page_size(request), _position(request)
+        wanted = _read_search(self)
+        size, position = parse_page_size(request), _read_position(request)
         ascending = self.query.get("ordering") == "occurred_at"
         if ascending and position is None:
             position = search.OLDEST
-        page = reading.read_page(wanted, size, position, by=_actor(request))
+        page = reading.read_page(wanted, size, position, by=_request_actor(request))
         records, beside = page.records, [page.older, page.newer]
         if ascending:
             records, beside = records[::-1], beside[::-1]
-        following, before = (_address(request, place) for place in beside)
+        following, before = (_page_address(request, place) for place in beside)
         return Response(
             {
                 "results": RecordAnswer(records, many=True).data,
@@ -241,7 +243,7 @@ class RecordDetail(EvidenceView):
         was read is on record."""
         self.organization()
         may_open = request.user.has_perm(reading.MAY_OPEN)
-        opened = reading.open_record(record_id, by=_actor(request), may_open=may_open)
+        opened = reading.open_record(record_id, by=_request_actor(request), may_open=may_open)
         if opened is None:
             raise Http404
         return Response(OpenedAnswer().to_representation(opened))
@@ -262,15 +264,17 @@ class RecordExport(EvidenceView):
     )
     def get(self, request: Request) -> StreamingHttpResponse:
         """All that fits, the oldest first: as sealed lines, CSV or OCSF events. On record."""
-        wanted = _wanted(self)
+        wanted = _read_search(self)
         name = self.query.get("format", "jsonl")
         try:
-            return export_answer(export.begin(wanted, name, _actor(request)), wanted, name)
+            return export_response(
+                export.begin(wanted, name, _request_actor(request)), wanted, name
+            )
         except export.TooManyExports as busy:
             raise AuditLogBusy(str(busy)) from None
 
 
-def _flaw(name: Any, value: Any) -> list[str]:
+def _find_flaw(name: Any, value: Any) -> list[str]:
     if name not in ErasureBody._declared_fields:
         return ["This field is not known here."]
     if name == "dry_run":
@@ -312,7 +316,7 @@ class Erasures(KeyedView, EvidenceView):
         )
         dry_run, matched, erased = asked["dry_run"], erasure.count(scope), 0
         if not dry_run:
-            erased = erasure.erase(scope, by=_actor(request), reason=asked["reason"])
+            erased = erasure.erase(scope, by=_request_actor(request), reason=asked["reason"])
         return Response({"matched": matched, "erased": erased, "dry_run": dry_run})
 
 
@@ -364,12 +368,12 @@ class AlertAcknowledgement(KeyedView, EvidenceView):
         found = alerts.alerts_of(self.organization()).filter(pk=alert_id).first()
         if found is None:
             raise Http404
-        alerts.acknowledge(alert=found, by=_actor(request))
+        alerts.acknowledge(alert=found, by=_request_actor(request))
         found.refresh_from_db()
         return Response(AlertAnswer(found).data)
 
 
-def _actor(request: Request) -> Actor:
+def _request_actor(request: Request) -> Actor:
     caller: Any = request.auth
     return Actor(
         kind=str(caller.kind),
@@ -382,7 +386,7 @@ def _actor(request: Request) -> Actor:
     )
 
 
-def export_answer(
+def export_response(
     stream: export.ExportStream, wanted: search.RecordSearch, name: str
 ) -> StreamingHttpResponse:
     """A response that a browser saves as a file."""
@@ -395,7 +399,7 @@ def export_answer(
     return answer
 
 
-def _wanted(view: EvidenceView) -> search.RecordSearch:
+def _read_search(view: EvidenceView) -> search.RecordSearch:
     opened = view.request.user.has_perm(reading.MAY_OPEN)
     wanted = search.read(view.organization(), view.request.query_params, opened=opened)
     if wanted.flaws:
@@ -404,7 +408,7 @@ def _wanted(view: EvidenceView) -> search.RecordSearch:
     return wanted
 
 
-def _position(request: Request) -> search.Position | None:
+def _read_position(request: Request) -> search.Position | None:
     cursor = request.query_params.get("cursor")
     if not cursor:
         return None
@@ -414,7 +418,7 @@ def _position(request: Request) -> search.Position | None:
         raise cursor_error() from None
 
 
-def _address(request: Request, position: search.Position | None) -> str | None:
+def _page_address(request: Request, position: search.Position | None) -> str | None:
     if position is None:
         return None
     return page_reference(request, position.cursor)

@@ -13,7 +13,8 @@ from tests import factories
 from tests.conditions import until
 from tests.tools.approval_requests import approve, approver
 from tools.accounts import account_actions as policy
-from tools.accounts.callers import caller_of_token, caller_of_user
+from tools.accounts.callers import caller_of_user
+from tools.accounts.token_authentication import caller_of_token
 from tools.errors import InvalidCall
 from tools.execution.pipeline import admit, perform
 from tools.models import Confirmation, Execution

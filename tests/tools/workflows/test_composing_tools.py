@@ -7,7 +7,7 @@ import pytest
 from tests import factories
 from tests.tools.execution.working import calls_of, work_off
 from tests.tools.limits import allowing
-from tools.accounts.callers import caller_of_token
+from tools.accounts.token_authentication import caller_of_token
 from tools.catalog.actions import set_enabled
 from tools.execution import actions, session_actions
 from tools.execution.pipeline import perform
