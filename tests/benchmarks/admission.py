@@ -39,7 +39,7 @@ from tools.execution.admission import ADMISSION  # noqa: E402
 from tools.execution.call import Call  # noqa: E402
 from tools.execution.context import Admission  # noqa: E402
 from tools.execution.pipeline import admit  # noqa: E402
-from tools.limits.ratewindow import WINDOW_S  # noqa: E402
+from tools.limits.rate_limits import WINDOW_S  # noqa: E402
 from tools.models import (  # noqa: E402
     Agent,
     Execution,

@@ -43,7 +43,9 @@ class ConfirmationRuleActionForm(ActionForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if not self.instance._state.adding:
-            self.initial["every_call"] = confirmation_rules.written(self.instance)["every_call"]
+            self.initial["every_call"] = confirmation_rules.describe_rule(self.instance)[
+                "every_call"
+            ]
 
     def act(self, data: dict[str, Any]) -> ConfirmationRule:
         agent = data["agent"]
@@ -88,7 +90,7 @@ class ConfirmationRuleAdmin(DeletingAdmin):
     @admin.display(boolean=True)
     def every_call(self, rule: ConfirmationRule) -> bool:
         """Read-only form of the field, for users who may only view."""
-        return bool(confirmation_rules.written(rule)["every_call"])
+        return bool(confirmation_rules.describe_rule(rule)["every_call"])
 
     def delete(self, row: ConfirmationRule, request: HttpRequest) -> None:
         confirmation_rules.delete_rule(row=row, by=actor(request, row.organization))

@@ -12,9 +12,9 @@ from django.shortcuts import redirect, render
 from django.urls import URLPattern, path, reverse
 from django.views.decorators.http import require_POST
 
-from audit.alerts import alerts, channels, deliveries, rules, senders
-from audit.alerts.kinds import OWN_KINDS
-from audit.flaws import AuditFlaw
+from audit.alerts import alert_channels, alert_rules, alerts, deliveries
+from audit.alerts.rule_kinds import CUSTOM_KINDS
+from audit.errors import AuditFlaw
 from audit.models import (
     Alert,
     AlertChannel,
@@ -36,8 +36,8 @@ class AlertRuleActionForm(ActionForm):
     def act(self, data: dict[str, Any]) -> AlertRule:
         try:
             if self.instance._state.adding:
-                return rules.create_rule(by=self.by, **data)
-            return rules.change_rule(rule=self.instance, by=self.by, **data)
+                return alert_rules.create_rule(by=self.by, **data)
+            return alert_rules.change_rule(rule=self.instance, by=self.by, **data)
         except AuditFlaw as flaw:
             raise Malformed(str(flaw)) from None
 
@@ -51,7 +51,7 @@ class AlertRuleAdmin(ActionAdmin):
     list_display = ("name", "kind", "severity", "window_s", "least", "enabled", "looked_at")
     list_filter = ("enabled", "severity", "kind")
     search_fields = ("name", "description")
-    fields = ("name", "kind", "description", *rules.CHANGEABLE)
+    fields = ("name", "kind", "description", *alert_rules.CHANGEABLE_FIELDS)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[AlertRule]:
         rows: QuerySet[AlertRule] = ModelAdmin.get_queryset(self, request)
@@ -66,7 +66,7 @@ class AlertRuleAdmin(ActionAdmin):
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
         if db_field.name == "kind":
-            return forms.ChoiceField(choices=[(kind, kind) for kind in OWN_KINDS])
+            return forms.ChoiceField(choices=[(kind, kind) for kind in CUSTOM_KINDS])
         return super().formfield_for_dbfield(db_field, request, **options)
 
     def has_module_permission(self, request: HttpRequest) -> bool:
@@ -88,15 +88,15 @@ class ChannelForm(ActionForm):
     def act(self, data: dict[str, Any]) -> AlertChannel:
         try:
             if not self.instance._state.adding:
-                return channels.change_channel(channel=self.instance, by=self.by, **data)
+                return alert_channels.change_channel(channel=self.instance, by=self.by, **data)
             enabled = data.pop("enabled", True)
-            made, self.secret = channels.create_channel(
+            made, self.secret = alert_channels.create_channel(
                 organization=self.home.slug, by=self.by, **data
             )
             return (
                 made
                 if enabled
-                else channels.change_channel(channel=made, by=self.by, enabled=False)
+                else alert_channels.change_channel(channel=made, by=self.by, enabled=False)
             )
         except AuditFlaw as flaw:
             raise Malformed(str(flaw)) from None
@@ -121,10 +121,10 @@ class AlertChannelAdmin(DeletingAdmin):
 
     @admin.display(description="target")
     def leads_to(self, channel: AlertChannel) -> str:
-        return channels.shown_target(channel)
+        return alert_channels.masked_target(channel)
 
     def problem(self, channel: AlertChannel) -> str:
-        return senders.unusable(channel)
+        return alert_channels.channel_problem(channel)
 
     def get_urls(self) -> list[URLPattern]:
         own = [
@@ -137,7 +137,7 @@ class AlertChannelAdmin(DeletingAdmin):
     def test(self, request: HttpRequest, channel_id: Any) -> HttpResponse:
         channel = self._changeable(request, channel_id)
         by = actor(request, self.organization_of(channel))
-        if problem := deliveries.try_channel(channel=channel, by=by):
+        if problem := deliveries.send_test_message(channel=channel, by=by):
             messages.error(request, f"{channel.name} was not told. {problem}")
         else:
             messages.success(request, f"{channel.name} was told.")
@@ -147,7 +147,9 @@ class AlertChannelAdmin(DeletingAdmin):
         channel = self._changeable(request, channel_id)
         by = actor(request, self.organization_of(channel))
         try:
-            return self._show(request, channel, channels.replace_secret(channel=channel, by=by))
+            return self._show(
+                request, channel, alert_channels.replace_secret(channel=channel, by=by)
+            )
         except AuditFlaw as flaw:
             messages.error(request, str(flaw))
         return redirect(reverse("admin:audit_alertchannel_change", args=[channel.pk]))
@@ -176,7 +178,7 @@ class AlertChannelAdmin(DeletingAdmin):
         return super().change_view(request, object_id, form_url, more)
 
     def delete(self, row: Any, request: HttpRequest) -> None:
-        channels.remove_channel(channel=row, by=actor(request, self.organization_of(row)))
+        alert_channels.remove_channel(channel=row, by=actor(request, self.organization_of(row)))
 
     def _show(self, request: HttpRequest, channel: AlertChannel, secret: str) -> HttpResponse:
         """Show the secret in the response itself: it is stored in no session and no log."""

@@ -24,8 +24,7 @@ from django.utils.functional import cached_property
 from guardian.admin import GuardedModelAdminMixin, UserManage
 from guardian.shortcuts import get_group_perms, get_user_perms
 
-from audit.actions import Actor, record
-from audit.changes import difference
+from audit.actions import Actor, difference, record
 from audit.events import Event, Outcome
 from tools.accounts.callers import actor_of, caller_of_user
 from tools.accounts.grants.grant_actions import check_changeable, check_held

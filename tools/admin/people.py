@@ -14,8 +14,7 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 
-from audit.actions import record
-from audit.changes import difference
+from audit.actions import difference, record
 from audit.events import Event, Outcome
 from tools.accounts.grants.grant_actions import check_held
 from tools.accounts.grants.impersonation import check_may_stand_in

@@ -297,7 +297,7 @@ class RuleDetail(RuleView):
     def patch(self, request: Request, name: str) -> Response:
         """Change the given fields."""
         row = confirmation_rules.find_rule(self.organization, name)
-        return self._change(row, confirmation_rules.amended(row, self.body(RuleChange)))
+        return self._change(row, confirmation_rules.merge_changes(row, self.body(RuleChange)))
 
     @extend_schema(operation_id="delete_confirmation_rule", responses={204: None})
     @conditional("delete_confirmationrule")

@@ -20,7 +20,7 @@ from django.db import DatabaseError, connection, transaction
 from psycopg_pool import PoolTimeout
 from uuid_utils.compat import uuid7
 
-from audit import source
+from audit import actions
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.management import operators
@@ -80,7 +80,7 @@ class ToolcribCommand(BaseCommand):
     def handle(self, *args: str, **options: Any) -> None:
         logging.disable(logging.WARNING)  # the operator reads sentences; the services write logs
         mark = request_id.set(f"command-{uuid7()}")
-        source.came_by("command")
+        actions.set_source("command")
         try:
             check_database()
             code = self.perform(options)
@@ -94,7 +94,7 @@ class ToolcribCommand(BaseCommand):
             code = INTERRUPTED
         finally:
             request_id.reset(mark)
-            source.forget()
+            actions.clear_source()
             logging.disable(logging.NOTSET)
         if code != DONE:
             sys.exit(code)

@@ -7,12 +7,12 @@ import pytest
 from audit.models import AuditRecord
 from tests import factories
 from tests.api import Api
-from tests.tools.limits import allowing, rates
+from tests.tools.limits import allowance_fixtures, rate_fixtures
 from tests.tools.shapes import check_error, check_execution
 from tools.api.common import event_streams
 from tools.api.common.event_streams import CallerConcurrency
-from tools.limits import ratelimits, ratewindow
-from tools.limits.ratewindow import RateWindow
+from tools.limits import rate_limits
+from tools.limits.rate_limits import RateWindow
 from tools.models import Allowance, Organization
 
 QUOTA = {"tool": None, "kind": "calls", "period": "day", "amount": "100"}
@@ -21,9 +21,9 @@ QUOTA = {"tool": None, "kind": "calls", "period": "day", "amount": "100"}
 @pytest.fixture(params=["redis", "postgres"])
 def counter(request, monkeypatch, organization):
     """The store that counts calls."""
-    rates.trust()
+    rate_fixtures.trust()
     if request.param == "postgres":
-        monkeypatch.setattr(ratelimits, "window", RateWindow(rates.nowhere))
+        monkeypatch.setattr(rate_limits, "window", RateWindow(rate_fixtures.nowhere))
     return request.param
 
 
@@ -33,7 +33,7 @@ def place(agent):
 
 @pytest.mark.usefixtures("counter")
 def test_an_answer_says_how_much_of_the_limit_is_used(api, organization):
-    rates.limited(organization, 2)
+    rate_fixtures.limited(organization, 2)
     first = api.execute("echo", {"text": "x"}, options={"wait_s": 0}).json()
     second = api.execute("echo", {"text": "x"}, options={"wait_s": 0}).json()
     check_execution(first, "Pending")
@@ -44,7 +44,7 @@ def test_an_answer_says_how_much_of_the_limit_is_used(api, organization):
 
 @pytest.mark.usefixtures("counter")
 def test_one_too_many_is_429_with_all_it_takes_to_wait(api, organization):
-    rates.limited(organization, 1)
+    rate_fixtures.limited(organization, 1)
     api.execute("echo", {"text": "x"}, options={"wait_s": 0})
     response = api.execute("echo", {"text": "x"}, options={"wait_s": 0})
     body = check_error(response, 429, "rate_limited")
@@ -60,7 +60,7 @@ def test_a_tool_without_a_limit_says_nothing_of_one(api, organization):
 
 @pytest.mark.usefixtures("counter")
 def test_the_same_call_again_is_not_counted_again(api, organization):
-    rates.limited(organization, 1)
+    rate_fixtures.limited(organization, 1)
     key = {"Idempotency-Key": "k"}
     body = {"parameters": {"text": "x"}, "options": {"wait_s": 0}}
     first = api.post("/tools/echo/execute", body, **key).json()
@@ -69,9 +69,9 @@ def test_the_same_call_again_is_not_counted_again(api, organization):
 
 
 def test_a_used_up_budget_is_429_and_names_cheaper_tools(api, agent, organization):
-    allowing.priced(organization, "3", group=["write"])
-    allowing.priced(organization, "0.5", "cheap", group=["write"])
-    allowing.bound(agent, budget=allowing.budget("2.5"))
+    allowance_fixtures.priced(organization, "3", group=["write"])
+    allowance_fixtures.priced(organization, "0.5", "cheap", group=["write"])
+    allowance_fixtures.bound(agent, budget=allowance_fixtures.budget("2.5"))
     response = api.execute("echo", {"text": "x"}, group=["write"])
     body = check_error(response, 429, "budget_exceeded")
     assert (body["limit"], body["used"], body["status"]) == ("2.5", "0", "PermissionDenied")
@@ -82,7 +82,7 @@ def test_a_used_up_budget_is_429_and_names_cheaper_tools(api, agent, organizatio
 
 def test_a_used_up_quota_is_429(api, agent, organization):
     factories.tool(organization)
-    allowing.bound(agent, ("calls", "0"))
+    allowance_fixtures.bound(agent, ("calls", "0"))
     body = check_error(api.execute("echo", {"text": "x"}), 429, "quota_exceeded")
     assert (body["limit"], body["used"]) == (0, 0)
 
@@ -99,7 +99,7 @@ def test_a_budget_is_set_shown_and_taken_away(admin_api, agent):
 
 
 def test_what_is_used_and_held_is_shown(admin_api, agent, organization):
-    allowing.priced(organization, "2")
+    allowance_fixtures.priced(organization, "2")
     admin_api.patch(place(agent), {"budget": {"amount": 10, "period": "day"}})
     factories.execution(agent)
     assert admin_api.get(place(agent)).json()["budget"]["held"] == "2"
@@ -200,10 +200,10 @@ def test_an_agent_cannot_raise_its_own_budget(api, agent):
 def three(organization, settings, monkeypatch):
     """Three reads a minute; Redis is trusted as if it had counted for a whole window."""
     settings.READS_PER_MINUTE = 3
-    window = ratewindow.RateWindow()
-    window._client.script_load(ratewindow._SCRIPT)
-    window._client.set(ratewindow.SINCE, 1)
-    monkeypatch.setattr(ratelimits, "window", window)
+    window = rate_limits.RateWindow()
+    window._client.script_load(rate_limits._SCRIPT)
+    window._client.set(rate_limits.SINCE, 1)
+    monkeypatch.setattr(rate_limits, "window", window)
 
 
 def test_the_fourth_read_of_a_minute_is_429_and_says_when(three, agent):
@@ -240,7 +240,7 @@ def test_a_call_says_what_is_left_of_its_tool(api, organization):
 
 def test_without_redis_reading_goes_on(settings, monkeypatch, api):
     settings.READS_PER_MINUTE = 1
-    monkeypatch.setattr(ratelimits.window, "ask", lambda *_: None)
+    monkeypatch.setattr(rate_limits.window, "ask", lambda *_: None)
     assert [api.get("/tools").status_code for _ in range(3)] == [200] * 3
 
 

@@ -81,7 +81,7 @@ def test_evidence_holds_the_reference_and_no_copy(agent, source):
     execution = ask(factories.caller(agent), pointing(source))
     record = AuditRecord.objects.get(execution_id=execution.pk, code="TOOL.ACCEPT")
     assert record.details["references"][0]["execution_id"] == str(source.pk)
-    kept = str(payloads.opened(record.pk))
+    kept = str(payloads.open_payload(record.pk))
     assert "$result" in kept and SECRET not in kept + str(record.details)
 
 

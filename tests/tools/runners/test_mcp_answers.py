@@ -107,7 +107,7 @@ def test_an_integer_is_exact_in_output_observation_api_and_evidence(agent, answe
     shown = factories.api(agent).get(f"/executions/{done.pk}").content.decode()
     assert f'"output":{{"Id":{number}}}' in shown.replace(" ", "")
     record = AuditRecord.objects.get(execution_id=done.pk, code="TOOL.END")
-    kept = payloads.opened(record.pk)["payload"]["output"]["Id"]
+    kept = payloads.open_payload(record.pk)["payload"]["output"]["Id"]
     assert Decimal(str(kept)) == number  # 10^23 is written as 1e+23, which is equal
 
 

@@ -211,10 +211,12 @@ class ToolListing(CallerView):
     def list_usable_tools(self) -> tuple[list[CatalogTool], list[str]]:
         """All tools, by name, and warnings about the request; counted and recorded."""
         began, asked = time.perf_counter(), self.effective_request()
-        request_records.count(asked, self.snapshot)
+        request_records.count_request(asked, self.snapshot)
         warnings = self.check_requested_groups(asked, self.snapshot)
         tools = usable_tools(self.caller, asked, self.snapshot)
-        request_records.listed(self.caller, asked, self.snapshot, shown=len(tools), began=began)
+        request_records.record_listing(
+            self.caller, asked, self.snapshot, shown=len(tools), began=began
+        )
         return tools, warnings
 
     def page(self, tools: list[CatalogTool]) -> dict[str, Any]:

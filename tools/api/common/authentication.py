@@ -18,7 +18,7 @@ from tools.accounts.user_permissions import may
 from tools.definitions.callers import MANAGING_SCOPES, Caller, CallerKind, Scope
 from tools.definitions.results import Rate
 from tools.errors import Forbidden, Unauthenticated
-from tools.limits import ratelimits
+from tools.limits import rate_limits
 
 HEADER = 'Bearer realm="toolcrib"'
 
@@ -122,5 +122,5 @@ class ReadThrottle(BaseThrottle):
     def allow_request(self, request: Request, view: Any) -> bool:
         """Raises `RateLimited`, which has more details than DRF's error."""
         if request.method in READ_METHODS and isinstance(request.auth, Caller):
-            note_rate(request, "read", ratelimits.count_read(request.auth))
+            note_rate(request, "read", rate_limits.count_read(request.auth))
         return True

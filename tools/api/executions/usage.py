@@ -131,7 +131,7 @@ class RequestRecordList(CallerView):
         pages = CursorPages(_ORDERS)
         page = pages.paginate_queryset(found, request, self) or []
         return pages.get_paginated_response(
-            [_request_record_shape(one) for one in request_records.told(page)]
+            [_request_record_shape(one) for one in request_records.describe_records(page)]
         )
 
 

@@ -7,10 +7,8 @@ from typing import Any
 
 from django.conf import settings
 
-from sandbox.egress.dial import Dialer
-from sandbox.egress.resolve import Resolver
+from sandbox.egress.dial import Dialer, Resolver, client_context
 from sandbox.egress.rules.addresses import AddressGate, read_network
-from sandbox.egress.trust import client_context
 from tools.httpclient.outbound import EventLoopThread, OperatorNetworkGate
 from tools.mcpclient.fetching import Fetcher
 

@@ -7,8 +7,8 @@ define valid hosts, ports, methods and paths.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sandbox.egress.rules.policy import HostRule
-from sandbox.egress.rules.rules import read_rule
+from sandbox.egress.rules.egress_policy import HostRule
+from sandbox.egress.rules.host_rules import read_rule
 from tools.catalog.listed import ListedFields, described
 from tools.definitions.tool import PROFILE_NAME
 

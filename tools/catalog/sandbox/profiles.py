@@ -6,8 +6,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import QuerySet
 
-from audit.actions import Actor, record
-from audit.changes import difference
+from audit.actions import Actor, difference, record
 from audit.events import Event, Outcome
 from sandbox.levels import at_least
 from sandbox.spec import MIB, Backend, IsolationLevel, Language, Limits

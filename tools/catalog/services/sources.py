@@ -2,8 +2,7 @@
 
 from django.db import transaction
 
-from audit.actions import Actor, record
-from audit.changes import difference
+from audit.actions import Actor, difference, record
 from audit.events import Event, Outcome
 from tools.catalog.groups import note_groups
 from tools.catalog.listed import ListedFields

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.contrib.auth.management.commands import createsuperuser
 
-from audit.changes import difference
+from audit.actions import difference
 from tools.management.command import open_ended_transaction, record_person_change
 from tools.models import User
 
