@@ -124,7 +124,9 @@ def test_nothing_picked_decides_nothing(browser: Client, confirmation: Confirmat
 def test_the_enter_key_decides_nothing(browser: Client, confirmation: Confirmation) -> None:
     for address in (ADDRESS, f"{ADDRESS}{confirmation.pk}/"):
         form = text(browser.get(address)).partition("/confirmations/decide")[2]
-        assert form.index('<button class="unseen" disabled') < form.index('<button class="primary"')
+        assert form.index('<button class="visually-hidden" disabled') < form.index(
+            '<button class="primary"'
+        )
 
 
 def test_long_arguments_are_decided_where_they_stand_whole(
@@ -242,7 +244,7 @@ def test_the_page_says_when_the_queue_has_changed(
 
 def test_the_navigation_counts_what_waits(browser: Client, confirmation: Confirmation) -> None:
     page = text(browser.get("/"))
-    assert f'href="{ADDRESS}"' in page and re.search(r'class="held-count"[^>]*>1<', page)
+    assert f'href="{ADDRESS}"' in page and re.search(r'class="approval-count"[^>]*>1<', page)
 
 
 def test_who_may_only_look_gets_no_button(client_of: Grant, confirmation: Confirmation) -> None:

@@ -78,7 +78,7 @@ def test_an_announcement_is_shown_whole_with_its_key(admin_client: Client, autho
     assert author.key.replace("+", "&#x2B;") in page or author.key in page
 
 
-def test_what_nobody_would_see_is_marked(admin_client: Client, author: Author) -> None:
+def test_invisible_characters_are_marked(admin_client: Client, author: Author) -> None:
     words = {"note": "Harm\u202eless\u200b."}
     author.says("jokes", [announced_tool("tell", "jokes", metadata=words)])
     page = text(admin_client.get("/services/jokes/"))
@@ -129,7 +129,7 @@ def test_a_rejection_is_on_record_with_its_reason(
     assert "Not ours." in json.dumps(seen.details)
 
 
-def test_an_approval_that_cannot_be_is_told(
+def test_an_impossible_approval_is_explained(
     admin_client: Client, author: Author, organization: Organization
 ) -> None:
     factories.tool(organization, "tell")

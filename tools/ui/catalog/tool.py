@@ -98,7 +98,7 @@ def try_tool(request: PageRequest, name: str) -> HttpResponseBase:
     if not attempt.form.flawed and _is_dry_run(tool, request.POST):
         _run_dry(request, tool, attempt, parameters)
     elif not attempt.form.flawed:
-        call = Call(tool.name, parameters, group=attempt.asked, state=attempt.state)
+        call = Call(tool.name, parameters, group=attempt.requested_groups, state=attempt.state)
         _call_tool(request.caller, attempt, call, LIVE_WAIT_S if request.htmx else WAIT_S)
     if request.htmx:
         context = {"tool": tool, "attempt": attempt, "drawing": has_dry_run(tool)}
@@ -259,7 +259,7 @@ def _is_dry_run(tool: CatalogTool, data: QueryDict) -> bool:
 def _run_dry(
     request: PageRequest, tool: CatalogTool, attempt: PlaygroundAttempt, parameters: dict[str, Any]
 ) -> None:
-    asked = EffectiveRequest.of(attempt.asked, attempt.state)
+    asked = EffectiveRequest.of(attempt.requested_groups, attempt.state)
     attempt.rehearsal = dry_run_lines(request.caller, tool, parameters, asked, snapshot_of(request))
 
 

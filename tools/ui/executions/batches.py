@@ -54,10 +54,6 @@ class CompositeExecutionRow:
     counts: list[tuple[str, int]]
     url: str
 
-    @property
-    def made(self) -> int:
-        return sum(count for _, count in self.counts)
-
 
 @dataclass(frozen=True)
 class BatchCallRow:

@@ -69,14 +69,14 @@ class ExecutionPhase:
 class ExecutionTimeline:
     gates: list[ExecutionGateResult]
     again: bool  # whether the gates were evaluated again when the call started
-    stretches: list[ExecutionPhase]
+    phases: list[ExecutionPhase]
     total: str
     open: bool
 
     @property
-    def says(self) -> str:
-        told = ", ".join(f"{one.name.lower()} {one.took}" for one in self.stretches)
-        return f"{self.total} from the call to {'now' if self.open else 'its end'}: {told}"
+    def summary(self) -> str:
+        phases = ", ".join(f"{one.name.lower()} {one.took}" for one in self.phases)
+        return f"{self.total} from the call to {'now' if self.open else 'its end'}: {phases}"
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class ResourceUsage:
 
     rows: list[ExecutionMeter]
     profile: str
-    walled: bool
+    in_sandbox: bool
 
 
 @dataclass(frozen=True)
@@ -109,16 +109,12 @@ class ChildCalls:
         return self.total - len(self.rows)
 
     @property
-    def over(self) -> int:
-        return self.total - self.open
-
-    @property
-    def asks(self) -> bool:
+    def awaits_approval(self) -> bool:
         """Whether one of them awaits approval."""
         return any(one["status"] == Status.REQUIRES_CONFIRMATION for one in self.counts)
 
     @property
-    def seen(self) -> str:
+    def fingerprint(self) -> str:
         """A fingerprint that changes when a call changes."""
         known = [f"{one['status']}{one['count']}" for one in self.counts]
         return "-".join([*known, str(len(self.absent))])
@@ -130,7 +126,7 @@ def execution_timeline(execution: Execution) -> ExecutionTimeline:
     return ExecutionTimeline(
         gates=list(_gate_results(execution)),
         again=execution.started_at is not None,
-        stretches=list(_phases(execution, end, total)),
+        phases=list(_phases(execution, end, total)),
         total=_duration_text(total),
         open=not execution.over,
     )
@@ -234,11 +230,11 @@ def _phase_times(
             yield "queued", "Waited for a worker", queued, end
         return
     yield "queued", "Waited for a worker", queued, started
-    wall = timedelta(milliseconds=_non_negative(execution.metrics.get("sandbox_start_ms")))
-    wall = min(wall, end - started)
-    if wall:
-        yield "wall", "Sandbox began", started, started + wall
-    yield "ran", "Ran", started + wall, end
+    sandbox_start = timedelta(milliseconds=_non_negative(execution.metrics.get("sandbox_start_ms")))
+    sandbox_start = min(sandbox_start, end - started)
+    if sandbox_start:
+        yield "sandbox", "Sandbox began", started, started + sandbox_start
+    yield "ran", "Ran", started + sandbox_start, end
 
 
 def _non_negative(value: object) -> float:

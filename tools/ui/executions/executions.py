@@ -142,8 +142,8 @@ def detail_context(request: PageRequest, execution: Execution) -> dict[str, Any]
     failed = execution.over and execution.status != Status.SUCCESS
     before = execution.retry_of
     return {
-        "road": execution_timeline(execution),
-        "meters": resource_usage(execution, snapshot_of(request)),
+        "timeline": execution_timeline(execution),
+        "resource_usage": resource_usage(execution, snapshot_of(request)),
         "retry_of": readable(request.caller).filter(pk=before).first() if before else None,
         "retried_as": retrying.retried_as(execution) if failed else None,
         "retries": failed and execution.parent_id is None,
@@ -156,9 +156,10 @@ def execution_context(execution: Execution) -> dict[str, Any]:
     metrics, timeline, said = execution.metrics, _event_timeline(execution), redacted(execution)
     cancelling = execution.cancel_requested_at is not None
     calls = child_calls(execution)
+    of_calls = calls.fingerprint if calls else ""
     return {
         "execution": execution,
-        "seen": f"{execution.status}-{len(timeline)}-{cancelling}-{calls.seen if calls else ''}",
+        "seen": f"{execution.status}-{len(timeline)}-{cancelling}-{of_calls}",
         "calls": calls,
         "drawing": draw_run(execution) if calls else None,
         "batch": execution.tool_name == RUN_BATCH,

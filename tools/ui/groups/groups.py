@@ -64,8 +64,8 @@ class _GroupForm:
         effects = self.effects
         if effects is None:
             return {}
-        told = {"lost": effects.lost, "won": effects.won, "missed": effects.while_closed}
-        return {kind: sorted(one.counts.items()) for kind, one in told.items() if one is not None}
+        counts = {"lost": effects.lost, "won": effects.won, "missed": effects.while_closed}
+        return {kind: sorted(one.counts.items()) for kind, one in counts.items() if one is not None}
 
     @property
     def lines(self) -> list[DiffLine] | None:
@@ -143,14 +143,14 @@ def fill_inputs(inputs: list[FormInput], data: Mapping[str, str]) -> None:
 
 def parse_inputs(inputs: list[FormInput]) -> dict[str, Any]:
     """The submitted values. Invalid inputs get an error."""
-    told = {one.key: one for one in inputs}
+    by_key = {one.key: one for one in inputs}
     return {
-        "description": _parse_description(told["description"]),
-        "parent": told["parent"].value or None,
-        "permissions": split_names(told["permissions"].value),
-        "schedule": _parse_windows(told["schedule"]),
-        "max_queue_age_s": _parse_number(told["max_queue_age_s"]),
-        "max_cpu_percent": _parse_number(told["max_cpu_percent"]),
+        "description": _parse_description(by_key["description"]),
+        "parent": by_key["parent"].value or None,
+        "permissions": split_names(by_key["permissions"].value),
+        "schedule": _parse_windows(by_key["schedule"]),
+        "max_queue_age_s": _parse_number(by_key["max_queue_age_s"]),
+        "max_cpu_percent": _parse_number(by_key["max_cpu_percent"]),
     }
 
 

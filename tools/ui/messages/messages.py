@@ -283,9 +283,9 @@ def _render_form(
 ) -> HttpResponse:
     flaws: list[dict[str, str]] = []
     if error is not None:
-        told = error.details.get("errors") or [{"field": "", "message": error.message}]
+        found = error.details.get("errors") or [{"field": "", "message": error.message}]
         flaws = place_errors(
-            [one | {"field": one["field"].partition("[")[0]} for one in told], inputs
+            [one | {"field": one["field"].partition("[")[0]} for one in found], inputs
         )
     context = {
         "inputs": inputs, "row": row, "kind": kind, "kinds": MessageKind.values,

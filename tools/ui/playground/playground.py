@@ -222,7 +222,7 @@ def _execute(
     parameters: dict[str, Any],
 ) -> None:
     attempt = play.attempt
-    call = Call(play.tool.name, parameters, group=attempt.asked, state=attempt.state)
+    call = Call(play.tool.name, parameters, group=attempt.requested_groups, state=attempt.state)
     wait_s = LIVE_WAIT_S if request.htmx else WAIT_S
     try:
         execution = actions.execute(caller=standing.caller, call=call, wait_s=wait_s)
@@ -278,7 +278,7 @@ def _new_form(
     play = PlaygroundForm(tool, new_attempt(tool, standing.caller, standing.snapshot))
     if source is None:
         play.raw = pretty(play.attempt.form.parameters())
-        for item in play.attempt.form.every:
+        for item in play.attempt.form.all_fields:
             item.errors = []
         return play
     play.load(source.parameters)
@@ -305,7 +305,7 @@ def _call_snippets(
         address,
         tool=play.tool.name,
         parameters=parameters,
-        groups=attempt.asked,
+        groups=attempt.requested_groups,
         state=attempt.state,
     )
 

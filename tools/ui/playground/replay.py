@@ -103,14 +103,14 @@ def remove_redactions(parameters: Any) -> tuple[dict[str, Any], list[str]]:
 def compare_results(before: Execution, after: Execution) -> ReplayComparison:
     """Compares redacted results. Outputs are compared only if both calls succeeded."""
     said, says = redacted(before), redacted(after)
-    told = [
+    values = [
         ("Status", str(before.stage), str(after.stage)),
         ("Error", before.error_code or "–", after.error_code or "–"),
         ("What it says", said["error_message"] or "–", says["error_message"] or "–"),
         ("Version", before.tool_version.label, after.tool_version.label),
         ("Duration", format_duration(before.duration_ms), format_duration(after.duration_ms)),
     ]
-    rows = [(name, old, new, old != new and name != "Duration") for name, old, new in told]
+    rows = [(name, old, new, old != new and name != "Duration") for name, old, new in values]
     old, new = (output_text(Status.SUCCESS, one["output"]) if one["output"] is not None else ""
                 for one in (said, says))  # fmt: skip
     return ReplayComparison(before, rows, diff_texts(old.splitlines(), new.splitlines()))

@@ -248,21 +248,21 @@ def _parse_inputs(
     given = form_values(request.POST)
     for one in inputs:
         one.value = given.get(one.key, "").replace("\r\n", "\n")
-    told = {one.key: one.value.strip() for one in inputs}
+    values = {one.key: one.value.strip() for one in inputs}
     field = _secret_field(transport)
     said: dict[str, Any] = {
-        key: told[key] for key in ("credential_scope", "on_drift", "remote_name")
+        key: values[key] for key in ("credential_scope", "on_drift", "remote_name")
     }
     said |= {
         "transport": str(transport),
-        "url": told.get("url", ""),
-        "command": told.get("command", ""),
-        "args": [line for line in told.get("args", "").splitlines() if line],
-        "group": parse_name_choice(told["group_kind"], told["group"]),
-        "check_every_s": _parse_number(told["check_every_s"]),
+        "url": values.get("url", ""),
+        "command": values.get("command", ""),
+        "args": [line for line in values.get("args", "").splitlines() if line],
+        "group": parse_name_choice(values["group_kind"], values["group"]),
+        "check_every_s": _parse_number(values["check_every_s"]),
         field: parse_secrets(field, given, getattr(row, field)),
     }
-    return said | ({"enabled": bool(told["enabled"])} if "enabled" in told else {})
+    return said | ({"enabled": bool(values["enabled"])} if "enabled" in values else {})
 
 
 def _parse_number(text: str) -> float | str:

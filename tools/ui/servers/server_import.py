@@ -42,7 +42,7 @@ TEMPLATE = "servers/server_import.html"
 MOST_SELECTED = 50  # tools that a user can review at once
 LONGEST_DESCRIPTION = 240
 _STATE_CHOICES = ((DEFAULT, "every state"), (THESE, "these:"), (NONE, "never"))
-_HINT_TEXTS = {
+_ANNOTATION_TEXTS = {
     "pure": "says it only reads",
     "idempotent": "says it may be repeated",
     "requires_confirmation": "says it may destroy",
@@ -59,7 +59,7 @@ class ListedTool:
     change: str
     title: list[VisiblePiece]
     about: list[VisiblePiece]
-    hint: str
+    annotation: str
     suspicions: list[str]
     fields: list[tuple[str, list[VisiblePiece], list[VisiblePiece]]] = field(default_factory=list)
 
@@ -190,7 +190,8 @@ def _listed_tool(entry: dict[str, Any], raw: dict[str, Any] | None) -> ListedToo
     identity = f"{ours}\n{entry['tool']}".encode(errors="replace")
     about = str(raw.get("description") or "")
     cut = "…" if len(about) > LONGEST_DESCRIPTION else ""
-    hint = suggested(raw)
+    suggestions = suggested(raw)
+    annotation = str(suggestions.get("delivery") or next(iter(suggestions), ""))
     return ListedTool(
         key=hashlib.sha256(identity).hexdigest()[:16],
         tool=entry["tool"],
@@ -198,7 +199,7 @@ def _listed_tool(entry: dict[str, Any], raw: dict[str, Any] | None) -> ListedToo
         change=entry["change"],
         title=visible_pieces(entry["tool"]),
         about=visible_pieces(about[:LONGEST_DESCRIPTION] + cut),
-        hint=_HINT_TEXTS.get(str(hint.get("delivery") or next(iter(hint), "")), ""),
+        annotation=_ANNOTATION_TEXTS.get(annotation, ""),
         suspicions=entry["suspicions"],
         fields=[(one["field"], _value_pieces(one["before"]), _value_pieces(one["after"]))
                 for one in entry["fields"] if entry["change"] == "changed"],

@@ -307,8 +307,8 @@ def _compare_tool(definition: dict[str, Any], tool: Tool | None) -> OfferedTool:
         )
         or []
     )
-    told = [(line.kind, visible_pieces(line.text)) for line in lines]
-    return OfferedTool(definition["name"], "changed" if lines else "same", whole, told)
+    changes = [(line.kind, visible_pieces(line.text)) for line in lines]
+    return OfferedTool(definition["name"], "changed" if lines else "same", whole, changes)
 
 
 def _canonical_definition(definition: dict[str, Any]) -> dict[str, Any]:
@@ -380,13 +380,13 @@ def _input_values(inputs: list[FormInput]) -> dict[str, str]:
 
 
 def _parse_inputs(inputs: list[FormInput]) -> dict[str, Any]:
-    told = _input_values(inputs)
+    values = _input_values(inputs)
     said: dict[str, Any] = {
-        "default_groups": parse_name_choice(told["groups_kind"], told["groups"])
+        "default_groups": parse_name_choice(values["groups_kind"], values["groups"])
     }
-    if "request_queue" in told:
-        said |= {key: told[key] for key in ("request_queue", "response_queue")}
-        lines = [line.split() for line in told["config_params"].splitlines() if line.strip()]
+    if "request_queue" in values:
+        said |= {key: values[key] for key in ("request_queue", "response_queue")}
+        lines = [line.split() for line in values["config_params"].splitlines() if line.strip()]
         said["config_params"] = [_config_parameter(words) for words in lines]
     return said
 
@@ -405,9 +405,9 @@ def _render_form(
 ) -> HttpResponse:
     flaws: list[dict[str, str]] = []
     if error is not None:
-        told = error.details.get("errors") or [{"field": "", "message": error.message}]
+        found = error.details.get("errors") or [{"field": "", "message": error.message}]
         flaws = place_errors(
-            [one | {"field": one["field"].partition("[")[0]} for one in told], inputs
+            [one | {"field": one["field"].partition("[")[0]} for one in found], inputs
         )
     context = {"inputs": inputs, "row": row, "flaws": flaws, "refused": error is not None}
     return render(request, FORM_TEMPLATE, context, status=error.http_status if error else 200)
@@ -415,5 +415,5 @@ def _render_form(
 
 def _error_text(error: InvalidDefinition) -> str:
     flaws = error.details.get("errors") or []
-    told = "; ".join(f"{one['field']} {one['message']}" for one in flaws[:5])
-    return f"{error.message} {told}".strip()
+    details = "; ".join(f"{one['field']} {one['message']}" for one in flaws[:5])
+    return f"{error.message} {details}".strip()

@@ -162,7 +162,7 @@ def _format_number(text: str) -> str:
 
 
 def _setting_row(one: SettingStatus) -> SettingRow:
-    told = one.described
+    setting = one.described
     if not one.shown:
         value = "set" if one.source else ""
     elif isinstance(one.value, str):
@@ -171,7 +171,7 @@ def _setting_row(one: SettingStatus) -> SettingRow:
         value = ", ".join(one.value)
     else:
         value = json.dumps(one.value, ensure_ascii=False, indent=2)
-    return SettingRow(told.name, truncate(value), told.default, told.does, one.source)
+    return SettingRow(setting.name, truncate(value), setting.default, setting.does, one.source)
 
 
 def _count_findings(request: PageRequest) -> int | None:
