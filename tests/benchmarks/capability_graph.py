@@ -38,7 +38,7 @@ def main() -> None:
     _show("made again after a change", [_warm(everything) for _ in range(ROUNDS)])
     place = snapshot(everything)
     usable = frozenset(place.tools)
-    graph = capabilities.graph_of(place)
+    graph = capabilities.capability_graph(place)
     for name, ask in (
         ("propose, within a field", lambda: _ask(place, usable, *_within(dice))),
         ("propose, from a text", lambda: _ask(place, usable, "text", f"summary {_field(dice)}")),
@@ -58,7 +58,7 @@ def _cold(tools: list[CatalogTool]) -> float:
 
 def _warm(tools: list[CatalogTool]) -> float:
     place = snapshot(tools)
-    return _ms(lambda: capabilities.graph_of(place))
+    return _ms(lambda: capabilities.capability_graph(place))
 
 
 def _ask(place: Snapshot, usable: frozenset[str], have: str, want: str) -> Any:

@@ -35,7 +35,7 @@ from tests import crib, factories  # noqa: E402
 from tools.authorization.listings import usable_tools  # noqa: E402
 from tools.catalog.registry import CatalogTool, Snapshot  # noqa: E402
 from tools.catalog.search import words  # noqa: E402
-from tools.catalog.search.search import ranked, relevant  # noqa: E402
+from tools.catalog.search.search import rank_tools, relevant_tools  # noqa: E402
 from tools.definitions.callers import Caller  # noqa: E402
 from tools.definitions.tool import ToolDefinition, definition_digest, read_definition  # noqa: E402
 from tools.models import LicenseTier, Organization, Tool, ToolVersion  # noqa: E402
@@ -90,7 +90,7 @@ def _measure(snapshot: Snapshot) -> list[str]:
 
 
 def _search(snapshot: Snapshot, ask: Callable[[], str], tools: list[CatalogTool]) -> None:
-    list(relevant(ranked(snapshot, ask(), tools)))
+    list(relevant_tools(rank_tools(snapshot, ask(), tools)))
 
 
 def _listed(snapshot: Snapshot, ask: Callable[[], str], caller: Caller) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from tools.authorization.listings import usable_tools
 from tools.catalog.registry import CatalogTool, Snapshot
-from tools.catalog.search.search import ranked
+from tools.catalog.search.search import rank_tools
 from tools.definitions.callers import Caller
 from tools.definitions.implementations.tool_types import ASK_MODEL, CALL_TOOL, FIND_TOOLS, RUN_AGENT
 from tools.definitions.texts import tool_formats
@@ -93,7 +93,7 @@ def _toolbox(usable: list[CatalogTool], snapshot: Snapshot, question: str) -> To
 
 def _chosen(usable: list[CatalogTool], snapshot: Snapshot, question: str) -> Iterator[CatalogTool]:
     finders = [one for one in usable if one.definition.entry_point in (FIND_TOOLS, CALL_TOOL)]
-    best = [hit.tool for hit in ranked(snapshot, question, usable)]
+    best = [hit.tool for hit in rank_tools(snapshot, question, usable)]
     seen: set[str] = set()
     for tool in (*finders, *best, *usable):
         if tool.name not in seen and len(seen) < MOST_TOOLS:

@@ -81,7 +81,7 @@ def register_tool(
         revision=revision,
     )
     version = _version(
-        tool, canonical, label=_label(definition), by=by, note=note or _said(definition),
+        tool, canonical, label=_label(definition), by=by, note=note or _change_note(definition),
         key=catalog.signing_key,
     )  # fmt: skip
     tool.version = version  # its row follows within the transaction
@@ -111,7 +111,9 @@ def update_tool(*, tool: Tool, definition: Any, by: Actor, note: str = "") -> To
     if definition_digest(canonical) == tool.version.digest:
         return tool
     before = tool.version.definition
-    add_version(tool, canonical, label=_label(definition), by=by, note=note or _said(definition))
+    add_version(
+        tool, canonical, label=_label(definition), by=by, note=note or _change_note(definition)
+    )
     note_groups(tool.organization, _groups(canonical))
     _record(Event.TOOL_UPDATE, tool, by, before, canonical)
     return tool
@@ -383,7 +385,7 @@ def _label(definition: Any) -> str | None:
     return str(label) if label else None
 
 
-def _said(definition: Any) -> str:
+def _change_note(definition: Any) -> str:
     """The author's reason for the version."""
     return str(definition.get("change_note") or "")
 

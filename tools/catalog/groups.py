@@ -70,7 +70,9 @@ def parent_for(group: ToolGroup, name: str | None) -> ToolGroup | None:
     if group.name in line:
         way = " in ".join([group.name, *line[: line.index(group.name) + 1]])
         raise Malformed(f"The group would be within itself: {way}.", code="group_cycle")
-    below = max(len(_line(one, above, until=group.name)) for one in _within(group.name, above))
+    below = max(
+        len(_line(one, above, until=group.name)) for one in _with_descendants(group.name, above)
+    )
     if len(line) + below > DEEPEST:
         raise Malformed(
             f"Groups nest at most {DEEPEST} deep; under {name} it would be {len(line) + below}.",
@@ -133,6 +135,6 @@ def _line(name: str, above: Mapping[str, str | None], *, until: str | None = Non
     return line
 
 
-def _within(name: str, above: Mapping[str, str | None]) -> list[str]:
+def _with_descendants(name: str, above: Mapping[str, str | None]) -> list[str]:
     """A group and all that are in it."""
     return [name, *(one for one in above if one != name and name in _line(one, above))]

@@ -81,7 +81,7 @@ def _connected(options: dict[str, Any], organization: str) -> socket.socket:
             async with asyncio.timeout(_CONNECT_S):
                 return await dial()
 
-        return dialing.waited(bounded(), _CONNECT_S + 1)
+        return dialing.wait_for(bounded(), _CONNECT_S + 1)
     except Denied as refusal:
         raise NotTold(f"{refusal.code}: {refusal}.") from None
     except TimeoutError:

@@ -70,7 +70,7 @@ def _posted(
         secrets["url"], [*common, *headers], body, timeout_s, message.organization.slug
     )
     try:
-        receipt = dialing.waited(work, timeout_s + _SPARE_S)
+        receipt = dialing.wait_for(work, timeout_s + _SPARE_S)
     except TimeoutError:
         raise NotTold("The receiver did not answer in time.", begun=True) from None
     words = mask_of(secrets).text(receipt.words.decode("utf-8", "replace"))

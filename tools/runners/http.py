@@ -24,7 +24,7 @@ from tools.runners.sandbox_runs import (
     headers_of,
     without,
 )
-from tools.runners.tool_runs import ToolRun, sandbox
+from tools.runners.tool_runs import ToolRun, sandbox_client
 
 MOST_REDIRECTS = 3
 MOST_ANSWER = 32 * MIB
@@ -55,7 +55,9 @@ def run(job: ToolRun) -> SandboxResult:
         return _failed("CREDENTIAL_NOT_BOUND", str(error))
     except Uncredentialed as error:
         return without(error)
-    outcome = sandbox().run(_spec(job, around, request, rule), cancelled=job.stop, until=job.until)
+    outcome = sandbox_client().run(
+        _spec(job, around, request, rule), cancelled=job.stop, until=job.until
+    )
     return _told(job, outcome, Mask(value for _, value in rule.headers))
 
 

@@ -12,7 +12,7 @@ from django.db import connection
 from sandbox.errors import ErrorCode
 from sandbox.spec import RunOutcome
 from tools.catalog.mcp import mcp_health, mcp_tokens
-from tools.catalog.mcp.masking import Mask, of_values
+from tools.catalog.mcp.masking import Mask, mask_of_values
 from tools.catalog.mcp.mcp_catalog import CatalogServer
 from tools.catalog.mcp.upstreams import endpoint_of, hub, owner_of
 from tools.definitions.mcp import call_results
@@ -64,7 +64,7 @@ def _with_token(
         endpoint = endpoint_of(server, owner, refused=refused)
     except UpstreamFailure as problem:
         return _failed(problem.code, str(problem), Mask(()))
-    mask = of_values(endpoint.secrets)
+    mask = mask_of_values(endpoint.secrets)
     try:
         answer, tool = _watched(run, server, endpoint, mask)
     except Stopped as stopped:

@@ -21,7 +21,7 @@ from tools.builtin.manifest import Isolated
 from tools.catalog.registry import CatalogProfile, Snapshot
 from tools.catalog.sandbox.hosts import Header, Item, credentials_in, rules_of
 from tools.catalog.signatures.sealing import UnreadableSealedText
-from tools.runners.tool_runs import ToolRun, sandbox
+from tools.runners.tool_runs import ToolRun, sandbox_client
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def perform(run: ToolRun, program: Program, around: Surroundings) -> SandboxResu
         parameters=run.arguments,
         egress=egress,
     )
-    return sandbox().run(spec, cancelled=run.stop, until=run.until)
+    return sandbox_client().run(spec, cancelled=run.stop, until=run.until)
 
 
 def policy_of(around: Surroundings, snapshot: Snapshot) -> EgressPolicy:

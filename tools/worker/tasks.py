@@ -89,7 +89,7 @@ def add_up_days() -> None:
 
 @shared_task(name="tools.execution.tasks.learn_questions")
 def learn_questions() -> None:
-    questions.learn()
+    questions.learn_questions()
 
 
 @shared_task(name="tools.execution.tasks.apply_license_expiry")

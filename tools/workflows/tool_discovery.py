@@ -8,7 +8,7 @@ from typing import Any
 from tools.authorization.listings import usable_tools
 from tools.catalog.registry import CatalogTool
 from tools.catalog.search.questions import note_search
-from tools.catalog.search.search import ranked, relevant
+from tools.catalog.search.search import rank_tools, relevant_tools
 from tools.definitions.implementations.tool_types import CALL_TOOL, FIND_TOOLS
 from tools.definitions.results import Status
 from tools.execution import sessions
@@ -47,7 +47,9 @@ def _in_order(view: Composition, query: str, tools: list[CatalogTool]) -> list[C
     """The best first; by name where nothing is looked for."""
     if not query.strip():
         return tools
-    found = [hit.tool for hit in relevant(ranked(view.performance.snapshot, query, tools))]
+    found = [
+        hit.tool for hit in relevant_tools(rank_tools(view.performance.snapshot, query, tools))
+    ]
     note_search(view.performance.caller, query, found)
     return found
 

@@ -30,7 +30,7 @@ from tools.authorization.listings import usable_tools, visible_tool
 from tools.catalog import actions
 from tools.catalog.registry import CatalogTool
 from tools.catalog.search.questions import note_search
-from tools.catalog.search.search import ranked, relevant
+from tools.catalog.search.search import rank_tools, relevant_tools
 from tools.catalog.signatures.verified import check_current
 from tools.definitions.callers import Scope
 from tools.definitions.texts.tool_formats import FORMATTERS, ToolTextFormat
@@ -218,7 +218,7 @@ class Listing(CallerView):
         tools = [tool for tool in tools if self._wanted(tool)]
         if not text.strip():
             return page_of_tools(self.request, tools)
-        found = [one.tool for one in relevant(ranked(self.snapshot, text, tools))]
+        found = [one.tool for one in relevant_tools(rank_tools(self.snapshot, text, tools))]
         if "cursor" not in self.query:  # further pages ask nothing new
             note_search(self.caller, text, found)
         if "ordering" in self.query:

@@ -34,9 +34,9 @@ from tools.catalog.imports.importing_items import (
     written_fields,
 )
 from tools.catalog.imports.importing_sources import (
+    is_unchanged_server,
+    is_unchanged_service,
     known_sources,
-    same_server,
-    same_service,
     save_server,
     save_service,
 )
@@ -70,7 +70,7 @@ class ImportOptions:
     atomic: bool = False
 
 
-class _TakenBack(Exception):
+class _RolledBack(Exception):
     """Rolls back the transaction."""
 
 
@@ -89,8 +89,8 @@ def import_items(
             found = work.perform(items)
             refused = sum(one.result == REFUSED for one in found)
             if way.dry_run or (way.atomic and refused):
-                raise _TakenBack
-    except _TakenBack:
+                raise _RolledBack
+    except _RolledBack:
         pass
     return _nothing_written(found, items, refused) if way.atomic and refused else found
 
@@ -203,7 +203,7 @@ class _ItemImport:
             flaws = written_fields(error.details["errors"], value)
             raise InvalidDefinition(error.message, errors=flaws) from None
         result = UNCHANGED
-        if not same_service(self.organization, descriptor):
+        if not is_unchanged_service(self.organization, descriptor):
             created = save_service(
                 organization=self.organization, descriptor=descriptor, by=self.by
             )
@@ -217,7 +217,7 @@ class _ItemImport:
             check_identifier(item, "name", required=False)
         descriptor = read_server(item.value, item.id)
         result = UNCHANGED
-        if not same_server(self.organization, descriptor):
+        if not is_unchanged_server(self.organization, descriptor):
             created = save_server(organization=self.organization, descriptor=descriptor, by=self.by)
             result = CREATED if created else UPDATED
         there = {**self.known.servers, descriptor.name: descriptor.remote_name}

@@ -35,33 +35,33 @@ def save_server(*, organization: Organization, descriptor: ServerDescriptor, by:
     """Whether there was none of that name. Raises `Malformed`."""
     row = McpServer.objects.filter(organization=organization, name=descriptor.name).first()
     if row is None:
-        create_server(organization=organization, server=_said(descriptor), by=by)
+        create_server(organization=organization, server=_descriptor_fields(descriptor), by=by)
         return True
-    change_server(row=row, changes=_said(descriptor), by=by)
+    change_server(row=row, changes=_descriptor_fields(descriptor), by=by)
     return False
 
 
-def _said(descriptor: ServerDescriptor) -> dict[str, Any]:
+def _descriptor_fields(descriptor: ServerDescriptor) -> dict[str, Any]:
     return {canonical_key(key): value for key, value in descriptor.written().items()}
 
 
-def same_service(organization: Organization, descriptor: Descriptor) -> bool:
+def is_unchanged_service(organization: Organization, descriptor: Descriptor) -> bool:
     """Whether the service is there already, and as it is wanted."""
     row = ToolService.objects.filter(organization=organization, name=descriptor["id"]).first()
     return row is not None and all(getattr(row, name) == descriptor[name] for name in COLUMNS)
 
 
-def same_server(organization: Organization, descriptor: ServerDescriptor) -> bool:
+def is_unchanged_server(organization: Organization, descriptor: ServerDescriptor) -> bool:
     """Whether the server is there already, with the same secrets too."""
     row = McpServer.objects.filter(organization=organization, name=descriptor.name).first()
-    return row is not None and _within(_said(descriptor), kept_server(row))
+    return row is not None and _is_unchanged_part(_descriptor_fields(descriptor), kept_server(row))
 
 
-def _within(said: dict[str, Any], kept: dict[str, Any]) -> bool:
-    return all(_same(value, kept.get(key)) for key, value in said.items())
+def _is_unchanged_part(said: dict[str, Any], kept: dict[str, Any]) -> bool:
+    return all(_is_unchanged(value, kept.get(key)) for key, value in said.items())
 
 
-def _same(said: Any, kept: Any) -> bool:
+def _is_unchanged(said: Any, kept: Any) -> bool:
     """The mask in place of a value keeps it."""
     if isinstance(said, dict) and isinstance(kept, dict):
         return said.keys() == kept.keys() and all(

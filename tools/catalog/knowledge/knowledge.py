@@ -44,7 +44,7 @@ def preview_import(
     *, organization: Organization, data: bytes, syntax: Syntax, collection: str | None
 ) -> GraphImportPreview:
     """Nothing is written. Raises `Malformed` with every flaw."""
-    with _flaws_told():
+    with _malformed_on_flaws():
         found = graph_documents.contents(data, syntax)
     rows = KnowledgeEntry.objects.within(GraphScope.of(organization.pk, collection))
     known = rows.filter(iri__in=found.entities).values_list("iri", flat=True)
@@ -59,21 +59,21 @@ def import_graph(
     Existing statements are unchanged. Raises `Malformed` with every flaw, `Unavailable`.
     """
     scope = GraphScope.of(organization.pk, collection)
-    graph, bounds = entity_index.graph_of(scope), graph_store.within(TIMEOUT_S)
-    with _flaws_told():
+    graph, bounds = entity_index.graph_of(scope), graph_store.bounds_of_seconds(TIMEOUT_S)
+    with _malformed_on_flaws():
         wanted = graph_documents.insertion(graph.iri, data, syntax)
     try:
-        before = graph_store.size(scope, bounds)
-    except graph_store.Failed as failure:
-        raise graph_store.refusal(failure) from None
+        before = graph_store.count_statements(scope, bounds)
+    except graph_store.GRAPH_FAILURES as failure:
+        raise graph_store.as_api_error(failure) from None
     try:
         with entity_index.in_step(organization.pk, wanted.subjects, collection):
             sparql_endpoint.update(graph.endpoint, wanted.text, bounds)
-    except graph_store.Failed as failure:
+    except graph_store.GRAPH_FAILURES as failure:
         # A store that did not answer may have applied the update: the audit record says so.
         if isinstance(failure, TimeUp) or failure.lost:
             _record(by, graph, GraphImportResult(wanted.count, before, None), lost=True)
-        raise graph_store.refusal(failure) from None
+        raise graph_store.as_api_error(failure) from None
     done = GraphImportResult(wanted.count, before, _size_after(scope))
     _record(by, graph, done, lost=False)
     return done
@@ -89,8 +89,8 @@ def export_graph(
         written = opened.enter_context(SpooledTemporaryFile(_IN_MEMORY))
         try:
             _write_all(graph, syntax, written)
-        except graph_store.Failed as failure:
-            raise graph_store.refusal(failure) from None
+        except graph_store.GRAPH_FAILURES as failure:
+            raise graph_store.as_api_error(failure) from None
         except BadGraphDocument as flaw:
             raise Unavailable(str(flaw), code="knowledge_unreadable") from None
         opened.pop_all()
@@ -104,12 +104,12 @@ def index_graph(
     `Unavailable`."""
     try:
         return entity_index.rebuild(GraphScope.of(organization.pk, collection), tell)
-    except graph_store.Failed as failure:
-        raise graph_store.refusal(failure) from None
+    except graph_store.GRAPH_FAILURES as failure:
+        raise graph_store.as_api_error(failure) from None
 
 
 @contextmanager
-def _flaws_told() -> Iterator[None]:
+def _malformed_on_flaws() -> Iterator[None]:
     try:
         yield
     except BadGraphDocument as bad:
@@ -125,7 +125,7 @@ def _write_all(graph: sparql_endpoint.EndpointGraph, syntax: Syntax, into: IO[by
 
 
 def _fetch(graph: sparql_endpoint.EndpointGraph, into: IO[bytes]) -> None:
-    size, bounds = 0, graph_store.within(TIMEOUT_S)
+    size, bounds = 0, graph_store.bounds_of_seconds(TIMEOUT_S)
     for piece in sparql_endpoint.stated(graph, _EVERYTHING, bounds):
         size += len(piece)
         if size > MOST_EXPORTED:
@@ -139,8 +139,8 @@ def _fetch(graph: sparql_endpoint.EndpointGraph, into: IO[bytes]) -> None:
 def _size_after(scope: GraphScope) -> int | None:
     """None where the store does not answer: the import goes on."""
     try:
-        return graph_store.size(scope, graph_store.within(TIMEOUT_S))
-    except graph_store.Failed:
+        return graph_store.count_statements(scope, graph_store.bounds_of_seconds(TIMEOUT_S))
+    except graph_store.GRAPH_FAILURES:
         return None
 
 

@@ -11,7 +11,7 @@ from tools.knowledge.entity_statements import Portrait, neighbours_counted, port
 from tools.knowledge.sparql_endpoint import QueryRows
 from tools.models import GraphScope, KnowledgeEntry, Organization
 
-TIMEOUT_S = 20.0
+BROWSING_TIMEOUT_S = 20.0
 DEEPEST = 2
 _OF_EACH = 60
 _MOST_KINDS = 30
@@ -29,7 +29,7 @@ class EntityView:
     named: dict[str, Named]
 
 
-def search(
+def search_entities(
     organization: Organization, wanted: entity_search.EntitySearchQuery
 ) -> entity_search.EntitySearchResult:
     """Entities by words, or all where no word is given."""
@@ -38,41 +38,43 @@ def search(
     return found(scope, wanted)
 
 
-def kinds(organization: Organization) -> list[tuple[str, int]]:
+def entity_kinds(organization: Organization) -> list[tuple[str, int]]:
     return entity_search.kinds(GraphScope.of(organization.pk, None), _MOST_KINDS)
 
 
-def size(organization: Organization) -> int:
+def count_entities(organization: Organization) -> int:
     """How many entities can be found."""
     return KnowledgeEntry.objects.within(GraphScope.of(organization.pk, None)).count()
 
 
-def standing(organization: Organization) -> entity_search.EntityIndexStatus:
+def index_status(organization: Organization) -> entity_search.EntityIndexStatus:
     return entity_search.standing(GraphScope.of(organization.pk, None))
 
 
-def entity(organization: Organization, iri: str, depth: int = 1) -> EntityView:
+def view_entity(organization: Organization, iri: str, depth: int = 1) -> EntityView:
     """Raises `Malformed`, `NotFound` where it has no statement, `Unavailable`."""
     if not entity_index.fits(iri):
         raise Malformed("That is no IRI of an entity.", code="invalid")
     scope = GraphScope.of(organization.pk, None)
-    bounds = graph_store.within(TIMEOUT_S)
+    bounds = graph_store.bounds_of_seconds(BROWSING_TIMEOUT_S)
 
     def select(text: str, limit: int) -> QueryRows:
-        return graph_store.select(scope, text, bounds, limit)
+        return graph_store.select_rows(scope, text, bounds, limit)
 
     try:
         drawn = portrait(iri, select)
         if drawn.empty:
             raise NotFound("The graph says nothing of this entity.", code="entity_not_found")
         edges, more = entity_statements.around([iri], depth, select, of_each=_OF_EACH)
-        count = graph_store.number(select(neighbours_counted(iri), 1))
-    except graph_store.Failed as failure:
-        raise graph_store.refusal(failure) from None
-    return EntityView(drawn, edges, count, more, entity_search.named(scope, _iris(drawn, edges)))
+        count = graph_store.count_of(select(neighbours_counted(iri), 1))
+    except graph_store.GRAPH_FAILURES as failure:
+        raise graph_store.as_api_error(failure) from None
+    return EntityView(
+        drawn, edges, count, more, entity_search.named(scope, _named_iris(drawn, edges))
+    )
 
 
-def _iris(drawn: Portrait, edges: list[dict[str, Any]]) -> list[str]:
+def _named_iris(drawn: Portrait, edges: list[dict[str, Any]]) -> list[str]:
     """Every entity and type that a page of it names."""
     related = [one.iri for one in (*drawn.leading_out, *drawn.leading_in) if one.iri]
     ends = [end for one in edges for end in (one["subject"], one["object"])]

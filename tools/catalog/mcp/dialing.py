@@ -25,7 +25,7 @@ def fetcher(organization: str) -> Fetcher:
     return Fetcher(lambda scheme: dialer(scheme, organization))
 
 
-def waited[Got](work: Coroutine[Any, Any, Got], timeout_s: float) -> Got:
+def wait_for[Got](work: Coroutine[Any, Any, Got], timeout_s: float) -> Got:
     """The result of a few requests over one connection. Raises what it raises, `TimeoutError`."""
     future = _loop().submit(work)
     try:

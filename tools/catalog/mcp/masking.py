@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import quote, quote_plus
 
-MASK = "[credential]"
+CREDENTIAL_MASK = "[credential]"
 CUT = "…"
 SHORTEST_PART = 6  # of a value; a shorter word occurs in too many innocent texts
 _SPARE = 3  # characters of base64 around a text that depend on its neighbors
@@ -30,7 +30,7 @@ class Mask:
         self._pattern = re.compile(pattern, re.IGNORECASE) if pattern else None
 
     def text(self, text: str) -> str:
-        return self._pattern.sub(MASK, text) if self._pattern else text
+        return self._pattern.sub(CREDENTIAL_MASK, text) if self._pattern else text
 
     def quotation(self, text: str) -> str:
         """Masks a quoted text. The end of one that was cut with an ellipsis may be half a
@@ -49,10 +49,10 @@ class Mask:
             return [self.value(part) for part in value]
         if isinstance(value, str):
             return self.text(value)
-        return MASK if self._pattern.search(json.dumps(value)) else value
+        return CREDENTIAL_MASK if self._pattern.search(json.dumps(value)) else value
 
 
-def of_values(values: Iterable[str]) -> Mask:
+def mask_of_values(values: Iterable[str]) -> Mask:
     """The mask of values of which some may be no secrets: very short ones are ignored."""
     return Mask(value for value in values if len(value) >= SHORTEST_PART)
 

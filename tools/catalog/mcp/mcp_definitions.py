@@ -11,7 +11,7 @@ from tools.errors import Malformed
 from tools.models import Tool
 
 
-def definition_of(server: str, raw: dict[str, Any], name: Any) -> dict[str, Any]:
+def mcp_definition(server: str, raw: dict[str, Any], name: Any) -> dict[str, Any]:
     """As the server describes it; its schemas are kept whole."""
     definition = {
         "name": name,
@@ -27,7 +27,7 @@ def definition_of(server: str, raw: dict[str, Any], name: Any) -> dict[str, Any]
     return {key: value for key, value in definition.items() if value is not None}
 
 
-def renewed(server: str, tool: Tool, raw: dict[str, Any], wanted: Any) -> dict[str, Any]:
+def renew_definition(server: str, tool: Tool, raw: dict[str, Any], wanted: Any) -> dict[str, Any]:
     """Updates the server's fields to its current description; fields written by hand are kept.
 
     Raises `Conflict` where the tool's signature is invalid.
@@ -39,9 +39,9 @@ def renewed(server: str, tool: Tool, raw: dict[str, Any], wanted: Any) -> dict[s
     if implementation["server"] != server or implementation["tool"] != raw["name"]:
         flaw = {"field": "name", "message": "is another tool's; choose another"}
         raise Malformed("The tool was not accepted.", errors=[flaw])
-    fresh = definition_of(server, raw, tool.name)
+    fresh = mcp_definition(server, raw, tool.name)
     approved = current["metadata"].get(UPSTREAM)
-    old = definition_of(server, approved, tool.name) if approved else {}
+    old = mcp_definition(server, approved, tool.name) if approved else {}
     theirs = {
         key: fresh.get(key, {} if key == "output_schema" else None)
         for key in ("title", "description", "input_schema", "output_schema")

@@ -13,9 +13,9 @@ from audit.changes import difference as changes_between
 from audit.events import Event, Outcome
 from tools.catalog.actions import changing, register_tool, update_tool
 from tools.catalog.mcp import mcp_health
-from tools.catalog.mcp.masking import Mask, of_values
+from tools.catalog.mcp.masking import Mask, mask_of_values
 from tools.catalog.mcp.mcp_catalog import Authorized, CatalogServer, Values, catalog_server
-from tools.catalog.mcp.mcp_definitions import definition_of, renewed
+from tools.catalog.mcp.mcp_definitions import mcp_definition, renew_definition
 from tools.catalog.mcp.mcp_servers import tools_of
 from tools.catalog.mcp.owners import key_of
 from tools.catalog.mcp.upstreams import endpoint_of, hub
@@ -75,14 +75,14 @@ def refresh(*, row: McpServer, by: Actor, owner: str = "") -> McpServer:
     key = key_of(row.organization_id, owner)
     try:
         endpoint = endpoint_of(of_row(row), key)
-        mask = of_values(endpoint.secrets)
+        mask = mask_of_values(endpoint.secrets)
         try:
             listing = hub().tools(endpoint, PATIENCE_S)
         except Unauthorized:
             if not endpoint.token:
                 raise
             endpoint = endpoint_of(of_row(row), key, refused=endpoint.token)
-            mask = of_values(endpoint.secrets)
+            mask = mask_of_values(endpoint.secrets)
             listing = hub().tools(endpoint, PATIENCE_S)
     except (UpstreamFailure, Stopped) as problem:
         said = "It did not answer in time." if isinstance(problem, Stopped) else str(problem)
@@ -181,12 +181,12 @@ def _fields(before: dict[str, Any], after: dict[str, Any]) -> list[dict[str, Any
 
 def suggested(raw: dict[str, Any]) -> dict[str, Any]:
     """Suggested settings from the server's unverified annotations."""
-    hints = raw.get("annotations") or {}
-    if hints.get("readOnlyHint") is True:
+    annotations = raw.get("annotations") or {}
+    if annotations.get("readOnlyHint") is True:
         return {"delivery": "pure", "constraints": {"allow_side_effects": False}}
-    if hints.get("idempotentHint") is True:
+    if annotations.get("idempotentHint") is True:
         return {"delivery": "idempotent"}
-    return {"requires_confirmation": True} if hints.get("destructiveHint") is True else {}
+    return {"requires_confirmation": True} if annotations.get("destructiveHint") is True else {}
 
 
 def import_tools(
@@ -267,7 +267,7 @@ def _taken_over(row: McpServer, raw: dict[str, Any], name: Any, item: Any, by: A
     rows = named.select_related("version", "organization").filter(name=name if known else "")
     existing = rows.first()
     if existing is None or existing.type != ToolType.MCP:
-        definition = definition_of(row.name, raw, name) | wanted
+        definition = mcp_definition(row.name, raw, name) | wanted
         if wanted.get("parameters"):
             definition.pop("input_schema")
         made = register_tool(organization=row.organization, definition=definition, by=by)
@@ -276,7 +276,9 @@ def _taken_over(row: McpServer, raw: dict[str, Any], name: Any, item: Any, by: A
     existing = changing(existing)  # concurrent decisions of people are kept
     assert existing.version is not None
     before = existing.version.digest
-    tool = update_tool(tool=existing, definition=renewed(row.name, existing, raw, wanted), by=by)
+    tool = update_tool(
+        tool=existing, definition=renew_definition(row.name, existing, raw, wanted), by=by
+    )
     released = _released(tool, by)
     drift.settle(tool=tool, by=by)
     assert tool.version is not None

@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
-from tools.catalog.mcp.dialing import fetcher, waited
+from tools.catalog.mcp.dialing import fetcher, wait_for
 from tools.catalog.mcp.mcp_catalog import Authorized, CatalogServer
 from tools.catalog.mcp.owners import owner_text
 from tools.catalog.signatures import sealing
@@ -48,7 +48,7 @@ def access_token(server: CatalogServer, owner: str, *, refused: str = "") -> str
     if not refused and not _runs_out(known.expires_at):
         return opened(known.sealed, organization=server.organization_id, row=known.row).access
     try:
-        return _renewed(server, owner, known, refused).access
+        return _renew(server, owner, known, refused).access
     finally:
         if not connection.in_atomic_block:
             connection.close()  # not held while a tool runs
@@ -90,15 +90,15 @@ def columns(tokens: Tokens, *, organization: UUID, row: UUID) -> dict[str, Any]:
     }
 
 
-def _renewed(server: CatalogServer, owner: str, known: Authorized, refused: str) -> Tokens:
+def _renew(server: CatalogServer, owner: str, known: Authorized, refused: str) -> Tokens:
     until = time.monotonic() + PATIENCE_S
     while True:
         row = _row(server, owner, known)
         tokens = opened(bytes(row.sealed), organization=server.organization_id, row=row.pk)
         if tokens.access != refused and not _runs_out(Authorized.of(row).expires_at):
             return tokens
-        if _claimed(row, tokens, server.organization_id):
-            return _asked(server, owner, row, tokens)
+        if _claim(row, tokens, server.organization_id):
+            return _request_renewal(server, owner, row, tokens)
         if time.monotonic() > until:
             raise NeverBegan("The authorization of the MCP server is being renewed; try again.")
         time.sleep(_LOOK_S)
@@ -113,7 +113,7 @@ def _row(server: CatalogServer, owner: str, known: Authorized) -> McpAuthorizati
     return row
 
 
-def _claimed(row: McpAuthorization, tokens: Tokens, organization: UUID) -> bool:
+def _claim(row: McpAuthorization, tokens: Tokens, organization: UUID) -> bool:
     """Claims the renewal: False while another process renews, or when one has renewed meanwhile."""
     now = timezone.now()
     free = Q(renewing_until=None) | Q(renewing_until__lt=now)
@@ -127,10 +127,12 @@ def _claimed(row: McpAuthorization, tokens: Tokens, organization: UUID) -> bool:
     return False
 
 
-def _asked(server: CatalogServer, owner: str, row: McpAuthorization, tokens: Tokens) -> Tokens:
+def _request_renewal(
+    server: CatalogServer, owner: str, row: McpAuthorization, tokens: Tokens
+) -> Tokens:
     _let_go()
     try:
-        fresh = waited(_renewal(row.server, tokens)(), PATIENCE_S)
+        fresh = wait_for(_renewal(row.server, tokens)(), PATIENCE_S)
     except AuthorizationFailed as problem:
         _lost(server, owner, row, str(problem))
         raise NotAllowed(_words(server.name, owner, str(problem))) from None

@@ -30,7 +30,7 @@ def read_hosts(parent: ListedFields, name: str) -> list[Item]:
     if not isinstance(given, list) or len(given) > MOST_RULES:
         parent.wrong(name, f"must be a list of at most {MOST_RULES} hosts")
         return []
-    return [_item(parent, f"{name}[{at}]", one) for at, one in enumerate(given)]
+    return [_read_item(parent, f"{name}[{at}]", one) for at, one in enumerate(given)]
 
 
 def credentials_in(items: Iterable[Item]) -> set[str]:
@@ -43,7 +43,7 @@ def rules_of(items: Iterable[Item], headers: Mapping[str, Header]) -> tuple[Host
     return tuple(_rule(item, headers) for item in items)
 
 
-def _item(parent: ListedFields, place: str, given: Any) -> Item:
+def _read_item(parent: ListedFields, place: str, given: Any) -> Item:
     raw = {"host": given} if isinstance(given, str) else given
     if not isinstance(raw, dict):
         parent.wrong(place, "must be a host, or an object that names one")

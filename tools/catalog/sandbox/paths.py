@@ -60,7 +60,7 @@ def _flaw_in(path: str, organization: str) -> str | None:
     place = PurePosixPath(path)
     if place.is_relative_to(_workspace(organization)):
         return None
-    for kept in _kept():
+    for kept in _reserved_paths():
         if place.is_relative_to(kept) or kept.is_relative_to(place):
             return "holds, or lies in, what no tool may see: the system's or Toolcrib's own files"
     return None
@@ -70,12 +70,12 @@ def _workspace(organization: str) -> PurePosixPath:
     return PurePosixPath(settings.WORKSPACES_DIR, organization)
 
 
-def _kept() -> tuple[PurePosixPath, ...]:
-    return _kept_by(str(settings.BASE_DIR), str(settings.DATA_DIR), *_sockets())
+def _reserved_paths() -> tuple[PurePosixPath, ...]:
+    return _resolve_reserved(str(settings.BASE_DIR), str(settings.DATA_DIR), *_sockets())
 
 
 @lru_cache(maxsize=8)
-def _kept_by(*places: str) -> tuple[PurePosixPath, ...]:
+def _resolve_reserved(*places: str) -> tuple[PurePosixPath, ...]:
     return tuple(PurePosixPath(place) for place in (*_ALWAYS, sys.prefix, *places))
 
 

@@ -15,7 +15,7 @@ from tools.catalog.listed import ListedFields
 from tools.catalog.sandbox import credentials
 from tools.catalog.sandbox.hosts import read_hosts
 from tools.catalog.sandbox.paths import mounts_of, outside, read_paths
-from tools.catalog.sandbox.wall import sandbox
+from tools.catalog.sandbox.wall import sandbox_client
 from tools.catalog.tiers import require_level, tier_of
 from tools.catalog.uniqueness import unique
 from tools.definitions.tool import PROFILE_NAME, Definition, ToolDefinition
@@ -266,7 +266,7 @@ def _examine(
             code="not_permitted",
         )
     try:
-        found = sandbox().examine(mounts_of(items))
+        found = sandbox_client().examine(mounts_of(items))
     except OSError:
         raise Unavailable(
             "sandboxd did not answer, and it must open the paths. Try again in a moment.",

@@ -8,6 +8,6 @@ from sandbox.client import SandboxClient
 
 
 @lru_cache(maxsize=1)
-def sandbox() -> SandboxClient:
+def sandbox_client() -> SandboxClient:
     """Connections to sandboxd and to the egress broker; kept, never made in a call."""
     return SandboxClient(settings.SANDBOX_SOCKET, settings.EGRESS_SOCKET)

@@ -17,7 +17,7 @@ from django.db.models.functions import Now
 
 from audit.actions import redactor_of
 from tools.catalog.registry import CatalogTool
-from tools.catalog.search.words import forget_questions, locked, note_question
+from tools.catalog.search.words import forget_questions, lock_words, note_question
 from tools.definitions.callers import Caller
 from tools.definitions.results import Status
 from tools.definitions.texts.names import split_words
@@ -35,7 +35,7 @@ _MARK = re.compile(r"\[(redacted|whole) [^\]]*\]")
 
 def note_search(caller: Caller, question: str, found: Iterable[CatalogTool]) -> None:
     """Store a search and its results, until it is known which tool was called."""
-    words = _kept(caller, question)
+    words = _normalize_question(caller, question)
     tools = [tool.id for tool, _ in zip(found, range(MOST_FOUND), strict=False)]
     if not words or not tools:
         return
@@ -57,28 +57,28 @@ def _reach(rows: QuerySet[ToolSearch], count: int) -> bool:
     return rows[count - 1 : count].exists()
 
 
-def _kept(caller: Caller, question: str) -> str:
+def _normalize_question(caller: Caller, question: str) -> str:
     clean = redactor_of(caller.organization).clean(question[:4_000])
     words = dict.fromkeys(split_words(_MARK.sub(" ", clean)))
     return " ".join(words)[:LONGEST_QUESTION].strip()
 
 
-def learn() -> int:
+def learn_questions() -> int:
     """Evaluate the searches that are old enough. Returns how many had a successful call."""
     due = ToolSearch.objects.filter(asked_at__lt=Now() - DUE_AFTER).order_by("asked_at")
-    taught = sum(map(_learned, list(due.values_list("pk", flat=True)[:MOST_WAITING])))
+    taught = sum(map(_learn_question, list(due.values_list("pk", flat=True)[:MOST_WAITING])))
     forget_questions(KEPT)
     return taught
 
 
 @transaction.atomic
-def _learned(pk: int) -> bool:
+def _learn_question(pk: int) -> bool:
     """Whether one of the tools it found was called with success; the first one is the answer."""
     search = ToolSearch.objects.select_for_update(skip_locked=True).filter(pk=pk).first()
     if search is None:
         return False
     called = _called_after(search)
-    tool = locked(called) if called else None
+    tool = lock_words(called) if called else None
     if tool is not None:
         note_question(tool, search.question)
     search.delete()

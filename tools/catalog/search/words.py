@@ -40,7 +40,7 @@ def note_words(tool: Tool, *, new: bool = False) -> None:
     assert tool.version is not None
     asked = tool.questions.none() if new else tool.questions.order_by("-times", "-last_at")
     questions = asked.values_list("question", flat=True)[:MOST_QUESTIONS]
-    values: dict[str, Any] = _texts(tool.version.definition, questions) | {
+    values: dict[str, Any] = _tool_texts(tool.version.definition, questions) | {
         "tool": tool.pk,
         "organization": tool.organization_id,
         "digest": tool.version.digest,
@@ -69,35 +69,35 @@ def note_missing() -> int:
 
 @transaction.atomic
 def _note_again(pk: UUID) -> bool:
-    tool = locked(pk)
+    tool = lock_words(pk)
     if tool is not None:
         note_words(tool)
     return tool is not None
 
 
-def locked(pk: UUID) -> Tool | None:
+def lock_words(pk: UUID) -> Tool | None:
     """The tool with its row locked. A process that writes words outside of a change locks one tool
     at a time, so that two never deadlock."""
     rows = Tool.objects.present().filter(version__isnull=False).select_for_update(no_key=True)
     return rows.filter(pk=pk).first()
 
 
-def _texts(definition: Definition, asked: Iterable[str]) -> dict[str, str]:
+def _tool_texts(definition: Definition, asked: Iterable[str]) -> dict[str, str]:
     name, able = str(definition["name"]), [definition["title"] or "", *definition["capabilities"]]
     return {
-        "name": _words(name),
-        "able": _words(*able),
-        "about": _words(str(definition["description"]), str(definition["category"])),
-        "inside": _words(*_of_parameters(definition["input_schema"]), *asked),
-        "letters": _words(name, *able)[:2_000],
+        "name": _tool_words(name),
+        "able": _tool_words(*able),
+        "about": _tool_words(str(definition["description"]), str(definition["category"])),
+        "inside": _tool_words(*_parameter_texts(definition["input_schema"]), *asked),
+        "letters": _tool_words(name, *able)[:2_000],
     }
 
 
-def _words(*texts: str) -> str:
+def _tool_words(*texts: str) -> str:
     return " ".join(split_words(" ".join(texts)[:_MOST_TEXT]))
 
 
-def _of_parameters(schema: dict[str, Any]) -> Iterable[str]:
+def _parameter_texts(schema: dict[str, Any]) -> Iterable[str]:
     properties = schema.get("properties", {})
     for name, parameter in properties.items() if isinstance(properties, dict) else ():
         yield str(name)
@@ -125,7 +125,7 @@ def forget_questions(age: timedelta) -> int:
 
 @transaction.atomic
 def _forget(pk: UUID, old: Q) -> bool:
-    tool = locked(pk)
+    tool = lock_words(pk)
     ToolQuestion.objects.filter(old, tool=pk).delete()
     if tool is not None:
         note_words(tool)

@@ -6,7 +6,7 @@ from tools.errors import NotFound
 from tools.models import Tool, ToolVersion
 
 
-def versions_apart(
+def compare_versions(
     tool: Tool, before: str, after: str | None
 ) -> tuple[ToolVersion, ToolVersion, list[DefinitionDifference]]:
     """By their labels; `after` is the current one where it is not named. Raises `NotFound`."""

@@ -21,7 +21,7 @@ from tools.definitions import signing
 from tools.errors import NotFound, Unavailable
 from tools.models import Organization, SigningKey, Tool
 
-_PURPOSE = "tool signing key"
+_KEY_PURPOSE = "tool signing key"
 
 
 def keys_of(
@@ -69,7 +69,7 @@ def current_key(organization: Organization, by: Actor) -> signing.PrivateSigning
         if (key := _opened(row)) is not None:
             return key
         _retire(row, by)
-    return _made(organization, by)
+    return _create_key(organization, by)
 
 
 @transaction.atomic
@@ -78,7 +78,7 @@ def rotate_key(*, organization: Organization, by: Actor) -> SigningKey:
     Organization.objects.next_revision(organization.pk)
     for row in SigningKey.objects.filter(organization=organization, retired_at=None):
         _retire(row, by)
-    key = _made(organization, by)
+    key = _create_key(organization, by)
     return SigningKey.objects.get(organization=organization, key_id=key.key_id)
 
 
@@ -112,7 +112,7 @@ def find_key(organization: Organization, key_id: str) -> SigningKey:
     return found
 
 
-def _made(organization: Organization, by: Actor) -> signing.PrivateSigningKey:
+def _create_key(organization: Organization, by: Actor) -> signing.PrivateSigningKey:
     key = signing.PrivateSigningKey.new()
     row = SigningKey(organization=organization, key_id=key.key_id, public=key.public)
     row.sealed = sealing.seal(
@@ -150,7 +150,7 @@ def _retire(row: SigningKey, by: Actor) -> None:
 
 def _statement(row: SigningKey) -> dict[str, Any]:
     return {
-        "purpose": _PURPOSE,
+        "purpose": _KEY_PURPOSE,
         "organization": str(row.organization_id),
         "key_id": row.key_id,
         "public": bytes(row.public).hex(),

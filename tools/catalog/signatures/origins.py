@@ -22,13 +22,13 @@ def origin_of(tool: Tool, definition: Definition, by: Actor) -> Origin:
     """The origin of the next version. It belongs to the code: a change of other fields keeps it."""
     if tool.type == ToolType.BUILTIN:
         return Origin.PRODUCT
-    if marked(definition):
+    if is_marked_as_agents(definition):
         return Origin.AGENT
-    earlier = _earlier(tool, definition) if tool.version else None
+    earlier = _earlier_origin(tool, definition) if tool.version else None
     return earlier or _BY.get(by.kind, Origin.IMPORT)
 
 
-def _earlier(tool: Tool, definition: Definition) -> Origin | None:
+def _earlier_origin(tool: Tool, definition: Definition) -> Origin | None:
     """The origin of the first version with the same code that no person answers for. The stored
     origin counts only if its signature is valid: of an edited row the author is unknown."""
     same = tool.versions.filter(definition__implementation=definition["implementation"])
@@ -41,6 +41,6 @@ def _earlier(tool: Tool, definition: Definition) -> Origin | None:
     return None
 
 
-def marked(definition: dict[str, Any]) -> bool:
+def is_marked_as_agents(definition: dict[str, Any]) -> bool:
     """Whether a person marked the code as written by an agent."""
     return bool(definition["metadata"].get("origin") == Origin.AGENT)

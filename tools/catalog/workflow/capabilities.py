@@ -10,11 +10,11 @@ from tools.definitions.capability.ports import Port
 from tools.definitions.capability.proposals import Proposal, draft_proposal, find_plans
 from tools.definitions.chains.type_check import Interface
 
-_KEPT = 20_000
+_MOST_NODES = 20_000
 _nodes: dict[str, CapabilityNode] = {}
 
 
-def graph_of(snapshot: Snapshot) -> CapabilityGraph:
+def capability_graph(snapshot: Snapshot) -> CapabilityGraph:
     """Of tools of any status and group; the caller checks who may use them."""
     return snapshot.settle(
         "capability graph", lambda: CapabilityGraph(map(_node, snapshot.sorted_tools))
@@ -27,7 +27,7 @@ def proposals(
     """Chains of usable tools from given values to a goal, the best first."""
     found = []
     taken = frozenset(usable)
-    for plan in find_plans(graph_of(snapshot), usable, had, wish):
+    for plan in find_plans(capability_graph(snapshot), usable, had, wish):
         known = {name: Interface.of(snapshot.tools[name].definition.raw) for name in plan.names}
         made = draft_proposal(plan, wish, known, taken)
         if made is not None:
@@ -41,7 +41,7 @@ def _node(tool: CatalogTool) -> CapabilityNode:
         return CapabilityNode.of(tool.definition)
     known = _nodes.get(tool.digest)
     if known is None:
-        if len(_nodes) >= _KEPT:
+        if len(_nodes) >= _MOST_NODES:
             _nodes.clear()
         known = _nodes[tool.digest] = CapabilityNode.of(tool.definition)
     return known

@@ -41,15 +41,15 @@ _FILES = {
 def search_page(request: PageRequest) -> HttpResponse:
     require_reader(request)
     place, wanted = request.user.organization, _wanted(request)
-    found = browsing.search(place, wanted)
+    found = browsing.search_entities(place, wanted)
     after = wanted.offset + len(found.hits)
     context = {
         "wanted": wanted,
         "found": found,
         "rows": [_row(hit) for hit in found.hits],
-        "kinds": [_kind(iri, count) for iri, count in browsing.kinds(place)],
-        "size": browsing.size(place),
-        "standing": browsing.standing(place),
+        "kinds": [_kind(iri, count) for iri, count in browsing.entity_kinds(place)],
+        "size": browsing.count_entities(place),
+        "standing": browsing.index_status(place),
         "before": _address(wanted, wanted.offset - PAGE_SIZE) if wanted.offset else "",
         "after": _address(wanted, after) if found.hits and after < found.total else "",
         "may_import": may(request.caller, "add_knowledgeentry"),

@@ -25,7 +25,7 @@ TEMPLATE = "knowledge/knowledge_entity.html"
 def entity_page(request: PageRequest) -> HttpResponse:
     require_reader(request)
     iri, depth = request.GET.get("iri", ""), _depth(request)
-    seen = browsing.entity(request.user.organization, iri, depth)
+    seen = browsing.view_entity(request.user.organization, iri, depth)
     named = {one: replace(name, label=make_visible(name.label)) for one, name in seen.named.items()}
     drawing = draw(iri, seen.edges, named, entity_address) if seen.edges else None
     drawn = len(drawing.things) if drawing else 1

@@ -34,7 +34,7 @@ def mail(name: str, organization: str) -> None:
 
 def authorization(name: str, organization: str) -> None:
     fetch = dialing.fetcher(organization)
-    dialing.waited(fetch("GET", f"https://{name}/", [], b""), 30)
+    dialing.wait_for(fetch("GET", f"https://{name}/", [], b""), 30)
 
 
 def mcp(name: str, organization: str) -> None:
@@ -44,7 +44,7 @@ def mcp(name: str, organization: str) -> None:
         async with channel._origin.exchange("GET", "/", []):
             pass
 
-    dialing.waited(reach(), 30)
+    dialing.wait_for(reach(), 30)
 
 
 class Names:

@@ -13,7 +13,7 @@ from tests.tools.execution.working import work_off
 from tools.catalog.actions import delete_tool, find_tool, update_tool
 from tools.catalog.registry import registry
 from tools.catalog.search import questions, search, words
-from tools.catalog.search.search import MOST_FOUND, ranked, relevant
+from tools.catalog.search.search import MOST_FOUND, rank_tools, relevant_tools
 from tools.models import Organization, ToolQuestion, ToolSearch, ToolWords
 
 TOOLS = (
@@ -45,7 +45,7 @@ def names(place):
     def found(text, among=None):
         snapshot = place()
         tools = None if among is None else [snapshot.tools[one] for one in among]
-        return [one.tool.name for one in relevant(ranked(snapshot, text, tools))]
+        return [one.tool.name for one in relevant_tools(rank_tools(snapshot, text, tools))]
 
     return found
 
@@ -120,7 +120,7 @@ def test_what_may_not_be_found_changes_nothing_about_what_is(organization, place
     def found():
         snapshot = place()
         among = [snapshot.tools[name] for name in ("first", "second", "greet")]
-        hits = ranked(snapshot, "common gadget rareword", among)
+        hits = rank_tools(snapshot, "common gadget rareword", among)
         return [(one.tool.name, one.score, one.worth) for one in hits]
 
     before = found()
@@ -215,16 +215,16 @@ def test_the_tail_is_measured_by_what_is_shown(organization, place):
     for at in range(30):
         factories.tool(organization, f"t{at}", description="The one that does the thing.")
     factories.tool(organization, "pdf", description="The reader of pdf.")
-    found = ranked(place(), "a thing with pdf")
-    assert [one.tool.name for one in relevant(found)] == ["pdf"]
-    assert len([*relevant(one for one in found if one.tool.name != "pdf")]) >= 30
+    found = rank_tools(place(), "a thing with pdf")
+    assert [one.tool.name for one in relevant_tools(found)] == ["pdf"]
+    assert len([*relevant_tools(one for one in found if one.tool.name != "pdf")]) >= 30
 
 
 def test_ranks_never_rise_and_two_of_one_rank_stand_by_name(organization, place, names):
     for name in ("zz", "aa", "mm"):
         factories.tool(organization, name, description="Xylophone.", parameters=[])
     assert names("xylophone") == ["aa", "mm", "zz"]
-    scores = [one.score for one in ranked(place(), "file table page")]
+    scores = [one.score for one in rank_tools(place(), "file table page")]
     assert all(before >= after > 0 for before, after in pairwise(scores))
     assert len(scores) <= MOST_FOUND
 
@@ -253,7 +253,7 @@ def asked(organization, committed, monkeypatch):
             work_off(organization)
         if after:
             monkeypatch.setattr(questions, "DUE_AFTER", timedelta(0))
-        return questions.learn()
+        return questions.learn_questions()
 
     return ask
 
@@ -312,7 +312,7 @@ def test_a_question_that_nobody_asks_any_more_is_forgotten(asked, names, monkeyp
     asked("wherewithal")
     assert names("wherewithal") == ["read_lines"]
     monkeypatch.setattr(questions, "KEPT", timedelta(0))
-    questions.learn()
+    questions.learn_questions()
     assert names("wherewithal") == []
 
 
@@ -350,6 +350,6 @@ def test_what_is_learned_of_a_tool_that_is_being_changed_keeps_its_new_words(
 
 def _learn_apart():
     try:
-        return questions.learn()
+        return questions.learn_questions()
     finally:
         connection.close()
