@@ -12,7 +12,7 @@ from tools.accounts.account_actions import create_organization
 from tools.accounts.installation import record_settings
 from tools.accounts.roles import keep_roles
 from tools.catalog.builtins import install_builtins
-from tools.catalog.search.words import note_missing
+from tools.catalog.search.tool_words import note_missing
 from tools.definitions.callers import CallerKind
 from tools.models import LicenseTier, Organization, UsedName, User
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from tools.authorization.listings import usable_tools
 from tools.catalog.registry import CatalogTool, Snapshot
-from tools.catalog.search.search import rank_tools
+from tools.catalog.search.tool_search import rank_tools
 from tools.definitions.callers import Caller
 from tools.definitions.implementations.tool_types import ASK_MODEL, CALL_TOOL, FIND_TOOLS, RUN_AGENT
 from tools.definitions.texts import tool_formats

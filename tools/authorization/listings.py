@@ -14,7 +14,7 @@ from tools.authorization.facts import question_of
 from tools.authorization.known_names import known_part
 from tools.catalog.group_openings import is_reached, openings_of
 from tools.catalog.registry import CatalogTool, Snapshot
-from tools.catalog.search.likeness import rank_similar, similar_tools
+from tools.catalog.search.similar_tools import rank_similar, similar_tools
 from tools.catalog.tiers import tier_now
 from tools.definitions.callers import Caller
 from tools.errors import NotFound

@@ -25,15 +25,18 @@ from tools.catalog.groups import (
 )
 from tools.catalog.locked_catalog import LockedCatalog
 from tools.catalog.sandbox.profiles import check_reference
-from tools.catalog.search.words import forget_words, note_words
+from tools.catalog.search.tool_words import forget_words, note_words
 from tools.catalog.seats import check_room
 from tools.catalog.services.services import check_service
 from tools.catalog.signatures import newest
 from tools.catalog.signatures.keys import current_key
-from tools.catalog.signatures.labels import next_label
-from tools.catalog.signatures.origins import origin_of
-from tools.catalog.signatures.verified import check_current, check_version, verifies
-from tools.catalog.signatures.versions import statement_of
+from tools.catalog.signatures.version_signatures import (
+    check_current,
+    check_version,
+    origin_of,
+    verifies,
+)
+from tools.catalog.signatures.versions import next_label, statement_of
 from tools.catalog.tiers import forced_level, require_level, tier_of
 from tools.catalog.uniqueness import check_name, unique
 from tools.catalog.workflow.chains import check_chain, check_not_called

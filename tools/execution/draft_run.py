@@ -18,8 +18,8 @@ from sandbox.spec import IsolationLevel
 from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import require
 from tools.authorization.facts import IN_TRANSACTION, question_of
-from tools.catalog.proposing import propose_tool
 from tools.catalog.registry import CatalogTool, Snapshot
+from tools.catalog.tool_proposals import propose_tool
 from tools.definitions.callers import Caller
 from tools.definitions.results import Status
 from tools.definitions.texts.names import WILDCARD

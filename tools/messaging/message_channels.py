@@ -14,9 +14,9 @@ from audit.actions import Actor, record
 from audit.changes import difference
 from audit.events import Event, Outcome
 from sandbox.egress.rules.grammar import BrokenGrammar, Url, parse_host
-from tools.catalog.listed import ListedFields
+from tools.catalog.list_fields import ListedFields
 from tools.catalog.sandbox.credentials import MASK
-from tools.catalog.signatures import sealing
+from tools.catalog.signatures import sealed_texts
 from tools.catalog.uniqueness import unique
 from tools.definitions.texts import templates
 from tools.definitions.texts.names import (
@@ -236,13 +236,13 @@ def find_channel(organization: Organization, name: str) -> MessageChannel:
 def opened(row: MessageChannel) -> dict[str, str]:
     """The decrypted secrets. Raises `Conflict` where they cannot be decrypted any more."""
     try:
-        text = sealing.unseal(
+        text = sealed_texts.unseal(
             bytes(row.sealed),
             organization=row.organization_id,
             row=row.pk,
-            purpose=sealing.MESSAGES,
+            purpose=sealed_texts.MESSAGES,
         )
-    except sealing.UnreadableSealedText:
+    except sealed_texts.UnreadableSealedText:
         words = f"The secrets of the channel {row.name} do not open. Remove it and make it anew."
         raise Conflict(words, code="channel_unreadable") from None
     found: dict[str, str] = json.loads(text)
@@ -311,11 +311,11 @@ def _moved(row: MessageChannel, wanted: ChannelFields) -> bool:
 
 
 def _seal(row: MessageChannel, values: dict[str, str]) -> None:
-    row.sealed = sealing.seal(
+    row.sealed = sealed_texts.seal(
         json.dumps(values),
         organization=row.organization_id,
         row=row.pk,
-        purpose=sealing.MESSAGES,
+        purpose=sealed_texts.MESSAGES,
     )
 
 

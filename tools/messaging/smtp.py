@@ -22,7 +22,7 @@ from audit.alerts.senders import NotTold
 from sandbox.egress.rules.denials import Denied
 from sandbox.egress.rules.grammar import parse_host
 from sandbox.egress.trust import client_context
-from tools.catalog.mcp import dialing
+from tools.catalog.mcp import mcp_transports
 
 _MOST_REPLIES = 256 * 1024  # bytes of one conversation
 _CONNECT_S = 15.0
@@ -69,7 +69,7 @@ def content(sender: str, letter: Letter) -> bytes:
 def _connected(options: dict[str, Any], organization: str) -> socket.socket:
     """Connects to a checked address."""
     host, clear = parse_host(options["host"]), options["security"] == "none"
-    dialer = dialing.dialer("http" if clear else "https", organization)
+    dialer = mcp_transports.dialer("http" if clear else "https", organization)
 
     async def dial() -> socket.socket:
         line = await dialer.connect(host, options["port"], dialer.turns())
@@ -81,7 +81,7 @@ def _connected(options: dict[str, Any], organization: str) -> socket.socket:
             async with asyncio.timeout(_CONNECT_S):
                 return await dial()
 
-        return dialing.wait_for(bounded(), _CONNECT_S + 1)
+        return mcp_transports.wait_for(bounded(), _CONNECT_S + 1)
     except Denied as refusal:
         raise NotTold(f"{refusal.code}: {refusal}.") from None
     except TimeoutError:

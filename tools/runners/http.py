@@ -12,7 +12,7 @@ from sandbox.egress.rules.rules import Rules, read_rule
 from sandbox.errors import ErrorCode
 from sandbox.spec import Network, Preloaded, RunOutcome, SandboxResult, SandboxSpec
 from tools.builtin.manifest import HTTP_CALL
-from tools.catalog.mcp.masking import Mask
+from tools.catalog.mcp.mcp_values import Mask
 from tools.catalog.sandbox.hosts import Item, credentials_in, rules_of
 from tools.definitions.implementations.http_requests import ToolHttpRequest, build_request
 from tools.definitions.implementations.http_tools import BODILESS, UnusableArgument

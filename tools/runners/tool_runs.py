@@ -10,7 +10,7 @@ from uuid import UUID
 from sandbox.client import Until
 from sandbox.spec import IsolationLevel, SandboxResult
 from tools.catalog.registry import CatalogProfile, Snapshot
-from tools.catalog.sandbox.wall import sandbox_client
+from tools.catalog.sandbox.profiles import sandbox_client
 from tools.definitions.tool import ToolDefinition
 
 __all__ = ["Runner", "ToolRun", "UpstreamResult", "in_turns", "nobody_listens", "sandbox_client"]

@@ -11,8 +11,17 @@ from tests.conditions import until
 from tests.tools.shapes import check_error
 from tests.tools.snapshots import closed_now, group, snapshot, tool
 from tools.catalog.actions import save_group
-from tools.catalog.group_openings import ALL_OPEN, Cause, OpeningsWatch, good_until, openings_of
-from tools.catalog.load import Figure, Load, Processors, oldest_wait_s
+from tools.catalog.group_openings import (
+    ALL_OPEN,
+    Cause,
+    Figure,
+    Load,
+    OpeningsWatch,
+    Processors,
+    good_until,
+    oldest_wait_s,
+    openings_of,
+)
 from tools.execution.pipeline import perform
 from tools.models import Execution, ToolGroup
 

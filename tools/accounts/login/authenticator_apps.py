@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from audit.actions import Actor
 from tools.accounts.login import second_factors
-from tools.catalog.signatures import sealing
+from tools.catalog.signatures import sealed_texts
 from tools.errors import Conflict, Malformed
 from tools.models import AuthenticatorApp, User
 
@@ -47,8 +47,8 @@ def add(*, user: User, secret: str, code: str, by: Actor) -> list[str]:
     if AuthenticatorApp.objects.filter(user=locked).exists():
         raise Conflict("You have an authenticator app. Remove it first.", code="app_exists")
     row = AuthenticatorApp(user=locked, last_step=step)
-    row.sealed = sealing.seal(
-        secret, organization=user.organization_id, row=row.pk, purpose=sealing.AUTHENTICATOR
+    row.sealed = sealed_texts.seal(
+        secret, organization=user.organization_id, row=row.pk, purpose=sealed_texts.AUTHENTICATOR
     )
     row.save()
     return second_factors.added(locked, second_factors.APP, by=by)
@@ -73,13 +73,13 @@ def looks_like_one(code: str) -> bool:
 def _opened(row: AuthenticatorApp, user: User) -> str:
     """Empty where it was encrypted under another SECRET_KEY: then no code is valid."""
     try:
-        return sealing.unseal(
+        return sealed_texts.unseal(
             bytes(row.sealed),
             organization=user.organization_id,
             row=row.pk,
-            purpose=sealing.AUTHENTICATOR,
+            purpose=sealed_texts.AUTHENTICATOR,
         )
-    except sealing.UnreadableSealedText:
+    except sealed_texts.UnreadableSealedText:
         return ""
 
 

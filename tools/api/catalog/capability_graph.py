@@ -17,7 +17,7 @@ from tools.api.common.views import CallerView
 from tools.api.executions.chains import ChainBody
 from tools.authorization.listings import usable_tools
 from tools.catalog.registry import CatalogTool
-from tools.catalog.workflow.capabilities import capability_graph, proposals
+from tools.catalog.workflow.chains import capability_graph, proposals
 from tools.definitions.callers import Scope
 from tools.definitions.capability.capability_search import (
     PlanningTarget,

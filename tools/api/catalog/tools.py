@@ -29,9 +29,9 @@ from tools.authorization import request_records
 from tools.authorization.listings import usable_tools, visible_tool
 from tools.catalog import actions
 from tools.catalog.registry import CatalogTool
-from tools.catalog.search.questions import note_search
-from tools.catalog.search.search import rank_tools, relevant_tools
-from tools.catalog.signatures.verified import check_current
+from tools.catalog.search.tool_search import rank_tools, relevant_tools
+from tools.catalog.search.tool_words import note_search
+from tools.catalog.signatures.version_signatures import check_current
 from tools.definitions.callers import Scope
 from tools.definitions.texts.tool_formats import FORMATTERS, ToolTextFormat
 from tools.definitions.tool import Definition

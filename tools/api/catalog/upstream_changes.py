@@ -16,8 +16,8 @@ from tools.api.common.serializer_fields import Strict, Text
 from tools.api.common.views import CallerView
 from tools.catalog import actions
 from tools.catalog.signatures import drift
-from tools.catalog.signatures.compared import compare_versions
 from tools.catalog.signatures.drift import difference_of
+from tools.catalog.signatures.versions import compare_versions
 from tools.definitions.callers import Scope
 from tools.definitions.differences import DifferenceKind
 from tools.errors import Malformed

@@ -14,10 +14,15 @@ from django.db import transaction
 from django.db.models import Q
 
 from audit.actions import Actor
-from tools.catalog.imports.exporting import written
-from tools.catalog.imports.importing import ImportOptions, import_items
-from tools.catalog.imports.importing_items import REFUSED, ItemImportResult, name_of
-from tools.catalog.imports.importing_sources import kept_server, service_descriptor
+from tools.catalog.imports.catalog_export import written
+from tools.catalog.imports.catalog_import import ImportOptions, import_items
+from tools.catalog.imports.import_results import (
+    REFUSED,
+    ItemImportResult,
+    kept_server,
+    name_of,
+    service_descriptor,
+)
 from tools.catalog.imports.openapi_import import import_openapi
 from tools.definitions.dialects.import_entries import (
     ImportContents,

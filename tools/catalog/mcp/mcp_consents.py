@@ -13,12 +13,11 @@ from django.utils import timezone
 from audit.actions import Actor, record
 from audit.changes import difference
 from audit.events import Event, Outcome
-from tools.catalog.listed import ListedFields
-from tools.catalog.mcp.dialing import fetcher, wait_for
-from tools.catalog.mcp.mcp_tokens import columns, opened
+from tools.catalog.list_fields import ListedFields
+from tools.catalog.mcp.mcp_tokens import columns, key_of, opened, owner_text
+from tools.catalog.mcp.mcp_transports import fetcher, wait_for
 from tools.catalog.mcp.mcp_values import LONGEST_VALUE
-from tools.catalog.mcp.owners import key_of, owner_text
-from tools.catalog.signatures import sealing
+from tools.catalog.signatures import sealed_texts
 from tools.errors import Conflict, Malformed, NotFound, Unavailable
 from tools.mcpclient.challenge import NOTHING_SAID, Challenge
 from tools.mcpclient.errors import NotAllowed, UpstreamFailure
@@ -87,7 +86,7 @@ def finish_consent(*, user: User, parameters: Mapping[str, str], by: Actor) -> M
         raise Conflict("The server has another address now.", code="consent_expired")
     try:
         pending = Pending.restored(json.loads(_unseal(row, consent.pk, bytes(consent.sealed))))
-    except (sealing.UnreadableSealedText, ValueError):
+    except (sealed_texts.UnreadableSealedText, ValueError):
         raise Conflict(
             "What was begun cannot be read; begin again.", code="consent_expired"
         ) from None
@@ -206,7 +205,7 @@ def _entered(row: McpServer) -> OAuthClient | None:
         return None
     try:
         secret = _unseal(row, found.pk, bytes(found.sealed)) if found.sealed else ""
-    except sealing.UnreadableSealedText:
+    except sealed_texts.UnreadableSealedText:
         raise Conflict(
             "The client's secret cannot be read; enter it again.", code="no_oauth_client"
         ) from None
@@ -258,11 +257,15 @@ def _digest(state: str) -> str:
 
 
 def _seal(row: McpServer, pk: Any, text: str) -> bytes:
-    return sealing.seal(text, organization=row.organization_id, row=pk, purpose=sealing.MCP)
+    return sealed_texts.seal(
+        text, organization=row.organization_id, row=pk, purpose=sealed_texts.MCP
+    )
 
 
 def _unseal(row: McpServer, pk: Any, kept: bytes) -> str:
-    return sealing.unseal(kept, organization=row.organization_id, row=pk, purpose=sealing.MCP)
+    return sealed_texts.unseal(
+        kept, organization=row.organization_id, row=pk, purpose=sealed_texts.MCP
+    )
 
 
 def _invalid(errors: list[dict[str, str]]) -> Malformed:

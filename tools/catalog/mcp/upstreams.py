@@ -7,12 +7,10 @@ from functools import cache
 from uuid import UUID
 
 from sandbox.egress.rules.grammar import BrokenGrammar, Url
-from tools.catalog.mcp.dialing import dialer
 from tools.catalog.mcp.mcp_catalog import CatalogServer
-from tools.catalog.mcp.mcp_stdio import stdio_channel
-from tools.catalog.mcp.mcp_tokens import access_token
+from tools.catalog.mcp.mcp_tokens import access_token, owner_key, owner_text
+from tools.catalog.mcp.mcp_transports import dialer, stdio_channel
 from tools.catalog.mcp.mcp_values import UnreadableMcpValue, opened_values
-from tools.catalog.mcp.owners import owner_key, owner_text
 from tools.mcpclient.channel import Channel
 from tools.mcpclient.errors import NeverBegan, NotAllowed
 from tools.mcpclient.hub import Endpoint, Hub

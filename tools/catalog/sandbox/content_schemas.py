@@ -11,8 +11,8 @@ from audit.events import Event, Outcome
 from sandbox.spec import Limits, Preloaded, RunOutcome, SandboxSpec
 from tools.builtin.manifest import ISOLATED
 from tools.builtin.named_schemas import SCHEMAS
-from tools.catalog.listed import ListedFields
-from tools.catalog.sandbox.wall import sandbox_client
+from tools.catalog.list_fields import ListedFields
+from tools.catalog.sandbox.profiles import sandbox_client
 from tools.catalog.uniqueness import unique
 from tools.definitions.texts import names
 from tools.definitions.tool import PROFILE_NAME, definition_digest

@@ -1,21 +1,22 @@
 """Reads and writes sandbox profiles. A change increments the revision."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import QuerySet
 
 from audit.actions import Actor, record
 from audit.changes import difference
 from audit.events import Event, Outcome
+from sandbox.client import SandboxClient
 from sandbox.levels import at_least
 from sandbox.spec import MIB, Backend, IsolationLevel, Language, Limits
-from tools.catalog.listed import ListedFields
+from tools.catalog.list_fields import ListedFields
 from tools.catalog.sandbox import credentials
-from tools.catalog.sandbox.hosts import read_hosts
-from tools.catalog.sandbox.paths import mounts_of, outside, read_paths
-from tools.catalog.sandbox.wall import sandbox_client
+from tools.catalog.sandbox.hosts import mounts_of, outside, read_hosts, read_paths
 from tools.catalog.tiers import require_level, tier_of
 from tools.catalog.uniqueness import unique
 from tools.definitions.tool import PROFILE_NAME, Definition, ToolDefinition
@@ -35,6 +36,12 @@ FIELDS = (
     "max_cpu_time", "max_processes", "max_disk_bytes", "max_files",
     "quota_bytes", "quota_files",
 )  # fmt: skip
+
+
+@lru_cache(maxsize=1)
+def sandbox_client() -> SandboxClient:
+    """Connections to sandboxd and to the egress broker; kept, never made in a call."""
+    return SandboxClient(settings.SANDBOX_SOCKET, settings.EGRESS_SOCKET)
 
 
 def read_profile(raw: Any, *, organization: str) -> Body:

@@ -14,14 +14,14 @@ from django.utils import timezone
 from audit.actions import Actor, record
 from audit.changes import difference
 from audit.events import Event, Outcome
-from tools.catalog.signatures import newest, sealing
+from tools.catalog.signatures import newest, sealed_texts
 from tools.catalog.signatures.newest import SignatureFileState
 from tools.catalog.signatures.versions import installation_key
 from tools.definitions import signing
 from tools.errors import NotFound, Unavailable
 from tools.models import Organization, SigningKey, Tool
 
-_KEY_PURPOSE = "tool signing key"
+_PURPOSE = "tool signing key"
 
 
 def keys_of(
@@ -115,8 +115,8 @@ def find_key(organization: Organization, key_id: str) -> SigningKey:
 def _create_key(organization: Organization, by: Actor) -> signing.PrivateSigningKey:
     key = signing.PrivateSigningKey.new()
     row = SigningKey(organization=organization, key_id=key.key_id, public=key.public)
-    row.sealed = sealing.seal(
-        key.as_hex(), organization=organization.pk, row=row.pk, purpose=sealing.SIGNING
+    row.sealed = sealed_texts.seal(
+        key.as_hex(), organization=organization.pk, row=row.pk, purpose=sealed_texts.SIGNING
     )
     row.voucher = installation_key().sign(_statement(row))
     row.save()
@@ -129,14 +129,14 @@ def _opened(row: SigningKey) -> signing.PrivateSigningKey | None:
         return None
     try:
         key = signing.PrivateSigningKey.from_hex(
-            sealing.unseal(
+            sealed_texts.unseal(
                 bytes(row.sealed),
                 organization=row.organization_id,
                 row=row.pk,
-                purpose=sealing.SIGNING,
+                purpose=sealed_texts.SIGNING,
             )
         )
-    except (sealing.UnreadableSealedText, ValueError):
+    except (sealed_texts.UnreadableSealedText, ValueError):
         return None
     return key if key.key_id == row.key_id else None
 
@@ -150,7 +150,7 @@ def _retire(row: SigningKey, by: Actor) -> None:
 
 def _statement(row: SigningKey) -> dict[str, Any]:
     return {
-        "purpose": _KEY_PURPOSE,
+        "purpose": _PURPOSE,
         "organization": str(row.organization_id),
         "key_id": row.key_id,
         "public": bytes(row.public).hex(),

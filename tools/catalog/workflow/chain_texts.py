@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tools.catalog.actions import read
-from tools.catalog.imports.exporting import OnOneLine, as_yaml
+from tools.catalog.imports.catalog_export import OnOneLine, as_yaml
 from tools.catalog.workflow.chains import check_chain, doubts_about
 from tools.definitions.chains import expressions
 from tools.definitions.chains.chain_document import chain_definition, chain_document, chain_field

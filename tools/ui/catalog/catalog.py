@@ -24,9 +24,9 @@ from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import may, require
 from tools.authorization.listings import visible_tools
 from tools.catalog.actions import find_tool, set_enabled
-from tools.catalog.imports.exporting import CatalogExportFormat, ExportedCatalog, exported
+from tools.catalog.imports.catalog_export import CatalogExportFormat, ExportedCatalog, exported
 from tools.catalog.registry import CatalogTool, Snapshot
-from tools.catalog.search.search import rank_tools, relevant_tools
+from tools.catalog.search.tool_search import rank_tools, relevant_tools
 from tools.definitions.vocabulary import Category, ToolType
 from tools.errors import Conflict, Malformed
 from tools.licensing.coverage import LowestTiers, lowest_tiers

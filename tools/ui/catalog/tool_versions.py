@@ -19,8 +19,8 @@ from tools.accounts.user_permissions import may, require
 from tools.authorization.listings import visible_tool
 from tools.catalog.actions import find_tool, restore_version
 from tools.catalog.signatures import drift, verification
-from tools.catalog.signatures.compared import compare_versions
 from tools.catalog.signatures.verification import Evidence
+from tools.catalog.signatures.versions import compare_versions
 from tools.errors import Conflict, Malformed
 from tools.models import (
     Decision,

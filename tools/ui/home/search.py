@@ -14,7 +14,7 @@ from django.views.decorators.http import require_safe
 
 from tools.authorization.listings import visible_tools
 from tools.catalog.registry import CatalogTool
-from tools.catalog.search.search import rank_tools, relevant_tools
+from tools.catalog.search.tool_search import rank_tools, relevant_tools
 from tools.ui.access import PageRequest, page, snapshot_of
 
 TEMPLATE = "home/search.html"

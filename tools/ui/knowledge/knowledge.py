@@ -12,8 +12,8 @@ from django.views.decorators.http import require_safe
 
 from tools.accounts.user_permissions import may
 from tools.authorization.facts import check_groups_uncounted, question_of
-from tools.catalog.knowledge import knowledge_browsing as browsing
-from tools.catalog.knowledge.knowledge import export_graph
+from tools.catalog import knowledge_graphs as browsing
+from tools.catalog.knowledge_graphs import export_graph
 from tools.definitions.texts.lookalikes import make_visible
 from tools.errors import Malformed, NotFound
 from tools.knowledge import entity_search

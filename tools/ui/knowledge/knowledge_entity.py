@@ -7,8 +7,8 @@ from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from tools.catalog.knowledge import knowledge_browsing as browsing
-from tools.catalog.knowledge.knowledge_browsing import EntityView
+from tools.catalog import knowledge_graphs as browsing
+from tools.catalog.knowledge_graphs import EntityView
 from tools.definitions.texts.lookalikes import make_visible
 from tools.errors import Malformed
 from tools.knowledge.entity_index import local_name

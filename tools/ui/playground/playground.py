@@ -17,7 +17,7 @@ from tools.accounts.user_permissions import may
 from tools.authorization.listings import visible_tool, visible_tools
 from tools.authorization.pins import snapshot_for
 from tools.catalog.registry import CatalogTool, Snapshot
-from tools.catalog.search.search import rank_tools, relevant_tools
+from tools.catalog.search.tool_search import rank_tools, relevant_tools
 from tools.definitions.callers import Caller
 from tools.definitions.values import strict_json
 from tools.errors import Malformed, NotFound, ToolcribError

@@ -13,8 +13,8 @@ from django.views.decorators.http import require_http_methods
 from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import require
 from tools.catalog.mcp import mcp_servers
+from tools.catalog.mcp.mcp_tokens import owner_texts
 from tools.catalog.mcp.mcp_values import shown_values
-from tools.catalog.mcp.owners import owner_texts
 from tools.errors import ToolcribError
 from tools.models import CredentialScope, McpServer, OnDrift, Transport
 from tools.ui.access import PageRequest, page

@@ -7,7 +7,7 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from tools.catalog.mcp.masking import CREDENTIAL_MASK, Mask
+from tools.catalog.mcp.mcp_values import CREDENTIAL_MASK, Mask
 
 SECRET = 'Bearer t0ken/of+"mine"&100% <x>'
 PART = SECRET.removeprefix("Bearer ")

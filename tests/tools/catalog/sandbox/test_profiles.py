@@ -13,7 +13,7 @@ from tests.tools.snapshots import current_catalog
 from tools.accounts import account_actions as policy
 from tools.catalog import actions
 from tools.catalog.sandbox import credentials, profiles
-from tools.catalog.sandbox.wall import sandbox_client
+from tools.catalog.sandbox.profiles import sandbox_client
 from tools.errors import Conflict, Forbidden, InvalidDefinition, Malformed, Unavailable
 from tools.licensing import tiers
 from tools.models import LicenseTier, SandboxProfile

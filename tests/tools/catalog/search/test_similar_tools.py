@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.tools.snapshots import snapshot, tool
 from tools.catalog.registry import Snapshot
-from tools.catalog.search.likeness import MOST_READ, build, rank_similar, similar_tools
+from tools.catalog.search.similar_tools import MOST_READ, build, rank_similar, similar_tools
 from tools.definitions.texts.names import split_words
 
 PLACE = snapshot(

@@ -15,7 +15,7 @@ from django.db.models import QuerySet
 
 from audit.actions import Actor
 from tools.catalog import actions
-from tools.catalog.imports.importing_items import (
+from tools.catalog.imports.import_results import (
     CREATED,
     REFUSED,
     UNCHANGED,
@@ -25,22 +25,20 @@ from tools.catalog.imports.importing_items import (
     check_identifier,
     error_at,
     errors_of,
+    is_unchanged_server,
+    is_unchanged_service,
     keyed_fields,
+    known_sources,
     name_of,
     prompt_id,
+    save_server,
+    save_service,
     stronger,
     titled,
     with_key,
     written_fields,
 )
-from tools.catalog.imports.importing_sources import (
-    is_unchanged_server,
-    is_unchanged_service,
-    known_sources,
-    save_server,
-    save_service,
-)
-from tools.catalog.signatures.verified import trusted
+from tools.catalog.signatures.version_signatures import trusted
 from tools.definitions.descriptors import Flaws
 from tools.definitions.dialects.import_entries import ImportItem, ImportItemKind
 from tools.definitions.dialects.import_references import (

@@ -1,4 +1,4 @@
-"""Finds tools by words, with PostgreSQL full-text search (`tools.catalog.search.words`).
+"""Finds tools by words, with PostgreSQL full-text search (`tools.catalog.search.tool_words`).
 
 Rare words weigh more than common ones: the rarest words of a question select the candidates, and
 those that match most of it rank first. The frequency of a word is estimated from a sample. Prefixes
